@@ -1,0 +1,29 @@
+"""rmqtool: the storage engine and toolkit for Apache RocketMQ's on-disk message store.
+
+Light to import: the public names are loaded when they are first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rmqtool.problems import Finding as Finding
+    from rmqtool.store import Store as Store
+
+__version__ = "0.1.0"
+__all__ = ["Finding", "Store", "__version__"]
+
+_HOMES = {"Finding": "rmqtool.problems", "Store": "rmqtool.store"}
+
+
+def __getattr__(name: str) -> object:
+    """A public name from the module where it lives. Raises AttributeError for any other name."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

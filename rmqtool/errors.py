@@ -1,0 +1,106 @@
+"""Every error that rmqtool raises, with the exit code that a command ends with.
+
+    RmqtoolError                     70 would be a bug; every class below names its own code
+      UsageError                 2   a value that the user gave makes no sense
+      InputError                 3   the input could not be read or understood in full
+        NotAStoreError           3   the path holds no message store
+        UnsupportedStoreError    3   recognised, but kept in a form that is out of reach (RocksDB, ...)
+        UnreadableError          3   an I/O error; also an OSError
+        MissingCodecError        3   a library for a compression is not installed
+        FormatError              3   bytes that are not the structure they should be; also a ValueError
+      RefusedError               4   not done, because it would lose messages or needs a deliberate act
+      StoreInUseError            5   the store's lock is held
+
+Damage is not an exception: checks yield `rmqtool.problems.Finding`. An exception means "cannot go on".
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+EXIT_OK = 0
+EXIT_FINDINGS = 1
+EXIT_USAGE = 2
+EXIT_INPUT = 3
+EXIT_REFUSED = 4
+EXIT_IN_USE = 5
+EXIT_BUG = 70
+EXIT_INTERRUPTED = 130
+
+# Several reasons at once: the first of these that applies is the exit code (design: 70, 5, 4, 3, 1).
+_PRECEDENCE = (EXIT_BUG, EXIT_IN_USE, EXIT_REFUSED, EXIT_INPUT, EXIT_FINDINGS, EXIT_OK)
+
+
+def worst_exit_code(*codes: int) -> int:
+    """The exit code that stands for several reasons at once; 0 for none."""
+    return min(codes, key=_PRECEDENCE.index, default=EXIT_OK)
+
+
+class RmqtoolError(Exception):
+    """Base of all errors that rmqtool raises on purpose.
+
+    `message` says what, `path` and `physical_offset` say where, `hint` says what to do.
+    """
+
+    exit_code = EXIT_INPUT
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: Path | str | None = None,
+        physical_offset: int | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.path = path
+        self.physical_offset = physical_offset
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return self.message
+
+
+class UsageError(RmqtoolError):
+    """A value given by the user makes no sense."""
+
+    exit_code = EXIT_USAGE
+
+
+class InputError(RmqtoolError):
+    """The input could not be read or understood in full."""
+
+    exit_code = EXIT_INPUT
+
+
+class NotAStoreError(InputError):
+    """The path holds no message store, nor a single store file."""
+
+
+class UnsupportedStoreError(InputError):
+    """The store keeps this part in a form that is recognised but out of reach."""
+
+
+class UnreadableError(InputError, OSError):
+    """An I/O error while reading; unreadable is not the same as damaged."""
+
+
+class MissingCodecError(InputError):
+    """A compression library is not installed."""
+
+
+class FormatError(InputError, ValueError):
+    """The bytes are not the structure they should be."""
+
+
+class RefusedError(RmqtoolError):
+    """Not done: it would lose messages, or it needs a deliberate act."""
+
+    exit_code = EXIT_REFUSED
+
+
+class StoreInUseError(RmqtoolError):
+    """The store's lock is held by another process and the command needs it."""
+
+    exit_code = EXIT_IN_USE

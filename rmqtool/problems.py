@@ -1,0 +1,254 @@
+"""Every kind of damage that rmqtool knows: one row each, and the finding that names a row.
+
+Checks yield a `Finding` with a row's code and the facts; wording, severity, what the broker would
+do and the repair live here and nowhere else. Codes are stable: a retired one is never used again.
+
+Severity: a note is normal after a crash or mended by the next start; a warning deserves a look; an
+error is damage. `verify` ends with 1 when there is a warning or an error, and with 3 when something
+could not be read or is out of reach (rows whose `exit_code` says so).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
+
+Severity = Literal["note", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One kind of damage.
+
+    `broker` says what a broker does with it, `repair` what mends it (None: nothing to mend),
+    `source` where the rule comes from. `exit_code` overrides what the severity alone would give.
+    """
+
+    code: str
+    name: str
+    severity: Severity
+    message: str
+    broker: str
+    repair: str | None
+    source: str
+    input_unread: bool = False
+
+    @property
+    def exit_code(self) -> int:
+        """What a finding of this kind makes a command end with."""
+        if self.input_unread:
+            return EXIT_INPUT
+        return EXIT_OK if self.severity == "note" else EXIT_FINDINGS
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One place where a problem was found.
+
+    `path` is relative to the store root. `physical_offset` is the offset in the commit log for
+    commit log findings, else the byte offset from the start of the file `path`; None where there
+    is no place. `length` is in bytes, `detail` holds the numbers as a JSON object.
+    """
+
+    problem: Problem
+    path: str
+    physical_offset: int | None = None
+    length: int | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+    message: str = ""
+
+    def row(self) -> dict[str, Any]:
+        """The finding as a row: the names and order of the command line's output."""
+        return {
+            "problem": self.problem.code,
+            "severity": self.problem.severity,
+            "message": self.message or self.problem.message,
+            "path": self.path,
+            "physical_offset": self.physical_offset,
+            "length": self.length,
+            "detail": self.detail,
+            "repair": self.problem.repair,
+        }
+
+
+def exit_code(findings: Iterable[Finding]) -> int:
+    """The exit code for these findings: 0, 1 or 3."""
+    return worst_exit_code(*(finding.problem.exit_code for finding in findings))
+
+
+_LOG_STOP = "takes it for the end of the log: every record and file after it in the recovered range is lost"
+_NOT_NOTICED = "does not notice; serves what the bytes say"
+_LOAD_FAILS = "load fails: the broker does not start"
+_REWRITE_QUEUE = "write the queue anew from the commit log"
+_REWRITE_INDEX = "write the index anew from the commit log"
+_CUT_OR_FILL = "fill the range so that brokers step over it, or cut the log here"
+
+PROBLEMS: tuple[Problem, ...] = (
+    # commit log: records
+    Problem("CL01", "torn tail", "note", "the last record was not written in full",
+            "cuts the log here; the next append overwrites it", None, "spec 02 C1; CommitLog#recoverAbnormally"),
+    Problem("CL02", "zero hole", "error", "zeros in the middle of the log, sound records follow",
+            _LOG_STOP, _CUT_OR_FILL, "spec 02 C2, C3"),
+    Problem("CL03", "body CRC", "error", "the body does not match its CRC",
+            _LOG_STOP + "; consumers are never warned", _CUT_OR_FILL, "spec 02 C4; CommitLog#checkMessageAndReturnSize"),
+    Problem("CL04", "wrong length", "error", "the record's lengths do not add up",
+            _LOG_STOP, _CUT_OR_FILL, "spec 02 C5; CommitLog#calMsgLength"),
+    Problem("CL05", "unknown magic", "error", "no record and no blank: the magic is unknown",
+            _LOG_STOP, _CUT_OR_FILL, "spec 01 3.7"),
+    Problem("CL06", "foreign record", "error", "a record whose stored physical offset is not its position",
+            "does not compare; queues and index get the stored offset", _CUT_OR_FILL, "spec 02 C6"),
+    Problem("CL07", "zombie tail", "warning", "older records follow newer ones: bytes that a truncation left behind",
+            "takes them for valid when they start exactly at the end", "cut the log here and zero what follows", "spec 02 C14"),
+    Problem("CL08", "zeroed page", "error", "whole zeroed pages inside a record or between records",
+            _LOG_STOP, _CUT_OR_FILL, "spec 02 C2"),
+    Problem("CL09", "property CRC", "error", "the record does not match its property CRC",
+            "with forceVerifyPropCRC: end of the log; else not checked", _CUT_OR_FILL, "spec 01 3.6"),
+    Problem("CL10", "bad blank", "error", "a blank whose length is not what is left of the file",
+            "goes to the next file and never looks at what follows in this one", _CUT_OR_FILL, "spec 01 3.5"),
+    Problem("CL11", "no blank", "error", "the file ends without a blank although another file follows",
+            "takes it for the end of the log: later files are deleted", _CUT_OR_FILL, "spec 01 3.5; spec 02 C2"),
+    Problem("CL12", "unreadable", "error", "the operating system could not read these bytes",
+            "dies or stops here", None, "design 6", input_unread=True),
+    Problem("CL13", "bad properties", "warning", "the property string cannot be read as name 0x01 value 0x02 pairs",
+            "drops the pieces that it cannot read", None, "spec 01 3.4"),
+    Problem("CL14", "bad body", "warning", "the body does not decompress, or the batch in it cannot be read",
+            "does not look; consumers fail", None, "spec 01 3.3"),
+    Problem("CL15", "queue offset jump", "error", "queue offsets in the log repeat or leave numbers out",
+            "queue units end up in the wrong slots", _REWRITE_QUEUE, "spec 02 Q12"),
+    Problem("CL16", "queue made anew", "warning", "a queue starts at 0 again: its topic was deleted and made again, or its folder was lost",
+            "starts a queue without files at 0", None, "spec 02 Q5"),
+    Problem("CL17", "no store time", "error", "the record's store timestamp is zero or negative",
+            "after a crash, takes no file that begins with such a record for its start file", None, "spec 02 3.1"),
+    Problem("CL18", "bad number", "error", "a property that the broker reads as a number is none (DELAY, INNER_BASE, INNER_NUM)",
+            _LOG_STOP, _CUT_OR_FILL, "spec 02 4.1"),
+    # commit log: the set of files
+    Problem("CL20", "missing file", "error", "a file is missing between two others",
+            "loads; reads in the gap fail, 4.x may never finish its start", None, "spec 02 C7"),
+    Problem("CL21", "wrong-size file", "error", "the file is longer or shorter than the others",
+            _LOAD_FAILS, "pad a short last file with zeros, or move the file away", "spec 02 C10"),
+    Problem("CL22", "stray entry", "warning", "an entry that is no commit log file",
+            "load fails (5.x skips folders)", "move it away", "spec 02 C13"),
+    Problem("CL23", "empty file", "warning", "the file has no bytes",
+            "4.x: load fails; 5.x: deletes it when it is the last", "delete it", "spec 02 C11"),
+    Problem("CL24", "next file", "note", "an all-zero file, allocated ahead and never used",
+            "deletes or keeps it at the next start", None, "spec 02 C12"),
+    Problem("CL25", "misnamed file", "error", "the file's name is not a multiple of the file size, or files overlap",
+            "finds records at wrong offsets", None, "spec 02 1.3"),
+    Problem("CL26", "log missing", "error", "queues or index exist, but the commit log has no files",
+            "deletes every consume queue", None, "spec 02 C16"),
+    # consume queues
+    Problem("CQ01", "queue behind", "note", "the newest records are not in the queue yet",
+            "dispatches them at the next start", None, "spec 02 Q2"),
+    Problem("CQ02", "unit missing", "error", "records of the log are not in their queue, and no start dispatches them",
+            "never mends it; consumers miss the messages and later units move", _REWRITE_QUEUE, "spec 02 Q3, Q4"),
+    Problem("CQ03", "queue ahead", "warning", "units point behind the end of the log",
+            "cuts them at the next start; their queue offsets are used again", _REWRITE_QUEUE, "spec 02 Q1, C9"),
+    Problem("CQ04", "misaligned", "error", "units stand in other slots than their records' queue offsets",
+            _NOT_NOTICED, _REWRITE_QUEUE, "spec 02 Q12"),
+    Problem("CQ05", "wrong unit", "error", "the unit does not name the record that belongs there",
+            _NOT_NOTICED, _REWRITE_QUEUE, "spec 02 Q11"),
+    Problem("CQ06", "wrong tags code", "error", "the unit's tags code is not its record's",
+            "filters by the wrong tag", _REWRITE_QUEUE, "spec 02 Q11"),
+    Problem("CQ07", "no delivery time", "warning", "a unit of SCHEDULE_TOPIC_XXXX holds a tag hash, not a delivery time",
+            "delivers the message at once", _REWRITE_QUEUE, "spec 02 Q14, 3.3"),
+    Problem("CQ08", "invalid unit", "error", "an empty or negative unit between valid ones",
+            "cuts the queue here and deletes its later files", _REWRITE_QUEUE, "spec 02 Q10"),
+    Problem("CQ09", "wrong-size file", "error", "the queue file is longer or shorter than the others",
+            _LOAD_FAILS + " (5.x deletes an empty last file)", _REWRITE_QUEUE, "spec 02 Q8"),
+    Problem("CQ10", "missing file", "error", "a queue file is missing between two others",
+            "jumps over it when reading", _REWRITE_QUEUE, "spec 02 Q7"),
+    Problem("CQ11", "stray entry", "warning", "an entry that is no consume queue file or folder",
+            "load fails for a file inside a queue, else skipped", "move it away", "spec 02 1.2, 1.3"),
+    Problem("CQ12", "empty last file", "warning", "the last queue file holds no unit",
+            "4.x may count a phantom unit; 5.x may fail to load", "delete it", "spec 02 Q9, 3.6"),
+    Problem("CQ13", "queue missing", "error", "the log has records of this queue, but the queue has no files",
+            "starts the queue at 0 again: queue offsets are used twice", _REWRITE_QUEUE, "spec 02 Q5"),
+    Problem("CQ14", "unit without record", "error", "the unit names no record of the log",
+            _NOT_NOTICED, _REWRITE_QUEUE, "spec 02 Q11"),
+    Problem("CQ15", "unreadable", "error", "the operating system could not read these bytes",
+            "dies or stops here", _REWRITE_QUEUE, "design 6", input_unread=True),
+    Problem("CQ16", "bad extension", "warning", "a consume queue extension unit is missing or unreadable",
+            "filters as if there were none", None, "spec 02 Q15"),
+    # index
+    Problem("IX01", "header against content", "error", "the index header does not match the entries",
+            "trusts the header: keys are missed or entries overwritten", _REWRITE_INDEX, "spec 02 I1, I2"),
+    Problem("IX02", "chain loop", "error", "an entry's chain goes forward, loops or leaves the file",
+            "loops until enough hits, or for ever", _REWRITE_INDEX, "spec 02 I6"),
+    Problem("IX03", "key not found", "error", "a record's key cannot be found through the index",
+            "answers without the message", _REWRITE_INDEX, "spec 02 I1 to I3"),
+    Problem("IX04", "entry without record", "error", "an index entry names no record with such a key",
+            "loads whatever is at that offset", _REWRITE_INDEX, "spec 02 I1"),
+    Problem("IX05", "duplicate entries", "warning", "the same key of the same record is in the index twice",
+            "answers the message twice", _REWRITE_INDEX, "spec 02 5.5, 19"),
+    Problem("IX06", "wrong-size file", "error", "the index file's size does not match its slots and entries",
+            "grows a short file with zeros, reads a long one in part", _REWRITE_INDEX, "spec 02 I3"),
+    Problem("IX07", "stray entry", "warning", "an entry that is no index file",
+            "logs and skips it", "move it away", "spec 02 1.3"),
+    Problem("IX08", "index behind", "note", "the newest records are not in the index yet",
+            "indexes them when it dispatches them", None, "spec 02 5.5"),
+    Problem("IX09", "dropped at start", "note", "the next start deletes this index file, for the last stop was unclean",
+            "deletes files newer than the checkpoint's index time", None, "spec 02 I5, 3.4"),
+    Problem("IX10", "index missing", "warning", "records have keys, but there is no index for them",
+            "answers without them", _REWRITE_INDEX, "spec 02 3.4"),
+    Problem("IX11", "unreadable", "error", "the operating system could not read these bytes",
+            "4.x goes on without the index, 5.x does not start", _REWRITE_INDEX, "spec 02 I4", input_unread=True),
+    # checkpoint, abort, lock
+    Problem("CP01", "checkpoint missing", "note", "there is no checkpoint, or it is all zero",
+            "after a clean stop nothing; after a crash it scans the whole log and drops the index",
+            None, "spec 02 K1, K2"),
+    Problem("CP02", "checkpoint size", "warning", "the checkpoint is not 4096 bytes",
+            "extends it with zeros", None, "spec 02 1.1"),
+    Problem("CP03", "checkpoint in the future", "warning", "the checkpoint is newer than the last record",
+            "after a crash it starts too late: holes in queues and index", "set its times back", "spec 02 K3"),
+    Problem("CP07", "checkpoint behind", "note", "the checkpoint is older than the last record, although the last stop was clean",
+            "scans more of the log after the next crash", None, "spec 02 6"),
+    Problem("CP04", "abort present", "note", "the last stop was unclean, or a broker is running",
+            "recovers abnormally", None, "spec 02 1.1"),
+    Problem("CP05", "repair unfinished", "error", "a repair was interrupted: its guard file is still there",
+            _LOAD_FAILS, "run the repair again", "design 9"),
+    Problem("CP06", "unreadable", "error", "the operating system could not read this file",
+            "does not start", None, "design 6", input_unread=True),
+    # config
+    Problem("CF01", "config unreadable, .bak good", "warning", "the config file cannot be read, its .bak can",
+            "loads the .bak", "copy the .bak over it", "spec 01 9.1"),
+    Problem("CF02", "config unreadable", "error", "neither the config file nor its .bak can be read",
+            "does not start", None, "spec 01 9.1"),
+    Problem("CF03", "topic unknown", "note", "the log has messages of a topic that topics.json does not know",
+            "serves nothing of it", None, "spec 01 9.3"),
+    Problem("CF04", "consumer offset beyond queue", "warning", "a committed offset lies behind the queue's end",
+            "answers OFFSET_OVERFLOW; the group stands still or skips", None, "spec 02 8.3"),
+    Problem("CF05", "delay offset beyond queue", "warning", "a delay level's offset lies outside its queue",
+            "moves it into the queue's range at the next start", None, "spec 02 10.3"),
+    Problem("CF06", "topics missing", "warning", "there is no topics.json and no .bak of it",
+            "serves no topic until it is made again; 5.x does not load batch queues", "write topics.json anew from the log",
+            "spec 02 19"),
+    # timer, epoch, compaction
+    Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
+            "does not start", None, "spec 02 T1"),
+    Problem("TM02", "bad timer unit", "warning", "a timer log unit is damaged",
+            "cuts the timer log here", None, "spec 02 T1"),
+    Problem("EP01", "bad epoch file", "warning", "the epoch file's count, CRC or order is wrong",
+            "uses the .bak, else an empty list", None, "spec 02 E1"),
+    Problem("CC01", "bad compaction checkpoint", "warning", "compaction/position-checkpoint cannot be read",
+            "compacts from the start again", None, "spec 01 1"),
+    # out of reach
+    Problem("UN01", "not checked", "warning", "recognised, but out of reach: not checked",
+            "reads it", None, "design 2", input_unread=True),
+)  # fmt: skip
+
+BY_CODE: dict[str, Problem] = {problem.code: problem for problem in PROBLEMS}
+assert len(BY_CODE) == len(PROBLEMS)
+
+
+def finding(
+    code: str,
+    path: str,
+    physical_offset: int | None = None,
+    length: int | None = None,
+    **detail: Any,
+) -> Finding:
+    """A `Finding` of the row `code`. Raises KeyError for a code that is not in the table."""
+    return Finding(BY_CODE[code], path, physical_offset, length, detail)
