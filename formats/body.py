@@ -1,0 +1,216 @@
+"""Compressed bodies: which codec, decompression within a limit, compression.
+
+The producer compresses, the store never does: `body` and `body_crc` of a record are those of the
+compressed bytes. zlib is a stream with header (RFC 1950), lz4 and zstd are frames.
+
+Source: MessageSysFlag, CompressionType#findByValue, ZlibCompressor, Lz4Compressor, ZstdCompressor;
+spec 01 section 3.3.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable
+from functools import cache
+from types import ModuleType
+from typing import Literal, Protocol
+
+from rmqtool.errors import FormatError, MissingCodecError
+from rmqtool.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
+
+Compression = Literal["none", "zlib", "lz4", "zstd"]
+
+BODY_LIMIT = 64 << 20
+"""Bytes that a body may decompress to unless the caller says otherwise."""
+
+DEFAULT_LEVEL = 5  # DefaultMQProducerImpl: rocketmq.message.compressLevel
+
+_CHUNK = 1 << 20
+_ZSTD_BLOCK = 128 << 10  # most that one zstd block decompresses to
+_ZSTD_MIN_INPUT = 4  # fewest bytes that such a block takes (run-length block)
+_TYPE_SHIFT = 8
+_BY_TYPE: dict[int, Compression] = {0: "zlib", 1: "lz4", 2: "zstd", 3: "zlib"}
+_TYPE_OF: dict[Compression, int] = {"lz4": 1, "zstd": 2, "zlib": 3}
+
+
+def compression_of(sys_flag: int) -> Compression:
+    """The compression that a record's sys_flag names.
+
+    The type bits count only where the COMPRESSED bit is set; type 0 (older clients) is zlib.
+
+    Raises:
+        FormatError: the type is none that RocketMQ knows.
+    """
+    if not sys_flag & COMPRESSED:
+        return "none"
+    kind = (sys_flag & COMPRESSION_TYPE_MASK) >> _TYPE_SHIFT
+    if kind not in _BY_TYPE:
+        raise FormatError(f"unknown compression type {kind} in sys_flag {sys_flag:#x}")
+    return _BY_TYPE[kind]
+
+
+def compression_bits(compression: Compression) -> int:
+    """The sys_flag bits of a body compressed so; 0 for `none`."""
+    return 0 if compression == "none" else COMPRESSED | _TYPE_OF[compression] << _TYPE_SHIFT
+
+
+def decompress(body: bytes, sys_flag: int, *, limit: int = BODY_LIMIT) -> bytes:
+    """The body as the producer had it.
+
+    The output grows piece by piece and stops at the limit, whatever size a header claims. Frames
+    that follow each other are read as one body. For zlib the bytes behind the stream's end are
+    not looked at, as in Java.
+
+    Args:
+        body: the stored bytes.
+        sys_flag: the record's; without the COMPRESSED bit `body` is returned as it is.
+        limit: bytes that the result may have at most. A body that is not compressed is not bound.
+
+    Raises:
+        FormatError: unknown type, damaged or cut bytes, or a result over `limit` bytes.
+        MissingCodecError: the library for the compression is not installed.
+    """
+    compression = compression_of(sys_flag)
+    if compression == "none":
+        return body
+    if not body:
+        raise FormatError(f"an empty body is no {compression} data")
+    if compression == "zlib":
+        zlib = _zlib()
+        return _inflate(body, limit, "zlib", zlib.decompressobj, zlib.error, one_stream=True)
+    if compression == "lz4":
+        frame = _codec("lz4.frame", "lz4")
+        return _inflate(body, limit, "lz4", frame.LZ4FrameDecompressor, RuntimeError)
+    return _unzstd(body, limit)
+
+
+def compress(body: bytes, compression: Compression, *, level: int = DEFAULT_LEVEL) -> bytes:
+    """`body` compressed; `compression_bits` gives the sys_flag bits that belong to it.
+
+    Raises:
+        MissingCodecError: the library for the compression is not installed.
+    """
+    if compression == "none":
+        return body
+    if compression == "zlib":
+        import zlib
+
+        return zlib.compress(body, level)
+    if compression == "lz4":
+        lz4_frame: bytes = _codec("lz4.frame", "lz4").compress(body, content_checksum=True)
+        return lz4_frame
+    zstd = _zstd()
+    if zstd.__name__ == "zstandard":
+        zstd_frame: bytes = zstd.ZstdCompressor(level=level).compress(body)
+        return zstd_frame
+    return bytes(zstd.compress(body, level))
+
+
+class _Stream(Protocol):
+    """A decompressor of the standard library's shape."""
+
+    eof: bool
+    unused_data: bytes
+
+    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+
+
+def _over(limit: int) -> FormatError:
+    return FormatError(
+        f"the body decompresses to more than {limit} bytes", hint="raise the limit for bodies to read it"
+    )
+
+
+def _damaged(name: str, error: Exception) -> FormatError:
+    return FormatError(f"damaged {name} body: {error}")
+
+
+def _cut(name: str) -> FormatError:
+    return FormatError(f"the {name} body ends too early")
+
+
+def _inflate(
+    body: bytes,
+    limit: int,
+    name: str,
+    decompressor: Callable[[], _Stream],
+    error_type: type[Exception],
+    *,
+    one_stream: bool = False,
+) -> bytes:
+    chunks: list[bytes] = []
+    size = 0
+    rest = body
+    while rest:
+        stream = decompressor()
+        data = rest
+        while not stream.eof:
+            # One byte more than the limit: enough to know that it is passed.
+            room = min(_CHUNK, limit + 1 - size)
+            try:
+                chunk = stream.decompress(data, room)
+            except error_type as error:
+                raise _damaged(name, error) from error
+            size += len(chunk)
+            if size > limit:
+                raise _over(limit)
+            chunks.append(chunk)
+            data = getattr(stream, "unconsumed_tail", b"")
+            if not chunk and not data and not stream.eof:
+                raise _cut(name)
+        rest = b"" if one_stream else stream.unused_data
+    return b"".join(chunks)
+
+
+def _unzstd(body: bytes, limit: int) -> bytes:
+    zstd = _zstd()
+    if zstd.__name__ != "zstandard":
+        return _inflate(body, limit, "zstd", zstd.ZstdDecompressor, zstd.ZstdError)
+    # zstandard's decompressobj takes no limit on its output, and its reader, which does, does not
+    # tell a cut frame from a whole one. So bound the input: no 4 bytes give more than one block.
+    chunks: list[bytes] = []
+    size = 0
+    view = memoryview(body)
+    while view:
+        stream = zstd.ZstdDecompressor().decompressobj()
+        while not stream.eof:
+            if not view:
+                raise _cut("zstd")
+            step = max((limit - size) // _ZSTD_BLOCK, 1) * _ZSTD_MIN_INPUT
+            try:
+                chunk = stream.decompress(view[:step])
+            except zstd.ZstdError as error:
+                raise _damaged("zstd", error) from error
+            size += len(chunk)
+            if size > limit:
+                raise _over(limit)
+            chunks.append(chunk)
+            view = view[step:]
+        if stream.unused_data:
+            view = memoryview(bytes(stream.unused_data) + bytes(view))
+    return b"".join(chunks)
+
+
+@cache
+def _zlib() -> ModuleType:
+    try:
+        return importlib.import_module("isal.isal_zlib")
+    except ImportError:
+        return importlib.import_module("zlib")
+
+
+@cache
+def _zstd() -> ModuleType:
+    if sys.version_info >= (3, 14):
+        return importlib.import_module("compression.zstd")
+    return _codec("zstandard", "zstandard")
+
+
+def _codec(module: str, package: str) -> ModuleType:
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise MissingCodecError(
+            f"{module} is needed to read this body and is not installed", hint=f"pip install {package}"
+        ) from error

@@ -1,0 +1,84 @@
+"""The file `epochFileCheckpoint` of controller mode (5.x): where each master's records begin.
+
+    number of entries
+    CRC-32 of the entry lines, line ends included, top bit cleared; 0 is not checked
+    epoch-start_offset      one line for each entry
+
+An epoch ends where the next one starts. A file without entries is never written.
+
+Source: CheckpointFile, EpochFileCache; spec 01 section 9.11.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from construct import GreedyString, NullTerminated, Struct
+
+from rmqtool.errors import FormatError
+from rmqtool.formats.message import masked_crc
+
+_LINE = NullTerminated(GreedyString("ascii"), term=b"\n")
+EPOCH_FILE = Struct(
+    "count" / _LINE * "number of entries: a line of decimal text",
+    "crc" / _LINE * "CRC-32 of the entry lines with their line ends, top bit cleared: a line of decimal text;"
+    " 0 is not checked",
+    "entries"
+    / GreedyString("ascii")
+    * "a line epoch-startOffset for each; startOffset is a physical offset, bytes",
+)
+TEXT = "Where each master's records begin (controller mode, 5.x). An epoch ends where the next one starts."
+_NUMBER = re.compile(r"-?\d{1,10}", re.ASCII)
+_ENTRY = re.compile(r"(\d{1,10})-(\d{1,19})", re.ASCII)
+_LINE_ENDS = re.compile(r"\r\n|\n|\r")
+
+
+class Entry(NamedTuple):
+    """One epoch: its number and the physical offset of its first record."""
+
+    epoch: int
+    start_offset: int
+
+
+def decode(data: bytes) -> list[Entry]:
+    """The entries of an epoch file, in its order.
+
+    Raises:
+        FormatError: not such a file, or its count or CRC does not match the entries.
+    """
+    try:
+        lines = _LINE_ENDS.split(data.decode("ascii"))
+    except UnicodeDecodeError as error:
+        raise FormatError("epoch file: not text") from error
+    if lines[-1] == "":
+        lines.pop()
+    if len(lines) < 2 or not (_NUMBER.fullmatch(lines[0]) and _NUMBER.fullmatch(lines[1])):
+        raise FormatError("epoch file: the first two lines are not numbers")
+    entries = []
+    for line in lines[2:]:
+        match = _ENTRY.fullmatch(line)
+        if match is None:
+            raise FormatError(f"epoch file: {line[:40]!r} is no entry")
+        entries.append(Entry(int(match[1]), int(match[2])))
+    if len(entries) != int(lines[0]):
+        raise FormatError(f"epoch file: {lines[0]} entries declared, {len(entries)} found")
+    crc = int(lines[1])
+    line_end = "\r\n" if b"\r\n" in data else "\n"
+    found = masked_crc("".join(line + line_end for line in lines[2:]).encode("ascii"))
+    if crc not in (0, found):
+        raise FormatError(f"epoch file: CRC {crc} declared, {found} found")
+    return entries
+
+
+def encode(entries: Sequence[Entry]) -> bytes:
+    """The text of an epoch file, as written on systems whose line end is one line feed."""
+    lines = "".join(f"{entry.epoch}-{entry.start_offset}\n" for entry in entries).encode("ascii")
+    return f"{len(entries)}\n{masked_crc(lines)}\n".encode("ascii") + lines
+
+
+def is_ordered(entries: Sequence[Entry]) -> bool:
+    """Whether epochs and start offsets both rise from entry to entry."""
+    return all(a.epoch < b.epoch and a.start_offset < b.start_offset for a, b in pairwise(entries))

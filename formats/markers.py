@@ -1,0 +1,43 @@
+"""The two small files that say in what state the store is: `abort` and `lock`.
+
+`abort` exists from start to clean stop. 4.x leaves it empty, 5.x writes the broker's process id
+as decimal text without a line end. `lock` holds four letters; what counts is the record lock on
+its first byte, which the running broker has.
+
+Source: DefaultMessageStore#createTempFile, DefaultMessageStore#start; spec 01 section 8.
+"""
+
+from __future__ import annotations
+
+from construct import Bytes, GreedyBytes, Struct
+
+from rmqtool.errors import FormatError
+
+ABORT = Struct("pid" / GreedyBytes * "process id of the broker as decimal text (5.x); no bytes (4.x)")
+ABORT_TEXT = "Exists while a broker runs and after an unclean stop. abort.bak is a copy of the abort before."
+LOCK = Struct("text" / Bytes(4) * "the letters lock")
+LOCK_TEXT = "A running broker holds an exclusive POSIX record lock on byte 0. The file stays after a stop."
+LOCK_CONTENT = b"lock"
+_PID_LIMIT = 20  # digits; a process id is a Java long at most
+
+
+def decode_abort(data: bytes) -> int | None:
+    """The process id in an `abort` file; None in an empty one.
+
+    Raises:
+        FormatError: something else than ASCII digits.
+    """
+    if not data:
+        return None
+    if len(data) > _PID_LIMIT or not (data.isascii() and data.isdigit()):
+        raise FormatError("abort holds no process id")
+    return int(data)
+
+
+def encode_abort(pid: int | None) -> bytes:
+    """The bytes of `abort`: the process id for 5.x, None for 4.x. Raises FormatError for a negative one."""
+    if pid is None:
+        return b""
+    if pid < 0:
+        raise FormatError(f"{pid} is no process id")
+    return str(pid).encode("ascii")

@@ -1,0 +1,238 @@
+"""Compressed bodies and batches: golden bytes, limits, both directions, any bytes."""
+
+from __future__ import annotations
+
+import struct
+import sys
+import tracemalloc
+import zlib
+from types import ModuleType
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqtool.errors import FormatError, MissingCodecError
+from rmqtool.formats import batch, body
+from rmqtool.formats.body import Compression
+
+CODECS: list[Compression] = ["zlib", "lz4", "zstd"]
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("sys_flag", "compression"),
+    [
+        (0, "none"),
+        (0x700, "none"),
+        (1, "zlib"),
+        (0x101, "lz4"),
+        (0x201, "zstd"),
+        (0x301, "zlib"),
+        (0x3B1, "zlib"),
+    ],
+)
+def test_compression_of(sys_flag: int, compression: Compression) -> None:
+    assert body.compression_of(sys_flag) == compression
+
+
+@pytest.mark.parametrize("sys_flag", [0x401, 0x501, 0x601, 0x701, -1])
+def test_unknown_compression(sys_flag: int) -> None:
+    with pytest.raises(FormatError, match="unknown compression type"):
+        body.decompress(b"x", sys_flag)
+
+
+@given(st.binary(max_size=2000), st.sampled_from(["none", *CODECS]))
+def test_body_round_trip(plain: bytes, compression: Compression) -> None:
+    sys_flag = body.compression_bits(compression)
+    assert body.compression_of(sys_flag) == compression
+    stored = body.compress(plain, compression)
+    assert body.decompress(stored, sys_flag) == plain
+    if compression != "none":
+        assert body.decompress(stored, sys_flag, limit=len(plain)) == plain
+        if plain:
+            with pytest.raises(FormatError, match=f"more than {len(plain) - 1} bytes"):
+                body.decompress(stored, sys_flag, limit=len(plain) - 1)
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_every_cut_of_a_body_is_refused(compression: Compression) -> None:
+    plain = b"a body that is cut somewhere " * 9
+    stored = body.compress(plain, compression)
+    for length in range(len(stored)):
+        with pytest.raises(FormatError):
+            body.decompress(stored[:length], body.compression_bits(compression))
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_frames_in_a_row_are_one_body(compression: Compression) -> None:
+    stored = body.compress(b"one ", compression) + body.compress(b"two", compression)
+    assert body.decompress(stored, body.compression_bits(compression)) == b"one two"
+    with pytest.raises(FormatError):
+        body.decompress(stored + b"behind", body.compression_bits(compression))
+
+
+def test_what_follows_a_zlib_stream_is_not_read() -> None:
+    assert body.decompress(zlib.compress(b"body") + b"behind", 1) == b"body"
+
+
+@pytest.mark.parametrize("compression", CODECS)
+def test_a_large_body(compression: Compression) -> None:
+    plain = b"".join(struct.pack(">I", number * 2654435761 & 0xFFFFFFFF) for number in range(MIB))
+    stored = body.compress(plain, compression, level=1)
+    assert body.decompress(stored, body.compression_bits(compression)) == plain
+
+
+@given(st.binary(max_size=200), st.sampled_from([1, 0x101, 0x201]), st.integers(0, 3))
+def test_any_body_gives_bytes_or_a_format_error(data: bytes, sys_flag: int, kind: int) -> None:
+    heads = (b"", b"\x78\x9c", bytes.fromhex("04224d18"), bytes.fromhex("28b52ffd"))
+    try:
+        assert len(body.decompress(heads[kind] + data, sys_flag, limit=MIB)) <= MIB
+    except FormatError:
+        return
+
+
+def zlib_bomb() -> bytes:
+    """2 GiB of zeros: a flushed block of deflate, many times."""
+    packer = zlib.compressobj(9)
+    first = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    again = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return first + again * 2047
+
+
+def zstd_bomb() -> bytes:
+    """A frame that claims 2**60 bytes and holds 2 GiB: run-length blocks of 128 KiB."""
+    head = bytes.fromhex("28b52ffd c0 70") + (1 << 60).to_bytes(8, "little")
+    block = (131072 << 3 | 1 << 1).to_bytes(3, "little") + b"a"
+    return head + block * 16384
+
+
+def lz4_bomb() -> bytes:
+    """512 MiB of zeros."""
+    return body.compress(bytes(512 * MIB), "lz4")
+
+
+@pytest.mark.parametrize(
+    ("bomb", "sys_flag"), [(zlib_bomb, 1), (zstd_bomb, 0x201), (lz4_bomb, 0x101)], ids=["zlib", "zstd", "lz4"]
+)
+def test_a_bomb_stops_at_the_limit(bomb, sys_flag: int) -> None:
+    stored = bomb()
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="more than 4194304 bytes") as caught:
+            body.decompress(stored, sys_flag, limit=4 * MIB)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < len(stored) + 16 * MIB
+    assert caught.value.hint
+
+
+def test_a_missing_codec_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    with pytest.raises(MissingCodecError) as caught:
+        body.decompress(b"x", 0x101)
+    assert caught.value.hint == "pip install lz4"
+    assert caught.value.exit_code == 3
+
+
+def test_zlib_without_isal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "isal.isal_zlib", None)
+    body._zlib.cache_clear()
+    try:
+        assert body._zlib().__name__ == "zlib"
+        test_every_cut_of_a_body_is_refused("zlib")
+        assert body.decompress(zlib.compress(b"body" * 99), 1) == b"body" * 99
+        with pytest.raises(FormatError, match="more than"):
+            body.decompress(zlib_bomb(), 1, limit=MIB)
+    finally:
+        body._zlib.cache_clear()
+
+
+def test_zstd_of_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The shape that Python 3.14's module has, on top of zlib's decompressor."""
+
+    class Decompressor:
+        def __init__(self) -> None:
+            self.stream, self.rest = zlib.decompressobj(), b""
+
+        def decompress(self, data: bytes, max_length: int) -> bytes:
+            result = self.stream.decompress(self.rest + data, max_length)
+            self.rest = self.stream.unconsumed_tail
+            return result
+
+        eof = property(lambda self: self.stream.eof)
+        unused_data = property(lambda self: self.stream.unused_data)
+
+    module = ModuleType("compression.zstd")
+    module.ZstdDecompressor, module.ZstdError, module.compress = Decompressor, zlib.error, zlib.compress
+    monkeypatch.setattr(body, "_zstd", lambda: module)
+    stored = body.compress(b"a" * 3 * MIB, "zstd")
+    assert body.decompress(stored + stored, 0x201) == b"a" * 6 * MIB
+    with pytest.raises(FormatError, match="too early"):
+        body.decompress(stored[:-1], 0x201)
+    with pytest.raises(FormatError, match="more than"):
+        body.decompress(stored, 0x201, limit=MIB)
+
+
+# Spec 01 section 14.6.
+GOLDEN_ITEM = "00000022 00000000 00000000 00000000 00000005 68656c6c6f 0007 54414753014142"
+
+
+def test_golden_batch_item() -> None:
+    data = bytes.fromhex(GOLDEN_ITEM)
+    item = batch.item(b"hello", b"TAGS\x01AB")
+    assert (item.total_size, item.flag) == (34, 0)
+    assert batch.encode_items([item]) == data
+    assert list(batch.decode_items(data + data)) == [item, item]
+    assert list(batch.decode_items(b"")) == []
+
+
+ITEMS = st.builds(
+    batch.BatchItem,
+    *[st.integers(-(1 << 31), (1 << 31) - 1)] * 4,
+    st.binary(max_size=30),
+    st.binary(max_size=30),
+)
+
+
+@given(st.lists(ITEMS, max_size=4))
+def test_batch_round_trip_and_declaration(items: list[batch.BatchItem]) -> None:
+    data = batch.encode_items(items)
+    assert list(batch.decode_items(data)) == items
+    for item in items:
+        one = batch.encode_items([item])
+        parsed = batch.ITEM.parse(one)
+        assert batch.ITEM.build(dict(parsed)) == one
+        names = ("total_size", "magic", "body_crc", "flag", "body", "properties")
+        assert [parsed[name] for name in names] == [
+            item.total_size, item.magic, item.body_crc, item.flag, item.body, item.properties_bytes,
+        ]  # fmt: skip
+
+
+@given(st.binary(max_size=120) | st.binary(max_size=20).map(lambda end: bytes.fromhex(GOLDEN_ITEM) + end))
+def test_any_batch_gives_items_or_a_format_error(data: bytes) -> None:
+    items = []
+    try:
+        for item in batch.decode_items(data):
+            items.append(item)
+    except FormatError:
+        assert data.startswith(batch.encode_items(items))
+    else:
+        assert batch.encode_items(items) == data
+
+
+@pytest.mark.parametrize(
+    "lengths", [(-1, 0), (6, 0), (0x7FFFFFFF, 0), (0, -1), (0, 8)], ids=lambda lengths: str(lengths)
+)
+def test_batch_lengths_are_checked(lengths: tuple[int, int]) -> None:
+    data = struct.pack(">iiiii", 22, 0, 0, 0, lengths[0]) + struct.pack(">h", lengths[1]) + b"four"
+    with pytest.raises(FormatError, match="does not fit"):
+        list(batch.decode_items(data))
+
+
+def test_a_batch_value_that_does_not_fit() -> None:
+    with pytest.raises(FormatError, match="do not fit"):
+        batch.encode_items([batch.item(b"", bytes(1 << 15))])
+    with pytest.raises(FormatError, match="does not fit"):
+        batch.encode_items([batch.item(b"", b"", flag=1 << 31)])
