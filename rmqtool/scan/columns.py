@@ -1,0 +1,82 @@
+"""The one table of message columns: what a message row holds, in this order, under these names.
+
+JSON, CSV and Parquet use the engine names (snake_case), Spark the Spark names (camelCase, a
+superset of those of rocketmq-spark, so its queries run unchanged). `arrow_type` is the type as
+pyarrow prints it; it is text here, so that reading this table needs no pyarrow. Rows in JSON carry
+times as RFC 3339 text and bodies as text; Arrow carries timestamps and bytes.
+
+`version` is Spark's `magicVersion`; `born_time` and `store_time` are its `bornTimestamp` and
+`storeTimestamp`, for those are of Spark's timestamp type.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a message row.
+
+    `unit` is `bytes`, `ms since 1970`, `index` (a count of units from 0) or empty. An `optional`
+    column stands in a JSON row only where it says something, and in fixed columns only when asked
+    for by name.
+    """
+
+    name: str
+    spark_name: str
+    arrow_type: str
+    unit: str
+    text: str
+    optional: bool = False
+
+
+_TIMESTAMP = "timestamp[us, tz=UTC]"
+_MS = "ms since 1970"
+
+COLUMNS: tuple[Column, ...] = (
+    Column("physical_offset", "physicalOffset", "int64", "bytes",
+           "where the record starts in the commit log"),
+    Column("size", "size", "int32", "bytes", "size of the whole record"),
+    Column("version", "magicVersion", "int8", "", "record version: 1, or 2 (topic length of two bytes)"),
+    Column("topic", "topic", "string", "", "topic as stored; delayed and half messages have a system topic"),
+    Column("queue_id", "queueId", "int32", "", "queue within the topic"),
+    Column("queue_offset", "queueOffset", "int64", "index", "index of its unit in the consume queue"),
+    Column("flag", "flag", "int32", "", "the application's flag"),
+    Column("sys_flag", "sysFlag", "int32", "", "bits: compression, transaction, IPv6 hosts, inner batch"),
+    Column("body_crc", "bodyCrc", "int32", "", "CRC-32 of the stored body, top bit cleared"),
+    Column("born_timestamp_ms", "bornTimestampMs", "int64", _MS, "when the producer made the message"),
+    Column("born_time", "bornTimestamp", _TIMESTAMP, "", "the same as a time; null outside years 1-9999"),
+    Column("born_host", "bornHost", "string", "", "producer, ip:port; IPv6 in brackets"),
+    Column("store_timestamp_ms", "storeTimestampMs", "int64", _MS, "when the broker stored the record"),
+    Column("store_time", "storeTimestamp", _TIMESTAMP, "", "the same as a time; null outside years 1-9999"),
+    Column("store_host", "storeHost", "string", "", "broker, ip:port; IPv6 in brackets"),
+    Column("reconsume_times", "reconsumeTimes", "int32", "", "how often a consumer sent the message back"),
+    Column("prepared_transaction_offset", "preparedTransactionOffset", "int64", "bytes",
+           "in a committed message: physical offset of its half message"),
+    Column("body_length", "bodyLength", "int32", "bytes", "body as stored, before it is decompressed"),
+    Column("body", "body", "binary", "", "the body, decompressed; null when not asked for or not readable"),
+    Column("body_encoding", "bodyEncoding", "string", "",
+           "how a text row spells the body: utf-8, base64 or hex; null where body is null"),
+    Column("body_compression", "bodyCompression", "string", "",
+           "how the stored body is compressed: none, zlib, lz4, zstd; null if unknown"),
+    Column("tags", "tags", "string", "", "property TAGS, one value as the store hashes it; null without"),
+    Column("keys", "keys", "list<item: string>", "", "property KEYS, split at spaces"),
+    Column("uniq_key", "uniqKey", "string", "", "property UNIQ_KEY, the client's unique id; null without"),
+    Column("offset_msg_id", "offsetMsgId", "string", "", "store host and physical offset in hex"),
+    Column("properties", "properties", "map<string, string>", "", "all properties, in stored order"),
+    Column("properties_base64", "propertiesBase64", "string", "",
+           "the stored property bytes, where encoding `properties` would not give them back", optional=True),
+    Column("status", "status", "list<item: string>", "", "ok, or the codes of rmqtool-problems(7) that hold"),
+    Column("file", "file", "string", "", "file that holds the record, relative to the store root"),
+    Column("system", "system", "string", "",
+           "what the broker means by a system record (half, op, delayed, retry, ...), as a JSON object",
+           optional=True),
+)  # fmt: skip
+
+BY_NAME: dict[str, Column] = {column.name: column for column in COLUMNS}
+NAMES: tuple[str, ...] = tuple(BY_NAME)
+FIXED_NAMES: tuple[str, ...] = tuple(column.name for column in COLUMNS if not column.optional)
+"""The columns that every row has: the header of CSV and TSV."""
+
+assert len(BY_NAME) == len(COLUMNS) == len({column.spark_name for column in COLUMNS})

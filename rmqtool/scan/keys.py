@@ -1,0 +1,213 @@
+"""What a broker's dispatch makes of records: tags codes, delay levels, index keys, as arrays.
+
+`dispatch_columns` reads the property strings of one batch of the walk, in compiled code, as Java
+does: the values of doubled names, empty values, hashes over UTF-16 units. Only records whose
+properties are not UTF-8 go through the codec of `formats.properties`, one by one.
+
+Source: CommitLog#checkMessageAndReturnSize, IndexService#buildIndex; spec 01 sections 5.2, 6.2, 6.6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqtool.formats import message as form
+from rmqtool.formats import properties
+from rmqtool.formats.index import key_text, tag_text
+from rmqtool.formats.java import index_key_hash, java_utf8_decode, string_hash, tags_code
+from rmqtool.scan.frames import Frames
+
+if TYPE_CHECKING:
+    from rmqtool.scan.key_kernel import Marks
+
+HAS_TAGS = 1
+"""The record has TAGS."""
+MULTI_DISPATCH = 2
+"""The record has INNER_MULTI_DISPATCH: it belongs to light queues too."""
+PROPERTY_CRC_PRESENT = 4
+"""The record ends with a property CRC."""
+PROPERTY_CRC_BAD = 8
+"""The property CRC is not that of the record."""
+PROPERTIES_UNSOUND = 16
+"""The property string is not what `formats.properties.sound` wants."""
+BAD_NUMBER = 32
+"""DELAY, or INNER_BASE and INNER_NUM, hold what Java cannot parse: where a broker reads them, the
+log ends here for it."""
+_LEFT_TO_PYTHON = 128
+
+NO_DELAY = -1
+BAD_DELAY = -2
+
+KIND_UNIQ = 0
+KIND_KEY = 1
+KIND_TAG = 2
+
+KEY = np.dtype([("row", "i4"), ("key_hash", "i4"), ("kind", "u1")], align=True)
+"""One entry that the index must hold: which row, the hash as stored, KIND_UNIQ, KIND_KEY or KIND_TAG."""
+
+_COLUMNS = np.dtype(
+    [
+        ("tags_code", "i8"),
+        ("inner_base", "i8"),
+        ("delay_level", "i4"),
+        ("inner_count", "i4"),
+        ("flags", "u1"),
+    ],
+    align=True,
+)
+_NAMES = (
+    properties.TAGS, properties.KEYS, properties.UNIQ_KEY, properties.DELAY, properties.INNER_BASE,
+    properties.INNER_NUM, properties.INNER_MULTI_DISPATCH, form.PROPERTY_CRC_NAME,
+)  # fmt: skip
+"""In the order of the numbers in key_kernel."""
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True)
+class Dispatch:
+    """Per record of a batch, arrays of shape (rows,), and the index keys of all of them.
+
+    Attributes:
+        tags_code: i8, Java's hash of TAGS, 0 without. In SCHEDULE_TOPIC_XXXX a delay level above 0
+            replaces it by store time + delay: left to the caller, who has the table of delays.
+        delay_level: i4, DELAY as a number, negative ones as 0; NO_DELAY without, BAD_DELAY where it
+            is no number.
+        inner_base: i8, first queue offset of an inner batch, -1 for other records.
+        inner_count: i4, messages in the inner batch, 0 for other records.
+        flags: u1, the bits of this module.
+        keys: KEY rows, in record order, and for each record in the order in which a broker puts
+            them: UNIQ_KEY, KEYS one by one, TAGS (5.4 only). Rolled back records have none.
+    """
+
+    tags_code: Array
+    delay_level: Array
+    inner_base: Array
+    inner_count: Array
+    flags: Array
+    keys: Array
+
+
+def dispatch_columns(frames: Frames) -> Dispatch:
+    """The dispatch columns of one batch; `frames.data` must still be valid."""
+    from rmqtool.scan import key_kernel
+    from rmqtool.scan.crc import crc_address, crc_tables
+
+    rows = frames.rows
+    names, name_ends = _name_table()
+    seeds = np.array([_seeds(topic) for topic in frames.topics], np.int32).reshape(-1, 2)
+    columns = np.empty(len(rows), _COLUMNS)
+    keys = np.empty(3 * len(rows) + 64, KEY)
+    found = np.empty((key_kernel.NAME_COUNT, 2), np.int64)
+    result = np.zeros(1, np.int64)
+    done = 0
+    while done < len(rows):
+        done = key_kernel.read_properties(
+            frames.data, frames.file_from_offset + frames.data_position, rows, done, seeds, names,
+            name_ends, found, crc_address(), crc_tables(), _marks(), columns, keys, result,
+        )  # fmt: skip
+        if done < len(rows):
+            # a property string of n bytes has at most n / 2 keys and two more
+            more = max(len(keys), 2 + int(rows[done]["properties_length"]))
+            keys = np.concatenate([keys[: result[0]], np.empty(more, KEY)])
+    keys = keys[: result[0]]
+    odd = np.flatnonzero(columns["flags"] & _LEFT_TO_PYTHON)
+    if len(odd):
+        more_keys = [key for row in odd.tolist() for key in _plain(frames, row, columns)]
+        keys = np.concatenate([keys, np.array(more_keys, KEY)])
+        keys = keys[np.argsort(keys["row"], kind="stable")]
+    return Dispatch(
+        columns["tags_code"],
+        columns["delay_level"],
+        columns["inner_base"],
+        columns["inner_count"],
+        columns["flags"],
+        keys,
+    )
+
+
+def _plain(frames: Frames, row: int, columns: Array) -> list[tuple[int, int, int]]:
+    """Fill one row of `columns` from Java's reading of bytes that are not UTF-8; its keys."""
+    record = frames.rows[row]
+    stop = int(frames.starts()[row]) + int(record["size"])
+    found = properties.decode(frames.data[stop - int(record["properties_length"]) : stop].tobytes())
+    tags = found.get(properties.TAGS)
+    columns[row]["tags_code"] = tags_code(tags)
+    flags = HAS_TAGS if tags else 0
+    if properties.INNER_MULTI_DISPATCH in found:
+        flags |= MULTI_DISPATCH
+    delay = found.get(properties.DELAY)
+    if delay is not None:
+        level = _java_number(delay, 1 << 31)
+        columns[row]["delay_level"] = BAD_DELAY if level is None else max(level, 0)
+        flags |= BAD_NUMBER if level is None else 0
+    if properties.INNER_BASE in found and properties.INNER_NUM in found:
+        base = _java_number(found[properties.INNER_BASE], 1 << 63)
+        count = _java_number(found[properties.INNER_NUM], 1 << 15)
+        if base is None or count is None:
+            flags |= BAD_NUMBER
+        else:
+            columns[row]["inner_base"], columns[row]["inner_count"] = base, count
+    columns[row]["flags"] = (int(columns[row]["flags"]) & ~_LEFT_TO_PYTHON) | flags
+    if int(record["sys_flag"]) & form.TRANSACTION_MASK == form.TRANSACTION_ROLLBACK:
+        return []
+    topic = java_utf8_decode(frames.topics[int(record["topic_id"])])
+    uniq = found.get(properties.UNIQ_KEY)
+    texts = [(key_text(topic, uniq), KIND_UNIQ)] if uniq else []
+    texts += [(key_text(topic, key), KIND_KEY) for key in properties.keys_of(found)]
+    texts += [(tag_text(topic, tags), KIND_TAG)] if tags else []
+    return [(row, index_key_hash(text), kind) for text, kind in texts]
+
+
+def _java_number(text: str, limit: int) -> int | None:
+    """Java's parseInt of ASCII digits within (-limit, limit); None for all else."""
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) > len(str(limit)):
+        return None
+    value = int(digits.lstrip("0") or "0")
+    return (-value if text[0] == "-" else value) if value < limit else None
+
+
+@lru_cache(maxsize=4096)
+def _seeds(topic: bytes) -> tuple[int, int]:
+    """The hashes of `topic#` and `topic#T#`, from which the hashes of keys go on."""
+    text = java_utf8_decode(topic)
+    return string_hash(key_text(text, "")), string_hash(tag_text(text, ""))
+
+
+@cache
+def _name_table() -> tuple[Array, Array]:
+    """All names end to end as u8, and where each ends."""
+    names = np.frombuffer("".join(_NAMES).encode(), np.uint8)
+    return names, np.cumsum([len(name) for name in _NAMES])
+
+
+@cache
+def _marks() -> Marks:
+    from rmqtool.scan.key_kernel import Marks
+
+    return Marks(
+        name_end=ord(properties.NAME_END),
+        value_end=ord(properties.VALUE_END),
+        separator=ord(properties.KEY_SEPARATOR),
+        transaction_mask=form.TRANSACTION_MASK,
+        rollback=form.TRANSACTION_ROLLBACK,
+        crc_mask=form.CRC_MASK,
+        property_crc_size=form.PROPERTY_CRC_SIZE,
+        has_tags=HAS_TAGS,
+        multi_dispatch=MULTI_DISPATCH,
+        crc_present=PROPERTY_CRC_PRESENT,
+        crc_bad=PROPERTY_CRC_BAD,
+        unsound=PROPERTIES_UNSOUND,
+        bad_number=BAD_NUMBER,
+        left_to_python=_LEFT_TO_PYTHON,
+        no_delay=NO_DELAY,
+        bad_delay=BAD_DELAY,
+        uniq_kind=KIND_UNIQ,
+        key_kind=KIND_KEY,
+        tag_kind=KIND_TAG,
+    )

@@ -1,0 +1,89 @@
+"""Integers out of a byte array, one machine instruction each, for kernels.
+
+The index is not checked: a kernel loads only where it has shown that all of the integer is inside.
+With NUMBA_BOUNDSCHECK=1 every load is checked, as numba then does for its own; a test runs so.
+Imports numba: only kernels import this module.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+
+_cgutils: Any = import_module("numba.core.cgutils")
+_config: Any = import_module("numba.core.config")
+_I32 = ir.IntType(32)
+_I64 = ir.IntType(64)
+
+
+def _pointer(size: int, context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
+    """The address of array[index]; all of array[index : index + size] is checked on demand."""
+    view = context.make_array(array_type)(context, builder, array)
+    if _config.BOUNDSCHECK:
+        (length,) = _cgutils.unpack_tuple(builder, view.shape)
+        outside = builder.or_(
+            builder.icmp_signed("<", index, index.type(0)),
+            builder.icmp_signed(">", builder.add(index, index.type(size)), length),
+        )
+        with _cgutils.if_unlikely(builder, outside):
+            context.call_conv.return_user_exc(builder, IndexError, ("load outside of the window",))
+    return builder.gep(view.data, [index])
+
+
+def _load(bits: int, kind: Any, *, big_endian: bool = True) -> Any:
+    """An intrinsic (uint8 array, i64 index) -> the integer of `bits` bits there, as an i64 or u64."""
+
+    def load(typing_context: Any, array: Any, index: Any) -> Any:
+        def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            pointer = _pointer(bits // 8, context, builder, signature.args[0], *arguments)
+            value = builder.load(builder.bitcast(pointer, ir.IntType(bits).as_pointer()), align=1)
+            if big_endian and bits > 8:
+                value = builder.bswap(value)
+            if bits == 64:
+                return value
+            return builder.sext(value, _I64) if kind.signed else builder.zext(value, _I64)
+
+        return kind(array, types.int64), code
+
+    return intrinsic(load)
+
+
+i8 = _load(8, types.int64)
+u8 = _load(8, types.uint64)
+i16 = _load(16, types.int64)
+i32 = _load(32, types.int64)
+i64 = _load(64, types.int64)
+u64 = _load(64, types.uint64)
+
+
+def _address(typing_context: Any, array: Any, index: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(0, context, builder, signature.args[0], *arguments)
+        return builder.ptrtoint(pointer, _I64)
+
+    return types.uintp(array, types.int64), code
+
+
+address_of: Any = intrinsic(_address)
+"""(uint8 array, i64 index) -> the address of array[index]."""
+
+
+def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        array, index = arguments
+        view = context.make_array(signature.args[0])(context, builder, array)
+        pointer = builder.gep(view.data, [index])
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
+        function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+        builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64), code
+
+
+prefetch: Any = intrinsic(_prefetch)
+"""(uint8 array, i64 index): ask for the cache line of array[index]; no access, so any index will do."""
