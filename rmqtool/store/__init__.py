@@ -1,0 +1,306 @@
+"""A message store, opened for reading.
+
+    from rmqtool.store import Store
+
+    with Store.open("/data/store") as store:
+        for stored in store.messages():
+            print(stored.physical_offset, stored.message.topic, stored.message.body)
+
+Opening reads the folders and nothing else. No lock is taken, so a store that a broker is using can
+be read too: its end moves, and files may vanish. Files that it adds later are not seen: open anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import Literal
+
+from rmqtool.errors import FormatError, InputError, UnreadableError, UnsupportedStoreError, UsageError
+from rmqtool.formats.consume_queue import BatchUnit, Unit
+from rmqtool.formats.message_id import OffsetMessageId
+from rmqtool.store import lock, profile
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.commit_log import (
+    CommitLog,
+    LogEvent,
+    StoredBlank,
+    StoredDamage,
+    StoredMessage,
+    StoredZeros,
+)
+from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
+from rmqtool.store.layout import StoreLayout, detect
+from rmqtool.store.lock import LockState
+from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.profile import Profile
+from rmqtool.store.selection import Selection
+
+__all__ = [
+    "AnyQueue", "BatchConsumeQueue", "CommitLog", "ConsumeQueue", "LockState", "LogEvent", "Store",
+    "StoreLayout", "StoredBlank", "StoredDamage", "StoredMessage", "StoredZeros", "detect",
+]  # fmt: skip
+
+
+_MERGE_UNITS = 1 << 18  # units held in memory on a way back through all queues
+
+
+def _last_unit(queue: AnyQueue) -> Iterator[Unit | BatchUnit]:
+    unit = queue.last_unit()
+    if unit is not None:
+        yield unit
+
+
+def _places(units: Iterable[Unit | BatchUnit]) -> Iterator[tuple[int, int]]:
+    """(physical offset, size) of units, until their file cannot be read: a live store deletes files."""
+    try:
+        for unit in units:
+            yield unit.physical_offset, unit.size
+    except UnreadableError:
+        return
+
+
+def _sound(events: Iterable[LogEvent], *, reverse: bool) -> Iterator[LogEvent]:
+    """The events up to the first damage with records behind it, which is raised."""
+    gap: StoredDamage | StoredZeros | None = None
+    met_record = False
+    for event in events:
+        if isinstance(event, StoredMessage):
+            if gap is not None and not reverse:
+                raise _damage(gap)
+            met_record = True
+        elif isinstance(event, StoredDamage | StoredZeros):
+            if reverse and met_record:
+                raise _damage(event)
+            gap = event
+        yield event
+
+
+def _damage(gap: StoredDamage | StoredZeros) -> InputError:
+    unreadable = isinstance(gap, StoredDamage) and gap.reason is None
+    kind = UnreadableError if unreadable else FormatError
+    return kind(
+        "cannot be read" if unreadable else "no sound record here, but some follow",
+        path=gap.file,
+        physical_offset=gap.physical_offset,
+        hint="rmqtool verify shows the damage",
+    )
+
+
+class Store:
+    """A store, a folder of commit log files, or a single file of one. Made by `Store.open`."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self.layout = layout
+        self._files = OpenFiles()
+        self.commit_log = CommitLog(layout, self._files)
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        mode: Literal["r"] = "r",
+        *,
+        commitlog_paths: Sequence[Path | str] = (),
+        read_only_paths: Sequence[Path | str] = (),
+        broker_conf: Path | str | BrokerConf | None = None,
+        file_sizes: Mapping[str, int] | None = None,
+    ) -> Store:
+        """Open what lies at `path`; see `layout.detect` for the arguments and what it raises.
+
+        Raises:
+            UsageError: a mode other than `r`.
+        """
+        if mode != "r":
+            raise UsageError(f"mode {mode!r} is not known, a store is opened with 'r'")
+        return cls(
+            detect(
+                path,
+                commitlog_paths=commitlog_paths,
+                read_only_paths=read_only_paths,
+                broker_conf=broker_conf,
+                file_sizes=file_sizes,
+            )
+        )
+
+    def close(self) -> None:
+        """Close the files. The store can still be used: they are opened again when needed."""
+        self._files.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # state
+
+    @cached_property
+    def profile(self) -> Profile:
+        """The broker version that used the store last."""
+        return profile.detect_profile(self.layout)
+
+    @property
+    def holder(self) -> LockState:
+        """Who holds the store's lock now."""
+        return lock.holder(self.layout.lock)
+
+    @property
+    def live(self) -> bool:
+        """Whether a broker, or another rmqtool, is using the store now."""
+        return self.holder.is_held
+
+    # offsets
+
+    @cached_property
+    def queues(self) -> dict[tuple[str, int], AnyQueue]:
+        """All queues by (topic, queue id), batch queues included."""
+        queues: dict[tuple[str, int], AnyQueue] = {
+            key: ConsumeQueue(queue, self._files) for key, queue in self.layout.consume_queues.items()
+        }
+        for key, queue in self.layout.batch_queues.items():
+            queues[key] = BatchConsumeQueue(queue, self._files)
+        return queues
+
+    def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
+        """One queue; None where the store has none of that name.
+
+        Raises:
+            UnsupportedStoreError: the queues are in RocksDB.
+        """
+        found = self.queues.get((topic, queue_id))
+        if found is None and not self.layout.has_files_of_queues:
+            raise UnsupportedStoreError("the consume queues are in RocksDB", path=self.layout.root)
+        return found
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The smallest queue offset that the broker would serve; 0 for an unknown queue."""
+        queue = self.queue(topic, queue_id)
+        return 0 if queue is None else queue.min_offset(self.commit_log.min_offset, self.profile)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset that the next message would get; 0 for an unknown queue."""
+        queue = self.queue(topic, queue_id)
+        return 0 if queue is None else queue.max_offset()
+
+    def end_offset(self) -> int:
+        """The physical offset behind the last whole record. See `CommitLog.end_offset`."""
+        places = (place for queue in self.queues.values() for place in _places(_last_unit(queue)))
+        return self.commit_log.end_offset(places)
+
+    # messages
+
+    def get(self, physical_offset: int) -> StoredMessage | None:
+        """The message at a physical offset; None where no file holds the offset, or a blank is there.
+
+        Raises:
+            FormatError: the bytes there are no whole record, or one that belongs elsewhere.
+            UnreadableError: the file cannot be read.
+        """
+        if self.commit_log.file_of(physical_offset) is None:
+            return None
+        found = self.commit_log.read(physical_offset)
+        if isinstance(found, StoredBlank):
+            return None
+        if found.message.physical_offset != physical_offset:
+            raise FormatError(
+                f"the record here was stored for offset {found.message.physical_offset}",
+                path=found.file,
+                physical_offset=physical_offset,
+            )
+        return found
+
+    def get_by_id(self, offset_msg_id: str) -> StoredMessage | None:
+        """The message with an offset message id; its host is not compared, as in the broker.
+
+        Raises:
+            FormatError: no such id, or see `get`.
+        """
+        return self.get(OffsetMessageId.decode(offset_msg_id).physical_offset)
+
+    def get_by_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset; None where the queue has no unit for it.
+
+        In a batch queue it is the record that holds the offset. Raises as `get` does.
+        """
+        queue = self.queue(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None else None
+        is_filler = isinstance(unit, Unit) and unit.is_pre_blank
+        return None if unit is None or is_filler else self.get(unit.physical_offset)
+
+    def events(
+        self, start: int | None = None, stop: int | None = None, *, reverse: bool = False
+    ) -> Iterator[LogEvent]:
+        """Messages, blanks, zeros and damage of the log in [start, stop), physical offsets."""
+        if reverse:
+            # All queues are read side by side: the more there are, the less of each is held.
+            block = max(_MERGE_UNITS // max(len(self.queues), 1), 1)
+            places = (
+                _places(unit for _, unit in queue.units(reverse=True, block=block))
+                for queue in self.queues.values()
+            )
+            return self.commit_log.walk_back(start, stop, heapq.merge(*places, reverse=True))
+        return self.commit_log.walk(start, stop, self._units_before)
+
+    def _units_before(self, physical_offset: int) -> Iterator[tuple[int, int]]:
+        """(physical offset, size) of every queue's last unit at or before an offset."""
+        for queue in self.queues.values():
+            yield from _places(queue.before(physical_offset))
+
+    def messages(
+        self,
+        selection: Selection | None = None,
+        *,
+        reverse: bool = False,
+        damage: Literal["raise", "skip"] = "raise",
+    ) -> Iterator[StoredMessage]:
+        """The selected messages in the log's order, those whose body does not match its CRC included.
+
+        Look at `status` to tell them apart.
+
+        Args:
+            selection: what to yield; None is everything.
+            reverse: from the last to the first.
+            damage: what to do where bytes are no sound record and sound ones follow. A torn last
+                record and the zeros behind the log's end are no damage.
+
+        Raises:
+            FormatError: damage, unless it is to be skipped.
+            UnreadableError: bytes that the operating system could not read, unless to be skipped.
+        """
+        selection = selection or Selection()
+        events = self.events(selection.from_offset, selection.to_offset, reverse=reverse)
+        found = (
+            event
+            for event in (events if damage == "skip" else _sound(events, reverse=reverse))
+            if isinstance(event, StoredMessage) and selection.matches(event.message, event.physical_offset)
+        )
+        yield from islice(found, selection.limit)
+
+    def queue_messages(
+        self,
+        topic: str,
+        queue_id: int,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        reverse: bool = False,
+    ) -> Iterator[StoredMessage]:
+        """The messages of one queue by queue offset in [start, stop); without bounds, what is served.
+
+        Raises as `get` does, for a unit that names no record.
+        """
+        queue = self.queue(topic, queue_id)
+        if queue is None:
+            return
+        first = self.min_offset(topic, queue_id) if start is None else start
+        for _, unit in queue.units(first, stop, reverse=reverse):
+            found = self.get(unit.physical_offset)
+            if found is not None:
+                yield found

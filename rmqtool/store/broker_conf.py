@@ -1,0 +1,113 @@
+r"""broker.conf: the Java properties file that a broker was started with.
+
+Only the broker's own rules apply: ISO-8859-1 text, `\uXXXX` escapes, `=`, `:` or blanks between
+name and value, a backslash at the end of a line joins the next one, and the last of two equal
+names wins.
+
+Source: java.util.Properties#load, MixAll#properties2Object, BrokerStartup#createBrokerController.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.errors import FormatError, InputError, UnreadableError
+
+SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; more is another file given by mistake
+PATH_SEPARATOR = ","  # MixAll.MULTI_PATH_SPLITTER, unless a system property changes it
+
+_PAIR = re.compile(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConf:
+    """The settings of one broker.conf, by their names in BrokerConfig and MessageStoreConfig."""
+
+    path: Path
+    values: Mapping[str, str]
+
+    def text(self, name: str) -> str | None:
+        """The value of `name`; None where it is not set or empty."""
+        return self.values.get(name, "").strip() or None
+
+    def integer(self, name: str) -> int | None:
+        """The value of `name` as a whole number; None where it is not set.
+
+        Raises:
+            FormatError: the value is no decimal number; the broker would not start with it.
+        """
+        text = self.text(name)
+        if text is None:
+            return None
+        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
+            raise FormatError(f"{name}={text!r} is no whole number", path=self.path)
+        return int(text)
+
+    def flag(self, name: str) -> bool:
+        """Whether `name` is `true`, in any case; Java takes all else for false."""
+        return (self.text(name) or "").lower() == "true"
+
+    def paths(self, name: str) -> tuple[Path, ...]:
+        """The folders of a setting that may list several, in their order."""
+        pieces = (self.text(name) or "").split(PATH_SEPARATOR)
+        return tuple(Path(piece.strip()) for piece in pieces if piece.strip())
+
+
+def read_broker_conf(path: Path) -> BrokerConf:
+    """Read a broker.conf.
+
+    Raises:
+        UnreadableError: the file cannot be read.
+        InputError: the file is larger than SIZE_LIMIT.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(SIZE_LIMIT + 1)
+    except OSError as error:
+        raise UnreadableError(f"cannot read the broker configuration: {error.strerror}", path=path) from error
+    if len(data) > SIZE_LIMIT:
+        raise InputError("too large for a broker configuration", path=path)
+    return BrokerConf(path, parse_properties(data))
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """The names and values of a Java properties file. Source: java.util.Properties#load."""
+    values: dict[str, str] = {}
+    for line in _logical_lines(data.decode("iso-8859-1")):
+        match = _PAIR.fullmatch(line)
+        assert match is not None, "both parts of the pattern may be empty"
+        values[_unescape(match[1])] = _unescape(match[2])
+    return values
+
+
+def _logical_lines(text: str) -> list[str]:
+    lines: list[str] = []
+    joined = False
+    for piece in re.split(r"\r\n|\r|\n", text):
+        line = piece.lstrip(" \t\f")
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        goes_on = backslashes % 2 == 1
+        line = line[:-1] if goes_on else line
+        if joined:
+            lines[-1] += line
+        else:
+            lines.append(line)
+        joined = goes_on
+    return lines
+
+
+def _unescape(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        escape = match[1]
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        return _CONTROL.get(escape, escape)
+
+    return _ESCAPE.sub(plain, text)

@@ -1,0 +1,221 @@
+"""Consume queues as rows: one per unit, batch queues included.
+
+Files are read block by block; blocks of zeros, the unused end of a file, are passed over. What
+stands between present units without being one is told as CQ08, a hole between files as CQ10.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from typing import Any
+
+from rmqtool import times
+from rmqtool.errors import UnreadableError, UsageError
+from rmqtool.formats import consume_queue, java
+from rmqtool.formats.consume_queue import BatchUnit, Unit
+from rmqtool.problems import finding
+from rmqtool.store.dump import Report, tell_out_of_reach
+from rmqtool.store.explain import Explanation, explain_structure
+from rmqtool.store.layout import QueueFiles, StoreFile, StoreLayout
+from rmqtool.store.open_files import opened
+from rmqtool.store.rows import Row
+from rmqtool.store.selection import Selection
+from rmqtool.store.system_topics import SCHEDULE_TOPIC
+
+FIELDS = (
+    "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "deliver_timestamp_ms",
+    "deliver_time", "batch_size", "store_timestamp_ms", "store_time", "blank", "file",
+)  # fmt: skip
+TABLE_FIELDS = FIELDS[:6]
+_BLOCK_UNITS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    """How the units of a queue are read. `numbers`: unit n has queue offset n."""
+
+    unit_size: int
+    decode: Callable[[bytes], Iterator[Any]]
+    numbers: bool
+
+
+_UNITS = _Kind(consume_queue.UNIT_SIZE, consume_queue.decode_units, True)
+_BATCH_UNITS = _Kind(consume_queue.BATCH_UNIT_SIZE, consume_queue.decode_batch_units, False)
+
+
+def queue_rows(
+    layout: StoreLayout,
+    selection: Selection,
+    report: Report,
+    *,
+    tz: tzinfo | None = UTC,
+    reverse: bool = False,
+    gaps: bool = False,
+) -> Iterator[Row]:
+    """Rows of the units of the selected queues, queue by queue.
+
+    Args:
+        layout: the store's files.
+        selection: topics, queues, tags (compared by their hash) and limit; `from_offset` and
+            `to_offset` are queue offsets here.
+        report: told about bad places; their offset is in bytes from the file's start.
+        tz: zone of the times; None is the local zone.
+        reverse: the newest unit of each queue first.
+        gaps: also the fillers that a broker writes before the first unit of a queue.
+
+    Raises:
+        UsageError: a test that a unit has nothing for: keys, times.
+    """
+    if selection.keys or selection.since is not None or selection.until is not None:
+        raise UsageError("a consume queue unit has no key and no time of its message")
+    tell_out_of_reach(layout, "consume queues", report)
+    reader = _Reader(layout, selection, report, tz, reverse, gaps)
+    left = selection.limit
+    for row in reader.rows():
+        if left == 0:
+            return
+        left = None if left is None else left - 1
+        yield row
+
+
+@dataclass(frozen=True)
+class _Reader:
+    layout: StoreLayout
+    selection: Selection
+    report: Report
+    tz: tzinfo | None
+    reverse: bool
+    gaps: bool
+
+    def rows(self) -> Iterator[Row]:
+        tags = {java.tags_code(tag) for tag in self.selection.tags}
+        for queue, kind in _chosen(self.layout, self.selection):
+            for number, unit, file in self._units(queue, kind):
+                if self._selected(number, unit, tags):
+                    yield self._row(queue, number, unit, self.layout.relative(file.path))
+
+    def _units(self, queue: QueueFiles, kind: _Kind) -> Iterator[tuple[int, Unit | BatchUnit, StoreFile]]:
+        """(number, unit, file) of the present units in order; the number is unit n of the queue."""
+        expected: int | None = None
+        before: StoreFile | None = None
+        for file in reversed(queue.files) if self.reverse else queue.files:
+            if before is not None:
+                low, high = (file, before) if self.reverse else (before, file)
+                if low.end < high.file_from_offset:
+                    path = self.layout.relative(queue.folder)
+                    self.report(finding("CQ10", path, None, high.file_from_offset - low.end))
+                    expected = None
+            before = file
+            for number, unit in self._units_of(file, kind):
+                if expected is not None and number != expected:
+                    self._tell_invalid(file, kind, number, expected)
+                expected = number + (-1 if self.reverse else 1)
+                yield number, unit, file
+
+    def _units_of(self, file: StoreFile, kind: _Kind) -> Iterator[tuple[int, Unit | BatchUnit]]:
+        first, total = file.file_from_offset // kind.unit_size, file.size // kind.unit_size
+        low, high = 0, total
+        if kind.numbers:  # elsewhere a unit's place does not tell its queue offset
+            low = max((self.selection.from_offset or 0) - first, 0)
+            high = min(total, (self.selection.to_offset or first + total) - first)
+        blocks = range(low, high, _BLOCK_UNITS)
+        try:
+            with opened(file.path) as descriptor:
+                for start in reversed(blocks) if self.reverse else blocks:
+                    count = min(_BLOCK_UNITS, high - start)
+                    data = os.pread(descriptor, count * kind.unit_size, start * kind.unit_size)
+                    if data.count(0) == len(data):
+                        continue
+                    units = list(kind.decode(data))
+                    for place in reversed(range(len(units))) if self.reverse else range(len(units)):
+                        if units[place].is_present:
+                            yield first + start + place, units[place]
+        except OSError as error:
+            name = self.layout.relative(file.path)
+            self.report(finding("CQ15", name, 0, file.size, reason=error.strerror))
+
+    def _tell_invalid(self, file: StoreFile, kind: _Kind, number: int, expected: int) -> None:
+        low, high = (number + 1, expected + 1) if self.reverse else (expected, number)
+        start = low * kind.unit_size - file.file_from_offset
+        size = (high - low) * kind.unit_size
+        self.report(finding("CQ08", self.layout.relative(file.path), max(start, 0), size))
+
+    def _selected(self, number: int, unit: Unit | BatchUnit, tags: set[int]) -> bool:
+        if isinstance(unit, BatchUnit):
+            start, stop = self.selection.from_offset, self.selection.to_offset
+            if start is not None and unit.base_offset + unit.batch_size <= start:
+                return False
+            if stop is not None and unit.base_offset >= stop:
+                return False
+        elif unit.is_pre_blank:
+            return self.gaps
+        return not tags or unit.tags_code in tags
+
+    def _row(self, queue: QueueFiles, number: int, unit: Unit | BatchUnit, file: str) -> Row:
+        batch = isinstance(unit, BatchUnit)
+        row: Row = {
+            "topic": queue.topic,
+            "queue_id": queue.queue_id,
+            "queue_offset": unit.base_offset if isinstance(unit, BatchUnit) else number,
+            "physical_offset": unit.physical_offset,
+            "size": unit.size,
+            "tags_code": unit.tags_code,
+        }
+        if queue.topic == SCHEDULE_TOPIC and not batch:
+            row["deliver_timestamp_ms"] = unit.tags_code
+            row["deliver_time"] = times.format_time(unit.tags_code, self.tz)
+        if isinstance(unit, BatchUnit):
+            row["batch_size"] = unit.batch_size
+            row["store_timestamp_ms"] = unit.store_timestamp
+            row["store_time"] = times.format_time(unit.store_timestamp, self.tz)
+        elif unit.is_pre_blank:
+            row["blank"] = True
+        row["file"] = file
+        return row
+
+
+def _chosen(layout: StoreLayout, selection: Selection) -> Iterator[tuple[QueueFiles, _Kind]]:
+    """The selected queues; in a single file that was taken for one the names are not tested."""
+    kinds = [(queue, _UNITS) for queue in layout.consume_queues.values()]
+    kinds += [(queue, _BATCH_UNITS) for queue in layout.batch_queues.values()]
+    for queue, kind in sorted(kinds, key=lambda pair: (pair[0].topic, pair[0].queue_id)):
+        chosen = not selection.queues or queue.queue_id in selection.queues
+        if chosen and selection.matches_topic(queue.topic):
+            yield queue, kind
+
+
+def explain_unit(
+    layout: StoreLayout, selection: Selection, queue_offset: int, tz: tzinfo | None = UTC
+) -> Explanation:
+    """One consume queue unit, field by field.
+
+    Args:
+        layout: the store's files.
+        selection: topics and queues that select a single queue.
+        queue_offset: the unit's queue offset.
+        tz: zone of the times; None is the local zone.
+
+    Raises:
+        UsageError: more or fewer than one queue is selected, or a batch queue.
+        UnreadableError: the file cannot be read, or no file holds the offset.
+    """
+    chosen: Sequence[tuple[QueueFiles, _Kind]] = list(_chosen(layout, selection))
+    if len(chosen) != 1 or not chosen[0][1].numbers:
+        raise UsageError(
+            f"{len(chosen)} queues are selected, one consume queue can be explained",
+            hint="give --topic and --queue",
+        )
+    position = queue_offset * consume_queue.UNIT_SIZE
+    for file in chosen[0][0].files:
+        if file.file_from_offset <= position < file.end:
+            start = position - file.file_from_offset
+            try:
+                with opened(file.path) as descriptor:
+                    data = os.pread(descriptor, consume_queue.UNIT_SIZE, start)
+            except OSError as error:
+                raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+            return explain_structure(consume_queue.UNIT.declaration, data, start, tz)
+    raise UnreadableError(f"no file of the queue holds queue offset {queue_offset}", path=chosen[0][0].folder)

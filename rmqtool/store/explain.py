@@ -1,0 +1,235 @@
+"""One structure as annotated bytes: each field of its declaration with offset, bytes and meaning.
+
+The fields, their order and their text come from the construct declaration (`formats/`), so what is
+shown is what the man page says. Reading goes field by field and stops where the bytes end or a
+length makes no sense: a damaged record is shown as far as it can be read, and the sentences in
+`Explanation.problems` say what is wrong with it.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from typing import Any
+
+from construct import ConstructError, Struct
+
+from rmqtool import times
+from rmqtool.errors import FormatError
+from rmqtool.formats import body, message, message_id, properties
+from rmqtool.formats.declare import fields_of
+
+HEX_LIMIT = 16  # bytes of one field that are shown; bodies and property strings can be long
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainedField:
+    """One field: `offset` is where it starts in the file or the log, bytes; `data` its bytes.
+
+    `value` is what the bytes mean, `text` what the declaration says about the field. A field that
+    is a part of the one before (one property of the property string) has a dotted name.
+    """
+
+    offset: int
+    name: str
+    data: bytes
+    value: str
+    text: str
+
+    def row(self) -> dict[str, Any]:
+        """The field as a row; `hex` is cut after `HEX_LIMIT` bytes, which an ellipsis shows."""
+        cut = len(self.data) > HEX_LIMIT
+        return {
+            "offset": self.offset,
+            "size": len(self.data),
+            "field": self.name,
+            "hex": self.data[:HEX_LIMIT].hex(" ") + (" ..." if cut else ""),
+            "value": self.value,
+            "text": self.text,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """The fields that could be read, in order, and sentences on what is wrong (empty: sound)."""
+
+    fields: tuple[ExplainedField, ...]
+    problems: tuple[str, ...]
+
+
+ROW_FIELDS = ("offset", "size", "field", "hex", "value", "text")
+TABLE_FIELDS = ("offset", "hex", "field", "value", "text")
+
+
+def explain_record(
+    data: bytes | memoryview, physical_offset: int, tz: tzinfo | None = UTC, *, left: int | None = None
+) -> Explanation:
+    """Explains the commit log record, or the blank, at the start of `data`.
+
+    Args:
+        data: the bytes from the record's start, at least to its end where the file has them.
+        physical_offset: where `data` starts in the commit log.
+        tz: zone of the times shown; None is the local zone.
+        left: bytes from the start of `data` to the end of its file, when `data` does not go so far.
+    """
+    view = bytes(data)
+    if len(view) >= 8 and int.from_bytes(view[4:8], signed=True) == message.BLANK_MAGIC:
+        return _explain_blank(view, physical_offset, len(view) if left is None else left)
+    spell = _Spelling(tz, physical_offset)
+    fields, values, stopped = _read(message.RECORD, view, physical_offset, spell)
+    problems = [] if stopped is None else [stopped]
+    problems += _record_problems(fields, values, physical_offset, complete=stopped is None)
+    return Explanation(tuple(_with_properties(fields)), tuple(problems))
+
+
+def explain_structure(
+    declaration: Struct, data: bytes | memoryview, offset: int, tz: tzinfo | None = UTC
+) -> Explanation:
+    """Explains one structure (a consume queue unit, an index header, ...) at the start of `data`.
+
+    `offset` is where `data` starts in its file.
+    """
+    fields, _, stopped = _read(declaration, bytes(data), offset, _Spelling(tz, None))
+    return Explanation(tuple(fields), () if stopped is None else (stopped,))
+
+
+def _read(
+    declaration: Struct, data: bytes, offset: int, spell: _Spelling
+) -> tuple[list[ExplainedField], dict[str, Any], str | None]:
+    """(fields, values by name, why reading stopped or None)."""
+    stream = io.BytesIO(data)
+    values: dict[str, Any] = {}
+    fields: list[ExplainedField] = []
+    texts = {field.name: field.text for field in fields_of(declaration)}
+    for subcon in declaration.subcons:
+        start = stream.tell()
+        try:
+            values[subcon.name] = subcon.parse_stream(stream, **values)
+        except ConstructError:
+            left = len(data) - start
+            return fields, values, f"{subcon.name} cannot be read: {left} bytes are left at {offset + start}"
+        part = data[start : stream.tell()]
+        value = spell(subcon.name, values)
+        fields.append(ExplainedField(offset + start, subcon.name, part, value, texts[subcon.name]))
+    return fields, values, None
+
+
+def _explain_blank(data: bytes, physical_offset: int, left: int) -> Explanation:
+    spell = _Spelling(UTC, physical_offset)
+    fields, values, _ = _read(message.BLANK.declaration, data, physical_offset, spell)
+    problems: tuple[str, ...] = ()
+    if values["total_size"] != left:
+        problems = (f"the blank says {values['total_size']} bytes are left of its file, but it is {left}",)
+    return Explanation(tuple(fields), problems)
+
+
+def _record_problems(
+    fields: list[ExplainedField], values: dict[str, Any], physical_offset: int, *, complete: bool
+) -> Iterator[str]:
+    magic = values.get("magic")
+    if magic is not None and magic not in message.VERSION_BY_MAGIC:
+        yield f"{magic & 0xFFFFFFFF:08X} is no message magic"
+    if values.get("physical_offset", physical_offset) != physical_offset:
+        yield f"the record says it is at {values['physical_offset']}, but it is at {physical_offset}"
+    stored = values.get("body")
+    if stored and message.masked_crc(stored) != values["body_crc"]:
+        yield f"the body's CRC is {message.masked_crc(stored)}, the record says {values['body_crc']}"
+    if complete:
+        size = sum(len(field.data) for field in fields)
+        if size != values["total_size"]:
+            yield f"the record says it has {values['total_size']} bytes, its parts have {size}"
+        elif properties.property_crc_ok(b"".join(field.data for field in fields)) is False:
+            yield "the record does not match its property CRC"
+        if not properties.sound(values["properties"]):
+            yield "the property string cannot be read in full"
+
+
+def _with_properties(fields: list[ExplainedField]) -> Iterator[ExplainedField]:
+    """The fields, with one more for every piece of the property string."""
+    for field in fields:
+        yield field
+        if field.name != "properties":
+            continue
+        start = 0
+        while start < len(field.data):
+            end = field.data.find(b"\x02", start) + 1 or len(field.data)
+            piece = field.data[start:end]
+            name, _, value = piece.removesuffix(b"\x02").partition(b"\x01")
+            yield ExplainedField(
+                field.offset + start,
+                f"properties.{name.decode('utf-8', 'replace')}",
+                piece,
+                value.decode("utf-8", "replace"),
+                "",
+            )
+            start = end
+
+
+class _Spelling:
+    """What the value of a field means, in a few words; by the field's name."""
+
+    def __init__(self, tz: tzinfo | None, physical_offset: int | None) -> None:
+        self.tz = tz
+        self.physical_offset = physical_offset
+
+    def __call__(self, name: str, values: dict[str, Any]) -> str:
+        value = values[name]
+        if name.endswith("_timestamp") and value:
+            time = times.format_time(value, self.tz)
+            return str(value) if time is None else f"{value}  {time}"
+        spell = _SPELLINGS.get(name)
+        if spell is not None:
+            return spell(value)
+        if isinstance(value, bytes):
+            return f"{len(value)} bytes"
+        return str(value)
+
+
+def _magic(value: int) -> str:
+    version = message.VERSION_BY_MAGIC.get(value)
+    if version is not None:
+        return f"{value & 0xFFFFFFFF:08X}  version {version}"
+    blank = value == message.BLANK_MAGIC
+    return f"{value & 0xFFFFFFFF:08X}  {'blank' if blank else 'unknown'}"
+
+
+_TRANSACTION = {
+    message.TRANSACTION_PREPARED: "prepared",
+    message.TRANSACTION_COMMIT: "commit",
+    message.TRANSACTION_ROLLBACK: "rollback",
+}
+_SYS_FLAGS = {
+    message.MULTI_TAGS: "multi tags",
+    message.BORN_HOST_V6: "born host IPv6",
+    message.STORE_HOST_V6: "store host IPv6",
+    message.NEED_UNWRAP: "need unwrap",
+    message.INNER_BATCH: "inner batch",
+}
+
+
+def _sys_flag(value: int) -> str:
+    words = []
+    if value & message.COMPRESSED:
+        try:
+            words.append(f"compressed {body.compression_of(value)}")
+        except FormatError:
+            words.append("compressed, unknown type")
+    words += [word for bit, word in _SYS_FLAGS.items() if value & bit]
+    if value & message.TRANSACTION_MASK:
+        words.append("transaction " + _TRANSACTION[value & message.TRANSACTION_MASK])
+    return f"0x{value & 0xFFFFFFFF:X}" + (f"  {', '.join(words)}" if words else "")
+
+
+def _text(value: bytes) -> str:
+    return value.decode("utf-8", "replace")
+
+
+_SPELLINGS: dict[str, Callable[[Any], str]] = {
+    "magic": _magic,
+    "sys_flag": _sys_flag,
+    "born_host": message_id.host_text,
+    "store_host": message_id.host_text,
+    "topic": _text,
+}

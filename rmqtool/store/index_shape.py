@@ -1,0 +1,151 @@
+"""How an index file is divided into slots and entries, which is written nowhere: found from its content."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+
+from rmqtool.formats.index import (
+    ENTRY,
+    ENTRY_SIZE,
+    HEADER,
+    HEADER_SIZE,
+    SLOT,
+    SLOT_SIZE,
+    Entry,
+    Header,
+    Shape,
+    shape_by_entry,
+    shapes_of,
+)
+from rmqtool.store.open_files import opened
+
+_LIKELY = 2  # of `shapes_of`: the default and its ratio of slots to entries come first
+_SAMPLES = 48  # entries looked at on each end of the used part
+_SEARCH_LIMIT = 64 << 20  # bytes of data read, from its end, to find the entries
+_SEARCH_STEP = 1 << 20
+_HITS = 32  # places found by that search that are tried
+_OFFSET_FIELD = ENTRY.offsets["physical_offset"]
+
+
+def index_shape(files: Iterable[tuple[Path, int]], hints: Sequence[Shape] = ()) -> Shape | None:
+    """The shape of a store's index files, found from what is in them; None where nothing tells.
+
+    Args:
+        files: path and size of the index files.
+        hints: shapes to try first.
+
+    A shape is taken when the entries that it gives are in the chains of their slots. Reads a few
+    kilobytes of a file, or up to 64 MiB of its data where no usual shape fits.
+    """
+    for path, size in files:
+        try:
+            with opened(path) as descriptor:
+                shape = _shape_of_file(descriptor, size, hints)
+        except OSError:
+            continue  # another file may tell; the command that reads this one reports the error
+        if shape is not None:
+            return shape
+    return None
+
+
+def usual_shape(size: int) -> Shape | None:
+    """The shape of an index file of `size` bytes with the default's ratio of four entries to a slot."""
+    shape = next(shapes_of(size), None)
+    return shape if shape is not None and shape.entries == 4 * shape.slots else None
+
+
+def _shape_of_file(descriptor: int, size: int, hints: Sequence[Shape]) -> Shape | None:
+    head = os.pread(descriptor, HEADER_SIZE, 0)
+    if len(head) < HEADER_SIZE:
+        return None
+    header = Header(*HEADER.unpack(head))
+    likely = [shape for shape in (*hints, *islice(shapes_of(size), _LIKELY)) if shape.size == size]
+    for shape in likely:
+        if _fits(descriptor, shape, header.next_entry):
+            return shape
+    for shape in islice(_shapes_by_last_entry(descriptor, size, header), _HITS):
+        if shape not in likely and _fits(descriptor, shape, header.next_entry):
+            return shape
+    return None
+
+
+def _fits(descriptor: int, shape: Shape, next_entry: int) -> bool:
+    """Whether the first and the last entries stand in the chains of their slots.
+
+    Entry n is in its chain when its slot holds n or a later entry, and the entry before it in the
+    chain has the same slot.
+    """
+    newest = min(next_entry, shape.entries) - 1
+    first = range(1, min(_SAMPLES, newest) + 1)
+    last = range(max(_SAMPLES + 1, newest - _SAMPLES), newest + 1)
+    numbers = (*first, *last)
+    good = sum(_is_chained(descriptor, shape, number, newest) for number in numbers)
+    # A few damaged entries must not hide the shape; a wrong shape fits next to none.
+    return 2 * good > len(numbers)
+
+
+def _is_chained(descriptor: int, shape: Shape, number: int, newest: int) -> bool:
+    entry = _entry(descriptor, shape, number)
+    if entry is None or entry.key_hash < 0 or not 0 <= entry.previous < number:
+        return False
+    slot = entry.key_hash % shape.slots
+    data = os.pread(descriptor, SLOT_SIZE, shape.slot_offset(slot))
+    if len(data) < SLOT_SIZE or not number <= SLOT.unpack(data)[0] <= newest:
+        return False
+    if entry.previous == 0:
+        return True
+    before = _entry(descriptor, shape, entry.previous)
+    return before is not None and before.key_hash % shape.slots == slot
+
+
+def _entry(descriptor: int, shape: Shape, number: int) -> Entry | None:
+    data = os.pread(descriptor, ENTRY_SIZE, shape.entry_offset(number))
+    return Entry(*ENTRY.unpack(data)) if len(data) == ENTRY_SIZE else None
+
+
+def _shapes_by_last_entry(descriptor: int, size: int, header: Header) -> Iterator[Shape]:
+    """Shapes under which the newest entry holds the header's last physical offset.
+
+    The data is read backwards from its end: the entries are the last thing in the file.
+    """
+    if header.next_entry < 2 or header.end_physical_offset <= 0:
+        return
+    wanted = header.end_physical_offset.to_bytes(8)
+    carried = b""
+    for position, data in _data_backwards(descriptor, size):
+        block = data + carried
+        found = block.rfind(wanted)
+        while found >= 0:
+            shape = shape_by_entry(size, header.next_entry - 1, position + found - _OFFSET_FIELD)
+            if shape is not None:
+                yield shape
+            found = block.rfind(wanted, 0, found + len(wanted) - 1)
+        carried = data[: len(wanted) - 1]
+
+
+def _data_backwards(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
+    """(position, bytes) of the file's allocated parts, last first, up to _SEARCH_LIMIT bytes."""
+    left = _SEARCH_LIMIT
+    for start, stop in reversed(_allocated(descriptor, size)):
+        while stop > start and left > 0:
+            begin = max(start, stop - _SEARCH_STEP)
+            yield begin, os.pread(descriptor, stop - begin, begin)
+            left -= stop - begin
+            stop = begin
+
+
+def _allocated(descriptor: int, size: int) -> list[tuple[int, int]]:
+    """The parts of the file that may hold something, half-open; all of it where the system cannot say."""
+    parts: list[tuple[int, int]] = []
+    position = 0
+    try:
+        while position < size:
+            start = os.lseek(descriptor, position, os.SEEK_DATA)
+            position = min(os.lseek(descriptor, start, os.SEEK_HOLE), size)
+            parts.append((start, position))
+    except OSError:  # ENXIO: only a hole is left; EINVAL: a file system without the call
+        return parts or [(0, size)]
+    return parts

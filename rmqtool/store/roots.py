@@ -1,0 +1,74 @@
+"""Where the parts of a store are: is a folder a store root, and in which folders lies its commit log?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rmqtool.errors import InputError, NotAStoreError
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.listing import Listing
+from rmqtool.store.single_file import is_index_name
+
+# What makes a folder a store. `config` alone does not: many programs have one.
+_STORE_FOLDERS = frozenset({"commitlog", "consumequeue", "batchconsumequeue"})
+_STORE_FILES = frozenset({"checkpoint", "abort"})
+_HINT = "give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)"
+
+
+def is_store(root: Path, listing: Listing) -> bool:
+    """Whether the folder `root` holds a store or what is left of one."""
+    folders = listing.folders(root)
+    if folders & _STORE_FOLDERS or listing.names(root) & _STORE_FILES:
+        return True
+    return "index" in folders and any(is_index_name(name) for name in listing.names(root / "index"))
+
+
+def not_a_store(path: Path, listing: Listing) -> NotAStoreError:
+    """The error for a folder without a store, with a hint at one nearby."""
+    above = path.absolute()
+    for candidate in (above / "store", above.parent, above.parent.parent, above.parent.parent.parent):
+        if "commitlog" in listing.folders(candidate):
+            return NotAStoreError("this folder holds no store", path=path, hint=f"a store is at {candidate}")
+    return NotAStoreError("this folder holds no store", path=path, hint=_HINT)
+
+
+def commit_log_folders(
+    root: Path,
+    listing: Listing,
+    conf: BrokerConf | None,
+    commitlog_paths: Sequence[Path | str],
+    read_only_paths: Sequence[Path | str],
+) -> tuple[Path, ...]:
+    """All folders of the commit log, each once, writable ones first; none where there is none.
+
+    Raises:
+        InputError: a folder that is named does not exist.
+    """
+    named = [Path(item) for item in commitlog_paths] or _of_conf(root, conf, "storePathCommitLog")
+    read_only = [Path(item) for item in read_only_paths]
+    read_only = read_only or _of_conf(root, conf, "readOnlyCommitLogStorePaths")
+    if not named and "commitlog" in listing.folders(root):
+        named = [root / "commitlog"]
+    folders: dict[Path, Path] = {}
+    for folder in (*named, *read_only):
+        if not listing.is_folder(folder):
+            raise InputError("this folder of the commit log does not exist", path=folder)
+        folders.setdefault(folder.resolve(), folder)
+    return tuple(folders.values())
+
+
+def _of_conf(root: Path, conf: BrokerConf | None, name: str) -> list[Path]:
+    """Folders named in broker.conf.
+
+    Those inside its storePathRootDir are looked for in `root`, which may be a copy of that store.
+    """
+    if conf is None:
+        return []
+    conf_root = conf.text("storePathRootDir")
+    folders = []
+    for folder in conf.paths(name):
+        if conf_root is not None and folder.is_relative_to(conf_root):
+            folder = root / folder.relative_to(conf_root)
+        folders.append(folder)
+    return folders
