@@ -1,0 +1,127 @@
+"""Verify a store: every pass in order, all findings, nothing changed.
+
+    files       the set of files: names, sizes, gaps, strays, what is out of reach
+    log         every record: frame, body CRC, property CRC, stored offset, blanks, the log's end
+    queues      every record against its consume queue unit, and every unit against its record
+    index       header, chains, every key found again, every entry explained
+    checkpoint  checkpoint and abort against the log
+    config      the JSON files and their .bak, topics and offsets against log and queues
+    timer       timer log, timer wheel, epoch file, compaction checkpoint
+    bodies      every compressed body decompresses, every batch can be read; only when asked for
+
+`queues`, `index` and `bodies` work while the log is walked, so choosing one of them walks it too.
+Findings are data; an exception means that nothing could be checked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import UsageError
+from rmqtool.problems import Finding
+from rmqtool.store.verify.context import Bounds, Context, Progress, Report
+from rmqtool.store.verify.files import check_files
+from rmqtool.store.verify.state import check_checkpoint, check_config, read_checkpoint
+from rmqtool.store.verify.timer import check_timer
+
+if TYPE_CHECKING:
+    from rmqtool.scan.source import RateLimiter
+    from rmqtool.store import Store
+
+DEFAULT_PASSES = ("files", "log", "queues", "index", "checkpoint", "config", "timer")
+PASSES = (*DEFAULT_PASSES, "bodies")
+_OF_LOG = {"log", "queues", "index", "bodies"}
+
+# Damage that explains what other passes leave out is theirs to tell when `log` was not chosen.
+_ALWAYS_TOLD = {"CL12", "CL14", "UN01"}
+
+__all__ = ["DEFAULT_PASSES", "PASSES", "Bounds", "Report", "verify"]
+
+
+def verify(
+    store: Store,
+    *,
+    passes: Collection[str] = DEFAULT_PASSES,
+    bounds: Bounds | None = None,
+    jobs: int = 0,
+    keep_cache: bool = False,
+    limiter: RateLimiter | None = None,
+    report: Report | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Finding]:
+    """Check `store` and yield what is wrong, pass by pass.
+
+    Args:
+        store: opened for reading; a running broker is tolerated (design section 5, a live store).
+        passes: names from `PASSES`.
+        bounds: how much of the log to check; everything by default.
+        jobs: threads; 0 for one per processor.
+        keep_cache: leave what was read in the page cache.
+        limiter: bounds the rate of reading.
+        report: filled with what was checked; complete when the iterator is exhausted.
+        progress: called with bytes of the log as they are checked, from any thread.
+
+    Raises:
+        UsageError: an unknown pass.
+    """
+    unknown = sorted(set(passes) - set(PASSES))
+    if unknown:
+        raise UsageError(f"unknown pass {unknown[0]!r}", hint=f"passes: {', '.join(PASSES)}")
+    report = report if report is not None else Report()
+    report.passes = tuple(name for name in PASSES if name in passes)
+    report.live = store.live
+    context = Context(
+        store, bounds or Bounds(), report, jobs or os.cpu_count() or 1, keep_cache, limiter,
+        progress or (lambda size: None), report.live,
+    )  # fmt: skip
+    started = time.monotonic()
+    try:
+        yield from _run(context, set(passes))
+    finally:
+        report.seconds = time.monotonic() - started
+
+
+def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
+    layout = context.layout
+    context.log_start = layout.commit_log[0].file_from_offset if layout.commit_log else 0
+    early = list(read_checkpoint(context))
+    if "files" in passes:
+        yield from check_files(context)
+    if passes & _OF_LOG:
+        yield from _log(context, passes)
+    if "checkpoint" in passes:
+        yield from early
+        yield from check_checkpoint(context)
+    if "config" in passes:
+        yield from check_config(context)
+    if "timer" in passes:
+        yield from check_timer(context)
+
+
+def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
+    """The passes that walk the log; their modules load numpy and numba, so only here."""
+    from rmqtool.store.verify.index import IndexCheck
+    from rmqtool.store.verify.log import LogCheck
+    from rmqtool.store.verify.queue_units import UnitCheck
+    from rmqtool.store.verify.queues import QueueCheck
+
+    queues = QueueCheck(context) if "queues" in passes else None
+    index = IndexCheck(context) if "index" in passes else None
+    _ = context.dispatch_from  # known before the threads start: it reads files that they must not share
+    if index is not None:
+        yield from index.prepare()
+    try:
+        for item in LogCheck(context, queues, index, bodies="bodies" in passes).run():
+            if "log" in passes or item.problem.code in _ALWAYS_TOLD:
+                yield item
+        context.report.log_end = context.log_end if context.log_end >= 0 else None
+        if queues is not None:
+            yield from UnitCheck(context, queues).run()
+        if index is not None:
+            yield from index.finish()
+    finally:
+        if index is not None:
+            index.close()

@@ -1,0 +1,170 @@
+"""What the passes of a verification share: the store, its bounds, and what earlier passes learned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats import checkpoint as checkpoint_format
+from rmqtool.formats import config_json
+from rmqtool.formats.consume_queue import Unit
+from rmqtool.store.commit_log import StoredMessage
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.open_files import head_of
+
+if TYPE_CHECKING:
+    from rmqtool.scan.source import RateLimiter
+    from rmqtool.store import Store
+
+CONFIG_LIMIT = 64 << 20
+"""A config file of more bytes is not read: brokers write a few megabytes at most."""
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes just read."""
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much of the commit log is checked; everything by default.
+
+    `since_ms` leaves out files whose records are all older; `limit_bytes` stops after so many
+    bytes of the log, the newest ones; `sample` of (k, n) takes every n-th file from the k-th on.
+    """
+
+    since_ms: int | None = None
+    limit_bytes: int | None = None
+    sample: tuple[int, int] | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a part of the log may be left out."""
+        return self.since_ms is not None or self.limit_bytes is not None or self.sample is not None
+
+
+@dataclass
+class Report:
+    """What was checked: the summary of a verification. Complete when the findings are exhausted."""
+
+    passes: tuple[str, ...] = ()
+    files: int = 0
+    records: int = 0
+    bytes: int = 0
+    units: int = 0
+    index_entries: int = 0
+    keys: int = 0
+    seconds: float = 0.0
+    log_end: int | None = None
+    live: bool = False
+
+
+@dataclass
+class Context:
+    """One verification under way.
+
+    `bad` are ranges of the log that hold no sound record, `covered` ranges that were walked, both
+    half-open physical offsets in ascending order. `dispatched_end` is the end of the newest record
+    that has a unit (-1 for none), `log_end` the end of the newest record, -1 before it is known.
+    `live` is whether a broker held the lock when the verification began.
+    """
+
+    store: Store
+    bounds: Bounds
+    report: Report
+    jobs: int
+    keep_cache: bool
+    limiter: RateLimiter | None
+    progress: Progress
+    live: bool
+    bad: list[tuple[int, int]] = field(default_factory=list)
+    covered: list[tuple[int, int]] = field(default_factory=list)
+    topics: dict[str, int] = field(default_factory=dict)
+    queue_ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    log_start: int = 0
+    log_end: int = -1
+    last_store_timestamp: int = 0
+    checkpoint: checkpoint_format.Checkpoint | None = None
+
+    @property
+    def layout(self) -> StoreLayout:
+        """The store's layout."""
+        return self.store.layout
+
+    @property
+    def after_crash(self) -> bool:
+        """Whether the next start is an abnormal one: abort is there and no broker is running."""
+        return self.layout.abort is not None and not self.live
+
+    def name(self, path: Path) -> str:
+        """`path` as findings name it."""
+        return self.layout.relative(path)
+
+    def in_bad(self, start: int, stop: int) -> bool:
+        """Whether [start, stop) of the log touches a damaged range."""
+        return any(low < stop and start < high for low, high in self.bad)
+
+    def is_covered(self, offset: int) -> bool:
+        """Whether the record at `offset` lies in a range that was walked."""
+        return any(low <= offset < high for low, high in self.covered)
+
+    def message_at(self, offset: int) -> StoredMessage | None:
+        """The record at a physical offset; None where no whole record starts. Not for threads."""
+        try:
+            found = self.store.commit_log.read(offset)
+        except (FormatError, UnreadableError):
+            return None
+        return found if isinstance(found, StoredMessage) else None
+
+    @cached_property
+    def known_topics(self) -> frozenset[str] | None:
+        """The topics of topics.json or its .bak; None where neither can be read."""
+        config = self.layout.config
+        texts = (
+            head_of(config[name], CONFIG_LIMIT) if name in config else None
+            for name in ("topics.json", "topics.json.bak")
+        )
+        loaded = config_json.load_with_bak(*texts)
+        try:
+            return frozenset(config_json.topics(loaded.document)) if loaded.document else None
+        except FormatError:
+            return None
+
+    @cached_property
+    def dispatched_end(self) -> int:
+        """The end of the newest record that has a unit in some queue; -1 without units."""
+        ends = [-1]
+        for queue in self.store.queues.values():
+            unit = queue.last_unit()
+            if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
+                ends.append(unit.physical_offset + unit.size)
+        return max(ends)
+
+    @cached_property
+    def dispatch_from(self) -> int:
+        """The next start, or the running broker, dispatches records from this offset on.
+
+        After a clean stop dispatch goes on behind the newest unit of all queues, and 5.x leaves
+        out the first record there unless it begins a file (spec 02 section 2, point 3). After a
+        crash everything from the start file on is dispatched again.
+        """
+        if self.after_crash:
+            return self.recovery_start
+        end = self.dispatched_end
+        starts_file = any(file.file_from_offset == end for file in self.layout.commit_log)
+        skips = self.store.profile.name != "4.9" and end >= 0 and not starts_file and not self.live
+        return end + 1 if skips else end
+
+    @cached_property
+    def recovery_start(self) -> int:
+        """Where an abnormal start begins to dispatch: offset of the start file (spec 02 3.1)."""
+        limit = self.checkpoint.min_timestamp if self.checkpoint is not None else 0
+        files = self.layout.commit_log
+        tested = files if self.store.profile.name != "5.4" else files[-10:]
+        for file in reversed(tested):
+            first = self.message_at(file.file_from_offset)
+            if first is not None and 0 < first.message.store_timestamp <= limit:
+                return file.file_from_offset
+        return tested[0].file_from_offset if tested else 0

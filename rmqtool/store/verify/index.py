@@ -1,0 +1,316 @@
+"""Pass `index`: header against entries, chains, and every key of the log found again.
+
+An index file is sound when its links are what putKey writes; then a key is found if and only if an
+entry with its hash and its record's offset exists. So no chain is followed: the keys of a window of
+the log and the entries for the same range of offsets are compared as two sorted sets.
+
+Tag entries (5.4) are expected between the first and the last one that is there, for a store may
+have been written by older brokers before and after.
+
+Source: IndexFile#putKey, IndexService#buildIndex; spec 01 section 6, spec 02 section 15.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqtool.errors import InputError
+from rmqtool.problems import Finding, finding
+from rmqtool.scan.index import IndexArrays, check_entries, content_count, read_index, slots_in_use
+from rmqtool.scan.keys import KIND_TAG, Dispatch
+from rmqtool.scan.source import open_source
+from rmqtool.store.layout import IndexFilePath
+from rmqtool.store.verify.context import Context
+
+if TYPE_CHECKING:
+    from rmqtool.scan.frames import Frames
+    from rmqtool.scan.source import ByteSource
+    from rmqtool.store.verify.file_scan import FileScan
+
+_OPEN_FILES_MAX = 8
+_EXAMPLES_MAX = 3
+
+
+class IndexFile(NamedTuple):
+    """One usable index file: its entries [1, stop) cover the records [start, last] of the log."""
+
+    file: IndexFilePath
+    stop: int
+    start: int
+    last: int
+    sorted: bool
+
+
+@dataclass(slots=True)
+class Miss:
+    """Keys of one kind of difference: how many, between which records, and the first few of them."""
+
+    count: int = 0
+    start: int = -1
+    last: int = -1
+    examples: list[int] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, offsets: np.ndarray) -> Miss:
+        """Of keys whose records start at `offsets`, ascending, shape (n,)."""
+        if not len(offsets):
+            return cls()
+        return cls(len(offsets), int(offsets[0]), int(offsets[-1]), offsets[:_EXAMPLES_MAX].tolist())
+
+    def add(self, other: Miss) -> None:
+        """Add what was found further on in the log."""
+        if other.count:
+            self.start = other.start if self.count == 0 else self.start
+            self.last = other.last
+            self.count += other.count
+            self.examples += other.examples[: _EXAMPLES_MAX - len(self.examples)]
+
+
+@dataclass(slots=True)
+class IndexPart:
+    """One window of the log against the index.
+
+    `lost` keys are within the index's range and not there; `behind` and `uncovered` lie outside of
+    it, and the next start does or does not index them. Tag entries that are missing stand before,
+    between and after those that are there. `extra` and `doubled` are entries.
+    """
+
+    keys: int
+    lost: Miss = field(default_factory=Miss)
+    behind: Miss = field(default_factory=Miss)
+    uncovered: Miss = field(default_factory=Miss)
+    tags_found: bool = False
+    tags_before: Miss = field(default_factory=Miss)
+    tags_between: Miss = field(default_factory=Miss)
+    tags_after: Miss = field(default_factory=Miss)
+    extra: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    doubled: Miss = field(default_factory=Miss)
+
+
+class IndexCheck:
+    """`prepare` checks the files themselves, `part` a window of the log (in threads), `finish` the sum."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.files: list[IndexFile] = []
+        self._lock = Lock()
+        self._open: dict[int, tuple[ByteSource, IndexArrays]] = {}
+        self._sums: dict[str, Miss] = {code: Miss() for code in ("IX03", "IX08", "IX10", "IX04", "IX05")}
+        self._tags_after: Miss | None = None
+
+    @property
+    def start(self) -> int:
+        """Offset of the first record that has an entry; -1 without entries."""
+        return min((file.start for file in self.files), default=-1)
+
+    @property
+    def last(self) -> int:
+        """Offset of the last record that has an entry; -1 without entries."""
+        return max((file.last for file in self.files), default=-1)
+
+    # The files themselves
+
+    def prepare(self) -> Iterator[Finding]:
+        """Findings on every index file as such."""
+        context = self.context
+        for file in context.layout.index_files:
+            name = context.name(file.path)
+            try:
+                source = open_source(file.path, keep_cache=context.keep_cache, limiter=context.limiter)
+                try:
+                    yield from self._file(file, name, self._arrays(source))
+                    for start, stop in source.unreadable:
+                        yield finding("IX11", name, start, stop - start)
+                finally:
+                    source.close()
+            except (InputError, OSError) as error:
+                yield finding("IX11" if isinstance(error, OSError) else "IX06", name, 0, file.size,
+                              reason=str(error))  # fmt: skip
+
+    def _arrays(self, source: ByteSource) -> IndexArrays:
+        layout = self.context.layout
+        return read_index(source, layout.index_slots, layout.index_entries)
+
+    def _file(self, file: IndexFilePath, name: str, arrays: IndexArrays) -> Iterator[Finding]:
+        header, count = arrays.header, content_count(arrays)
+        self.context.report.index_entries += count - 1
+        if header.index_count > max(len(arrays.entries), 1) or header.index_count < 0:
+            yield finding("IX01", name, 36, 4, index_count=header.index_count, entries=len(arrays.entries))
+        elif max(header.index_count, 1) != count:
+            yield finding("IX01", name, 36, 4, index_count=header.index_count, entries_used=count)
+        checkpoint = self.context.checkpoint
+        newest_full = checkpoint.index_msg_timestamp if checkpoint is not None else 0
+        if self.context.after_crash and header.end_timestamp > newest_full:
+            yield finding("IX09", name, None, None, end_timestamp=header.end_timestamp,
+                          checkpoint_index_timestamp=newest_full)  # fmt: skip
+        if count <= 1:
+            return
+        entries = arrays.entries
+        check = check_entries(arrays, count)
+        self.files.append(IndexFile(file, count, check.low, check.high, check.ascending))
+        if header.index_count == count:
+            for field_name, offset, value in (
+                ("begin_physical_offset", 16, int(entries["physical_offset"][1])),
+                ("end_physical_offset", 24, int(entries["physical_offset"][count - 1])),
+                ("hash_slot_count", 32, slots_in_use(arrays)),
+            ):
+                if getattr(header, field_name) != value:
+                    yield finding("IX01", name, offset, 8 if offset < 32 else 4, field=field_name,
+                                  header=getattr(header, field_name), content=value)  # fmt: skip
+        if check.wrong_entries or check.wrong_slots:
+            yield finding("IX02", name, None, None, entries=check.wrong_entries, slots=check.wrong_slots,
+                          first_entries=check.first_wrong_entries,
+                          first_slots=check.first_wrong_slots)  # fmt: skip
+
+    # A window of the log
+
+    def part(self, frames: Frames, dispatch: Dispatch) -> IndexPart:
+        """Compare the keys of one window with the entries for its range of the log."""
+        rows = frames.rows
+        start = int(rows["physical_offset"][0])
+        stop = int(rows["physical_offset"][-1]) + int(rows["size"][-1])
+        keys = dispatch.keys
+        kinds = keys["kind"]
+        offsets = rows["physical_offset"][keys["row"]] - start
+        expected = (offsets.astype(np.uint64) << np.uint64(32)) | keys["key_hash"].astype(np.uint64)
+        entries = np.sort(self._entries(start, stop))
+        is_tag = kinds == KIND_TAG
+        if np.array_equal(np.sort(expected), entries):
+            return IndexPart(len(expected), tags_found=bool(is_tag.any()))
+        unique, counts = np.unique(entries, return_counts=True)
+        want, want_counts = np.unique(expected, return_counts=True)
+        found = np.isin(expected, unique)
+        known = np.isin(unique, want)
+        wanted = want_counts[np.searchsorted(want, unique[known])]
+        missing = _physical(np.sort(expected[~is_tag & ~found]), start)
+        tags, tags_missing = (_physical(np.sort(expected[is_tag & mask]), start) for mask in (found, ~found))
+        first, last = (int(tags[0]), int(tags[-1])) if len(tags) else (stop, stop)
+        # The keys of one record may be in two files, so the records at both ends belong to neither side.
+        inside = (missing > self.start) & (missing < self.last)
+        behind = ~inside & (missing >= self.last) & (missing >= self.context.dispatch_from)
+        return IndexPart(
+            len(expected),
+            lost=Miss.of(missing[inside]),
+            behind=Miss.of(missing[behind]),
+            uncovered=Miss.of(missing[~inside & ~behind]),
+            tags_found=bool(len(tags)),
+            tags_before=Miss.of(tags_missing[tags_missing < first]),
+            tags_between=Miss.of(tags_missing[(tags_missing >= first) & (tags_missing <= last)]),
+            tags_after=Miss.of(tags_missing[tags_missing > last]),
+            extra=_physical(unique[~known], start),
+            doubled=Miss.of(_physical(unique[known][counts[known] > wanted], start)),
+        )
+
+    def _entries(self, start: int, stop: int) -> np.ndarray:
+        """(physical offset - start) << 32 | key hash of all entries for records [start, stop)."""
+        parts = [np.zeros(0, np.uint64)]
+        for number, file in enumerate(self.files):
+            if file.last < start or file.start >= stop:
+                continue
+            with self._lock:  # windows stay valid when another thread closes the file
+                entries = self._arrays_of(number).entries[1 : file.stop]
+            if file.sorted:
+                column = entries["physical_offset"]
+                entries = entries[_bisect(column, start) : _bisect(column, stop)]
+            physical = entries["physical_offset"].astype(np.int64)
+            hashes = entries["key_hash"].astype(np.int64)
+            inside = (physical >= start) & (physical < stop) & (hashes >= 0)
+            parts.append(
+                ((physical[inside] - start).astype(np.uint64) << np.uint64(32))
+                | hashes[inside].astype(np.uint64)
+            )
+        return np.concatenate(parts)
+
+    def _arrays_of(self, number: int) -> IndexArrays:
+        found = self._open.get(number)
+        if found is None:
+            if len(self._open) >= _OPEN_FILES_MAX:
+                self._open.pop(next(iter(self._open)))[0].close()
+            context = self.context
+            source = open_source(
+                self.files[number].file.path, keep_cache=context.keep_cache, limiter=context.limiter
+            )
+            found = self._open[number] = (source, self._arrays(source))
+        return found[1]
+
+    def take(self, scan: FileScan) -> None:
+        """Add the windows of one file; called in the order of the log."""
+        sums, context = self._sums, self.context
+        for part in scan.index_parts:
+            context.report.keys += part.keys
+            sums["IX03"].add(part.lost)
+            sums["IX08"].add(part.behind)
+            sums["IX10"].add(part.uncovered)
+            sums["IX05"].add(part.doubled)
+            extra = [offset for offset in part.extra.tolist() if not context.in_bad(offset, offset + 1)]
+            sums["IX04"].add(Miss.of(np.array(extra, np.int64)))
+            if part.tags_found:
+                if self._tags_after is not None:
+                    sums["IX03"].add(self._tags_after)
+                    sums["IX03"].add(part.tags_before)
+                sums["IX03"].add(part.tags_between)
+                self._tags_after = part.tags_after
+            elif self._tags_after is not None:
+                self._tags_after.add(part.tags_before)
+                self._tags_after.add(part.tags_after)
+        scan.index_parts.clear()
+
+    # The whole log
+
+    def finish(self) -> Iterator[Finding]:
+        """Findings on keys and entries, and on records that no index file covers."""
+        context = self.context
+        if 0 <= context.log_end <= self.last and not context.bounds.bounded:
+            self._sums["IX04"].add(Miss.of(np.array(self._behind_log_end(), np.int64)))
+        for code, miss in self._sums.items():
+            if miss.count and not (code == "IX10" and self._index_off()):
+                detail = {"keys": miss.count, "first_record": miss.start, "last_record": miss.last}
+                yield finding(code, self._file_of(miss.start), None, None, **detail, records=miss.examples)
+
+    def _behind_log_end(self) -> list[int]:
+        """Physical offsets of entries for records behind the log's end, ascending."""
+        found: list[int] = []
+        for number, file in enumerate(self.files):
+            if file.last >= self.context.log_end:
+                physical = self._arrays_of(number).entries["physical_offset"][1 : file.stop].astype(np.int64)
+                found += physical[physical >= self.context.log_end].tolist()
+        return sorted(found)
+
+    def _index_off(self) -> bool:
+        """Whether the broker was told to keep no index, or single files were given."""
+        layout = self.context.layout
+        conf = layout.broker_conf
+        off = conf is not None and conf.text("messageIndexEnable") == "false"
+        return off or layout.kind != "store"
+
+    def _file_of(self, offset: int) -> str:
+        for file in self.files:
+            if file.start <= offset <= file.last:
+                return self.context.name(file.file.path)
+        return "index"
+
+    def close(self) -> None:
+        """Close the index files."""
+        while self._open:
+            self._open.popitem()[1][0].close()
+
+
+def _physical(codes: np.ndarray, start: int) -> np.ndarray:
+    return (codes >> np.uint64(32)).astype(np.int64) + start
+
+
+def _bisect(column: np.ndarray, value: int) -> int:
+    """np.searchsorted (left) for a big-endian column, which numpy would copy as a whole."""
+    low, high = 0, len(column)
+    while low < high:
+        middle = (low + high) // 2
+        if int(column[middle]) < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low

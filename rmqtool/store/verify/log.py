@@ -1,0 +1,230 @@
+"""Pass `log`: every record of the commit log, in one walk that also feeds the passes `queues` and `index`.
+
+Files are walked side by side (`jobs` threads; the kernels release the GIL) and judged in the order
+of their offsets: whether a bad region is a torn tail or damage depends on whether records follow in
+a later file. Only damage and per-queue sums outlive a window, so memory does not grow with the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
+from threading import Event
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqtool.errors import UnreadableError
+from rmqtool.formats.java import java_utf8_decode
+from rmqtool.problems import Finding, finding
+from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, ZeroRest
+from rmqtool.scan.frames import Frames, walk
+from rmqtool.scan.keys import (
+    BAD_NUMBER,
+    PROPERTIES_UNSOUND,
+    PROPERTY_CRC_BAD,
+    Dispatch,
+    dispatch_columns,
+)
+from rmqtool.scan.source import open_source
+from rmqtool.store.layout import StoreFile
+from rmqtool.store.verify.bodies import check_bodies
+from rmqtool.store.verify.context import Context
+from rmqtool.store.verify.damage import kind_of, zero_page
+from rmqtool.store.verify.file_scan import FileScan, Place, judge
+from rmqtool.store.verify.ranges import runs
+
+if TYPE_CHECKING:
+    from rmqtool.scan.queues import UnitReader
+    from rmqtool.scan.source import ByteSource
+    from rmqtool.store.verify.index import IndexCheck
+    from rmqtool.store.verify.queues import QueueCheck
+
+
+class LogCheck:
+    """The walk over the commit log's files, and what it means for the log as a whole."""
+
+    def __init__(
+        self, context: Context, queues: QueueCheck | None, index: IndexCheck | None, *, bodies: bool = False
+    ) -> None:
+        self.context = context
+        self.bodies = bodies
+        self.queues = queues
+        self.index = index
+        self._stopped = Event()
+
+    def run(self) -> Iterator[Finding]:
+        """Walk all files within the bounds; findings in the order of the log."""
+        pending: list[FileScan] = []
+        tasks = list(chosen_files(self.context))
+        with ThreadPoolExecutor(self.context.jobs, "rmqtool-verify") as pool:
+            waiting: deque[Future[FileScan]] = deque()
+            try:
+                for file, stop in tasks:
+                    waiting.append(pool.submit(self._scan, file, stop))
+                    if len(waiting) > self.context.jobs:
+                        yield from self._take(waiting.popleft().result(), pending)
+                while waiting:
+                    yield from self._take(waiting.popleft().result(), pending)
+            finally:
+                self._stopped.set()
+                for future in waiting:
+                    future.cancel()
+        for number, scan in enumerate(pending):
+            yield from self._finish(scan, Place.LAST_DATA if number == 0 else Place.BEHIND)
+
+    def _take(self, scan: FileScan, pending: list[FileScan]) -> Iterator[Finding]:
+        """Judge the files before `scan` once it is known that records follow them."""
+        if scan.has_data:
+            for before in pending:
+                yield from self._finish(before, Place.INSIDE)
+            pending.clear()
+        pending.append(scan)
+
+    def _finish(self, scan: FileScan, place: Place) -> Iterator[Finding]:
+        yield from judge(self.context, scan, place)
+        if self.queues is not None:
+            self.queues.take(scan)
+        if self.index is not None:
+            self.index.take(scan)
+
+    # One file, in a thread of the pool
+
+    def _scan(self, file: StoreFile, stop: int) -> FileScan:
+        scan = FileScan(file, stop)
+        context = self.context
+        try:
+            source = open_source(file.path, keep_cache=context.keep_cache, limiter=context.limiter)
+        except (UnreadableError, OSError) as error:
+            scan.error = str(error)
+            scan.unreadable.append((0, file.size))
+            return scan
+        reader = self.queues.reader() if self.queues is not None else None
+        try:
+            position = 0
+            for event in walk(source, file_from_offset=file.file_from_offset, stop=stop):
+                if self._stopped.is_set():
+                    break
+                if isinstance(event, Frames):
+                    position = self._frames(scan, source, event, reader, position)
+                else:
+                    self._event(scan, source, event)
+            scan.unreadable = list(source.unreadable)
+        finally:
+            source.close()
+            if reader is not None:
+                reader.close()
+        return scan
+
+    def _frames(
+        self, scan: FileScan, source: ByteSource, frames: Frames, reader: UnitReader | None, position: int
+    ) -> int:
+        rows = frames.rows
+        scan.unsound_last = None
+        dispatch = dispatch_columns(frames)
+        dispatch = without_cut(frames, dispatch)
+        self._flagged(scan, source, frames, dispatch)
+        if self.bodies:
+            scan.findings += check_bodies(frames, self.context.name(scan.file.path))
+        scan.records += len(rows)
+        scan.end = int(rows["physical_offset"][-1]) + int(rows["size"][-1])
+        scan.last_store_timestamp = max(scan.last_store_timestamp, int(rows["store_timestamp"].max()))
+        counts = np.bincount(rows["topic_id"], minlength=len(frames.topics))
+        for name, count in zip(frames.topics, counts, strict=True):
+            topic = java_utf8_decode(name)
+            scan.topics[topic] = scan.topics.get(topic, 0) + int(count)
+        if self.queues is not None and reader is not None:
+            scan.queue_parts.append(self.queues.part(frames, dispatch, reader))
+        if self.index is not None:
+            scan.index_parts.append(self.index.part(frames, dispatch))
+        now = scan.end - scan.file.file_from_offset
+        self.context.progress(now - position)
+        return now
+
+    def _flagged(self, scan: FileScan, source: ByteSource, frames: Frames, dispatch: Dispatch) -> None:
+        """Findings on records whose frame is sound but whose content is not; neighbours as one."""
+        rows, base = frames.rows, scan.file.file_from_offset
+        where = self.context.name(scan.file.path)
+        marks = (
+            ("CL03", rows["status"] & BODY_CRC),
+            ("CL06", rows["status"] & FOREIGN),
+            ("CL09", dispatch.flags & PROPERTY_CRC_BAD),
+            ("CL13", dispatch.flags & PROPERTIES_UNSOUND),
+            ("CL18", dispatch.flags & BAD_NUMBER),
+            ("CL17", rows["store_timestamp"] <= 0),
+        )
+        for code, mark in marks:
+            marked = np.flatnonzero(mark)
+            for low, high in runs(marked):
+                first, last = int(marked[low]), int(marked[high - 1])
+                start = int(rows["physical_offset"][first])
+                stop = int(rows["physical_offset"][last]) + int(rows["size"][last])
+                actual = code
+                if code == "CL03" and zero_page(source, start - base, stop - base) is not None:
+                    actual = "CL08"
+                row = finding(actual, where, start, stop - start, records=last - first + 1)
+                if code == "CL13" and last == len(rows) - 1:
+                    scan.unsound_last = row
+                scan.findings.append(row)
+
+    def _event(self, scan: FileScan, source: ByteSource, event: Bad | Blank | ZeroRest) -> None:
+        if isinstance(event, Bad):
+            scan.unsound_last = None
+            scan.bad.append((event, kind_of(source, event)))
+        elif isinstance(event, Blank):
+            scan.blanks.append(event)
+            scan.done = event.size == event.left
+        else:
+            scan.zero_from = event.position
+
+
+def without_cut(frames: Frames, dispatch: Dispatch) -> Dispatch:
+    """The same with records whose properties end in zero bytes marked unsound, and without their keys.
+
+    Such a record was written only in part, and what its properties say is not all of it.
+    """
+    rows = frames.rows
+    last = frames.data[frames.starts() + rows["size"] - 1]
+    cut = (last == 0) & (rows["properties_length"] > 0)
+    if not cut.any():
+        return dispatch
+    flags = dispatch.flags | np.where(cut, PROPERTIES_UNSOUND, 0).astype(dispatch.flags.dtype)
+    return replace(dispatch, flags=flags, keys=dispatch.keys[~cut[dispatch.keys["row"]]])
+
+
+def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int]]:
+    """The commit log files to walk, oldest first, and for each how many bytes from its start."""
+    bounds = context.bounds
+    files = [file for file in context.layout.commit_log if file.size]
+    if bounds.since_ms is not None:
+        files = files[_first_since(context, files, bounds.since_ms) :]
+    if bounds.sample is not None:
+        first, step = bounds.sample
+        files = files[first - 1 :: step]
+    left = bounds.limit_bytes
+    chosen: list[tuple[StoreFile, int]] = []
+    end = context.store.end_offset() if context.live else None
+    for file in reversed(files):
+        stop = file.size
+        if end is not None:
+            stop = min(stop, max(end - file.file_from_offset, 0))
+        if left is not None:
+            stop = min(stop, left)
+            left -= stop
+        if stop:
+            chosen.append((file, stop))
+    yield from reversed(chosen)
+
+
+def _first_since(context: Context, files: Sequence[StoreFile], since_ms: int) -> int:
+    """Number of the file that holds the first record stored at or after `since_ms`.
+
+    That is the last file whose first record is older, for store timestamps rise along the log.
+    """
+    for number in range(len(files) - 1, -1, -1):
+        first = context.message_at(files[number].file_from_offset)
+        if first is not None and first.message.store_timestamp < since_ms:
+            return number
+    return 0

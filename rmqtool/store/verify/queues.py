@@ -1,0 +1,363 @@
+"""Pass `queues`, log side: every record of the log must have its unit, and that unit must be right.
+
+    for a record of transaction type 0 or commit, in topic t, queue i, queue offset q:
+        unit q of t/i  ==  (physical offset, size, tags code)
+
+Each window of the log is grouped by queue and compared with the units read in runs. What stays is
+small: per queue the ranges of queue offsets that matched, and the ranges that did not, by kind.
+The other direction, units that no record explains, is `queue_units.py`.
+
+Source: CommitLogDispatcherBuildConsumeQueue#dispatch, ConsumeQueue#putMessagePositionInfo; spec 01
+section 5, spec 02 section 5.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqtool.formats import properties
+from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
+from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK
+from rmqtool.scan.events import FOREIGN
+from rmqtool.scan.keys import MULTI_DISPATCH, Dispatch
+from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UnitReader, present
+from rmqtool.scan.source import open_source
+from rmqtool.store.layout import QueueFiles
+from rmqtool.store.system_topics import SCHEDULE_TOPIC
+from rmqtool.store.verify.context import Context
+
+if TYPE_CHECKING:
+    from rmqtool.scan.frames import Frames
+    from rmqtool.store.verify.file_scan import FileScan
+
+Key = tuple[str, int]
+LIGHT_PREFIX = "%LMQ%"
+_YEAR_MS = 366 * 86_400_000
+
+
+class Kind(IntEnum):
+    """How a record and its unit differ."""
+
+    MISSING = 0
+    WRONG = 1
+    TAGS = 2
+    DELIVERY = 3
+    EXTENSION = 4
+
+
+@dataclass(slots=True)
+class Mismatch:
+    """Queue offsets [first, last] of one queue whose records lack their unit, or have a wrong one.
+
+    `start` is the first record's physical offset, `end` the offset behind the last one.
+    """
+
+    kind: Kind
+    first: int
+    last: int
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Break:
+    """A record whose queue offset does not follow the one before it in its queue."""
+
+    physical_offset: int
+    queue_offset: int
+    expected: int
+    after: int  # end of the record before it in the queue
+    clock_back: bool  # its store timestamp is less than that of the record before it in the log
+
+
+@dataclass(slots=True)
+class Span:
+    """One queue within one window, or, added up, within the log so far."""
+
+    count: int
+    first: int
+    first_physical: int
+    first_clock_back: bool
+    next: int
+    end: int
+    matched: list[tuple[int, int]] = field(default_factory=list)  # half-open queue offsets
+    mismatches: list[Mismatch] = field(default_factory=list)
+    breaks: list[Break] = field(default_factory=list)
+
+
+QueuePart = dict[Key, Span]
+
+_RIGHT = -1  # in place of a Kind: the unit is right
+_TOLD = -2  # the record's own finding tells already why its unit differs
+
+
+class _Columns(NamedTuple):
+    """What is compared of the records of a window, in the order of queues: arrays of shape (n,)."""
+
+    queue_offset: np.ndarray
+    physical_offset: np.ndarray
+    size: np.ndarray
+    store_timestamp: np.ndarray
+    sys_flag: np.ndarray
+    foreign: np.ndarray
+    clock_back: np.ndarray
+    tags: np.ndarray
+    level: np.ndarray
+    inner_base: np.ndarray
+    inner_count: np.ndarray
+
+    @classmethod
+    def of(cls, rows: np.ndarray, dispatch: Dispatch, order: np.ndarray) -> _Columns:
+        """The columns of the records `order`, numbers of rows."""
+        clock_back = np.zeros(len(rows), bool)
+        clock_back[1:] = np.diff(rows["store_timestamp"]) < 0
+        return cls(
+            queue_offset=rows["queue_offset"][order],
+            physical_offset=rows["physical_offset"][order],
+            size=rows["size"][order],
+            store_timestamp=rows["store_timestamp"][order],
+            sys_flag=rows["sys_flag"][order],
+            foreign=(rows["status"][order] & FOREIGN) != 0,
+            clock_back=clock_back[order],
+            tags=dispatch.tags_code[order],
+            level=dispatch.delay_level[order],
+            inner_base=dispatch.inner_base[order],
+            inner_count=dispatch.inner_count[order],
+        )
+
+    def cut(self, start: int, stop: int) -> _Columns:
+        """Records [start, stop)."""
+        return _Columns(*(column[start:stop] for column in self))
+
+    def pick(self, numbers: np.ndarray) -> _Columns:
+        """The records `numbers`."""
+        return _Columns(*(column[numbers] for column in self))
+
+
+class QueueCheck:
+    """The log side of the pass. `part` runs in threads, `take` in log order; then `queues` is complete."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.queues: dict[Key, Span] = {}
+        self.light: dict[Key, Span] = {}
+        layout = context.layout
+        self._batch_topics = {topic for topic, _ in layout.batch_queues}
+
+    def reader(self) -> UnitReader:
+        """A reader for one thread."""
+        context = self.context
+        return UnitReader(
+            lambda path: open_source(path, keep_cache=context.keep_cache, limiter=context.limiter)
+        )
+
+    def part(self, frames: Frames, dispatch: Dispatch, reader: UnitReader) -> QueuePart:
+        """Compare one window of records with their units."""
+        rows = frames.rows
+        kind = rows["sys_flag"] & TRANSACTION_MASK
+        chosen = np.flatnonzero((kind == 0) | (kind == TRANSACTION_COMMIT))
+        result: QueuePart = {}
+        if not len(chosen):
+            return result
+        topics = rows["topic_id"][chosen].astype(np.int64)
+        codes = (topics << 32) | (rows["queue_id"][chosen].astype(np.int64) & 0xFFFFFFFF)
+        by_queue = np.argsort(codes, kind="stable")
+        order, codes = chosen[by_queue], codes[by_queue]
+        columns = _Columns.of(rows, dispatch, order)
+        cuts = (np.flatnonzero(np.diff(codes)) + 1).tolist()
+        for start, stop in zip([0, *cuts], [*cuts, len(order)], strict=True):
+            topic = java_utf8_decode(frames.topics[int(rows["topic_id"][order[start]])])
+            key = (topic, int(rows["queue_id"][order[start]]))
+            span = self._span(key, columns.cut(start, stop), reader)
+            if key in result:
+                _append(result[key], span)  # two spellings of a topic that is not UTF-8
+            else:
+                result[key] = span
+        for light, span in self._light(frames, dispatch, chosen, reader):
+            result[light] = span
+        return result
+
+    def _span(self, key: Key, rows: _Columns, reader: UnitReader) -> Span:
+        """One queue's records of a window, in physical order."""
+        is_batch = key[0] in self._batch_topics or bool(rows.sys_flag[0] & INNER_BATCH)
+        offsets, steps = rows.queue_offset, np.ones(len(rows.queue_offset), np.int64)
+        if is_batch:
+            inner = rows.inner_count > 0
+            offsets = np.where(inner, rows.inner_base, offsets)
+            steps = np.where(inner, rows.inner_count, 1).astype(np.int64)
+        physical, ends = rows.physical_offset, rows.physical_offset + rows.size
+        span = Span(
+            len(offsets), int(offsets[0]), int(physical[0]), bool(rows.clock_back[0]),
+            int(offsets[-1] + steps[-1]), int(ends[-1]),
+        )  # fmt: skip
+        for row in (np.flatnonzero(offsets[1:] != offsets[:-1] + steps[:-1]) + 1).tolist():
+            span.breaks.append(
+                Break(int(physical[row]), int(offsets[row]), int(offsets[row - 1] + steps[row - 1]),
+                      int(ends[row - 1]), bool(rows.clock_back[row]))
+            )  # fmt: skip
+        if is_batch:
+            kinds = self._compare_batch(key, rows, offsets, steps)
+        else:
+            kinds = self._compare(key, rows, reader)
+        kinds[rows.foreign & (kinds >= 0)] = _TOLD  # by CL06
+        _add_runs(span, kinds, offsets, steps, physical, ends)
+        return span
+
+    def _compare(self, key: Key, rows: _Columns, reader: UnitReader) -> np.ndarray:
+        """Per record a `Kind`, or `_RIGHT` where the unit is right."""
+        queue = self.context.layout.consume_queues.get(key)
+        if queue is None:
+            return np.full(len(rows.queue_offset), int(Kind.MISSING), np.int8)
+        offsets = rows.queue_offset
+        if bool((offsets[0] >= 0) and (offsets[1:] > offsets[:-1]).all()):
+            return self._compare_sorted(key, queue, rows, reader)
+        kinds = np.full(len(offsets), int(Kind.WRONG), np.int8)  # what stays so is below 0
+        usable = np.flatnonzero(offsets >= 0)
+        usable = usable[np.argsort(offsets[usable], kind="stable")]
+        if len(usable):
+            kinds[usable] = self._compare_sorted(key, queue, rows.pick(usable), reader)
+        return kinds
+
+    def _compare_sorted(self, key: Key, queue: QueueFiles, rows: _Columns, reader: UnitReader) -> np.ndarray:
+        units = reader.gather(queue.files, rows.queue_offset)
+        unit_offset, unit_size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int32)
+        code = units["tags_code"].astype(np.int64)
+        same_tags = code == rows.tags
+        found = np.full(len(units), _RIGHT, np.int8)
+        if key[0] == SCHEDULE_TOPIC:
+            wait = code - rows.store_timestamp
+            delayed = rows.level > 0
+            found[delayed & ((wait <= 0) | (wait >= _YEAR_MS))] = Kind.DELIVERY
+            found[~delayed & ~same_tags] = Kind.TAGS
+        elif not same_tags.all():
+            has_ext = key in self.context.layout.ext_queues
+            found[~same_tags] = Kind.TAGS
+            found[~same_tags & (code <= MAX_EXT_ADDRESS)] = _RIGHT if has_ext else Kind.EXTENSION
+        found[(unit_offset != rows.physical_offset) | (unit_size != rows.size)] = Kind.WRONG
+        found[(unit_offset < 0) | (unit_size <= 0)] = Kind.MISSING
+        return found
+
+    def _compare_batch(self, key: Key, rows: _Columns, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+        """The same for a batch queue, whose units are found by their physical offset."""
+        kinds = np.full(len(offsets), int(Kind.MISSING), np.int8)
+        units = self._batch_units(key)
+        if not len(units):
+            return kinds
+        physical = units["physical_offset"].astype(np.int64)
+        slot = np.minimum(np.searchsorted(physical, rows.physical_offset), len(units) - 1)
+        there = physical[slot] == rows.physical_offset
+        unit = units[slot]
+        right = (
+            (unit["size"] == rows.size)
+            & (unit["base_offset"] == offsets)
+            & (unit["batch_size"] == counts)
+            & (unit["store_timestamp"] == rows.store_timestamp)
+        )
+        kinds[there] = Kind.WRONG
+        kinds[there & right] = np.where(unit["tags_code"] == rows.tags, _RIGHT, int(Kind.TAGS))[there & right]
+        return kinds
+
+    def _batch_units(self, key: Key) -> np.ndarray:
+        """All units of a batch queue up to the first that is not present, in file order."""
+        queue = self.context.layout.batch_queues.get(key)
+        context = self.context
+        parts = [np.zeros(0, BATCH_UNIT_DTYPE)]
+        if queue is not None:
+            with UnitReader(
+                lambda path: open_source(path, keep_cache=context.keep_cache, limiter=context.limiter),
+                BATCH_UNIT_DTYPE,
+            ) as reader:
+                for file in queue.files:
+                    parts += (units[present(units)] for _, units in reader.blocks(file))
+        units = np.concatenate(parts)
+        return units[np.argsort(units["physical_offset"].astype(np.int64), kind="stable")]
+
+    def _light(
+        self, frames: Frames, dispatch: Dispatch, chosen: np.ndarray, reader: UnitReader
+    ) -> Iterator[tuple[Key, Span]]:
+        """Units in light queues: one more per queue named in INNER_MULTI_DISPATCH.
+
+        Only queues that exist are looked at: the broker writes them with multi-dispatch on.
+        Source: spec 02 5.3, MultiDispatch.
+        """
+        rows = frames.rows
+        spans: dict[Key, list[tuple[int, int]]] = {}
+        for row in chosen[(dispatch.flags[chosen] & MULTI_DISPATCH) != 0].tolist():
+            for key, offset in light_dispatches(_properties(frames, row), int(rows["queue_id"][row])):
+                if key in self.context.layout.consume_queues:
+                    spans.setdefault(key, []).append((row, offset))
+        for key, pairs in spans.items():
+            columns = _Columns.of(rows, dispatch, np.array([row for row, _ in pairs]))
+            offsets = np.array([offset for _, offset in pairs], np.int64)
+            yield key, self._span(key, columns._replace(queue_offset=offsets), reader)
+
+    def take(self, scan: FileScan) -> None:
+        """Add the windows of one file; called in the order of the log."""
+        for part in scan.queue_parts:
+            for key, span in part.items():
+                whole = self.queues.get(key)
+                if whole is None:
+                    self.queues[key] = span
+                else:
+                    _append(whole, span)
+        scan.queue_parts.clear()
+
+
+def _properties(frames: Frames, row: int) -> bytes:
+    start = int(frames.properties_starts()[row])
+    return bytes(frames.data[start : start + int(frames.rows["properties_length"][row])])
+
+
+def light_dispatches(data: bytes, queue_id: int) -> Iterator[tuple[Key, int]]:
+    """((queue name, queue id), queue offset) of the light queues that a record is dispatched to."""
+    stored = properties.decode(data)
+    names = stored.get("INNER_MULTI_DISPATCH", "").split(",")
+    offsets = stored.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
+    if len(names) != len(offsets):
+        return
+    for name, offset in zip(names, offsets, strict=True):
+        if offset.isascii() and offset.isdigit() and len(offset) < 19:
+            yield (name, 0 if name.startswith(LIGHT_PREFIX) else queue_id), int(offset)
+
+
+def _append(whole: Span, span: Span) -> None:
+    if span.first != whole.next:
+        whole.breaks.append(
+            Break(span.first_physical, span.first, whole.next, whole.end, span.first_clock_back)
+        )
+    whole.breaks += span.breaks
+    whole.count += span.count
+    whole.next, whole.end = span.next, span.end
+    for first, stop in span.matched:
+        if whole.matched and whole.matched[-1][1] == first:
+            whole.matched[-1] = (whole.matched[-1][0], stop)
+        else:
+            whole.matched.append((first, stop))
+    for item in span.mismatches:
+        last = whole.mismatches[-1] if whole.mismatches else None
+        if last is not None and last.kind == item.kind and last.last + 1 == item.first:
+            last.last, last.end = item.last, item.end
+        else:
+            whole.mismatches.append(item)
+
+
+def _add_runs(
+    span: Span, kinds: np.ndarray, offsets: np.ndarray, steps: np.ndarray, physical: np.ndarray,
+    ends: np.ndarray,
+) -> None:  # fmt: skip
+    """Cut a window of one queue into runs of equal kind with consecutive queue offsets."""
+    cuts = np.flatnonzero((kinds[1:] != kinds[:-1]) | (offsets[1:] != offsets[:-1] + steps[:-1])) + 1
+    for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(kinds)], strict=True):
+        low, high = int(offsets[first]), int(offsets[stop - 1] + steps[stop - 1])
+        if kinds[first] == _RIGHT:
+            span.matched.append((low, high))
+        elif kinds[first] >= 0:
+            span.mismatches.append(
+                Mismatch(Kind(int(kinds[first])), low, high - 1, int(physical[first]), int(ends[stop - 1]))
+            )

@@ -1,0 +1,35 @@
+"""Half-open ranges and runs of numbers: what the passes keep instead of one thing per record."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+
+def runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
+    """(position of the first, position behind the last) of every run of consecutive numbers.
+
+    `numbers` is ascending, shape (n,); positions are indices into it.
+    """
+    if len(numbers):
+        cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
+        yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True)
+
+
+def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Half-open ranges in ascending order, overlapping and touching ones as one."""
+    result: list[tuple[int, int]] = []
+    for low, high in sorted(ranges):
+        if result and low <= result[-1][1]:
+            result[-1] = (result[-1][0], max(high, result[-1][1]))
+        else:
+            result.append((low, high))
+    return result
+
+
+def holds(ranges: list[tuple[int, int]], number: int) -> bool:
+    """Whether one of `ranges` (as `merged` gives them) holds `number`."""
+    place = bisect_right(ranges, number, key=lambda item: item[0]) - 1
+    return place >= 0 and number < ranges[place][1]

@@ -1,0 +1,159 @@
+"""Passes `checkpoint` and `config`: the small files beside the log.
+
+checkpoint  its size, whether it is newer than the log, and the abort file
+config      every JSON file and its .bak by the broker's rule; topics, committed and delay offsets
+            against what the log and the queues hold
+
+Source: StoreCheckpoint, ConfigManager#load; spec 01 sections 7 to 9, spec 02 section 15.3.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import FormatError
+from rmqtool.formats import checkpoint as checkpoint_format
+from rmqtool.formats import config_json
+from rmqtool.problems import Finding, finding
+from rmqtool.store.open_files import opened
+from rmqtool.store.system_topics import SCHEDULE_TOPIC, is_system_topic
+from rmqtool.store.verify.context import CONFIG_LIMIT, Context
+
+CONFIG_FILES = (
+    "topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json",
+    "lmqConsumerOffset.json", "consumerOrderInfo.json", "topicQueueMapping.json", "messageRequestMode.json",
+    "timermetrics", "transactionMetrics",
+)  # fmt: skip
+
+
+def read_checkpoint(context: Context) -> Iterator[Finding]:
+    """Findings on the checkpoint file as such; leaves its values in the context."""
+    path = context.layout.checkpoint
+    if path is None:
+        if context.layout.kind == "store":
+            yield finding("CP01", "checkpoint")
+        return
+    name = context.name(path)
+    try:
+        data = read_small(path, checkpoint_format.FILE_SIZE + 1)
+    except OSError as error:
+        yield finding("CP06", name, reason=error.strerror)
+        return
+    if len(data) != checkpoint_format.FILE_SIZE:
+        yield finding("CP02", name, 0, len(data), expected_bytes=checkpoint_format.FILE_SIZE)
+    # A broker extends a short file with zeros, so this is what it will read.
+    padded = data[: checkpoint_format.FILE_SIZE].ljust(checkpoint_format.FILE_SIZE, b"\0")
+    context.checkpoint = checkpoint_format.decode(padded)
+    if not any(padded):
+        yield finding("CP01", name, 0, len(data))
+
+
+def check_checkpoint(context: Context) -> Iterator[Finding]:
+    """The checkpoint against the log's newest record, and the abort file."""
+    layout = context.layout
+    if layout.abort is not None:
+        yield finding("CP04", context.name(layout.abort), live=context.live)
+    values, newest = context.checkpoint, context.last_store_timestamp
+    if values is None or layout.checkpoint is None or not newest or context.bounds.bounded:
+        return
+    for offset, name in (
+        (0, "physic_msg_timestamp"),
+        (8, "logics_msg_timestamp"),
+        (16, "index_msg_timestamp"),
+    ):
+        value = getattr(values, name)
+        if value > newest and not context.live:
+            yield finding("CP03", context.name(layout.checkpoint), offset, 8, field=name,
+                          timestamp_ms=value, newest_store_timestamp_ms=newest)  # fmt: skip
+    # A clean stop dispatches everything first, so the queues' time is then the last record's.
+    if layout.abort is None and not context.live and 0 < values.logics_msg_timestamp < newest:
+        yield finding("CP07", context.name(layout.checkpoint), 8, 8, field="logics_msg_timestamp",
+                      timestamp_ms=values.logics_msg_timestamp, newest_store_timestamp_ms=newest)  # fmt: skip
+
+
+def check_config(context: Context) -> Iterator[Finding]:
+    """Every config file with its .bak, and what they say against the log and the queues."""
+    if context.layout.kind != "store":
+        return
+    documents: dict[str, Any] = {}
+    for name in CONFIG_FILES:
+        yield from _load(context, name, documents)
+    yield from _topics(context, documents)
+    yield from _consumer_offsets(context, documents)
+    yield from _delay_offsets(context, documents)
+
+
+def read_small(path: Path, limit: int) -> bytes:
+    """The first `limit` bytes of a small file. Raises OSError."""
+    with opened(path) as descriptor:
+        return os.pread(descriptor, limit, 0)
+
+
+def _load(context: Context, name: str, documents: dict[str, Any]) -> Iterator[Finding]:
+    config, bak = context.layout.config, f"{name}.bak"
+    if name not in config and bak not in config:
+        return
+    path = context.name(config.get(name, config.get(bak, Path(name))))
+    try:
+        loaded = config_json.load_with_bak(
+            *(read_small(config[part], CONFIG_LIMIT) if part in config else None for part in (name, bak))
+        )
+    except OSError as error:
+        yield finding("CP06", path, reason=error.strerror)
+        return
+    if loaded.source in ("file", "bak"):
+        documents[name] = loaded.document
+    if loaded.source == "bak":
+        yield finding("CF01", path, reason=loaded.file_error or ("empty" if name in config else "missing"))
+    elif loaded.source != "file" and name in config:
+        yield finding(
+            "CF02", path, reason=loaded.bak_error or loaded.file_error or "empty, and so is the .bak"
+        )
+
+
+def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
+    if any(part.what == "config" for part in context.layout.unsupported):
+        return
+    document = documents.get("topics.json")
+    if document is None:
+        config = context.layout.config
+        if "topics.json" not in config and "topics.json.bak" not in config and context.topics:
+            yield finding("CF06", "config/topics.json", topics=len(context.topics))
+        return
+    try:
+        known = config_json.topics(document)
+    except FormatError as error:
+        yield finding("CF02", "config/topics.json", reason=error.message)
+        return
+    for topic, count in sorted(context.topics.items()):
+        if topic not in known and not is_system_topic(topic):
+            yield finding("CF03", "config/topics.json", topic=topic, records=count)
+
+
+def _consumer_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
+    try:
+        offsets = config_json.consumer_offsets(documents.get("consumerOffset.json", {}))
+    except FormatError as error:
+        yield finding("CF02", "config/consumerOffset.json", reason=error.message)
+        return
+    for (topic, group), queues in offsets.items():
+        for queue_id, offset in queues.items():
+            end = context.queue_ends.get((topic, queue_id))
+            if end is not None and offset > end:
+                yield finding("CF04", "config/consumerOffset.json", topic=topic, group=group,
+                              queue_id=queue_id, offset=offset, queue_end=end)  # fmt: skip
+
+
+def _delay_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
+    try:
+        offsets = config_json.delay_offsets(documents.get("delayOffset.json", {}))
+    except FormatError as error:
+        yield finding("CF02", "config/delayOffset.json", reason=error.message)
+        return
+    for level, offset in offsets.items():
+        end = context.queue_ends.get((SCHEDULE_TOPIC, level - 1))
+        if end is not None and not 0 <= offset <= end:
+            yield finding("CF05", "config/delayOffset.json", level=level, offset=offset, queue_end=end)
