@@ -1,0 +1,205 @@
+"""`rmqtool info`: what an operator asks first about a store, on one screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import tzinfo
+from typing import Annotated, Any
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.errors import EXIT_INPUT, EXIT_OK
+from rmqtool.output import Output
+from rmqtool.terminal import format_size
+from rmqtool.times import format_duration, format_time, parse_zone
+
+_TOPICS_SHOWN = 20
+_QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages")
+
+Queues = Annotated[
+    bool, typer.Option("--queues", help="Show every queue and every topic, not the largest 20.")
+]
+Residency = Annotated[
+    bool,
+    typer.Option("--residency", help="Show per file what is in the page cache, allocated bytes and extents."),
+]
+
+
+def info(
+    store: options.StorePath,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    queues: Queues = False,
+    residency: Residency = False,
+    tz: options.TimeZone = None,
+    format: options.ObjectFormat = None,
+) -> int:
+    r"""Show a store at a glance.
+
+    Says which broker wrote it and with which file sizes, how full it is, from when to when it
+    reaches, which topics and queues it has, whether it was stopped cleanly or is in use, how far
+    queues and index are behind the log, and what a power failure now could cost. Reads only heads
+    and tails of files, so it takes no longer for a terabyte. Damage is the work of verify.
+    """
+    from rmqtool.store import Store
+    from rmqtool.store.info import store_info
+
+    output, zone = Output(format=format), parse_zone(tz)
+    with Store.open(
+        store,
+        commitlog_paths=commitlog or (),
+        read_only_paths=read_only_commitlog or (),
+        broker_conf=broker_conf,
+    ) as opened:
+        found = store_info(opened)
+        if residency:
+            from rmqtool.store.residency import residency_rows
+
+            found["residency"] = list(residency_rows(opened))
+    output.write_object(_with_times(found, zone), _lines(found, zone, every_queue=queues))
+    return EXIT_INPUT if found["unsupported"] else EXIT_OK
+
+
+def _with_times(value: Any, zone: tzinfo | None) -> Any:
+    """The same object with a readable time beside every `*_timestamp`."""
+    if isinstance(value, list):
+        return [_with_times(item, zone) for item in value]
+    if not isinstance(value, dict):
+        return value
+    result: dict[str, Any] = {}
+    for name, item in value.items():
+        if name.endswith("_timestamp"):
+            result[f"{name}_ms"] = item
+            result[f"{name.removesuffix('stamp')}"] = _time(item, zone)
+        else:
+            result[name] = _with_times(item, zone)
+    return result
+
+
+def _time(timestamp_ms: int | None, zone: tzinfo | None) -> str | None:
+    return format_time(timestamp_ms, zone) if timestamp_ms else None
+
+
+def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> Iterator[str]:
+    yield f"{found['kind']:<13}{found['path']}"
+    if found["written_by"] is not None:
+        versions = ", ".join(str(version) for version in found["record_versions"]) or "none"
+        yield f"written by   broker {found['written_by']}, record version {versions}"
+    yield f"state        {_state_text(found['state'])}"
+    if found["commit_log"] is not None:
+        yield from _log_lines(found, zone)
+    yield from _behind_lines(found)
+    if found["index"] is not None:
+        index = found["index"]
+        yield (
+            f"index        {index['files']} files, {index['entries']} entries,"
+            f" {_span(index['first_timestamp'], index['last_timestamp'], zone)}"
+        )
+    if found["checkpoint"] is not None:
+        yield f"checkpoint   {_checkpoint_text(found['checkpoint'], zone)}"
+    for part in found["unsupported"]:
+        yield f"not read     {part['what']} in {part['form']}: {part['path']}"
+    yield from _topic_lines(found["topics"], every_queue=every_queue)
+    if "residency" in found:
+        yield ""
+        yield from Output.table_lines(
+            [_sizes_as_text(row) for row in found["residency"]],
+            ("path", "size", "allocated", "resident", "extents"),
+        )
+
+
+def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
+    log, sizes, disk = found["commit_log"], found["sizes"], found["disk"]
+    size = sizes["commit_log_file_size"]
+    yield (
+        f"commit log   {log['files']} files of {format_size(size['value'])} ({size['from']}),"
+        f" offsets {log['min_offset']} to {log['end_offset']}"
+    )
+    yield f"messages     {_span(log['first_store_timestamp'], log['last_store_timestamp'], zone)}"
+    if log["last_file_used_bytes"] is not None:
+        yield (
+            f"last file    {format_size(log['last_file_used_bytes'])} of {format_size(size['value'])} used"
+            f" ({log['last_file_used_bytes'] / max(size['value'], 1):.0%})"
+        )
+    if disk is not None and disk["used_ratio"] is not None:
+        yield (
+            f"disk         {disk['used_ratio']:.0%} used, {format_size(disk['free_bytes'])} of"
+            f" {format_size(disk['total_bytes'])} free"
+        )
+
+
+def _behind_lines(found: dict[str, Any]) -> Iterator[str]:
+    behind, risk = found["behind"], found["power_failure"]
+    parts = [
+        f"{name} {'level with the log' if not value else format_size(value) + ' behind'}"
+        for name, value in (("queues", behind["queues_bytes"]), ("index", behind["index_bytes"]))
+        if value is not None
+    ]
+    if parts:
+        yield f"dispatch     {', '.join(parts)}"
+    if risk is not None:
+        yield f"power loss   {_risk_text(risk)}"
+
+
+def _risk_text(risk: dict[str, Any]) -> str:
+    if not risk["records"]:
+        return "nothing at risk: the checkpoint covers the whole log"
+    count = f"{risk['records']}" if risk["records_exact"] else f"more than {risk['records']}"
+    seconds = ""
+    if risk["seconds"] is not None:
+        seconds = f" of the last {format_duration(int(risk['seconds'] * 1000))}"
+    return f"up to {count} records{seconds} are newer than the checkpoint"
+
+
+def _state_text(state: dict[str, Any]) -> str:
+    if state["repair_unfinished"]:
+        return "a repair was interrupted: no broker can load the store until it is finished"
+    if state["lock"] == "held":
+        pid = state["lock_holder_pid"]
+        return f"in use{f' by process {pid}' if pid else ''}; its end moves"
+    text = "unclean: abort is there, the next start recovers" if state["abort"] else "clean"
+    return f"{text} (lock: {state['lock_note']})" if state["lock"] == "unknown" else text
+
+
+def _checkpoint_text(checkpoint: dict[str, Any], zone: tzinfo | None) -> str:
+    parts = (("log", "physic"), ("queues", "logics"), ("index", "index"))
+    return ", ".join(
+        f"{label} {_time(checkpoint[f'{name}_msg_timestamp'], zone) or 'never'}" for label, name in parts
+    )
+
+
+def _span(first_ms: int | None, last_ms: int | None, zone: tzinfo | None) -> str:
+    first, last = _time(first_ms, zone), _time(last_ms, zone)
+    if first is None or last is None:
+        return "none"
+    return f"{first} to {last}"
+
+
+def _topic_lines(topics: list[dict[str, Any]], *, every_queue: bool) -> Iterator[str]:
+    if not topics:
+        return
+    total = sum(topic["messages"] for topic in topics)
+    count = sum(topic["queue_count"] for topic in topics)
+    yield f"topics       {len(topics)} with {count} queues, {total} messages"
+    yield ""
+    if every_queue:
+        rows = [{"topic": topic["topic"], **queue} for topic in topics for queue in topic["queues"]]
+        yield from Output.table_lines(rows, _QUEUE_COLUMNS)
+        return
+    largest = sorted(topics, key=lambda topic: (-topic["messages"], topic["topic"]))
+    columns = ("topic", "queue_count", "messages", "min_offset", "max_offset")
+    yield from Output.table_lines(largest[:_TOPICS_SHOWN], columns)
+    if len(topics) > _TOPICS_SHOWN:
+        yield f"... and {len(topics) - _TOPICS_SHOWN} more topics (--queues shows all)"
+
+
+def _sizes_as_text(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "path": row["path"],
+        "size": format_size(row["size_bytes"]),
+        "allocated": format_size(row["allocated_bytes"]),
+        "resident": "" if row["resident_bytes"] is None else format_size(row["resident_bytes"]),
+        "extents": row["extents"],
+    }

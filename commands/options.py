@@ -1,0 +1,249 @@
+"""Every option that several commands share, declared once, with one meaning each.
+
+A command uses them as annotations, `topic: options.Topic = None`, and passes the values on. The
+defaults stay with the command, for Typer wants them in the signature: None or False everywhere,
+so that a program that calls the function can leave them out too. Every option names its own
+metavar: the man pages must not change with Typer.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from rmqtool.terminal import print_error
+from rmqtool.times import parse_time, parse_zone
+
+if TYPE_CHECKING:
+    from rmqtool.store.selection import Selection
+
+QUEUE_ID_MAX = 65_535
+_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?b)?", re.IGNORECASE)
+_QUEUES = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size: `4096`, `64K`, `100M`, `1.5GiB` (powers of 1024), `100MB` (powers of 1000)."""
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise typer.BadParameter(f"{text!r} is no size; use 4096, 64K, 100M, 1.5GiB or 100MB")
+    number, prefix, suffix = match[1], match[2].upper(), (match[3] or "").upper()
+    base = 1000 if suffix == "B" and prefix else 1024
+    return int(float(number) * base ** " KMGT".index(prefix or " "))
+
+
+def parse_queues(text: str) -> tuple[int, ...]:
+    """Queue ids of `3`, `0-3` or `0-3,7`, each once and in order."""
+    ids: set[int] = set()
+    for part in text.split(","):
+        match = _QUEUES.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
+        if not first <= last <= QUEUE_ID_MAX:
+            raise typer.BadParameter(f"{text!r} is no queue id; use 3, 0-3 or 0-3,7")
+        ids.update(range(first, last + 1))
+    return tuple(sorted(ids))
+
+
+def _name_environment_store(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
+    source = context.get_parameter_source(parameter.name or "")
+    if source is not None and source.name == "ENVIRONMENT" and not context.resilient_parsing:
+        print_error(f"rmqtool: using the store of RMQTOOL_STORE: {value}")
+    return value
+
+
+def _resolve_jobs(value: int) -> int:
+    if value:
+        return value
+    affinity = getattr(os, "sched_getaffinity", None)  # not on macOS
+    return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+
+
+# The store
+
+StorePath = Annotated[
+    Path,
+    typer.Argument(
+        metavar="STORE",
+        envvar="RMQTOOL_STORE",
+        callback=_name_environment_store,
+        help="Store root, or a single commitlog, consume queue or index file.",
+    ),
+]
+CommitLogPaths = Annotated[
+    list[Path] | None,
+    typer.Option("--commitlog", metavar="DIR", help="Commit log folder outside STORE (repeatable)."),
+]
+ReadOnlyCommitLogPaths = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--read-only-commitlog",
+        metavar="DIR",
+        help="Commit log folder that the broker only reads (repeatable).",
+    ),
+]
+BrokerConf = Annotated[
+    Path | None,
+    typer.Option(
+        "--broker-conf",
+        metavar="FILE",
+        envvar="RMQTOOL_BROKER_CONF",
+        show_envvar=True,
+        help="The broker's broker.conf: store paths, file and index sizes.",
+    ),
+]
+
+# What to read
+
+Topic = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="GLOB", help="Only topics that match (repeatable).")
+]
+Queue = Annotated[
+    list[str] | None,
+    typer.Option("--queue", metavar="IDS", help="Only these queue ids: 3, 0-3 or 0-3,7 (repeatable)."),
+]
+Tag = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag (repeatable).")
+]
+Key = Annotated[
+    list[str] | None,
+    typer.Option("--key", metavar="KEY", help="Only messages with this key or unique key (repeatable)."),
+]
+Since = Annotated[
+    str | None,
+    typer.Option(
+        "--since",
+        metavar="TIME",
+        help="Only from this time on: ISO 8601, epoch milliseconds, now, today or '2h ago'.",
+    ),
+]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before this time.")]
+TimeField = Annotated[
+    Literal["store", "born"],
+    typer.Option(
+        "--time-field", metavar="store|born", help="The timestamp that --since and --until look at."
+    ),
+]
+FromOffset = Annotated[
+    int | None,
+    typer.Option("--from-offset", metavar="N", min=0, help="Only from this offset on (inclusive)."),
+]
+ToOffset = Annotated[
+    int | None, typer.Option("--to-offset", metavar="N", min=0, help="Only below this offset (exclusive).")
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="Stop after this many rows.")
+]
+Reverse = Annotated[bool, typer.Option("--reverse", help="Newest first.")]
+
+# What to show
+
+RowFormat = Annotated[
+    Literal["table", "jsonl", "json", "csv", "tsv"] | None,
+    typer.Option(
+        "--format",
+        metavar="table|jsonl|json|csv|tsv",
+        help="Output format; default: table on a terminal, else jsonl.",
+    ),
+]
+ObjectFormat = Annotated[
+    Literal["text", "json"] | None,
+    typer.Option("--format", metavar="text|json", help="Output format; default: text."),
+]
+Fields = Annotated[
+    str | None,
+    typer.Option("--fields", metavar="NAMES", help="Only these fields, in this order, separated by commas."),
+]
+Body = Annotated[
+    Literal["text", "hex", "base64", "none"],
+    typer.Option(
+        "--body",
+        metavar="text|hex|base64|none",
+        help="How to show bodies; text that is not UTF-8 becomes base64.",
+    ),
+]
+BodyLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--body-limit", metavar="SIZE", parser=parse_size, help="Stop decompressing a body at this size."
+    ),
+]
+TimeZone = Annotated[
+    str | None,
+    typer.Option(
+        "--tz",
+        metavar="ZONE",
+        help="Zone of times read and shown: UTC, local, +08:00 or Area/City; default: local.",
+    ),
+]
+
+# How to work
+
+Jobs = Annotated[
+    int,
+    typer.Option(
+        "--jobs", "-j", metavar="N", min=0, callback=_resolve_jobs, help="Threads; 0: one per processor core."
+    ),
+]
+IoLimit = Annotated[
+    int | None,
+    typer.Option(
+        "--io-limit",
+        metavar="SIZE",
+        parser=parse_size,
+        help="Read at most this many bytes per second, as 100M.",
+    ),
+]
+KeepCache = Annotated[
+    bool,
+    typer.Option("--keep-cache", help="Leave what was read in the page cache; default: as it was found."),
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="No notes, summaries and progress on standard error.")
+]
+ShowProgress = Annotated[
+    bool | None,
+    typer.Option(
+        "--progress/--no-progress", help="Show progress; default: when standard error is a terminal."
+    ),
+]
+
+
+def selection(
+    *,
+    topic: Sequence[str] | None = None,
+    queue: Sequence[str] | None = None,
+    tag: Sequence[str] | None = None,
+    key: Sequence[str] | None = None,
+    since: str | None = None,
+    until: str | None = None,
+    time_field: Literal["store", "born"] = "store",
+    from_offset: int | None = None,
+    to_offset: int | None = None,
+    limit: int | None = None,
+    tz: str | None = None,
+) -> Selection:
+    """The `Selection` that these option values mean; both times count from the same `now`.
+
+    Raises UsageError for a time or zone that cannot be read and for an empty range.
+    """
+    from rmqtool.store.selection import Selection
+
+    zone, now_ms = parse_zone(tz), time.time_ns() // 1_000_000
+    return Selection(
+        topics=topic or (),
+        queues={number for text in queue or () for number in parse_queues(text)},
+        tags=tag or (),
+        keys=key or (),
+        since=None if since is None else parse_time(since, zone, now_ms),
+        until=None if until is None else parse_time(until, zone, now_ms),
+        time_field=time_field,
+        from_offset=from_offset,
+        to_offset=to_offset,
+        limit=limit,
+    )

@@ -1,0 +1,138 @@
+"""`rmqtool verify`: everything that is wrong with a store, as rows."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.errors import UsageError, worst_exit_code
+from rmqtool.output import Output
+from rmqtool.problems import Finding
+from rmqtool.terminal import format_size
+from rmqtool.times import parse_time, parse_zone
+
+if TYPE_CHECKING:
+    from rmqtool.store.verify import Report
+
+COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length", "detail", "repair")
+TABLE_COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length")
+_SAMPLE = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
+
+Passes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--pass",
+        metavar="NAME",
+        help="Only this pass: files, log, queues, index, checkpoint, config, timer, bodies (repeatable);"
+        " default: all but bodies.",
+    ),
+]
+LimitBytes = Annotated[
+    int | None,
+    typer.Option(
+        "--limit-bytes",
+        metavar="SIZE",
+        parser=options.parse_size,
+        help="Check only the newest SIZE of the log.",
+    ),
+]
+Sample = Annotated[
+    str | None,
+    typer.Option("--sample", metavar="K/N", help="Check only every N-th commit log file, from the K-th on."),
+]
+
+
+def verify(
+    store: options.StorePath,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    passes: Passes = None,
+    since: options.Since = None,
+    limit_bytes: LimitBytes = None,
+    sample: Sample = None,
+    tz: options.TimeZone = None,
+    format: options.RowFormat = None,
+    fields: options.Fields = None,
+    jobs: options.Jobs = 0,
+    io_limit: options.IoLimit = None,
+    keep_cache: options.KeepCache = False,
+    quiet: options.Quiet = False,
+    progress: options.ShowProgress = None,
+) -> int:
+    r"""Check a store and show everything that is wrong with it.
+
+    Reads every record with its CRC, compares queues and log in both directions, finds every key
+    again through the index, and checks the set of files, checkpoint and configuration. Goes on past
+    damage and reports each bad region once, with its place and its kind; rmqtool-problems(7) lists
+    the kinds. Nothing is changed. A store in use is judged by what was complete when it began.
+
+    Exits with 1 when there is a warning or an error, with 3 when something could not be read or is
+    kept in a form that is out of reach. Notes are normal, after a crash for instance.
+    """
+    from rmqtool.scan.source import RateLimiter
+    from rmqtool.store import Store
+    from rmqtool.store.verify import DEFAULT_PASSES, Report
+    from rmqtool.store.verify import verify as run
+
+    output = Output(format=format, fields=fields, quiet=quiet, progress=progress)
+    bounds = _bounds(since, limit_bytes, sample, tz)
+    report, codes = Report(), [0]
+
+    def rows(findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
+        for finding in findings:
+            codes.append(finding.problem.exit_code)
+            yield finding.row()
+
+    with Store.open(
+        store,
+        commitlog_paths=commitlog or (),
+        read_only_paths=read_only_commitlog or (),
+        broker_conf=broker_conf,
+    ) as opened:
+        total = sum(file.size for file in opened.layout.commit_log)
+        with output.progress("verify", total) as bar:
+            findings = run(
+                opened,
+                passes=passes or DEFAULT_PASSES,
+                bounds=bounds,
+                jobs=jobs,
+                keep_cache=keep_cache,
+                limiter=RateLimiter(io_limit) if io_limit else None,
+                report=report,
+                progress=bar.advance,
+            )
+            count = output.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
+    output.note(_summary(report, count))
+    return worst_exit_code(*codes)
+
+
+def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: str | None) -> Any:
+    from rmqtool.store.verify import Bounds
+
+    chosen = None
+    if sample is not None:
+        match = _SAMPLE.fullmatch(sample)
+        if match is None or int(match[1]) > int(match[2]):
+            raise UsageError(f"{sample!r} is no sample", hint="use K/N with K from 1 to N, as 1/10")
+        chosen = (int(match[1]), int(match[2]))
+    since_ms = None if since is None else parse_time(since, parse_zone(tz), time.time_ns() // 1_000_000)
+    return Bounds(since_ms, limit_bytes, chosen)
+
+
+def _summary(report: Report, findings: int) -> str:
+    """One line on what was checked."""
+    rate = f", {format_size(int(report.bytes / report.seconds))}/s" if report.seconds and report.bytes else ""
+    parts = [f"{report.records} records in {report.files} files ({format_size(report.bytes)}{rate})"]
+    if "queues" in report.passes:
+        parts.append(f"{report.units} queue units")
+    if "index" in report.passes:
+        parts.append(f"{report.index_entries} index entries, {report.keys} keys")
+    found = "no findings" if not findings else f"{findings} finding{'s' if findings > 1 else ''}"
+    live = " (a broker is using the store)" if report.live else ""
+    return f"checked {'; '.join(parts)}{live}: {found}"

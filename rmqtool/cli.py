@@ -1,0 +1,172 @@
+"""The command line: builds the app from `commands/`, turns every ending into an exit code.
+
+A command returns its exit code, or raises. There is one path for errors: at most three short lines
+on stderr (what, where, what to do); a traceback only with `--debug`. An exception that nobody
+expected is a bug in rmqtool and ends with 70; an interrupt with 130; a closed pipe with 0.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperOption
+
+from rmqtool import __version__
+from rmqtool.commands import COMMANDS
+from rmqtool.errors import EXIT_BUG, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, RmqtoolError
+from rmqtool.output import OutputClosedError
+from rmqtool.terminal import print_error
+
+PROGRAM = "rmqtool"
+# For man pages; the classes of errors.py carry the codes.
+EXIT_STATUS = (
+    (0, "Done, nothing wrong (notes at most)."),
+    (1, "The command worked and has findings of warning or error, or no match for what was asked by name."),
+    (2, "Usage error."),
+    (3, "The input could not be read or understood in full; the rest was still reported."),
+    (4, "Refused: not done, because it would lose messages or needs a deliberate act."),
+    (5, "The store is in use and the command needs it."),
+    (70, "A bug in rmqtool."),
+    (130, "Interrupted; results so far were printed."),
+)  # fmt: skip
+
+
+_DEBUG_HELP = "Show a traceback for every error."
+
+
+class _Command(TyperCommand):
+    """A command that also takes `--debug` behind its name, where people type it."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.params.append(
+            TyperOption(param_decls=["--debug"], is_flag=True, expose_value=False, help=_DEBUG_HELP)
+        )
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help=_DEBUG_HELP)] = False,
+) -> None:
+    """Read, check and explain the on-disk message store of Apache RocketMQ, without a broker.
+
+    STORE is a store root, or a single commitlog, consume queue or index file. Data goes to standard
+    output, everything else to standard error. Reading never writes.
+    """
+
+
+def build_app() -> typer.Typer:
+    """The Typer app with every command of `COMMANDS`, in that order."""
+    # Without rich in the help and without Typer's tracebacks: an empty command takes 0.1 s, and
+    # every error takes the path below.
+    app = typer.Typer(
+        name=PROGRAM,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_root)
+    for name in COMMANDS:
+        function = getattr(import_module(f"rmqtool.commands.{name}"), name)
+        app.command(name.replace("_", "-"), cls=_Command)(function)
+    return app
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command line (default: `sys.argv`); returns the exit code."""
+    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    debug = "--debug" in arguments
+    try:
+        code = _run(arguments)
+        if sys.stdout is not None:
+            sys.stdout.flush()
+    except (OutputClosedError, BrokenPipeError):
+        _forget_stdout()
+        return EXIT_OK
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    except Exception as error:  # the one place where every error ends
+        if debug:
+            traceback.print_exc()
+        return _report(error)
+    if code == EXIT_INTERRUPTED:
+        print_error(f"{PROGRAM}: interrupted; results so far were printed")
+    return code
+
+
+def _run(arguments: Sequence[str]) -> int:
+    command = typer.main.get_command(build_app())
+    try:
+        result = command.main(list(arguments), prog_name=PROGRAM, standalone_mode=False)
+    except SystemExit as stop:
+        # Typer ends so by itself after completion, and with 1 when stdout was closed under it.
+        if isinstance(stop.__context__, BrokenPipeError):
+            raise stop.__context__ from None
+        return stop.code if isinstance(stop.code, int) else EXIT_OK
+    return result if isinstance(result, int) else EXIT_OK
+
+
+def _report(error: Exception) -> int:
+    if isinstance(error, RmqtoolError):
+        _print_lines(error.message, _where(error.path, error.physical_offset), error.hint)
+        return error.exit_code
+    if isinstance(error, typer.Abort):
+        return EXIT_INTERRUPTED
+    if isinstance(error, typer.TyperException):
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else PROGRAM
+        _print_lines(error.format_message(), None, f"see '{path} --help'")
+        return EXIT_USAGE
+    if isinstance(error, OSError):
+        _print_lines(error.strerror or str(error), _where(error.filename, None), None)
+        return EXIT_INPUT
+    return _report_bug(error)
+
+
+def _report_bug(error: Exception) -> int:
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    versions = f"{PROGRAM} {__version__}, Python {platform.python_version()}, {platform.platform(terse=True)}"
+    _print_lines(
+        f"this is a bug: {type(error).__name__}: {error}{place}",
+        versions,
+        "run it again with --debug and report what it prints",
+    )
+    return EXIT_BUG
+
+
+def _where(path: Path | str | None, physical_offset: int | None) -> str | None:
+    parts = [str(path)] if path is not None else []
+    if physical_offset is not None:
+        parts.append(f"offset {physical_offset}")
+    return ", ".join(parts) or None
+
+
+def _print_lines(what: str, where: str | None, hint: str | None) -> None:
+    print_error(f"{PROGRAM}: {what}")
+    for line in (where, hint):
+        if line:
+            print_error(f"  {line}")
+
+
+def _forget_stdout() -> None:
+    """Lets the interpreter flush what is left to nowhere: the reader has gone."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -1,0 +1,120 @@
+"""What a person reads on a terminal: escaped text, lines on stderr, sizes, the progress bar.
+
+Text from a store is untrusted. Everything that can reach a terminal goes through `escape`. Only
+this file uses rich, and loads it when a bar is shown.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from rmqtool.times import format_duration
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as RichProgress
+
+PROGRESS_DELAY_SECONDS = 1.0
+
+# C0 and C1 controls, DEL, line separators, lone surrogates, and the marks that change the direction of
+# writing.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
+_SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+
+
+def escape(text: str) -> str:
+    r"""`text` with control characters as `\n`, `\x1b` or `\u202e`: safe for a terminal."""
+    return _CONTROL.sub(_escaped, text)
+
+
+def format_size(size_bytes: int) -> str:
+    """`size_bytes` with one decimal in the largest IEC unit: `512 B`, `1.5 KiB`, `3.0 GiB`."""
+    if abs(size_bytes) < 1024:
+        return f"{size_bytes} B"
+    value = float(size_bytes)
+    for unit in _SIZE_UNITS:
+        value /= 1024
+        if abs(value) < 1024 or unit == _SIZE_UNITS[-1]:
+            break
+    return f"{value:.1f} {unit}"
+
+
+def print_error(text: str) -> None:
+    """One line on stderr, escaped. Nothing where stderr is closed."""
+    if sys.stderr is not None:
+        print(escape(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def _escaped(match: re.Match[str]) -> str:
+    character = match[0]
+    code = ord(character)
+    return _SHORT_ESCAPES.get(character) or (f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}")
+
+
+class ProgressBar:
+    """How far a long work is; safe to advance from several threads.
+
+    Nothing is shown for the first second, nor while rows are written to the same terminal. Without
+    a terminal (`--progress`) it is one plain line a second.
+    """
+
+    def __init__(self, title: str, total_bytes: int, *, shown: bool, terminal: bool) -> None:
+        self._title = title
+        self._total_bytes = total_bytes
+        self._shown = shown
+        self._terminal = terminal
+        self._done_bytes = 0
+        self._start = self._shown_last = time.monotonic()
+        self._lock = threading.Lock()
+        self._rich: RichProgress | None = None
+
+    def advance(self, count_bytes: int) -> None:
+        """`count_bytes` more are done."""
+        with self._lock:
+            self._done_bytes += count_bytes
+            now = time.monotonic()
+            if not self._shown or now - self._shown_last < PROGRESS_DELAY_SECONDS and self._rich is None:
+                return
+            if self._terminal:
+                self._draw()
+            else:
+                self._shown_last = now
+                print_error(self._line(now - self._start))
+
+    def hide(self) -> None:
+        """Clears the bar, so that other lines can be written; it comes back after a second."""
+        with self._lock:
+            self._shown_last = time.monotonic()
+            if self._rich is not None:
+                self._rich.stop()
+                self._rich = None
+
+    def _draw(self) -> None:
+        if self._rich is None:
+            from rich import progress
+            from rich.console import Console
+
+            self._rich = progress.Progress(
+                "{task.description}",
+                progress.BarColumn(),
+                progress.DownloadColumn(binary_units=True),
+                progress.TransferSpeedColumn(),
+                progress.TimeRemainingColumn(),
+                console=Console(stderr=True),
+                transient=True,
+            )
+            self._rich.add_task(escape(self._title), total=self._total_bytes)
+            self._rich.start()
+        self._rich.update(self._rich.task_ids[0], completed=self._done_bytes)
+
+    def _line(self, seconds: float) -> str:
+        rate = self._done_bytes / max(seconds, 1e-9)
+        left_ms = int(1000 * max(self._total_bytes - self._done_bytes, 0) / max(rate, 1e-9))
+        return (
+            f"{self._title}: {format_size(self._done_bytes)} of {format_size(self._total_bytes)}, "
+            f"{format_size(int(rate))}/s, {format_duration(left_ms)} left"
+        )

@@ -1,0 +1,263 @@
+"""The shape of the project: layers, sizes, names, exit codes, dependencies."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rmqtool
+from rmqtool import errors
+from rmqtool.cli import EXIT_STATUS
+from rmqtool.commands import COMMANDS
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = {
+    "rmqtool": ROOT / "rmqtool",
+    "rmqtool.formats": ROOT / "formats",
+    "rmqtool.commands": ROOT / "commands",
+}
+# Lower imports nothing from higher; modules of one rank in different places do not know each other.
+RANKS = {
+    "rmqtool.errors": 0,
+    "rmqtool.problems": 1,
+    "rmqtool.times": 1,
+    "rmqtool.formats": 2,
+    "rmqtool.scan": 3,
+    "rmqtool.store": 4,
+    "rmqtool.terminal": 5,
+    "rmqtool.output": 6,
+    "rmqtool.commands": 7,
+    "rmqtool.cli": 8,
+    "rmqtool.manpages": 9,
+    "rmqtool.__main__": 9,
+}
+IMPURE = {
+    "io",
+    "logging",
+    "mmap",
+    "os",
+    "pathlib",
+    "random",
+    "shutil",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "time",
+}
+# A library that only these modules may import.
+ONLY_IN = {
+    "mmap": {"rmqtool.scan.source"},
+    "rich": {"rmqtool.terminal"},
+    "tabulate": {"rmqtool.output"},
+    "wcwidth": {"rmqtool.output"},
+    "typer": {"rmqtool.cli", "rmqtool.commands", "rmqtool.manpages"},
+}
+CODECS = {"lz4", "zstandard"}  # imported by name in formats/body.py, where they may be missing
+PROGRAMS = {
+    "build",
+    "mypy",
+    "pytest",
+    "ruff",
+    "types-tabulate",
+}  # of the extra dev: run, or stubs, not imported
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package with its file, under the name it is imported by."""
+    for package, folder in FOLDERS.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if package == "rmqtool" and parts[0] in ("formats", "commands"):
+                continue  # through the link: listed under its own folder
+            yield ".".join((package, *(part for part in parts if part != "__init__"))), path
+
+
+MODULES = dict(modules())
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports, also inside functions and for types only."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in MODULES else node.module for name in names)
+
+
+def layer(module: str) -> str | None:
+    """The key of RANKS that a module belongs to; None for the package itself."""
+    return next((name for name in RANKS if module == name or module.startswith(f"{name}.")), None)
+
+
+def inside(module: str, places: set[str]) -> bool:
+    """Whether `module` is one of `places` or below one."""
+    return any(module == place or module.startswith(f"{place}.") for place in places)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_imports_point_down(module: str) -> None:
+    """No layer knows one above it, nor a neighbour."""
+    here = layer(module)
+    for imported in imports(MODULES[module]):
+        there = layer(imported)
+        if here is None or there is None or here == there:
+            assert here is not None or there in (None, "rmqtool.problems", "rmqtool.store"), imported
+            continue
+        assert RANKS[there] < RANKS[here], f"{module} imports {imported}"
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_libraries_stay_in_their_place(module: str) -> None:
+    """Nothing is imported under the top-level names of the links; some libraries have one home."""
+    for imported in imports(MODULES[module]):
+        top = imported.partition(".")[0]
+        assert top not in ("formats", "commands", "tests"), imported
+        assert inside(module, ONLY_IN.get(top, {module})), f"{module} imports {imported}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("rmqtool.formats")])
+def test_formats_are_pure(module: str) -> None:
+    """Bytes in, values out: no file, no clock, no path."""
+    assert not {imported.partition(".")[0] for imported in imports(MODULES[module])} & IMPURE
+    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
+        if isinstance(node, ast.Call):
+            assert not (isinstance(node.func, ast.Name) and node.func.id == "open")
+            assert not (isinstance(node.func, ast.Attribute) and node.func.attr in ("now", "today", "utcnow"))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_files_and_functions_are_small(module: str) -> None:
+    """400 lines a file, 60 a function, not counting its signature: a command's is its options."""
+    text = MODULES[module].read_text("utf-8")
+    assert text.count("\n") <= 400
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.body[0].lineno < 60, node.name
+
+
+def loaded(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter holds after `statement`."""
+    code = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    return set(
+        subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        (
+            "import rmqtool",
+            {"typer", "rich", "tabulate", "construct", "numpy", "pyarrow", "numba", "pyspark"},
+        ),
+        (
+            "from rmqtool import Finding",
+            {"typer", "rich", "tabulate", "construct", "numpy", "pyarrow", "numba"},
+        ),
+        ("from rmqtool import Store", {"typer", "rich", "tabulate", "numpy", "pyarrow", "numba"}),
+        (
+            "from rmqtool.cli import build_app; build_app()",
+            {"rich", "tabulate", "construct", "numpy", "numba"},
+        ),
+    ],
+)
+def test_import_is_light(statement: str, heavy: set[str]) -> None:
+    """What is not needed is not loaded: an empty command takes 0.1 s."""
+    assert not loaded(statement) & heavy
+
+
+def test_public_names_are_these() -> None:
+    """Pinned: what the package offers, and that each can be had."""
+    assert sorted(rmqtool.__all__) == ["Finding", "Store", "__version__"]
+    for name in rmqtool.__all__:
+        assert getattr(rmqtool, name)
+        assert name in dir(rmqtool)
+    with pytest.raises(AttributeError):
+        rmqtool.__getattr__("nothing")
+
+
+def test_links_make_the_folders_part_of_the_package() -> None:
+    """`rmqtool.formats` is `formats/`, and nothing is imported twice."""
+    assert (ROOT / "rmqtool" / "formats").readlink() == Path("../formats")
+    assert (ROOT / "rmqtool" / "commands").readlink() == Path("../commands")
+    assert not {"formats", "commands"} & set(sys.modules)
+
+
+def test_every_command_file_is_a_command() -> None:
+    """And every command a file of that name."""
+    files = {path.stem for path in (ROOT / "commands").glob("*.py")} - {"__init__", "options"}
+    assert set(COMMANDS) == files
+    assert len(COMMANDS) == len(files)
+
+
+def error_classes(
+    base: type[errors.RmqtoolError] = errors.RmqtoolError,
+) -> Iterator[type[errors.RmqtoolError]]:
+    """Every class below `base`."""
+    for cls in base.__subclasses__():
+        yield cls
+        yield from error_classes(cls)
+
+
+def test_exit_codes_are_one_table() -> None:
+    """Each code once; every exception carries one of them; the drawn tree says which."""
+    constants = {name: code for name, code in vars(errors).items() if name.startswith("EXIT_")}
+    assert len(set(constants.values())) == len(constants)
+    assert [code for code, _ in EXIT_STATUS] == sorted(constants.values())
+    classes = [cls for cls in error_classes() if cls.__module__ == "rmqtool.errors"]
+    assert {cls.exit_code for cls in classes} <= set(constants.values())
+    drawn = dict(re.findall(r"^ +(\w+Error) +(\d+) ", errors.__doc__ or "", re.MULTILINE))
+    drawn.pop("RmqtoolError", None)
+    assert {cls.__name__: str(cls.exit_code) for cls in classes} == drawn
+
+
+def project() -> dict[str, object]:
+    """The table [project] of pyproject.toml."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        table: dict[str, object] = tomllib.load(file)["project"]
+    return table
+
+
+def names(requirements: object) -> set[str]:
+    """The distribution names of a list of requirements."""
+    assert isinstance(requirements, list)
+    return {re.split(r"[<>=!~;\[ ]", requirement)[0] for requirement in requirements}
+
+
+def test_what_is_imported_is_declared_and_the_other_way_round() -> None:
+    """No dependency that nobody uses, none that only comes along with another."""
+    used = {name.partition(".")[0] for path in MODULES.values() for name in imports(path)} | CODECS
+    assert names(project()["dependencies"]) == used - set(sys.stdlib_module_names) - {"rmqtool"}
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    used = {name.partition(".")[0] for path in (ROOT / "tests").rglob("*.py") for name in imports(path)}
+    beyond = used - set(sys.stdlib_module_names) - names(project()["dependencies"]) - {"rmqtool", "tests"}
+    assert names(extras["dev"]) == beyond | PROGRAMS
+
+
+def test_constraints_are_names_and_versions() -> None:
+    """Every declared dependency is pinned; no addresses, no ranges."""
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+        if not line.startswith("#")
+    ]
+    pins = dict(line.split("==") for line in lines)
+    assert all(re.fullmatch(r"[0-9a-z.]+", version) for version in pins.values())
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    assert names(project()["dependencies"]) | names(extras["dev"]) <= set(pins)
