@@ -181,3 +181,11 @@ def test_counts_are_the_same_both_ways(name: str, selection: Selection, cases: L
         compiled = list(count_rows(store, selection, told[1].append, compiled_from_bytes=0))
     assert plain == compiled
     assert told[0] == told[1]
+
+
+def test_empty_files_behind_the_log_are_no_hole(store_copy: Any, dump: Dump) -> None:
+    """Neither forwards nor backwards: nothing was ever written there."""
+    store = store_copy(SMALL)
+    for number in (1, 2):
+        (store / "commitlog" / f"{number << 20:020}").touch()
+    assert dump(store).code == dump(store, "--reverse").code == 0

@@ -1,0 +1,63 @@
+"""What all tests share: fixed surroundings, the stores of `fixtures/`, a guard against change."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+from tests import trees
+from tests.stores import Library
+
+SURROUNDINGS = {"COLUMNS": "100", "LINES": "40", "TZ": "UTC", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",
+                "NO_COLOR": "1", "TERM": "dumb", "PYTHONHASHSEED": "0"}  # fmt: skip
+FORGOTTEN = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
+
+os.environ.update(SURROUNDINGS)
+for _name in [name for name in os.environ if name.startswith("RMQTOOL_") or name in FORGOTTEN]:
+    del os.environ[_name]
+time.tzset()
+
+_SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
+settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile(
+    "ci", max_examples=200, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
+    """The stores of `fixtures/`, unpacked on demand, for reading only.
+
+    At the end of the session every unpacked store must still be what it was.
+    """
+    library = Library(tmp_path_factory.mktemp("cases"))
+    yield library
+    library.check_untouched()
+
+
+@pytest.fixture
+def store_copy(cases: Library, tmp_path: Path) -> Callable[[str], Path]:
+    """A function that gives a private copy of a case's store, free to be changed."""
+
+    def copy(name: str) -> Path:
+        return cases.copy(name, tmp_path / name)
+
+    return copy
+
+
+@pytest.fixture
+def unchanged() -> Callable[[Path], AbstractContextManager[None]]:
+    """Guard a folder: a `with` block over it fails when anything below it has changed afterwards."""
+    return trees.unchanged
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--write-golden`: write every golden file anew in place of comparing with it."""
+    parser.addoption("--write-golden", action="store_true", help="write the golden files anew")
