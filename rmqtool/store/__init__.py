@@ -194,6 +194,21 @@ class Store:
         places = (place for queue in self.queues.values() for place in _places(_last_unit(queue)))
         return self.commit_log.end_offset(places)
 
+    def dispatched_end(self) -> int:
+        """The physical offset behind the newest record that has a unit in some queue; -1 without units.
+
+        A queue that cannot be read is left out.
+        """
+        end = -1
+        for queue in self.queues.values():
+            try:
+                unit = queue.last_unit()
+            except UnreadableError:
+                continue
+            if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
+                end = max(end, unit.physical_offset + unit.size)
+        return end
+
     # messages
 
     def get(self, physical_offset: int) -> StoredMessage | None:
@@ -215,6 +230,14 @@ class Store:
                 physical_offset=physical_offset,
             )
         return found
+
+    def find(self, physical_offset: int) -> StoredMessage | None:
+        """The record at a physical offset, sound or not; None where no whole record can be read."""
+        try:
+            found = self.commit_log.read(physical_offset)
+        except (FormatError, UnreadableError):
+            return None
+        return found if isinstance(found, StoredMessage) else None
 
     def get_by_id(self, offset_msg_id: str) -> StoredMessage | None:
         """The message with an offset message id; its host is not compared, as in the broker.

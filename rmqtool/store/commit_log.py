@@ -7,7 +7,6 @@ Source: MappedFileQueue#findMappedFileByOffset, CommitLog#lookMessageByOffset; s
 
 from __future__ import annotations
 
-import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
@@ -23,15 +22,12 @@ from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, Reason, Record, Z
 from rmqtool.scan.reference import frame_lengths, walk_reference
 from rmqtool.scan.source import open_source
 from rmqtool.store.layout import StoreFile, StoreLayout
+from rmqtool.store.log_heads import Head, heads_of_file
 from rmqtool.store.open_files import OpenFiles
 
 _READ_AHEAD = 4096  # most records are smaller
-_WINDOW = 256 << 10
 _ANCHOR_STEP = 4096  # records walked again at a time on the way back
 _HINTS = 16  # furthest queue units that are tried; units that point nowhere are damage
-_START = struct.Struct(">ii")
-_HEAD = struct.Struct(">ii20xq")  # total_size, magic, physical_offset
-assert _HEAD.size == form.PHYSICAL_OFFSET_OFFSET + 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +159,7 @@ class CommitLog:
         data = self._open_files.read(file.path, position, min(_READ_AHEAD, left))
         if len(data) < form.BLANK_SIZE:
             raise FormatError(f"only {left} bytes are left in the file")
-        total_size, magic = _START.unpack_from(data)
+        total_size, magic = form.BLANK.unpack(data)
         if magic == form.BLANK_MAGIC:
             return int(total_size)
         version = form.VERSION_BY_MAGIC.get(magic)
@@ -345,25 +341,25 @@ class CommitLog:
 
     def _last_of_file(self, file: StoreFile, start: int) -> tuple[int | None, int, bool]:
         """Walk the heads from `start` on: (last record, end, whether a blank is there), as offsets."""
-        base = file.file_from_offset
-        position = start - base
-        last = None
-        window, window_start = b"", 0
-        while True:
-            at = position - window_start
-            if at + _HEAD.size > len(window) and window_start + len(window) < file.size:
-                window = self._open_files.read(file.path, position, min(_WINDOW, file.size - position))
-                window_start, at = position, 0
-            if len(window) - at < form.BLANK_SIZE:
-                break
-            total_size, magic = _START.unpack_from(window, at)
-            if magic == form.BLANK_MAGIC:
-                return last, base + position, True
-            left = file.size - position
-            if magic not in form.VERSION_BY_MAGIC or not form.MIN_RECORD_SIZE <= total_size <= left:
-                break
-            if _HEAD.unpack_from(window, at)[2] != base + position:
-                break
-            last = base + position
-            position += total_size
-        return last, base + position, False
+        last, stop = None, start
+        for head in heads_of_file(self._open_files, file, start):
+            if head.total_size == 0:
+                return last, head.physical_offset, True
+            last, stop = head.physical_offset, head.physical_offset + head.total_size
+        return last, stop, False
+
+    def heads(self, start: int) -> Iterator[Head]:
+        """The heads of the records from `start` on, where one starts, up to the log's end.
+
+        Only the first bytes of every record are looked at; CRC and lengths are not.
+        """
+        position = start
+        while (file := self.file_of(position)) is not None:
+            is_blank = False
+            for head in heads_of_file(self._open_files, file, position):
+                is_blank = head.total_size == 0
+                if not is_blank:
+                    yield head
+            if not is_blank:
+                return
+            position = file.end

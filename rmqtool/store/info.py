@@ -8,15 +8,15 @@ tell (damage, counts per tag) is the work of `verify` and `stats`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from typing import Any
 
-from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.errors import FormatError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.store import Store
 from rmqtool.store.commit_log import StoredMessage
+from rmqtool.store.consume_queue import ConsumeQueue
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.open_files import head_of
 
@@ -37,7 +37,7 @@ def store_info(store: Store) -> Info:
     checkpoint = _checkpoint(store)
     topics = _topics(store)
     index = _index(store)
-    units_end = _units_end(store)
+    units_end = store.dispatched_end()
     return {
         "path": str(layout.root if layout.root is not None else _any_path(store)),
         "kind": layout.kind,
@@ -58,7 +58,7 @@ def store_info(store: Store) -> Info:
             "queues_bytes": max(end - units_end, 0) if units_end >= 0 and layout.commit_log else None,
             "index_bytes": _index_behind(index, last),
         },
-        "power_failure": _at_risk(store, checkpoint, last, end),
+        "power_failure": _at_risk(store, checkpoint, last),
         "disk": _disk(store),
         "unsupported": [
             {"what": part.what, "form": part.form, "path": layout.relative(part.path)}
@@ -79,7 +79,7 @@ def _any_path(store: Store) -> str:
 def _first_message(store: Store) -> StoredMessage | None:
     """The first record of the oldest file that begins with one."""
     for file in store.layout.commit_log:
-        found = message_at(store, file.file_from_offset)
+        found = store.find(file.file_from_offset)
         if found is not None:
             return found
     return None
@@ -93,7 +93,7 @@ def _last_message(store: Store, end: int) -> StoredMessage | None:
         if unit is None or (isinstance(unit, Unit) and unit.is_pre_blank):
             continue
         if newest is None or unit.physical_offset > newest.physical_offset:
-            newest = message_at(store, unit.physical_offset) or newest
+            newest = store.find(unit.physical_offset) or newest
     start = newest.physical_offset if newest is not None else _last_file_start(store, end)
     for event in store.events(start, end):
         if isinstance(event, StoredMessage):
@@ -106,18 +106,9 @@ def _last_file_start(store: Store, end: int) -> int:
     return file.file_from_offset if file is not None else 0
 
 
-def message_at(store: Store, offset: int) -> StoredMessage | None:
-    """The record at a physical offset; None where no whole record starts or it cannot be read."""
-    try:
-        found = store.commit_log.read(offset)
-    except (FormatError, UnreadableError):
-        return None
-    return found if isinstance(found, StoredMessage) else None
-
-
 def _versions(store: Store, last: StoredMessage | None) -> list[int]:
     """Versions of the records that are looked at: the first of every file, and the last."""
-    heads = (message_at(store, file.file_from_offset) for file in store.layout.commit_log)
+    heads = (store.find(file.file_from_offset) for file in store.layout.commit_log)
     return sorted({found.message.version for found in (*heads, last) if found is not None})
 
 
@@ -192,16 +183,6 @@ def _index_behind(index: Info | None, last: StoredMessage | None) -> int | None:
     return max(last.physical_offset - int(index["last_physical_offset"]), 0)
 
 
-def _units_end(store: Store) -> int:
-    """The end of the newest record that has a queue unit; -1 without units."""
-    end = -1
-    for queue in store.queues.values():
-        unit = queue.last_unit()
-        if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
-            end = max(end, unit.physical_offset + unit.size)
-    return end
-
-
 def _checkpoint(store: Store) -> checkpoint_format.Checkpoint | None:
     path = store.layout.checkpoint
     if path is None:
@@ -225,7 +206,7 @@ def _state(store: Store) -> Info:
 
 
 def _at_risk(
-    store: Store, checkpoint: checkpoint_format.Checkpoint | None, last: StoredMessage | None, end: int
+    store: Store, checkpoint: checkpoint_format.Checkpoint | None, last: StoredMessage | None
 ) -> Info | None:
     """What a power failure now could cost: records newer than the checkpoint's flush time.
 
@@ -238,23 +219,50 @@ def _at_risk(
     newest = last.message.store_timestamp
     if newest <= flushed:
         return {"seconds": 0.0, "records": 0, "records_exact": True}
-    records = 0
-    exact = True
-    for event in _back(store, end):
-        if event.message.store_timestamp <= flushed:
-            break
-        records += 1
-        if records >= COUNTED_RECORDS_MAX:
-            exact = False
-            break
-    seconds = (newest - flushed) / 1000 if flushed > 0 else None
-    return {"seconds": seconds, "records": records, "records_exact": exact}
+    counted = _newer_than(store, flushed)
+    return {
+        "seconds": (newest - flushed) / 1000 if flushed > 0 else None,
+        "records": min(counted, COUNTED_RECORDS_MAX),
+        "records_exact": counted <= COUNTED_RECORDS_MAX,
+    }
 
 
-def _back(store: Store, end: int) -> Iterator[StoredMessage]:
-    for event in store.events(None, end, reverse=True):
-        if isinstance(event, StoredMessage):
-            yield event
+def _newer_than(store: Store, timestamp_ms: int) -> int:
+    """How many records are newer, up to COUNTED_RECORDS_MAX + 1.
+
+    The longest queue leads near the first of them; from there heads are counted.
+    """
+    count = 0
+    for head in store.commit_log.heads(_last_not_newer(store, timestamp_ms)):
+        if head.store_timestamp > timestamp_ms:
+            count += 1
+            if count > COUNTED_RECORDS_MAX:
+                break
+    return count
+
+
+def _last_not_newer(store: Store, timestamp_ms: int) -> int:
+    """Physical offset of a record that is not newer than `timestamp_ms`, near the last such record."""
+    best = store.commit_log.min_offset
+    for file in store.layout.commit_log:
+        first = store.find(file.file_from_offset)
+        if first is not None and first.message.store_timestamp <= timestamp_ms:
+            best = file.file_from_offset
+    queues = [queue for queue in store.queues.values() if isinstance(queue, ConsumeQueue)]
+    if not queues:
+        return best
+    queue = max(queues, key=lambda item: item.max_offset())
+    low, high = 0, queue.max_offset()
+    while low < high:
+        middle = (low + high) // 2
+        unit = queue.unit(middle)
+        found = store.find(unit.physical_offset) if unit is not None else None
+        if found is None or found.message.store_timestamp <= timestamp_ms:
+            low = middle + 1
+            best = max(best, found.physical_offset) if found is not None else best
+        else:
+            high = middle
+    return best
 
 
 def _disk(store: Store) -> Info | None:

@@ -178,9 +178,7 @@ def _stored(
     return StoredDamage(offset, event.length, file.path, name, event.reason, event.to_end)
 
 
-def _frames(
-    frames: Frames, selection: Selection, name: str, report: Report
-) -> Iterator[tuple[Key, Count]]:
+def _frames(frames: Frames, selection: Selection, name: str, report: Report) -> Iterator[tuple[Key, Count]]:
     import numpy as np
 
     topics = [topic.decode("utf-8", "replace") for topic in frames.topics]
@@ -210,9 +208,7 @@ def _frames(
         yield key, Count(count, size, body_bytes, at(low), at(high))
 
 
-def _selected(
-    frames: Frames, topics: list[str], selection: Selection
-) -> np.ndarray[Any, np.dtype[np.bool_]]:
+def _selected(frames: Frames, topics: list[str], selection: Selection) -> np.ndarray[Any, np.dtype[np.bool_]]:
     """Which rows match; the selection has neither tags nor keys."""
     import numpy as np
 

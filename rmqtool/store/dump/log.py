@@ -154,9 +154,10 @@ class MissingFiles:
     """Ranges of the log that no file holds, told when the walk passes them."""
 
     def __init__(self, store: Store, start: int, stop: int | None, *, reverse: bool) -> None:
+        files = (file for file in store.layout.commit_log if file.size)  # an empty one was never written
         holes = [
             (before.end, after.file_from_offset)
-            for before, after in pairwise(store.layout.commit_log)
+            for before, after in pairwise(files)
             if before.end < after.file_from_offset and after.file_from_offset > start
             and (stop is None or before.end < stop)
         ]  # fmt: skip

@@ -8,11 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.errors import FormatError, RmqtoolError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
-from rmqtool.formats.consume_queue import Unit
-from rmqtool.store.commit_log import StoredMessage
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import head_of
 
@@ -25,6 +23,13 @@ CONFIG_LIMIT = 64 << 20
 
 Progress = Callable[[int], None]
 """Called with the number of bytes just read."""
+
+
+def reason_of(error: Exception) -> str:
+    """What an I/O error says, without the path: the finding names it."""
+    if isinstance(error, RmqtoolError):
+        return error.message
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,8 @@ class Context:
     `bad` are ranges of the log that hold no sound record, `covered` ranges that were walked, both
     half-open physical offsets in ascending order. `dispatched_end` is the end of the newest record
     that has a unit (-1 for none), `log_end` the end of the newest record, -1 before it is known.
-    `live` is whether a broker held the lock when the verification began.
+    `zombies_from` is where records of an older log begin, when
+    there are any. `live` is whether a broker held the lock when the verification began.
     """
 
     store: Store
@@ -87,6 +93,7 @@ class Context:
     log_end: int = -1
     last_store_timestamp: int = 0
     checkpoint: checkpoint_format.Checkpoint | None = None
+    zombies_from: int | None = None
 
     @property
     def layout(self) -> StoreLayout:
@@ -110,14 +117,6 @@ class Context:
         """Whether the record at `offset` lies in a range that was walked."""
         return any(low <= offset < high for low, high in self.covered)
 
-    def message_at(self, offset: int) -> StoredMessage | None:
-        """The record at a physical offset; None where no whole record starts. Not for threads."""
-        try:
-            found = self.store.commit_log.read(offset)
-        except (FormatError, UnreadableError):
-            return None
-        return found if isinstance(found, StoredMessage) else None
-
     @cached_property
     def known_topics(self) -> frozenset[str] | None:
         """The topics of topics.json or its .bak; None where neither can be read."""
@@ -135,12 +134,7 @@ class Context:
     @cached_property
     def dispatched_end(self) -> int:
         """The end of the newest record that has a unit in some queue; -1 without units."""
-        ends = [-1]
-        for queue in self.store.queues.values():
-            unit = queue.last_unit()
-            if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
-                ends.append(unit.physical_offset + unit.size)
-        return max(ends)
+        return self.store.dispatched_end()
 
     @cached_property
     def dispatch_from(self) -> int:
@@ -164,7 +158,7 @@ class Context:
         files = self.layout.commit_log
         tested = files if self.store.profile.name != "5.4" else files[-10:]
         for file in reversed(tested):
-            first = self.message_at(file.file_from_offset)
+            first = self.store.find(file.file_from_offset)
             if first is not None and 0 < first.message.store_timestamp <= limit:
                 return file.file_from_offset
         return tested[0].file_from_offset if tested else 0

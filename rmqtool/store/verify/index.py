@@ -19,13 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqtool.errors import InputError
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.index import IndexArrays, check_entries, content_count, read_index, slots_in_use
 from rmqtool.scan.keys import KIND_TAG, Dispatch
 from rmqtool.scan.source import open_source
 from rmqtool.store.layout import IndexFilePath
-from rmqtool.store.verify.context import Context
+from rmqtool.store.verify.context import Context, reason_of
 
 if TYPE_CHECKING:
     from rmqtool.scan.frames import Frames
@@ -102,6 +101,7 @@ class IndexCheck:
         self._open: dict[int, tuple[ByteSource, IndexArrays]] = {}
         self._sums: dict[str, Miss] = {code: Miss() for code in ("IX03", "IX08", "IX10", "IX04", "IX05")}
         self._tags_after: Miss | None = None
+        self.unusable = False
 
     @property
     def start(self) -> int:
@@ -120,6 +120,9 @@ class IndexCheck:
         context = self.context
         for file in context.layout.index_files:
             name = context.name(file.path)
+            if file.size != context.layout.index_file_size:
+                self.unusable = True  # IX06 tells it
+                continue
             try:
                 source = open_source(file.path, keep_cache=context.keep_cache, limiter=context.limiter)
                 try:
@@ -128,9 +131,9 @@ class IndexCheck:
                         yield finding("IX11", name, start, stop - start)
                 finally:
                     source.close()
-            except (InputError, OSError) as error:
-                yield finding("IX11" if isinstance(error, OSError) else "IX06", name, 0, file.size,
-                              reason=str(error))  # fmt: skip
+            except OSError as error:
+                self.unusable = True
+                yield finding("IX11", name, 0, file.size, reason=reason_of(error))
 
     def _arrays(self, source: ByteSource) -> IndexArrays:
         layout = self.context.layout
@@ -268,9 +271,22 @@ class IndexCheck:
         if 0 <= context.log_end <= self.last and not context.bounds.bounded:
             self._sums["IX04"].add(Miss.of(np.array(self._behind_log_end(), np.int64)))
         for code, miss in self._sums.items():
-            if miss.count and not (code == "IX10" and self._index_off()):
+            if miss.count and not self._is_told(code, miss):
                 detail = {"keys": miss.count, "first_record": miss.start, "last_record": miss.last}
                 yield finding(code, self._file_of(miss.start), None, None, **detail, records=miss.examples)
+
+    def _is_told(self, code: str, miss: Miss) -> bool:
+        """Whether something else explains it.
+
+        Keys may be in a file that cannot be used, records of an older log need none, and an index
+        that is off holds none.
+        """
+        if code == "IX10" and self._index_off():
+            return True
+        zombies = self.context.zombies_from
+        if code in ("IX03", "IX08", "IX10") and zombies is not None and miss.start >= zombies:
+            return True
+        return code in ("IX03", "IX10") and self.unusable
 
     def _behind_log_end(self) -> list[int]:
         """Physical offsets of entries for records behind the log's end, ascending."""

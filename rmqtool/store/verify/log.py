@@ -31,7 +31,7 @@ from rmqtool.scan.keys import (
 from rmqtool.scan.source import open_source
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.verify.bodies import check_bodies
-from rmqtool.store.verify.context import Context
+from rmqtool.store.verify.context import Context, reason_of
 from rmqtool.store.verify.damage import kind_of, zero_page
 from rmqtool.store.verify.file_scan import FileScan, Place, judge
 from rmqtool.store.verify.ranges import runs
@@ -98,7 +98,7 @@ class LogCheck:
         try:
             source = open_source(file.path, keep_cache=context.keep_cache, limiter=context.limiter)
         except (UnreadableError, OSError) as error:
-            scan.error = str(error)
+            scan.error = reason_of(error)
             scan.unreadable.append((0, file.size))
             return scan
         reader = self.queues.reader() if self.queues is not None else None
@@ -224,7 +224,7 @@ def _first_since(context: Context, files: Sequence[StoreFile], since_ms: int) ->
     That is the last file whose first record is older, for store timestamps rise along the log.
     """
     for number in range(len(files) - 1, -1, -1):
-        first = context.message_at(files[number].file_from_offset)
+        first = context.store.find(files[number].file_from_offset)
         if first is not None and first.message.store_timestamp < since_ms:
             return number
     return 0

@@ -47,6 +47,7 @@ def judge_order(context: Context, spans: dict[Key, Span], odd: dict[Key, Odd]) -
     """Findings on the order of queue offsets; fills `odd` for the comparison with the units."""
     zombie = _zombie_start(context, spans)
     if zombie is not None:
+        context.zombies_from = zombie
         for key in spans:
             odd.setdefault(key, Odd()).until = zombie
         yield _at(context, "CL07", zombie, max(context.log_end - zombie, 0))

@@ -20,13 +20,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.errors import InputError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.scan.source import open_source
 from rmqtool.store.layout import QueueFiles, StoreFile
-from rmqtool.store.verify.context import Context
+from rmqtool.store.verify.context import Context, reason_of
 from rmqtool.store.verify.queue_order import Odd, judge_order
 from rmqtool.store.verify.queues import Key, Kind, Mismatch, QueueCheck, Span
 from rmqtool.store.verify.ranges import holds, merged, runs
@@ -92,8 +91,8 @@ class UnitCheck:
             try:
                 for first, block in reader.blocks(file):
                     self._block(units, base + first, block, claimed)
-            except (InputError, OSError) as error:
-                yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=str(error))
+            except OSError as error:
+                yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=reason_of(error))
         self.context.report.units += units.count
 
     def _block(self, units: Units, first: int, block: np.ndarray, claimed: np.ndarray) -> None:
@@ -144,8 +143,8 @@ class UnitCheck:
                         base = int(rows["base_offset"][row])
                         if not holds(claimed, base):
                             units.unclaimed.append(Run(base, base, int(rows["physical_offset"][row])))
-            except (InputError, OSError) as error:
-                yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=str(error))
+            except OSError as error:
+                yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=reason_of(error))
         self.context.report.units += units.count
 
     def _look_again(self, reader: UnitReader) -> None:
@@ -273,7 +272,7 @@ class UnitCheck:
 
     def _shift(self, key: Key, physical_offset: int, slot: int) -> int | None:
         """How far `slot` is behind the queue offset of the record there, when it is one of this queue."""
-        found = self.context.message_at(physical_offset)
+        found = self.context.store.find(physical_offset)
         if found is None or (found.message.topic, found.message.queue_id) != key:
             return None
         return slot - found.message.queue_offset
@@ -291,5 +290,8 @@ class UnitCheck:
             if file.file_from_offset <= first * unit < file.end:
                 offset = first * unit - file.file_from_offset
                 return finding(code, self.context.name(file.path), offset, (last - first + 1) * unit, **place)
+        span = self.check.queues.get(key)
+        if queue is None and span is not None and span.is_batch:
+            return finding(code, f"batchconsumequeue/{key[0]}/{key[1]}", None, None, **place)
         folder = f"consumequeue/{key[0]}/{key[1]}" if queue is None else self.context.name(queue.folder)
         return finding(code, folder, None, (last - first + 1) * unit, **place)

@@ -86,6 +86,7 @@ class Span:
     first_clock_back: bool
     next: int
     end: int
+    is_batch: bool
     matched: list[tuple[int, int]] = field(default_factory=list)  # half-open queue offsets
     mismatches: list[Mismatch] = field(default_factory=list)
     breaks: list[Break] = field(default_factory=list)
@@ -94,7 +95,7 @@ class Span:
 QueuePart = dict[Key, Span]
 
 _RIGHT = -1  # in place of a Kind: the unit is right
-_TOLD = -2  # the record's own finding tells already why its unit differs
+_TOLD = -2  # another finding tells why the unit differs or cannot be had
 
 
 class _Columns(NamedTuple):
@@ -194,17 +195,20 @@ class QueueCheck:
         physical, ends = rows.physical_offset, rows.physical_offset + rows.size
         span = Span(
             len(offsets), int(offsets[0]), int(physical[0]), bool(rows.clock_back[0]),
-            int(offsets[-1] + steps[-1]), int(ends[-1]),
+            int(offsets[-1] + steps[-1]), int(ends[-1]), is_batch,
         )  # fmt: skip
         for row in (np.flatnonzero(offsets[1:] != offsets[:-1] + steps[:-1]) + 1).tolist():
             span.breaks.append(
                 Break(int(physical[row]), int(offsets[row]), int(offsets[row - 1] + steps[row - 1]),
                       int(ends[row - 1]), bool(rows.clock_back[row]))
             )  # fmt: skip
-        if is_batch:
-            kinds = self._compare_batch(key, rows, offsets, steps)
-        else:
-            kinds = self._compare(key, rows, reader)
+        try:
+            if is_batch:
+                kinds = self._compare_batch(key, rows, offsets, steps)
+            else:
+                kinds = self._compare(key, rows, reader)
+        except OSError:
+            kinds = np.full(len(offsets), _TOLD, np.int8)  # by CQ15, when the units are read as such
         kinds[rows.foreign & (kinds >= 0)] = _TOLD  # by CL06
         _add_runs(span, kinds, offsets, steps, physical, ends)
         return span
