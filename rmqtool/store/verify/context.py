@@ -13,6 +13,7 @@ from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import head_of
+from rmqtool.store.verify.ranges import overlaps
 
 if TYPE_CHECKING:
     from rmqtool.scan.source import RateLimiter
@@ -111,11 +112,11 @@ class Context:
 
     def in_bad(self, start: int, stop: int) -> bool:
         """Whether [start, stop) of the log touches a damaged range."""
-        return any(low < stop and start < high for low, high in self.bad)
+        return overlaps(self.bad, start, stop)
 
     def is_covered(self, offset: int) -> bool:
         """Whether the record at `offset` lies in a range that was walked."""
-        return any(low <= offset < high for low, high in self.covered)
+        return overlaps(self.covered, offset, offset + 1)
 
     @cached_property
     def known_topics(self) -> frozenset[str] | None:

@@ -10,8 +10,9 @@ Source: spec 02 sections 2 and 15.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,15 @@ from rmqtool.scan.events import Bad, Blank
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.verify.context import Context
 from rmqtool.store.verify.damage import is_torn
+from rmqtool.store.verify.ranges import merged
 
 if TYPE_CHECKING:
     from rmqtool.store.verify.index import IndexPart
-    from rmqtool.store.verify.queues import QueuePart
+    from rmqtool.store.verify.spans import Spans
+
+
+REGIONS_MAX = 5_000
+TOPICS_MAX = 100_000
 
 
 class Place(Enum):
@@ -38,6 +44,9 @@ class Place(Enum):
 @dataclass
 class FileScan:
     """What the walk over one commit log file found. Positions in events are bytes from its start.
+
+    However damaged the file is, at most REGIONS_MAX bad regions and findings are kept; the last of
+    them then reaches over all that follow.
 
     `bad` pairs each bad region with the problem code it has if it is no torn tail. `end` is the
     physical offset behind the last record (-1: no record); `zero_from` is where zeros reach to the
@@ -58,8 +67,39 @@ class FileScan:
     unreadable: list[tuple[int, int]] = field(default_factory=list)
     error: str | None = None
     topics: dict[str, int] = field(default_factory=dict)
-    queue_parts: list[QueuePart] = field(default_factory=list)
+    queues: Spans | None = None
     index_parts: list[IndexPart] = field(default_factory=list)
+    _last_of: dict[str, int] = field(default_factory=dict)
+    _count_of: Counter[str] = field(default_factory=Counter)
+
+    def add_records(self, code: str, where: str, start: int, stop: int, records: int) -> None:
+        """A finding on `records` records in [start, stop), physical offsets; joined to its neighbour."""
+        place = self._last_of.get(code)
+        if place is not None:
+            last = self.findings[place]
+            low, length = last.physical_offset or 0, last.length or 0
+            joins = low + length == start and last is not self.unsound_last
+            if joins or self._count_of[code] >= REGIONS_MAX:
+                count = last.detail["records"] + records
+                self.findings[place] = finding(code, where, low, stop - low, records=count)
+                return
+        self._last_of[code] = len(self.findings)
+        self._count_of[code] += 1
+        self.findings.append(finding(code, where, start, stop - start, records=records))
+
+    def add_bad(self, bad: Bad, kind: Callable[[], str]) -> None:
+        """A bad region; `kind` is asked for only while there is room for one more."""
+        if len(self.bad) < REGIONS_MAX:
+            self.bad.append((bad, kind()))
+            return
+        first, code = self.bad[-1]
+        self.bad[-1] = replace(first, length=bad.end - first.position, nonzero_end=bad.nonzero_end,
+                               to_end=bad.to_end), code  # fmt: skip
+
+    def count_topic(self, topic: str, count: int) -> None:
+        """Count records of a topic; beyond TOPICS_MAX topics the rest are not told apart."""
+        if topic in self.topics or len(self.topics) < TOPICS_MAX:
+            self.topics[topic] = self.topics.get(topic, 0) + count
 
     @property
     def is_partial(self) -> bool:
@@ -86,7 +126,7 @@ def judge(context: Context, scan: FileScan, place: Place) -> Iterator[Finding]:
         context.topics[topic] = context.topics.get(topic, 0) + count
     found = [*_records(scan, place), *_unreadable(context, scan), *_file_end(context, scan, place)]
     found = [*_regions(context, scan, place, found), *found]
-    context.bad += (
+    context.bad += merged(
         (item.physical_offset, item.physical_offset + item.length)
         for item in found
         if item.problem.code in _UNUSABLE and item.physical_offset is not None and item.length is not None

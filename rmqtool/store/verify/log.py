@@ -18,7 +18,7 @@ import numpy as np
 
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.java import java_utf8_decode
-from rmqtool.problems import Finding, finding
+from rmqtool.problems import Finding
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, ZeroRest
 from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.keys import (
@@ -35,6 +35,7 @@ from rmqtool.store.verify.context import Context, reason_of
 from rmqtool.store.verify.damage import kind_of, zero_page
 from rmqtool.store.verify.file_scan import FileScan, Place, judge
 from rmqtool.store.verify.ranges import runs
+from rmqtool.store.verify.spans import Spans
 
 if TYPE_CHECKING:
     from rmqtool.scan.queues import UnitReader
@@ -101,7 +102,9 @@ class LogCheck:
             scan.error = reason_of(error)
             scan.unreadable.append((0, file.size))
             return scan
-        reader = self.queues.reader() if self.queues is not None else None
+        reader = None
+        if self.queues is not None:
+            reader, scan.queues = self.queues.reader(), Spans()
         try:
             position = 0
             for event in walk(source, file_from_offset=file.file_from_offset, stop=stop):
@@ -133,10 +136,9 @@ class LogCheck:
         scan.last_store_timestamp = max(scan.last_store_timestamp, int(rows["store_timestamp"].max()))
         counts = np.bincount(rows["topic_id"], minlength=len(frames.topics))
         for name, count in zip(frames.topics, counts, strict=True):
-            topic = java_utf8_decode(name)
-            scan.topics[topic] = scan.topics.get(topic, 0) + int(count)
-        if self.queues is not None and reader is not None:
-            scan.queue_parts.append(self.queues.part(frames, dispatch, reader))
+            scan.count_topic(java_utf8_decode(name), int(count))
+        if self.queues is not None and reader is not None and scan.queues is not None:
+            self.queues.part(frames, dispatch, reader, scan.queues)
         if self.index is not None:
             scan.index_parts.append(self.index.part(frames, dispatch))
         now = scan.end - scan.file.file_from_offset
@@ -164,15 +166,14 @@ class LogCheck:
                 actual = code
                 if code == "CL03" and zero_page(source, start - base, stop - base) is not None:
                     actual = "CL08"
-                row = finding(actual, where, start, stop - start, records=last - first + 1)
+                scan.add_records(actual, where, start, stop, last - first + 1)
                 if code == "CL13" and last == len(rows) - 1:
-                    scan.unsound_last = row
-                scan.findings.append(row)
+                    scan.unsound_last = scan.findings[-1]
 
     def _event(self, scan: FileScan, source: ByteSource, event: Bad | Blank | ZeroRest) -> None:
         if isinstance(event, Bad):
             scan.unsound_last = None
-            scan.bad.append((event, kind_of(source, event)))
+            scan.add_bad(event, lambda: kind_of(source, event))
         elif isinstance(event, Blank):
             scan.blanks.append(event)
             scan.done = event.size == event.left

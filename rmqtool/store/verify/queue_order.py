@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from rmqtool.problems import Finding, finding
 from rmqtool.store.verify.context import Context
-from rmqtool.store.verify.queues import Break, Key, Mismatch, Span
+from rmqtool.store.verify.spans import Break, Key, Mismatch, Span
 
 
 @dataclass

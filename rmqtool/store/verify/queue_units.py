@@ -27,8 +27,9 @@ from rmqtool.scan.source import open_source
 from rmqtool.store.layout import QueueFiles, StoreFile
 from rmqtool.store.verify.context import Context, reason_of
 from rmqtool.store.verify.queue_order import Odd, judge_order
-from rmqtool.store.verify.queues import Key, Kind, Mismatch, QueueCheck, Span
-from rmqtool.store.verify.ranges import holds, merged, runs
+from rmqtool.store.verify.queues import QueueCheck
+from rmqtool.store.verify.ranges import merged, overlaps, runs
+from rmqtool.store.verify.spans import Key, Kind, Mismatch, Span
 
 _LIVE_WAIT_S = 2.0
 _SIMPLE = {Kind.TAGS: "CQ06", Kind.DELIVERY: "CQ07", Kind.EXTENSION: "CQ16"}
@@ -73,7 +74,10 @@ class UnitCheck:
             for key, queue in layout.batch_queues.items():
                 yield from self._read_batch(key, queue, batch_reader)
             context.queue_ends.update((key, units.last + 1) for key, units in self.units.items())
-            spans = self.check.queues
+            spans = self.check.spans.queues
+            if self.check.spans.left_out:
+                yield finding("UN01", "commitlog", what="queues beyond the first 200000",
+                              form=f"{self.check.spans.left_out} records")  # fmt: skip
             yield from judge_order(context, spans, self.odd)
             if context.live:
                 self._look_again(reader)
@@ -84,7 +88,7 @@ class UnitCheck:
 
     def _read(self, key: Key, queue: QueueFiles, reader: UnitReader) -> Iterator[Finding]:
         units = self.units[key] = Units()
-        span = self.check.queues.get(key)
+        span = self.check.spans.queues.get(key)
         claimed = np.array(merged(span.matched) if span else [], np.int64).reshape(-1, 2)
         for file in queue.files:
             base = file.file_from_offset // UNIT_SIZE
@@ -125,7 +129,7 @@ class UnitCheck:
 
     def _read_batch(self, key: Key, queue: QueueFiles, reader: UnitReader) -> Iterator[Finding]:
         units = self.units[key] = Units()
-        span = self.check.queues.get(key)
+        span = self.check.spans.queues.get(key)
         claimed = merged(span.matched) if span else []
         for file in queue.files:
             try:
@@ -141,7 +145,7 @@ class UnitCheck:
                     loose = np.flatnonzero(rows["physical_offset"] >= self.context.log_start)
                     for row in loose.tolist():
                         base = int(rows["base_offset"][row])
-                        if not holds(claimed, base):
+                        if not overlaps(claimed, base, base + 1):
                             units.unclaimed.append(Run(base, base, int(rows["physical_offset"][row])))
             except OSError as error:
                 yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=reason_of(error))
@@ -151,7 +155,7 @@ class UnitCheck:
         """A broker is running: what dispatch had not reached is judged again after two seconds."""
         waiting = [
             (key, item)
-            for key, span in self.check.queues.items()
+            for key, span in self.check.spans.queues.items()
             for item in span.mismatches
             if item.kind is Kind.MISSING and key in self.context.layout.consume_queues
         ]
@@ -162,7 +166,7 @@ class UnitCheck:
             files = self.context.layout.consume_queues[key].files
             units = reader.gather(files, np.arange(item.first, item.last + 1))
             if present(units).all() and int(units["physical_offset"][0]) == item.start:
-                self.check.queues[key].mismatches.remove(item)
+                self.check.spans.queues[key].mismatches.remove(item)
 
     # Judging one queue
 
@@ -195,7 +199,7 @@ class UnitCheck:
                 yield self._finding(_SIMPLE[item.kind], key, item.first, item.last, record=item.start)
         told = merged((item.first, item.last + 1) for item in mismatches)
         for run in units.unclaimed:
-            if not odd.explains_unit(run.start) and not holds(told, run.first):
+            if not odd.explains_unit(run.start) and not overlaps(told, run.first, run.first + 1):
                 yield from self._unclaimed(key, run)
 
     def _is_empty(self, file: StoreFile, units: Units) -> bool:
@@ -290,7 +294,7 @@ class UnitCheck:
             if file.file_from_offset <= first * unit < file.end:
                 offset = first * unit - file.file_from_offset
                 return finding(code, self.context.name(file.path), offset, (last - first + 1) * unit, **place)
-        span = self.check.queues.get(key)
+        span = self.check.spans.queues.get(key)
         if queue is None and span is not None and span.is_batch:
             return finding(code, f"batchconsumequeue/{key[0]}/{key[1]}", None, None, **place)
         folder = f"consumequeue/{key[0]}/{key[1]}" if queue is None else self.context.name(queue.folder)

@@ -14,8 +14,6 @@ section 5, spec 02 section 5.3.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
-from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -31,68 +29,15 @@ from rmqtool.scan.source import open_source
 from rmqtool.store.layout import QueueFiles
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.verify.context import Context
+from rmqtool.store.verify.spans import Break, Key, Kind, Mismatch, Span, Spans
 
 if TYPE_CHECKING:
     from rmqtool.scan.frames import Frames
     from rmqtool.store.verify.file_scan import FileScan
 
-Key = tuple[str, int]
 LIGHT_PREFIX = "%LMQ%"
 _YEAR_MS = 366 * 86_400_000
 
-
-class Kind(IntEnum):
-    """How a record and its unit differ."""
-
-    MISSING = 0
-    WRONG = 1
-    TAGS = 2
-    DELIVERY = 3
-    EXTENSION = 4
-
-
-@dataclass(slots=True)
-class Mismatch:
-    """Queue offsets [first, last] of one queue whose records lack their unit, or have a wrong one.
-
-    `start` is the first record's physical offset, `end` the offset behind the last one.
-    """
-
-    kind: Kind
-    first: int
-    last: int
-    start: int
-    end: int
-
-
-@dataclass(slots=True)
-class Break:
-    """A record whose queue offset does not follow the one before it in its queue."""
-
-    physical_offset: int
-    queue_offset: int
-    expected: int
-    after: int  # end of the record before it in the queue
-    clock_back: bool  # its store timestamp is less than that of the record before it in the log
-
-
-@dataclass(slots=True)
-class Span:
-    """One queue within one window, or, added up, within the log so far."""
-
-    count: int
-    first: int
-    first_physical: int
-    first_clock_back: bool
-    next: int
-    end: int
-    is_batch: bool
-    matched: list[tuple[int, int]] = field(default_factory=list)  # half-open queue offsets
-    mismatches: list[Mismatch] = field(default_factory=list)
-    breaks: list[Break] = field(default_factory=list)
-
-
-QueuePart = dict[Key, Span]
 
 _RIGHT = -1  # in place of a Kind: the unit is right
 _TOLD = -2  # another finding tells why the unit differs or cannot be had
@@ -142,14 +87,12 @@ class _Columns(NamedTuple):
 
 
 class QueueCheck:
-    """The log side of the pass. `part` runs in threads, `take` in log order; then `queues` is complete."""
+    """The log side of the pass. `part` runs in threads, `take` in log order; then `spans` is complete."""
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.queues: dict[Key, Span] = {}
-        self.light: dict[Key, Span] = {}
-        layout = context.layout
-        self._batch_topics = {topic for topic, _ in layout.batch_queues}
+        self.spans = Spans()
+        self._batch_topics = {topic for topic, _ in context.layout.batch_queues}
 
     def reader(self) -> UnitReader:
         """A reader for one thread."""
@@ -158,14 +101,13 @@ class QueueCheck:
             lambda path: open_source(path, keep_cache=context.keep_cache, limiter=context.limiter)
         )
 
-    def part(self, frames: Frames, dispatch: Dispatch, reader: UnitReader) -> QueuePart:
-        """Compare one window of records with their units."""
+    def part(self, frames: Frames, dispatch: Dispatch, reader: UnitReader, spans: Spans) -> None:
+        """Compare one window of records with their units; adds what was found to `spans`."""
         rows = frames.rows
         kind = rows["sys_flag"] & TRANSACTION_MASK
         chosen = np.flatnonzero((kind == 0) | (kind == TRANSACTION_COMMIT))
-        result: QueuePart = {}
         if not len(chosen):
-            return result
+            return
         topics = rows["topic_id"][chosen].astype(np.int64)
         codes = (topics << 32) | (rows["queue_id"][chosen].astype(np.int64) & 0xFFFFFFFF)
         by_queue = np.argsort(codes, kind="stable")
@@ -175,14 +117,9 @@ class QueueCheck:
         for start, stop in zip([0, *cuts], [*cuts, len(order)], strict=True):
             topic = java_utf8_decode(frames.topics[int(rows["topic_id"][order[start]])])
             key = (topic, int(rows["queue_id"][order[start]]))
-            span = self._span(key, columns.cut(start, stop), reader)
-            if key in result:
-                _append(result[key], span)  # two spellings of a topic that is not UTF-8
-            else:
-                result[key] = span
-        for light, span in self._light(frames, dispatch, chosen, reader):
-            result[light] = span
-        return result
+            spans.add(key, self._span(key, columns.cut(start, stop), reader))
+        for key, span in self._light(frames, dispatch, chosen, reader):
+            spans.add(key, span)
 
     def _span(self, key: Key, rows: _Columns, reader: UnitReader) -> Span:
         """One queue's records of a window, in physical order."""
@@ -302,15 +239,10 @@ class QueueCheck:
             yield key, self._span(key, columns._replace(queue_offset=offsets), reader)
 
     def take(self, scan: FileScan) -> None:
-        """Add the windows of one file; called in the order of the log."""
-        for part in scan.queue_parts:
-            for key, span in part.items():
-                whole = self.queues.get(key)
-                if whole is None:
-                    self.queues[key] = span
-                else:
-                    _append(whole, span)
-        scan.queue_parts.clear()
+        """Add what was found in one file; called in the order of the log."""
+        if scan.queues is not None:
+            self.spans.extend(scan.queues)
+            scan.queues = None
 
 
 def _properties(frames: Frames, row: int) -> bytes:
@@ -328,27 +260,6 @@ def light_dispatches(data: bytes, queue_id: int) -> Iterator[tuple[Key, int]]:
     for name, offset in zip(names, offsets, strict=True):
         if offset.isascii() and offset.isdigit() and len(offset) < 19:
             yield (name, 0 if name.startswith(LIGHT_PREFIX) else queue_id), int(offset)
-
-
-def _append(whole: Span, span: Span) -> None:
-    if span.first != whole.next:
-        whole.breaks.append(
-            Break(span.first_physical, span.first, whole.next, whole.end, span.first_clock_back)
-        )
-    whole.breaks += span.breaks
-    whole.count += span.count
-    whole.next, whole.end = span.next, span.end
-    for first, stop in span.matched:
-        if whole.matched and whole.matched[-1][1] == first:
-            whole.matched[-1] = (whole.matched[-1][0], stop)
-        else:
-            whole.matched.append((first, stop))
-    for item in span.mismatches:
-        last = whole.mismatches[-1] if whole.mismatches else None
-        if last is not None and last.kind == item.kind and last.last + 1 == item.first:
-            last.last, last.end = item.last, item.end
-        else:
-            whole.mismatches.append(item)
 
 
 def _add_runs(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -29,7 +29,7 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return result
 
 
-def holds(ranges: list[tuple[int, int]], number: int) -> bool:
-    """Whether one of `ranges` (as `merged` gives them) holds `number`."""
-    place = bisect_right(ranges, number, key=lambda item: item[0]) - 1
-    return place >= 0 and number < ranges[place][1]
+def overlaps(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> bool:
+    """Whether [start, stop) shares a number with one of `ranges`, which are as `merged` gives them."""
+    place = bisect_left(ranges, stop, key=lambda item: item[0]) - 1
+    return place >= 0 and start < ranges[place][1]
