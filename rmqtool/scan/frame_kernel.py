@@ -140,16 +140,20 @@ def body_matches(data: Any, i: int, growth: int, body: int, checks: Checks, tabl
 
 @inlined
 def _same(data: Any, a: int, b: int, length: int) -> Any:
-    """Whether two ranges of `length` bytes are equal; eight bytes at a time, the last eight may overlap."""
+    """Whether two ranges of `length` bytes are equal; the first and the last eight may overlap."""
     if length < 8:
         for k in range(length):
             if u8(data, a + k) != u8(data, b + k):
                 return False
         return True
-    for k in range(0, length - 8, 8):
+    if u64(data, a) != u64(data, b) or u64(data, a + length - 8) != u64(data, b + length - 8):
+        return False
+    k = 8
+    while k < length - 8:
         if u64(data, a + k) != u64(data, b + k):
             return False
-    return u64(data, a + length - 8) == u64(data, b + length - 8)
+        k += 8
+    return True
 
 
 @inlined
@@ -160,10 +164,12 @@ def _topic_slot(data: Any, start: int, length: int) -> Any:
         for k in range(length):
             value = (value ^ u8(data, start + k)) * _SPREAD
     else:
-        for k in range(0, length - 8, 8):
-            value = (value ^ u64(data, start + k)) * _SPREAD
-            value ^= value >> np.uint64(32)
-        value = (value ^ u64(data, start + length - 8)) * _SPREAD
+        value = (value ^ u64(data, start)) * _SPREAD
+        k = 8
+        while k < length - 8:
+            value = ((value >> np.uint64(32)) ^ value ^ u64(data, start + k)) * _SPREAD
+            k += 8
+        value = ((value >> np.uint64(32)) ^ value ^ u64(data, start + length - 8)) * _SPREAD
     return np.int64(value >> _SLOT_SHIFT)
 
 

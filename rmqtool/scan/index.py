@@ -1,8 +1,8 @@
-"""Index files as arrays: header, slots, entries; their chains checked for all slots at once.
+"""Index files in blocks: header, slots, entries; their links checked in one pass.
 
 An index file is 40 bytes of header, `slots` i32 slot values and `entries` entries of 20 bytes.
 Entry 0 is never used. A slot holds the number of its newest entry, an entry the number of the
-entry before it in the same slot; 0 ends a chain.
+entry before it in the same slot; 0 ends a chain. Only what is in use is read: the rest is a hole.
 """
 
 from __future__ import annotations
@@ -15,50 +15,75 @@ from rmqtool.formats import index
 from rmqtool.scan.source import ByteSource
 
 ENTRY_DTYPE = index.ENTRY.dtype
-_BLOCK_ENTRIES = 1 << 18  # looked at together: bounds the memory
+_BLOCK = 1 << 18  # entries or slots read together: bounds the memory
 _EXAMPLES = 3
 
 
-@dataclass(frozen=True)
-class IndexArrays:
-    """One index file as read-only arrays.
+class IndexReader:
+    """One index file of a known shape; `slot_count` and `entry_count` are less where it is short.
 
-    `slots` has shape (slot_count,) of >i4; `entries` shape (entry_count,) with entry 0 unused;
-    fewer of both where the file is short.
+    Raises FormatError for a file that is shorter than its header.
     """
 
-    header: index.Header
-    slots: np.ndarray
-    entries: np.ndarray
+    def __init__(self, source: ByteSource, slot_count: int, entry_count: int) -> None:
+        self.source = source
+        self.header = index.decode_header(source.read(0, index.HEADER_SIZE))
+        self.slot_count = max(min(slot_count, (source.size - index.HEADER_SIZE) // index.SLOT_SIZE), 0)
+        self._start = index.HEADER_SIZE + slot_count * index.SLOT_SIZE
+        self.entry_count = max(min(entry_count, (source.size - self._start) // index.ENTRY_SIZE), 0)
 
     @property
     def used(self) -> int:
         """Entries [1, used) are in use according to the header, within the file."""
-        return min(max(self.header.index_count, 1), max(len(self.entries), 1))
+        return min(max(self.header.index_count, 1), max(self.entry_count, 1))
 
+    def entries(self, first: int, stop: int) -> np.ndarray:
+        """Entries [first, stop), fewer at the end of the file: shape (n,)."""
+        length = max(min(stop, self.entry_count) - first, 0) * index.ENTRY_SIZE
+        data = self.source.read(self._start + first * index.ENTRY_SIZE, length)
+        return np.frombuffer(data, ENTRY_DTYPE, len(data) // index.ENTRY_SIZE)
 
-def read_index(source: ByteSource, slot_count: int, entry_count: int) -> IndexArrays:
-    """The arrays of an index file. Raises FormatError when it is shorter than its header."""
-    raw = source.window(0, source.size)
-    header = index.decode_header(raw[: index.HEADER_SIZE].tobytes())
-    slots_end = index.HEADER_SIZE + min(slot_count, (len(raw) - index.HEADER_SIZE) // 4) * 4
-    entry_count = min(entry_count, (len(raw) - slots_end) // index.ENTRY_SIZE)
-    slots = raw[index.HEADER_SIZE : slots_end].view(">i4")
-    entries = raw[slots_end : slots_end + entry_count * index.ENTRY_SIZE].view(ENTRY_DTYPE)
-    return IndexArrays(header, slots, entries)
+    def slots(self, first: int, stop: int) -> np.ndarray:
+        """Slots [first, stop), fewer at the end of the file: shape (n,), i4."""
+        length = max(min(stop, self.slot_count) - first, 0) * index.SLOT_SIZE
+        data = self.source.read(index.HEADER_SIZE + first * index.SLOT_SIZE, length)
+        return np.frombuffer(data, ">i4", len(data) // index.SLOT_SIZE).astype(np.int32)
 
+    def physical_offset(self, number: int) -> int:
+        """The physical offset in entry `number`, which is within the file."""
+        return int(self.entries(number, number + 1)["physical_offset"][0])
 
-def content_count(arrays: IndexArrays) -> int:
-    """What index_count should be by the entries alone: one more than the last entry not all zero."""
-    stop = len(arrays.entries)
-    while stop > 0:
-        start = max(stop - _BLOCK_ENTRIES, 0)
-        raw = arrays.entries[start:stop].view(np.uint8)
-        if raw.any():
-            used = raw.reshape(-1, ENTRY_DTYPE.itemsize).any(axis=1)
-            return start + int(np.flatnonzero(used)[-1]) + 1
-        stop = start
-    return 1
+    def first_from(self, physical_offset: int, stop: int) -> int:
+        """The first of entries [1, stop), ascending by physical offset, at or behind this one."""
+        low, high = 1, stop
+        while low < high:
+            middle = (low + high) // 2
+            if self.physical_offset(middle) < physical_offset:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def content_count(self) -> int:
+        """What index_count should be by the entries alone: one more than the last that is not all zero."""
+        count = 1
+        first = 1
+        while first < self.entry_count:
+            place = self.source.data_from(self._start + first * index.ENTRY_SIZE)
+            first = max((place - self._start) // index.ENTRY_SIZE, first)
+            block = self.entries(first, first + _BLOCK)
+            if not len(block):
+                break
+            used = np.flatnonzero(block.view(np.uint8).reshape(len(block), -1).any(axis=1))
+            if len(used):
+                count = first + int(used[-1]) + 1
+            first += len(block)
+        return count
+
+    def slots_in_use(self) -> int:
+        """How many slots are not zero."""
+        blocks = range(0, self.slot_count, _BLOCK)
+        return sum(int(np.count_nonzero(self.slots(first, first + _BLOCK))) for first in blocks)
 
 
 @dataclass(frozen=True)
@@ -78,7 +103,7 @@ class EntryCheck:
     ascending: bool
 
 
-def check_entries(arrays: IndexArrays, count: int) -> EntryCheck:
+def check_entries(reader: IndexReader, count: int) -> EntryCheck:
     """Check entries [1, count), count >= 2, and all slots.
 
     The links of a sound file are known: an entry points to the next older entry of its slot, the
@@ -87,21 +112,22 @@ def check_entries(arrays: IndexArrays, count: int) -> EntryCheck:
     from rmqtool.scan import index_kernel
 
     offsets = index.ENTRY.offsets
-    last = np.zeros(max(len(arrays.slots), 1), np.int32)
+    places = (index.ENTRY_SIZE, offsets["key_hash"], offsets["physical_offset"], offsets["previous"])
+    last = np.zeros(max(reader.slot_count, 1), np.int32)
     first_wrong = np.zeros(_EXAMPLES, np.int64)
     limits = np.iinfo(np.int64)
     state = np.array([limits.max, limits.min, limits.min, 1], np.int64)
-    wrong = index_kernel.check_entries(
-        arrays.entries.view(np.uint8), index.ENTRY_SIZE, offsets["key_hash"], offsets["physical_offset"],
-        offsets["previous"], 1, count, len(last), last, first_wrong, state,
-    )  # fmt: skip
+    wrong = 0
+    for first in range(1, count, _BLOCK):
+        block = reader.entries(first, min(first + _BLOCK, count)).view(np.uint8)
+        wrong = index_kernel.check_entries(block, first, *places, last, first_wrong, wrong, state)
     wrong_slots = 0
     first_slots: list[int] = []
-    for start in range(0, len(arrays.slots), _BLOCK_ENTRIES):
-        block = slice(start, start + _BLOCK_ENTRIES)
-        found = np.flatnonzero(arrays.slots[block] != last[block])
+    for first in range(0, reader.slot_count, _BLOCK):
+        slots = reader.slots(first, first + _BLOCK)
+        found = np.flatnonzero(slots != last[first : first + len(slots)])
         wrong_slots += len(found)
-        first_slots += (found[: _EXAMPLES - len(first_slots)] + start).tolist()
+        first_slots += (found[: _EXAMPLES - len(first_slots)] + first).tolist()
     low, high, _, ascending = state.tolist()
     return EntryCheck(
         wrong,
@@ -111,12 +137,4 @@ def check_entries(arrays: IndexArrays, count: int) -> EntryCheck:
         low,
         high,
         bool(ascending),
-    )
-
-
-def slots_in_use(arrays: IndexArrays) -> int:
-    """How many slots are not zero."""
-    return sum(
-        int(np.count_nonzero(arrays.slots[start : start + _BLOCK_ENTRIES]))
-        for start in range(0, len(arrays.slots), _BLOCK_ENTRIES)
     )

@@ -1,4 +1,4 @@
-"""The compiled half of `index`: one pass over the entries of an index file.
+"""The compiled half of `index`: the entries of an index file, block by block.
 
 Imports numba: `index.py` loads it when a file is checked.
 """
@@ -13,26 +13,26 @@ from rmqtool.scan.loads import i32, i64
 
 @compiled
 def check_entries(
-    raw: Any, entry_size: int, hash_at: int, physical_at: int, previous_at: int, start: int, stop: int,
-    slot_count: int, last: Any, wrong: Any, state: Any,
+    block: Any, first: int, entry_size: int, hash_at: int, physical_at: int, previous_at: int,
+    last: Any, wrong: Any, count: int, state: Any,
 ) -> int:  # fmt: skip
-    """Check entries [start, stop) of `raw`, the bytes of all entries, entry 0 included.
+    """Check the entries in `block`, bytes of whole entries of which the first has the number `first`.
 
     `last` (i4, one per slot) holds the newest entry of each slot so far. `wrong` (i8) takes the
-    numbers of entries whose previous entry is not that one; the result is how many there are, which
-    may be more than fit. `state` (i8): smallest and largest physical offset, the one of the entry
-    before, and whether offsets never fell (1) or did (0).
+    numbers of entries whose previous entry is not that one; the result is `count` and how many
+    more they are, which may be more than fit. `state` (i8): smallest and largest physical offset,
+    the one of the entry before, and whether offsets never fell (1) or did (0).
     """
-    count = 0
-    for number in range(start, stop):
-        at = number * entry_size
-        slot = i32(raw, at + hash_at) % slot_count
-        if i32(raw, at + previous_at) != last[slot]:
+    slot_count = len(last)
+    for place in range(len(block) // entry_size):
+        at = place * entry_size
+        slot = i32(block, at + hash_at) % slot_count
+        if i32(block, at + previous_at) != last[slot]:
             if count < len(wrong):
-                wrong[count] = number
+                wrong[count] = first + place
             count += 1
-        last[slot] = number
-        physical = i64(raw, at + physical_at)
+        last[slot] = first + place
+        physical = i64(block, at + physical_at)
         if physical < state[0]:
             state[0] = physical
         if physical > state[1]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from rmqtool.scan.compiled import compiled, inlined
 from rmqtool.scan.crc import crc_of
+from rmqtool.scan.loads import trailing_zeros, u8, u64, u64_little
 
 # The names that are looked for, by their place in `names`
 TAGS, KEYS, UNIQ_KEY, DELAY, INNER_BASE, INNER_NUM, MULTI_DISPATCH, PROPERTY_CRC = range(8)
@@ -20,6 +21,9 @@ NAME_COUNT = 8
 
 NO_NUMBER = -(1 << 63)  # the text is not a number that the broker would read
 _I64_MAX = (1 << 63) - 1
+_LOW_BITS = np.uint64(0x0101010101010101)
+_HIGH_BITS = np.uint64(0x8080808080808080)
+_POWERS = tuple(np.int32((31**k + (1 << 31)) % (1 << 32) - (1 << 31)) for k in range(9))  # as i32 wraps
 
 
 class Marks(NamedTuple):
@@ -44,6 +48,37 @@ class Marks(NamedTuple):
     uniq_kind: int
     key_kind: int
     tag_kind: int
+
+
+@inlined
+def _is_ascii(data: Any, start: int, stop: int) -> Any:
+    bits = np.uint64(0)
+    i = start
+    while i + 8 <= stop:
+        bits |= u64(data, i)
+        i += 8
+    while i < stop:
+        bits |= u8(data, i)
+        i += 1
+    return bits & _HIGH_BITS == 0
+
+
+@inlined
+def _next_mark(data: Any, start: int, stop: int, m: Marks) -> Any:
+    """The first index in [start, stop) of a name's or a value's end; `stop` when there is none."""
+    i = start
+    while i + 8 <= stop:
+        word = u64_little(data, i)
+        name = word ^ (np.uint64(m.name_end) * _LOW_BITS)
+        value = word ^ (np.uint64(m.value_end) * _LOW_BITS)
+        # the lowest byte that is zero gets its high bit set; only higher ones may be wrong
+        found = (((name - _LOW_BITS) & ~name) | ((value - _LOW_BITS) & ~value)) & _HIGH_BITS
+        if found != 0:
+            return i + (trailing_zeros(found) >> 3)
+        i += 8
+    while i < stop and u8(data, i) != m.name_end and u8(data, i) != m.value_end:
+        i += 1
+    return i
 
 
 @inlined
@@ -83,13 +118,23 @@ def _hash(data: Any, start: int, stop: int, seed: int) -> Any:
     value = np.int32(seed)
     i = start
     while i < stop:
-        point = np.int32(data[i])
+        if i + 8 <= stop:
+            word = u64(data, i)
+            if word & _HIGH_BITS == 0:
+                # eight steps of 31 * value + unit at once
+                value = np.int32(value * _POWERS[8])
+                for k in range(8):
+                    unit = np.int32((word >> np.uint64(56 - 8 * k)) & np.uint64(0xFF))
+                    value = np.int32(value + unit * _POWERS[7 - k])
+                i += 8
+                continue
+        point = np.int32(u8(data, i))
         i += 1
         if point >= 0x80:
             more = 1 if point < 0xE0 else (2 if point < 0xF0 else 3)
             point &= np.int32(0x3F >> more)
             for _ in range(more):
-                point = np.int32((point << 6) | (np.int32(data[i]) & 0x3F))
+                point = np.int32((point << 6) | (np.int32(u8(data, i)) & 0x3F))
                 i += 1
             if point >= 0x10000:
                 value = np.int32(value * 31 + (0xD7C0 + (point >> 10)))
@@ -136,7 +181,7 @@ def _name_of(data: Any, start: int, length: int, names: Any, name_ends: Any) -> 
         end = name_ends[number]
         if end - begin == length:
             k = 0
-            while k < length and data[start + k] == names[begin + k]:
+            while k < length and u8(data, start + k) == names[begin + k]:
                 k += 1
             if k == length:
                 return number
@@ -148,36 +193,30 @@ def _name_of(data: Any, start: int, length: int, names: Any, name_ends: Any) -> 
 def _split(
     data: Any, start: int, stop: int, names: Any, name_ends: Any, longest: int, found: Any, m: Marks
 ) -> Any:
-    """(sound, ascii): fill `found` with (start, stop) of the values of the names in data[start:stop].
+    """Fill `found` with (start, stop) of the values of the names in data[start:stop]; whether it is sound.
 
     Java's rules: pieces end at 0x02, the first 0x01 ends the name, empty names and values are
     dropped, the last of doubled names wins.
     """
-    found[:, :] = 0
+    for number in range(NAME_COUNT):
+        found[number, 0] = 0
+        found[number, 1] = 0
     sound = True
-    bits = np.uint8(0)
     piece = start
-    name_stop = -1
-    i = start
-    while i <= stop:
-        byte = np.int64(data[i]) if i < stop else m.value_end
-        if byte == m.name_end and name_stop < 0:
-            name_stop = i
-        elif byte == m.value_end:
-            if name_stop <= piece:
-                # nothing at all is sound only behind the last value
-                sound = sound and i == piece and i == stop
-            elif i > name_stop + 1 and name_stop - piece <= longest:
-                number = _name_of(data, piece, name_stop - piece, names, name_ends)
-                if number >= 0:
-                    found[number, 0] = name_stop + 1
-                    found[number, 1] = i
-            piece = i + 1
-            name_stop = -1
-        else:
-            bits |= np.uint8(byte)
-        i += 1
-    return sound, bits < 0x80
+    while piece < stop:
+        name_stop = _next_mark(data, piece, stop, m)
+        end = name_stop
+        while end < stop and u8(data, end) != m.value_end:
+            end = _next_mark(data, end + 1, stop, m)
+        if name_stop == piece or name_stop == end:
+            sound = False  # no name, or no 0x01
+        elif end > name_stop + 1 and name_stop - piece <= longest:
+            number = _name_of(data, piece, name_stop - piece, names, name_ends)
+            if number >= 0:
+                found[number, 0] = name_stop + 1
+                found[number, 1] = end
+        piece = end + 1
+    return sound
 
 
 @inlined
@@ -281,11 +320,11 @@ def read_properties(
             continue
         start = row.physical_offset - base
         stop = start + row.size
-        sound, is_ascii = _split(data, stop - length, stop, names, name_ends, longest, found, m)
+        sound = _split(data, stop - length, stop, names, name_ends, longest, found, m)
         flags = 0 if sound else m.unsound
         if length >= m.property_crc_size:
             flags |= _property_crc_flags(data, start, row.size, names, name_ends, address, tables, m)
-        if not is_ascii and not _is_utf8(data, stop - length, stop):
+        if not _is_ascii(data, stop - length, stop) and not _is_utf8(data, stop - length, stop):
             column.flags = flags | m.unsound | m.left_to_python
             continue
         if row.sys_flag & m.transaction_mask != m.rollback:

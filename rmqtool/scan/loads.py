@@ -52,12 +52,24 @@ def _load(bits: int, kind: Any, *, big_endian: bool = True) -> Any:
     return intrinsic(load)
 
 
+def _trailing_zeros(typing_context: Any, value: Any) -> Any:
+    def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.IntType(1)(0))
+
+    return types.int64(types.uint64), code
+
+
+trailing_zeros: Any = intrinsic(_trailing_zeros)
+"""(u64) -> how many of its lowest bits are zero; 64 for 0."""
+
 i8 = _load(8, types.int64)
 u8 = _load(8, types.uint64)
 i16 = _load(16, types.int64)
 i32 = _load(32, types.int64)
 i64 = _load(64, types.int64)
 u64 = _load(64, types.uint64)
+u64_little = _load(64, types.uint64, big_endian=False)
+"""The little-endian one: the lowest byte is the first."""
 
 
 def _address(typing_context: Any, array: Any, index: Any) -> Any:
@@ -72,18 +84,22 @@ address_of: Any = intrinsic(_address)
 """(uint8 array, i64 index) -> the address of array[index]."""
 
 
+def emit_prefetch(builder: Any, pointer: Any) -> None:
+    """Emit a request for the cache line of `pointer`; no access, so any address will do."""
+    kind = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
+    function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
+
+
 def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         array, index = arguments
         view = context.make_array(signature.args[0])(context, builder, array)
-        pointer = builder.gep(view.data, [index])
-        kind = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
-        function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
-        builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
+        emit_prefetch(builder, builder.gep(view.data, [index]))
         return context.get_dummy_value()
 
     return types.void(array, types.int64), code
 
 
 prefetch: Any = intrinsic(_prefetch)
-"""(uint8 array, i64 index): ask for the cache line of array[index]; no access, so any index will do."""
+"""(uint8 array, i64 index): ask for the cache line of array[index]; any index will do."""

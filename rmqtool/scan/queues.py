@@ -21,7 +21,7 @@ BATCH_UNIT_DTYPE = consume_queue.BATCH_UNIT.dtype
 
 _OPEN_FILES_MAX = 256
 _RUN_GAP_MAX = 512  # units: reading this many for nothing is cheaper than another read
-_BLOCK_UNITS = 1 << 16
+_BLOCK_UNITS = 1 << 13  # a sparse file holds little: more would be zeros
 
 
 class QueueFile(Protocol):

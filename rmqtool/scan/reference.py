@@ -110,13 +110,18 @@ def first_nonzero(source: ByteSource, start: int, stop: int) -> int:
 
 def nonzero_end(source: ByteSource, start: int, stop: int) -> int:
     """The position behind the last byte of [start, stop) that is not zero; `start` when there is none."""
+    step = _BLOCK
     while stop > start:
-        block = max(start, stop - _BLOCK)
-        if source.data_from(block) < stop:
+        block = max(start, stop - step)
+        if source.data_from(block) >= stop:  # a hole: it may be a long one
+            stop, step = block, 2 * step
+        elif step > _BLOCK:
+            step = _BLOCK
+        else:
             data = source.read(block, stop - block)
             if data != _ZEROS[: len(data)]:
                 return block + len(data.rstrip(b"\0"))
-        stop = block
+            stop = block
     return start
 
 
@@ -224,6 +229,7 @@ class _Walk:
         """The first position in [start, stop) of a sound record, or of a blank of the right size; or -1."""
         block = start
         while block < stop:
+            block = max(block, self.source.data_from(block) - form.BLANK_SIZE + 1)
             length = min(_BLOCK, stop - block)
             # magics of candidates that start in [block, block + length)
             data = self.read(block + _MAGIC_OFFSET, length + form.BLANK_SIZE - _MAGIC_OFFSET - 1)

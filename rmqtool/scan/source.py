@@ -5,31 +5,31 @@ read is then an error of that call, not a SIGBUS that kills the process. Such pa
 and are listed in `unreadable`. Where the system cannot populate, windows are read into buffers.
 
 The page cache belongs to the broker: pages that were not resident before are dropped after use,
-unless `keep_cache` is set. Only this module maps files or advises the system about pages.
+unless `keep_cache` is set. Only this module and `page_cache` map files or advise the system on pages.
 """
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import mmap
 import os
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqtool.scan import page_cache
+from rmqtool.scan.page_cache import PageCache
+from rmqtool.scan.page_cache import resident_bytes as resident_bytes
 
 if TYPE_CHECKING:
     import numpy as np
 
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-PAGE = mmap.PAGESIZE
-_IS_LINUX = sys.platform == "linux"
+_WAIT_SLICE_SECONDS = 0.1
 _MADV_POPULATE_READ = 22  # Linux 5.14; Python has no name for it
-_FETCHED_LIMIT = 8 << 20  # bytes that small reads may leave in the page cache until they are dropped
 
 
 class ByteSource(Protocol):
@@ -70,15 +70,22 @@ class RateLimiter:
         self.bytes_per_second = bytes_per_second
         self._free_at = 0.0
         self._lock = Lock()
+        self._stopped = Event()
 
     def take(self, count: int) -> None:
-        """Wait until `count` bytes more may be read."""
+        """Wait until `count` bytes more may be read, or until `stop` is called."""
         with self._lock:
             now = time.monotonic()
             start = max(now, self._free_at)
             self._free_at = start + count / self.bytes_per_second
-        if start > now:
-            time.sleep(start - now)
+        # In slices, for a wait may be longer than the system can express.
+        while (left := start - time.monotonic()) > 0:
+            if self._stopped.wait(min(left, _WAIT_SLICE_SECONDS)):
+                return
+
+    def stop(self) -> None:
+        """End every wait, now and later: the work was broken off, and its threads are to come back."""
+        self._stopped.set()
 
 
 class BytesSource:
@@ -130,23 +137,20 @@ class FileSource:
         self.name = str(path)
         self.unreadable: list[tuple[int, int]] = []
         self._limiter = limiter
-        self._keep_cache = keep_cache or not _IS_LINUX
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = os.fstat(self._fd).st_size
         self._map: mmap.mmap | None = None
-        self._can_populate = _IS_LINUX
-        # Ranges of pages that this source brought into the page cache, and has not dropped yet.
-        self._fetched: list[tuple[int, int]] = []
-        if not self._keep_cache:
-            # No read-ahead behind what is asked for: it would stay in the cache.
-            os.posix_fadvise(self._fd, 0, 0, os.POSIX_FADV_RANDOM)
+        self._can_populate = sys.platform == "linux"
+        self._pages: PageCache | None = None
+        self._keep_cache = keep_cache
+        if self.size and page_cache.is_available():
+            self._pages = PageCache(self._fd, self.size)
 
     def window(self, offset: int, length: int) -> Bytes:
         """See ByteSource."""
         stop = min(offset + length, self.size)
         offset = min(offset, stop)
-        if self._limiter is not None:
-            self._limiter.take(stop - offset)
+        self._announce(offset, stop, is_window=True)
         if self._can_populate and stop > offset:
             window = self._mapped(offset, stop)
             if window is not None:
@@ -156,15 +160,9 @@ class FileSource:
     def read(self, offset: int, length: int) -> bytes:
         """See ByteSource."""
         length = max(0, min(length, self.size - offset))
-        if self._limiter is not None:
-            self._limiter.take(length)
+        self._announce(offset, offset + length, is_window=False)
         buffer = bytearray(length)
-        done = 0
-        if not self._keep_cache:
-            done = self._read_resident(buffer, offset)
-            if done < length:
-                self._fetch(offset + done, offset + length)
-        self._fill(memoryview(buffer)[done:], offset + done)
+        self._fill(memoryview(buffer), offset)
         return bytes(buffer)
 
     def data_from(self, offset: int) -> int:
@@ -177,11 +175,37 @@ class FileSource:
 
     def close(self) -> None:
         """See ByteSource."""
-        if self._fd >= 0:
-            self._drop(self._fetched)
-            self._map = None
-            os.close(self._fd)
-            self._fd = -1
+        if self._fd < 0:
+            return
+        if self._pages is not None:
+            self._drop(0, 0)
+            self._pages.close()
+        self._map = None
+        os.close(self._fd)
+        self._fd = -1
+
+    def _announce(self, start: int, stop: int, *, is_window: bool) -> None:
+        """Wait for the rate, drop what is done with, fetch what is missing."""
+        if self._limiter is not None:
+            self._limiter.take(stop - start)
+        if self._pages is None or stop <= start:
+            return
+        if is_window:
+            # the next window as well: the disk works while this one is looked at
+            stop = min(2 * stop - start, self.size)
+        if is_window or self._pages.is_scattered:
+            self._drop(start, stop)
+        self._pages.fetch(start, stop)
+
+    def _drop(self, start: int, stop: int) -> None:
+        """Drop the pages that this source fetched, but for those of [start, stop)."""
+        assert self._pages is not None
+        for first, last in self._pages.fetched_outside(start, stop):
+            if self._keep_cache:
+                continue
+            if self._map is not None:  # a page that is mapped is not dropped
+                self._map.madvise(mmap.MADV_DONTNEED, first, min(last, self.size) - first)
+            self._pages.drop(first, last)
 
     # windows
 
@@ -191,11 +215,9 @@ class FileSource:
 
         if self._map is None:
             self._map = mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ)
-            self._map.madvise(mmap.MADV_SEQUENTIAL)
-        start = offset - offset % PAGE
-        if not self._keep_cache:
-            self._drop_outside(start, _page_end(stop))
-            self._fetched += self._missing(start, stop)
+            told = self._pages is not None and self._pages.is_told
+            self._map.madvise(mmap.MADV_RANDOM if told else mmap.MADV_SEQUENTIAL)
+        start = offset - offset % mmap.PAGESIZE
         try:
             self._map.madvise(_MADV_POPULATE_READ, start, stop - start)
         except OSError as error:
@@ -207,8 +229,6 @@ class FileSource:
     def _buffered(self, offset: int, stop: int) -> Bytes:
         import numpy as np
 
-        if not self._keep_cache and stop > offset:
-            self._drop_outside(offset - offset % PAGE, _page_end(stop))
         window = np.empty(stop - offset, np.uint8)
         self._fill(window.data, offset)
         window.flags.writeable = False
@@ -236,7 +256,7 @@ class FileSource:
         stop = offset + len(buffer)
         start = offset
         while start < stop:
-            end = min(start - start % PAGE + PAGE, stop)
+            end = min(start - start % mmap.PAGESIZE + mmap.PAGESIZE, stop)
             try:
                 data = os.pread(self._fd, end - start, start)
             except OSError:
@@ -260,89 +280,3 @@ class FileSource:
                     stop = max(known_start, start)
             if start < stop:
                 self.unreadable.append((start, stop))
-
-    # the page cache
-
-    def _missing(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Ranges of pages of the map within [start, stop) that are not in the page cache."""
-        import numpy as np
-
-        assert self._map is not None
-        resident = _resident(np.frombuffer(self._map, np.uint8, stop - start, start))
-        if resident is None or resident.all():
-            return
-        edges = np.flatnonzero(np.diff(resident, prepend=True, append=True)) * PAGE + start
-        yield from map(tuple, edges.reshape(-1, 2).tolist())
-
-    def _read_resident(self, buffer: bytearray, offset: int) -> int:
-        """Read what is in the page cache, up to the first page that is not; the number of bytes."""
-        try:
-            return os.preadv(self._fd, [buffer], offset, os.RWF_NOWAIT)
-        except OSError as error:
-            # EAGAIN: the first page is not resident. Others: the file system cannot tell.
-            if error.errno != errno.EAGAIN:
-                self._keep_cache = True
-            return 0
-
-    def _fetch(self, start: int, stop: int) -> None:
-        """Note that [start, stop) comes into the page cache by a small read."""
-        if sum(last - first for first, last in self._fetched) > _FETCHED_LIMIT:
-            self._drop(self._fetched)
-        if not self._keep_cache:
-            self._fetched.append((start - start % PAGE, _page_end(stop)))
-
-    def _drop_outside(self, start: int, stop: int) -> None:
-        """Drop what was fetched, but for [start, stop)."""
-        fetched, self._fetched = self._fetched, []
-        for first, last in fetched:
-            outside = [(first, min(last, start)), (max(first, stop), last)]
-            self._drop([part for part in outside if part[0] < part[1]])
-            if max(first, start) < min(last, stop):
-                self._fetched.append((max(first, start), min(last, stop)))
-
-    def _drop(self, ranges: list[tuple[int, int]]) -> None:
-        """Drop `ranges` from the page cache and empty the list. Mapped pages would stay."""
-        for start, stop in ranges:
-            if self._map is not None:
-                self._map.madvise(mmap.MADV_DONTNEED, start, min(stop, self.size) - start)
-            os.posix_fadvise(self._fd, start, stop - start, os.POSIX_FADV_DONTNEED)
-        ranges.clear()
-
-
-def resident_bytes(path: Path) -> int | None:
-    """How many bytes of the file are in the page cache; None where the system does not tell.
-
-    Linux tells the truth only to those who may write the file; for others all is resident.
-
-    Raises:
-        OSError: the file cannot be opened.
-    """
-    import numpy as np
-
-    with path.open("rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
-            return 0
-        mapped = mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ)
-    resident = _resident(np.frombuffer(mapped, np.uint8))
-    return None if resident is None else min(int(resident.sum()) * PAGE, size)
-
-
-def _resident(mapped: Bytes) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    """Per page of a mapped array that starts on a page: is it in the page cache? None: unknown."""
-    import numpy as np
-
-    try:
-        mincore = ctypes.CDLL(None).mincore
-    except AttributeError:
-        return None
-    pages = np.empty(-(-len(mapped) // PAGE), np.uint8)
-    mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
-    if mincore(mapped.ctypes.data, len(mapped), pages.ctypes.data) != 0:
-        return None
-    return (pages & 1).view(np.bool_)
-
-
-def _page_end(offset: int) -> int:
-    """The end of the page that byte offset - 1 is in."""
-    return -(-offset // PAGE) * PAGE

@@ -1,0 +1,162 @@
+"""Leaving the page cache as it was: which pages a source brought in, and dropping just those.
+
+The page cache of a broker's host is the broker's memory. Before a range is read, mincore tells which
+of its pages are not resident; when they have been used, posix_fadvise drops them again. Linux only.
+The system tells only those who own the file or may write it (to others everything is resident): for
+them nothing is dropped, and the system's own read-ahead stays on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+
+_REQUEST = 128 << 10  # bytes that the system fetches at one request; it cuts longer ones short
+_CACHESTAT = 451  # the number of the system call; the C library has no name for it yet
+_PROT_READ, _MAP_SHARED = 1, 1
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_LOWEST_BIT = bytes(value & 1 for value in range(256))
+_ABSENT = re.compile(b"\0+")
+_SCATTERED_LIMIT = 64
+
+
+class PageCache:
+    """The pages of one open file: which are resident, and which this process fetched.
+
+    `is_told` says whether the system tells this process the truth about the file.
+
+    Raises:
+        OSError: the system cannot map the file.
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        self._fd = fd
+        self._size = size
+        self._fetched: list[tuple[int, int]] = []
+        self._asked = (0, 0)
+        self._has_cachestat = platform.machine() in ("x86_64", "aarch64")
+        self.is_told = os.fstat(fd).st_uid == os.geteuid() or os.access(
+            f"/proc/self/fd/{fd}", os.W_OK, effective_ids=os.access in os.supports_effective_ids
+        )
+        # Never touched, so it maps no page: mincore wants an address to ask about.
+        self._address = _libc().mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
+        if self._address in (None, _MAP_FAILED):
+            raise OSError(ctypes.get_errno(), "cannot map the file")
+        if self.is_told:
+            # No read-ahead but what is asked for: nobody would know whose pages those are.
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+
+    def resident(self, start: int, stop: int) -> bytes:
+        """One byte per page that [start, stop) touches: 1 when it is in the page cache."""
+        start -= start % PAGE
+        pages = ctypes.create_string_buffer(-(-(stop - start) // PAGE))
+        if _libc().mincore(self._address + start, stop - start, pages) != 0:
+            return b"\1" * len(pages)
+        return pages.raw.translate(_LOWEST_BIT)
+
+    def _is_all_resident(self, start: int, stop: int) -> bool:
+        """Whether cachestat finds every page of [start, stop): a tenth of mincore's price."""
+        if not self._has_cachestat:
+            return False
+        place = (ctypes.c_uint64 * 2)(start, stop - start)
+        counts = (ctypes.c_uint64 * 5)()
+        if _libc().syscall(_CACHESTAT, self._fd, place, counts, 0) != 0:
+            self._has_cachestat = False  # Linux before 6.5
+        return self._has_cachestat and counts[0] == -(-stop // PAGE) - start // PAGE
+
+    def fetch(self, start: int, stop: int) -> None:
+        """Have the system read the pages of [start, stop) that are not there, and note them as ours.
+
+        It does not wait for them. What the last call asked for is not asked for again.
+        """
+        asked, self._asked = self._asked, (start, stop)
+        if asked[0] <= start <= asked[1]:
+            start = asked[1]
+        if start >= stop:
+            return
+        if not self.is_told:
+            self._request(start, stop)
+            return
+        if self._is_all_resident(start, stop):
+            return
+        first = start - start % PAGE
+        for match in _ABSENT.finditer(self.resident(start, stop)):
+            begin, end = first + match.start() * PAGE, first + match.end() * PAGE
+            self._request(begin, end)
+            if self._fetched and self._fetched[-1][1] == begin:
+                begin = self._fetched.pop()[0]
+            self._fetched.append((begin, end))
+
+    def _request(self, start: int, stop: int) -> None:
+        for step in range(start, stop, _REQUEST):
+            os.posix_fadvise(self._fd, step, min(_REQUEST, stop - step), os.POSIX_FADV_WILLNEED)
+
+    @property
+    def is_scattered(self) -> bool:
+        """Whether many ranges wait to be dropped."""
+        return len(self._fetched) > _SCATTERED_LIMIT
+
+    def fetched_outside(self, start: int, stop: int) -> list[tuple[int, int]]:
+        """Take the fetched ranges outside of the pages of [start, stop) off the list; give them back."""
+        start, stop = start - start % PAGE, -(-stop // PAGE) * PAGE
+        outside, inside = [], []
+        for first, last in self._fetched:
+            outside += [(first, min(last, start)), (max(first, stop), last)]
+            inside.append((max(first, start), min(last, stop)))
+        self._fetched = [part for part in inside if part[0] < part[1]]
+        return [part for part in outside if part[0] < part[1]]
+
+    def drop(self, start: int, stop: int) -> None:
+        """Drop [start, stop) from the page cache; pages that somebody has mapped stay."""
+        os.posix_fadvise(self._fd, start, stop - start, os.POSIX_FADV_DONTNEED)
+
+    def close(self) -> None:
+        """Give the address range back; the file stays open."""
+        _libc().munmap(self._address, self._size)
+
+
+def resident_bytes(path: Path) -> int | None:
+    """How many bytes of the file are in the page cache; None where the system does not tell this user.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    if not is_available():
+        return None
+    with path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        if not size:
+            return 0
+        pages = PageCache(file.fileno(), size)
+        try:
+            return min(pages.resident(0, size).count(1) * PAGE, size) if pages.is_told else None
+        finally:
+            pages.close()
+
+
+@cache
+def is_available() -> bool:
+    """Whether this system tells which pages are resident, and drops them."""
+    try:
+        return hasattr(os, "posix_fadvise") and bool(_libc().mincore)
+    except (OSError, AttributeError):
+        return False
+
+
+@cache
+def _libc() -> Any:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.mmap.restype = ctypes.c_void_p
+    libc.mmap.argtypes = (
+        ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long
+    )  # fmt: skip
+    libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
+    libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+    return libc

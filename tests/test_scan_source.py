@@ -1,0 +1,282 @@
+"""Sources of bytes, the page cache, CRC inside kernels, and where compiled kernels are kept."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+import zlib
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqtool.scan import compiled, crc
+from rmqtool.scan.events import Bad, ZeroRest
+from rmqtool.scan.frames import Frames, walk
+from rmqtool.scan.page_cache import PAGE, resident_bytes
+from rmqtool.scan.reference import first_nonzero, nonzero_end, walk_reference
+from rmqtool.scan.source import BytesSource, FileSource, RateLimiter, open_source
+from tests.records import record
+from tests.scan_logs import log
+
+ROOT = Path(__file__).resolve().parent.parent
+on_linux = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is asked on Linux only")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A file of some pages and a bit."""
+    file = tmp_path / "file"
+    file.write_bytes(bytes(n * 7 % 251 for n in range(10 * PAGE + 100)))
+    return file
+
+
+class Unpopulated(FileSource):
+    """A source on a system that cannot populate a map."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self._can_populate = False
+
+
+@pytest.mark.parametrize("opener", [open_source, Unpopulated, lambda path: open_source(path, keep_cache=True),
+                                    lambda path: BytesSource(path.read_bytes())])  # fmt: skip
+def test_windows_and_reads_are_the_file(path: Path, opener: type[FileSource]) -> None:
+    data = path.read_bytes()
+    source = opener(path)
+    size = len(data)
+    ranges = [
+        (0, 10),
+        (5, PAGE),
+        (PAGE, 3 * PAGE),
+        (size - 5, 100),
+        (0, 1 << 30),
+        (size, 9),
+        (size + 50, 9),
+        (3, 0),
+    ]
+    for offset, length in ranges:
+        window = source.window(offset, length)
+        assert window.tobytes() == data[offset : offset + length] == source.read(offset, length)
+        assert not window.flags.writeable
+    assert source.size == len(data)
+    assert source.unreadable == []
+    source.close()
+    source.close()
+
+
+def test_an_empty_file(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    source = open_source(tmp_path / "empty")
+    assert (source.size, source.read(0, 5), len(source.window(0, 5))) == (0, b"", 0)
+    assert list(walk(source, file_from_offset=0)) == []
+    source.close()
+
+
+def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No such file"):
+        open_source(tmp_path / "none")
+
+
+@pytest.mark.parametrize("opener", [open_source, Unpopulated])
+def test_pages_that_cannot_be_read_are_listed_and_read_as_zeros(path: Path, opener: type[FileSource]) -> None:
+    data = path.read_bytes()
+    source = opener(path)
+    size = source.size
+    source.window(0, size)
+    os.truncate(path, 2 * PAGE + 50)  # where a plain map would be a SIGBUS
+    want = data[: 2 * PAGE + 50].ljust(size, b"\0")
+    assert source.read(0, size) == want
+    assert source.window(PAGE, size).tobytes() == want[PAGE:]
+    assert source.unreadable == [(2 * PAGE + 50, size)]
+    source.close()
+
+
+def test_a_walk_goes_on_behind_what_cannot_be_read(tmp_path: Path) -> None:
+    one = record("T", bytes(range(256)) * 4)
+    data = log(*[one] * 30)
+    path = tmp_path / "00000000000000000000"
+    path.write_bytes(data)
+    source = open_source(path)
+    events = walk(source, file_from_offset=0, window=PAGE)
+    first = next(events)
+    os.truncate(path, 3 * PAGE)
+    found = [first, *events]
+    assert sum(len(event.rows) for event in found if isinstance(event, Frames)) == 3 * PAGE // one.total_size
+    assert isinstance(found[-1], (Bad, ZeroRest))
+    assert source.unreadable[0][0] == 3 * PAGE
+    assert source.unreadable[-1][1] == len(data)
+    source.close()
+
+
+def test_holes_are_skipped(tmp_path: Path) -> None:
+    path = tmp_path / "sparse"
+    with path.open("wb") as file:
+        file.truncate(100 << 30)
+        os.pwrite(file.fileno(), b"x", 60 << 30)
+    source = open_source(path)
+    assert source.data_from(0) == 60 << 30
+    assert source.data_from((60 << 30) + PAGE) == source.size
+    started = time.monotonic()
+    assert first_nonzero(source, 5, source.size) == 60 << 30
+    assert nonzero_end(source, 50 << 30, (60 << 30) + 9) == (60 << 30) + 1
+    for found in (walk(source, file_from_offset=0), walk_reference(source, file_from_offset=0)):
+        (bad,) = found
+        assert isinstance(bad, Bad)
+        assert (bad.length, bad.nonzero_end, bad.to_end) == (100 << 30, (60 << 30) + 1, True)
+    assert time.monotonic() - started < 30
+    source.close()
+
+
+def cold(path: Path) -> None:
+    """Have no page of the file in the page cache, or skip the test."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    if resident_bytes(path) != 0:
+        pytest.skip("this file system does not drop pages")
+
+
+@on_linux
+@pytest.mark.parametrize("window", [3 * PAGE, 64 * PAGE, 4 << 20])
+@pytest.mark.parametrize("walker", ["compiled", "plain", "windows only"])
+def test_the_page_cache_is_left_as_it_was(tmp_path: Path, window: int, walker: str) -> None:
+    path = tmp_path / "00000000000000000000"
+    data = log(*[record("T", bytes(1000), queue_offset=n) for n in range(1000)])
+    path.write_bytes(data)
+    cold(path)
+    with path.open("rb") as file:  # some pages are the broker's
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_RANDOM)
+        for page in (0, 1, 7, 100, 101, 102):
+            os.pread(file.fileno(), 1, page * PAGE)
+    before = resident_bytes(path)
+    assert before is not None
+    assert 0 < before < len(data) // 2
+    source = open_source(path)
+    if walker == "compiled":
+        assert sum(len(event.rows) for event in walk(source, file_from_offset=0, window=window)
+                   if isinstance(event, Frames)) == 1000  # fmt: skip
+    elif walker == "plain":
+        assert len(list(walk_reference(source, file_from_offset=0))) == 1000
+    else:
+        for offset in range(len(data) - window, -1, -window // 2):
+            source.window(offset, window)
+    source.close()
+    assert resident_bytes(path) == before
+
+
+@on_linux
+def test_keep_cache_keeps(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(bytes(50 * PAGE))
+    cold(path)
+    source = open_source(path, keep_cache=True)
+    source.window(0, source.size)
+    source.close()
+    assert resident_bytes(path) == 50 * PAGE
+
+
+def test_the_limiter_is_shared() -> None:
+    limiter = RateLimiter(1_000_000)
+    started = time.monotonic()
+    for _ in range(4):
+        limiter.take(50_000)  # the first is free at once, each of the others waits for the one before
+    assert 0.14 < time.monotonic() - started < 5
+
+
+@given(st.binary(max_size=1500), st.integers(0, 70))
+def test_crc_in_kernels_is_zlib_s(data: bytes, start: int) -> None:
+    start = min(start, len(data))
+    array = np.frombuffer(data, np.uint8)
+    want = zlib.crc32(data[start:])
+    for address in {crc.crc_address(), 0}:
+        assert crc.crc_of(array, start, len(data) - start, address, crc.crc_tables()) == want
+
+
+def test_crc_of_every_length() -> None:
+    data = np.random.default_rng(1).integers(0, 256, 1200, np.uint8)
+    data.flags.writeable = False
+    for length in range(1100):
+        for start in (0, 64, 91):
+            got = crc.crc_of(data, start, length, crc.crc_address(), crc.crc_tables())
+            assert got == zlib.crc32(data[start : start + length]), (start, length)
+
+
+def test_isal_is_found_on_this_platform() -> None:
+    if sys.platform == "linux":
+        assert crc.crc_address() != 0
+
+
+# kernels on disk
+
+
+def test_the_cache_folder_is_ours_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared, own, file = tmp_path / "shared", tmp_path / "own", tmp_path / "file"
+    name = f"kernels-{compiled.source_hash()}"
+    (shared / name).mkdir(parents=True)
+    (shared / name).chmod(0o777)
+    file.touch()
+    monkeypatch.setattr(compiled, "_parents", lambda: [file, shared, own])
+    assert compiled.cache_folder.__wrapped__() == own / name
+    assert (own / name).stat().st_mode & 0o777 == 0o700
+    monkeypatch.setattr(compiled, "_parents", lambda: [file, shared])
+    assert compiled.cache_folder.__wrapped__() is None
+
+
+def test_no_candidate_is_a_shared_temporary_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NUMBA_CACHE_DIR", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
+    monkeypatch.setenv("HOME", "/home/someone")
+    assert compiled._parents() == [ROOT / "rmqtool/scan/__pycache__", Path("/home/someone/.cache/rmqtool")]
+
+
+def test_kernels_are_cached_between_processes(tmp_path: Path) -> None:
+    """The second process compiles nothing; without a folder the kernel still works."""
+    script = (
+        "from rmqtool.scan import compiled, frame_kernel\n"
+        "from rmqtool.scan.frames import walk\n"
+        "from rmqtool.scan.source import BytesSource\n"
+        "list(walk(BytesSource(bytes(100)), file_from_offset=0))\n"
+        "stats = frame_kernel.walk_window.stats\n"
+        "print(sum(stats.cache_hits.values()), sum(stats.cache_misses.values()), compiled.cache_folder())\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path)}
+    folder = tmp_path / f"kernels-{compiled.source_hash()}"
+    for want in ((0, 1), (1, 0)):
+        run = subprocess.run(
+            [sys.executable, "-c", script], env=environment, check=True, capture_output=True, text=True
+        )
+        assert run.stdout.split() == [*map(str, want), str(folder)]
+    assert list(folder.rglob("*.nbc"))
+
+
+def test_a_changed_source_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for folder in ("formats", "scan"):
+        (tmp_path / folder).mkdir()
+    monkeypatch.setattr(compiled, "_PACKAGE", tmp_path)
+    hashes = [compiled.source_hash.__wrapped__()]
+    for path, text in [("formats/a.py", "X = 1"), ("formats/a.py", "X = 2"), ("scan/b.py", "X = 2")]:
+        (tmp_path / path).write_text(text)
+        hashes.append(compiled.source_hash.__wrapped__())
+    assert len(set(hashes)) == 4
+
+
+@on_linux
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_file_of_somebody_else_is_read_without_asking_about_pages(path: Path) -> None:
+    path.chmod(0o644)
+    fd = os.open(path, os.O_RDONLY)  # a way to the file that asks for no right on the folders above
+    child = os.fork()
+    if child == 0:
+        os.setgid(65534)
+        os.setuid(65534)
+        again = Path(f"/proc/self/fd/{fd}")
+        source = open_source(again)
+        good = source.window(0, source.size).tobytes() == source.read(0, source.size)
+        os._exit(0 if good and resident_bytes(again) is None else 1)
+    os.close(fd)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
