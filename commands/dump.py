@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -14,18 +13,14 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RefusedError, UsageError, wor
 from rmqtool.output import Output
 from rmqtool.problems import Finding
 from rmqtool.terminal import print_error
-from rmqtool.times import parse_zone
+from rmqtool.times import format_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.store import Store
+    from rmqtool.store.dump.kinds import Dump
+    from rmqtool.store.dump.kinds import What as Kind
     from rmqtool.store.rows import BodyForm, RowFormat
-    from rmqtool.store.selection import Selection
 
-Rows = tuple[Iterable[dict[str, Any]], Sequence[str], Sequence[str] | None]
-
-MESSAGE_TABLE = ("physical_offset", "size", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys",
-                 "body", "status")  # fmt: skip
-_UNSELECTED = ("checkpoint", "config", "epoch", "compaction")
 _LINES = 20  # bad places that are told one by one
 
 What = Annotated[
@@ -49,7 +44,11 @@ ExcludeTopic = Annotated[
 ]
 Gaps = Annotated[
     bool,
-    typer.Option("--gaps", help="Also rows for blanks, fillers and bad places, so that nothing is left out."),
+    typer.Option(
+        "--gaps",
+        help="Also rows for blanks, zeros, bad places and missing files (kind says which), and for fillers of"
+        " queues, so that nothing is left out.",
+    ),
 ]
 Explain = Annotated[
     int | None,
@@ -57,14 +56,15 @@ Explain = Annotated[
         "--explain",
         metavar="OFFSET",
         min=0,
-        help="Show one record as annotated bytes; with --what consumequeue one unit, by queue offset.",
+        help="Show one record as annotated bytes, also by an offset inside it; with --what consumequeue one"
+        " unit, by queue offset. --body hex shows a long body whole.",
     ),
 ]
 Raw = Annotated[bool, typer.Option("--raw", help="Write the records byte for byte, one behind the other.")]
 OutputFile = Annotated[
     Path | None, typer.Option("--output", metavar="FILE", help="With --raw: write into this new file.")
 ]
-StatsOnly = Annotated[bool, typer.Option("--stats-only", help="Only counts per topic and queue.")]
+StatsOnly = Annotated[bool, typer.Option("--stats-only", help="Only counts and times per topic and queue.")]
 
 
 def dump(
@@ -106,12 +106,19 @@ def dump(
     Offsets are physical offsets, for consume queues queue offsets. A key of the index is found by
     its hash, with the whole topic name: --what index --topic TopicTest --key ID.
 
-    Damage is told on standard error; what is sound is shown. Exits with 1 when there was damage, 3
-    when something could not be read. A torn last record, as a crash leaves it, is no damage.
+    Damage is told on standard error; what is sound is shown. A torn last record, as a crash leaves
+    it, is no damage. Where nothing matches, a note says what was looked at.
+
+    Exits with 0 also when nothing matches; 1 for damage, for --explain of what is no sound record,
+    and for a --topic or --queue that is not in the store; 2 for a usage error; 3 when something
+    could not be read or is kept in a form that is out of reach, and for --explain of an offset that
+    no file holds; 4 when the file of --output exists or would lie in the store; 70 for a bug in
+    rmqtool; 130 when interrupted.
     """
     from dataclasses import replace
 
     from rmqtool.store import Store
+    from rmqtool.store.dump.kinds import Dump
 
     _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
     writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
@@ -127,35 +134,90 @@ def dump(
         read_only_paths=read_only_commitlog or (),
         broker_conf=broker_conf,
     ) as opened:
-        task = _Task(opened, selection, _form(opened, writer, body, body_limit, tz), seen, reverse, gaps)
-        kind = what or task.what(writer)
+        form = _form(opened, writer, body, body_limit, tz)
+        task = Dump(opened, selection, form, seen.report, reverse, gaps)
+        kind = what or _taken_for(opened, writer)
         if (raw or stats_only) and kind != "commitlog":
             raise UsageError("--raw and --stats-only are for the records of a commit log")
         if explain is not None:
-            return task.explain(kind, explain, writer)
+            return _explain(task, kind, explain, writer)
         with writer.progress("dump", sum(file.size for file in opened.layout.commit_log)) as bar:
             task.progress = bar.advance
             if raw:
-                _write_raw(task.raw(), output, opened, writer)
-                return seen.exit_code()
-            count = writer.write_rows(*(task.counts() if stats_only else task.rows(kind, part)))
-    return worst_exit_code(seen.exit_code(), EXIT_OK if count else _tell_unknown_topics(opened, selection))
+                count = _write_raw(task.raw(), output, opened, writer)
+            else:
+                listing = task.counts() if stats_only else task.listing(kind, part)
+                count = writer.write_rows(listing.rows, listing.columns, listing.table)
+        if not count and limit != 0:
+            _tell_nothing(task, kind, writer)
+        return worst_exit_code(seen.exit_code(), _tell_unknown(task, found=count > 0))
 
 
-def _tell_unknown_topics(store: Store, selection: Selection) -> int:
-    """Nothing was found: says which topics the store does not know, with the nearest that it does."""
+def _taken_for(store: Store, writer: Output) -> Kind:
+    """What STORE is taken for; says so when it is no store root."""
+    kind = store.layout.kind
+    if kind == "store":
+        return "commitlog"
+    names = {"commitlog": "a commit log", "consumequeue": "a consume queue", "index": "an index"}
+    writer.note(f"rmqtool: taken for {names[kind]}")
+    return kind
+
+
+def _tell_nothing(task: Dump, kind: Kind, writer: Output) -> None:
+    """Not a single row: says so, and among how many records of which time."""
+    if kind != "commitlog":
+        things = {"consumequeue": "queue unit", "index": "index entry", "timer": "unit of the timer log"}
+        thing = things.get(kind)
+        writer.note(f"rmqtool: no {thing} matches" if thing else f"rmqtool: the store has no {kind} to show")
+        return
+    looked = task.looked
+    text = (
+        f"rmqtool: no record matches; looked at {looked.records} record{'' if looked.records == 1 else 's'}"
+    )
+    if looked.first_ms is not None and looked.last_ms is not None:
+        first, last = (format_time(time, task.form.tz) or time for time in (looked.first_ms, looked.last_ms))
+        text += f" from {first} to {last}"
+    writer.note(text)
+
+
+def _tell_unknown(task: Dump, *, found: bool) -> int:
+    """Says which topics and queues asked for are not in the store, with those that are nearest."""
     from difflib import get_close_matches
 
-    from rmqtool.store.dump.small import topic_names
+    from rmqtool.store.dump.small import queue_ids, topic_names
 
-    if store.layout.kind != "store":
+    layout, selection = task.store.layout, task.selection
+    known = topic_names(layout)
+    if layout.kind != "store" or not known:
         return EXIT_OK
-    known = topic_names(store.layout)
+    known |= task.looked.topics
     unknown = [name for name in sorted(selection.topics) if not set("*?[") & set(name) and name not in known]
     for name in unknown:
         near = ", ".join(get_close_matches(name, known)) or "none is like it"
         print_error(f"rmqtool: the store has no topic {name}; nearest: {near}")
-    return EXIT_FINDINGS if unknown else EXIT_OK
+    if unknown or found or not selection.queues:
+        return EXIT_FINDINGS if unknown else EXIT_OK
+    ids = queue_ids(layout, selection.matches_topic)
+    if ids is None or ids & set(selection.queues):
+        return EXIT_OK
+    whose = "the selected topics have" if selection.topics or selection.exclude_topics else "the store has"
+    wanted = ", ".join(map(str, sorted(selection.queues)[:8]))
+    there = f"0 to {max(ids)}" if ids == set(range(max(ids) + 1)) else ", ".join(map(str, sorted(ids)[:8]))
+    print_error(f"rmqtool: {whose} no queue {wanted}; there are {there}")
+    return EXIT_FINDINGS
+
+
+def _explain(task: Dump, kind: Kind, offset: int, writer: Output) -> int:
+    """Writes one structure as annotated bytes; returns the exit code."""
+    from rmqtool.store.explain import ROW_FIELDS, TABLE_FIELDS
+
+    found = task.explain(kind, offset)
+    if found.note is not None:
+        writer.note(f"rmqtool: {found.note}")
+    writer.write_rows((field.row() for field in found.fields), ROW_FIELDS, TABLE_FIELDS)
+    for problem in found.problems:
+        print_error(f"rmqtool: {problem}")
+    return EXIT_FINDINGS if found.problems else EXIT_OK
 
 
 def _check(*, explain: bool, raw: bool, stats_only: bool, output: Path | None) -> None:
@@ -165,129 +227,35 @@ def _check(*, explain: bool, raw: bool, stats_only: bool, output: Path | None) -
         raise UsageError("--output goes with --raw", hint="rows go to standard output: dump ... > FILE")
 
 
-def _form(
-    store: Store, writer: Output, body: BodyForm, body_limit: int | None, tz: str | None
-) -> RowFormat:
+def _form(store: Store, writer: Output, body: BodyForm, body_limit: int | None, tz: str | None) -> RowFormat:
     from rmqtool.formats.body import BODY_LIMIT
     from rmqtool.scan.columns import BY_NAME
     from rmqtool.store.rows import RowFormat
     from rmqtool.store.system_topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
 
     conf = store.layout.broker_conf
+    roots = dict.fromkeys(name.partition(".")[0] for name in writer.fields or ())
     levels = (conf.text("messageDelayLevel") if conf is not None else None) or DEFAULT_DELAY_LEVELS
     return RowFormat(
         body=body,
         tz=parse_zone(tz),
         # Names that no message has belong to another kind of row; the writer knows them all.
-        names=None if writer.fields is None else tuple(name for name in writer.fields if name in BY_NAME),
+        names=None if writer.fields is None else tuple(name for name in roots if name in BY_NAME),
         body_limit=BODY_LIMIT if body_limit is None else body_limit,
         delays_ms=parse_delay_levels(levels),
     )
 
 
-@dataclass
-class _Task:
-    """What was asked for, and the engine's call for each kind of it."""
-
-    store: Store
-    selection: Selection
-    form: RowFormat
-    seen: _Seen
-    reverse: bool
-    gaps: bool
-    progress: Callable[[int], None] | None = None
-
-    def what(self, writer: Output) -> str:
-        """What STORE is taken for; says so when it is no store root."""
-        layout = self.store.layout
-        if layout.kind == "store":
-            return "commitlog"
-        kinds = {"commitlog": "commit log", "consumequeue": "consume queue", "index": "index"}
-        writer.note(f"rmqtool: taken for a {kinds[layout.kind]}")
-        return layout.kind
-
-    def rows(self, what: str, part: Part) -> Rows:
-        """(rows, all columns, columns of a table) of one kind."""
-        from rmqtool.scan.columns import NAMES
-        from rmqtool.store.dump import index, log, queues, small, timer
-
-        layout, selection, tz, report = self.store.layout, self.selection, self.form.tz, self.seen.report
-        named = (selection.topics, selection.exclude_topics, selection.queues, selection.tags, selection.keys)
-        if (what == "timer" and any(named)) or (what in _UNSELECTED and not selection.selects_all):
-            raise UsageError(f"nothing can be selected so with --what {what}")
-        match what:
-            case "commitlog":
-                rows = log.message_rows(
-                    self.store, selection, self.form, report,
-                    reverse=self.reverse, gaps=self.gaps, progress=self.progress,
-                )  # fmt: skip
-                return rows, (("blank", *NAMES) if self.gaps else NAMES), MESSAGE_TABLE
-            case "consumequeue":
-                units = queues.queue_rows(
-                    layout, selection, report, tz=tz, reverse=self.reverse, gaps=self.gaps
-                )
-                return units, queues.FIELDS, queues.TABLE_FIELDS
-            case "index":
-                entries = index.index_rows(layout, selection, part, report, tz=tz, reverse=self.reverse)
-                return entries, index.FIELDS, index.TABLE_FIELDS[part]
-            case "checkpoint":
-                return small.checkpoint_rows(layout, report, tz=tz), small.CHECKPOINT_FIELDS, None
-            case "timer":
-                waiting = timer.timer_rows(layout, selection, report, tz=tz)
-                return waiting, timer.TIMER_FIELDS, timer.TIMER_TABLE
-            case "epoch":
-                return timer.epoch_rows(layout, report), timer.EPOCH_FIELDS, None
-            case "compaction":
-                return timer.compaction_rows(layout, report), timer.COMPACTION_FIELDS, None
-            case _:
-                return small.config_rows(layout, report), small.CONFIG_FIELDS, None
-
-    def counts(self) -> Rows:
-        """Counts per topic and queue."""
-        from rmqtool.store.dump import counts
-
-        rows = counts.count_rows(self.store, self.selection, self.seen.report, self.progress)
-        return rows, counts.FIELDS, counts.TABLE_FIELDS
-
-    def raw(self) -> Iterator[bytes]:
-        """The records as bytes."""
-        from rmqtool.store.dump import log
-
-        return log.raw_records(
-            self.store, self.selection, self.seen.report, reverse=self.reverse, progress=self.progress
-        )
-
-    def explain(self, what: str, offset: int, writer: Output) -> int:
-        """Writes one structure as annotated bytes; returns the exit code."""
-        from rmqtool.store.dump import log, queues, small
-        from rmqtool.store.explain import ROW_FIELDS, TABLE_FIELDS
-
-        layout, tz = self.store.layout, self.form.tz
-        match what:
-            case "commitlog":
-                found = log.explain_log(self.store, offset, self.form)
-            case "consumequeue":
-                found = queues.explain_unit(layout, self.selection, offset, tz)
-            case "checkpoint":
-                found = small.explain_checkpoint(layout, tz)
-            case _:
-                raise UsageError("--explain shows a record, a consume queue unit or the checkpoint")
-        writer.write_rows((field.row() for field in found.fields), ROW_FIELDS, TABLE_FIELDS)
-        for problem in found.problems:
-            print_error(f"rmqtool: {problem}")
-        return EXIT_FINDINGS if found.problems else EXIT_OK
-
-
-def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writer: Output) -> None:
+def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writer: Output) -> int:
+    """Returns how many bytes were written."""
     if output is None:
-        writer.write_bytes(records)
-        return
+        return writer.write_bytes(records)
     root = store.layout.root
     if root is not None and output.resolve().is_relative_to(root.resolve()):
         raise RefusedError("the file would lie in the store", path=output, hint="reading never writes there")
     try:
         with output.open("xb") as file:
-            file.writelines(records)
+            return sum(map(file.write, records))
     except FileExistsError:
         raise RefusedError("the file exists", path=output, hint="remove it or name another") from None
 
@@ -314,7 +282,9 @@ class _Seen:
             place.append(f"offset {finding.physical_offset}")
         if finding.length is not None:
             place.append(f"{finding.length} bytes")
-        reason = finding.detail.get("reason")
+        reason, expected = finding.detail.get("reason"), finding.detail.get("expected_bytes")
+        if expected is not None:
+            reason = f"{expected} bytes expected"
         text = f"{problem.code} {problem.message}" + (f" ({reason})" if reason else "")
         print_error(f"rmqtool: {problem.severity}: {text}: {', '.join(place)}")
 

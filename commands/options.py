@@ -17,25 +17,39 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
+from rmqtool.errors import UsageError
 from rmqtool.terminal import print_error
-from rmqtool.times import parse_time, parse_zone
+from rmqtool.times import format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.store.selection import Selection
 
 QUEUE_ID_MAX = 65_535
-_SIZE = re.compile(r"([0-9]+(?:\.[0-9]+)?) *([kmgt]?)(i?b)?", re.IGNORECASE)
+SIZE_MAX = (1 << 63) - 1
+_SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))? *([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _QUEUES = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size: `4096`, `64K`, `100M`, `1.5GiB` (powers of 1024), `100MB` (powers of 1000)."""
+    """Bytes of a size: `4096`, `64K`, `100M`, `1.5GiB` (powers of 1024), `100MB` (powers of 1000).
+
+    Exact, a part of a byte is left out. Raises typer.BadParameter for other text, for less than one
+    byte and for more than `SIZE_MAX`.
+    """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise typer.BadParameter(f"{text!r} is no size; use 4096, 64K, 100M, 1.5GiB or 100MB")
-    number, prefix, suffix = match[1], match[2].upper(), (match[3] or "").upper()
+        raise typer.BadParameter(f"{_short(text)} is no size; use 4096, 64K, 100M, 1.5GiB or 100MB")
+    fraction, prefix, suffix = match[2] or "", match[3].upper(), (match[4] or "").upper()
     base = 1000 if suffix == "B" and prefix else 1024
-    return int(float(number) * base ** " KMGT".index(prefix or " "))
+    unit = base ** " KMGT".index(prefix or " ")
+    size: int = int(match[1] + fraction) * unit // 10 ** len(fraction)
+    if not 1 <= size <= SIZE_MAX:
+        raise typer.BadParameter(f"{_short(text)} is out of range; use 1 byte to 8388607T")
+    return size
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
 
 
 def parse_queues(text: str) -> tuple[int, ...]:
@@ -119,7 +133,8 @@ Since = Annotated[
     typer.Option(
         "--since",
         metavar="TIME",
-        help="Only from this time on: ISO 8601, epoch milliseconds, now, today or '2h ago'.",
+        help="Only from this time on: ISO 8601, epoch milliseconds, now, today, yesterday, 14:30 or"
+        " '2h ago'.",
     ),
 ]
 Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before this time.")]
@@ -157,7 +172,12 @@ ObjectFormat = Annotated[
 ]
 Fields = Annotated[
     str | None,
-    typer.Option("--fields", metavar="NAMES", help="Only these fields, in this order, separated by commas."),
+    typer.Option(
+        "--fields",
+        metavar="NAMES",
+        help="Only these fields, in this order, separated by commas; parts of one as properties.TAGS."
+        " 'help' lists them.",
+    ),
 ]
 Body = Annotated[
     Literal["text", "hex", "base64", "none"],
@@ -235,13 +255,17 @@ def selection(
     from rmqtool.store.selection import Selection
 
     zone, now_ms = parse_zone(tz), time.time_ns() // 1_000_000
+    first, last = (None if text is None else parse_time(text, zone, now_ms) for text in (since, until))
+    if first is not None and last is not None and last < first:
+        begin, end = (format_time(time_ms, zone) or time_ms for time_ms in (first, last))
+        raise UsageError(f"the time range ends ({end}) before it starts ({begin})")
     return Selection(
         topics=topic or (),
         queues={number for text in queue or () for number in parse_queues(text)},
         tags=tag or (),
         keys=key or (),
-        since=None if since is None else parse_time(since, zone, now_ms),
-        until=None if until is None else parse_time(until, zone, now_ms),
+        since=first,
+        until=last,
         time_field=time_field,
         from_offset=from_offset,
         to_offset=to_offset,

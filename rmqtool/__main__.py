@@ -1,10 +1,37 @@
-"""`python -m rmqtool`: the same as the command `rmqtool`."""
+"""The program `rmqtool`, and `python -m rmqtool`: from the first moment an interrupt ends it quietly.
+
+Small on purpose: loading the command line takes a while, and has to happen where signals are handled.
+"""
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
+from types import FrameType
 
-from rmqtool.cli import main
+_EXIT_INTERRUPTED = 130  # errors.EXIT_INTERRUPTED, before anything is loaded
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    # No exception: raised inside an import it could be swallowed or shown. Nothing is written yet,
+    # or all of it is: while a command runs, `cli.main` has its own handlers.
+    os._exit(_EXIT_INTERRUPTED)
+
+
+def main() -> int:
+    """Runs the command line of this process; returns the exit code."""
+    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+        number = getattr(signal, name, None)  # SIGHUP is not everywhere
+        if number is not None and signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, _leave)
+    try:
+        from rmqtool.cli import main as run
+
+        return run()
+    except KeyboardInterrupt:  # one more, while the first was being dealt with
+        return _EXIT_INTERRUPTED
+
 
 if __name__ == "__main__":
     sys.exit(main())

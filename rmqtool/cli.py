@@ -2,18 +2,24 @@
 
 A command returns its exit code, or raises. There is one path for errors: at most three short lines
 on stderr (what, where, what to do); a traceback only with `--debug`. An exception that nobody
-expected is a bug in rmqtool and ends with 70; an interrupt with 130; a closed pipe with 0.
+expected is a bug in rmqtool and ends with 70; an interrupt (SIGINT, SIGTERM, SIGHUP) with 130; a
+closed pipe with 0.
 """
 
 from __future__ import annotations
 
 import os
 import platform
+import signal
 import sys
+import threading
+import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
+from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -23,7 +29,7 @@ from rmqtool import __version__
 from rmqtool.commands import COMMANDS
 from rmqtool.errors import EXIT_BUG, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, RmqtoolError
 from rmqtool.output import OutputClosedError
-from rmqtool.terminal import print_error
+from rmqtool.terminal import let_go_of_stderr, print_error
 
 PROGRAM = "rmqtool"
 # For man pages; the classes of errors.py carry the codes.
@@ -39,6 +45,8 @@ EXIT_STATUS = (
 )  # fmt: skip
 
 
+# Service managers, closing terminals and timeout(1) send two signals; the second is no new wish.
+_ONE_INTERRUPT_SECONDS = 1.0
 _DEBUG_HELP = "Show a traceback for every error."
 
 
@@ -68,7 +76,14 @@ def _root(
 
     STORE is a store root, or a single commitlog, consume queue or index file. Data goes to standard
     output, everything else to standard error. Reading never writes.
-    """
+
+    Is my store sound, which message has a key, what is in a queue:
+
+    \b
+      rmqtool verify STORE
+      rmqtool dump STORE --topic TopicTest --key ORDER-17
+      rmqtool dump STORE --what consumequeue --topic TopicTest --queue 0
+    """  # noqa: D301  a backspace character keeps the lines as they are
 
 
 def build_app() -> typer.Typer:
@@ -90,7 +105,44 @@ def build_app() -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: `sys.argv`); returns the exit code."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
+    with _signals_interrupt():
+        code = _ending(sys.argv[1:] if arguments is None else list(arguments))
+    let_go_of_stderr()
+    return code
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; what was there before is restored.
+
+    A signal that is ignored stays so (`nohup`). Only a main thread can set handlers; in another
+    one nothing changes.
+    """
+    last = -_ONE_INTERRUPT_SECONDS
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _ONE_INTERRUPT_SECONDS:
+            last = now
+            raise KeyboardInterrupt
+
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))
+        handlers = {number: signal.getsignal(number) for number in numbers if number is not None}
+    # None: set by something that is not Python, and cannot be restored.
+    handlers = {number: old for number, old in handlers.items() if old not in (signal.SIG_IGN, None)}
+    try:
+        for number in handlers:
+            signal.signal(number, interrupt)
+        yield
+    finally:
+        for number, old in handlers.items():
+            signal.signal(number, old)
+
+
+def _ending(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
     try:
         code = _run(arguments)
@@ -103,7 +155,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = EXIT_INTERRUPTED
     except Exception as error:  # the one place where every error ends
         if debug:
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                print_error(line)
         return _report(error)
     if code == EXIT_INTERRUPTED:
         print_error(f"{PROGRAM}: interrupted; results so far were printed")

@@ -52,16 +52,17 @@ _VARIABLES = (
 )
 _OUTPUT = (
     "Commands that show rows know the formats table, jsonl, json, csv and tsv: a table on a terminal, else "
-    "jsonl (one JSON object a line). A table shows few columns and cuts long cells; the others show all. "
+    "jsonl (one JSON object a line). A table shows few columns, and on a terminal cuts long texts to its "
+    "width; the others show all. "
     "Commands that show one object know text and json. Control characters are escaped on a terminal.",
     "Times in JSON are RFC 3339 text with an offset beside integers in milliseconds (`_ms`). In csv an empty "
     'cell is null and `""` the empty text; lists and objects are JSON. In tsv tab, line ends and backslash '
     "are `\\t`, `\\n`, `\\r` and `\\\\`.",
 )
 _TIMES = (
-    "A TIME is ISO 8601, an integer (milliseconds since 1970), `now`, `today`, or `2h ago`, `1d12h ago` "
-    "(units ms, s, m, h, d, w). Without an offset it is in the zone of `--tz`. Ranges are half-open: "
-    "`--since` is included, `--until` is not.",
+    "A TIME is ISO 8601, an integer (milliseconds since 1970), `now`, `today`, `yesterday`, `14:30` or "
+    "`14:30:05` (today), or `2h ago`, `1d12h ago` (units ms, s, m, h, d, w). Without an offset it is in the "
+    "zone of `--tz`. Ranges are half-open: `--since` is included, `--until` is not.",
     "A SIZE is bytes, or a number with K, M, G or T (powers of 1024; KB, MB, ... are powers of 1000).",
 )
 _STORE_TEXT = (

@@ -12,74 +12,28 @@ they can reach a terminal (terminal.py). Only this file uses tabulate, and loads
 
 from __future__ import annotations
 
-import json
 import os
-import re
+import shutil
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from pathlib import PurePath
-from typing import Any, BinaryIO, SupportsInt
+from typing import BinaryIO
 
+from rmqtool.cells import Row, csv_text, field_value, json_text, plain_text, tsv_text
 from rmqtool.errors import InputError, UsageError
+from rmqtool.table import Heading, Table
 from rmqtool.terminal import ProgressBar, escape, print_error
 
-Row = Mapping[str, Any]
+Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
+"""The columns of a table, or what chooses them by the first block of rows."""
 
-CELL_WIDTH = 60  # columns of a table cell; other formats never cut
 TABLE_BLOCK_ROWS = 200  # rows that share their column widths; a table holds back no more
 FLUSH_SECONDS = 1.0  # and no format a row for longer, once another one comes
-
-_JSON_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-_SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
 
 
 class OutputClosedError(Exception):
     """The reader of stdout went away (`| head`): no error, but nothing is left to do."""
-
-
-def _plain(value: object) -> object:
-    """What the JSON encoder does not know: paths, and numbers and arrays of numpy."""
-    if isinstance(value, PurePath):
-        return str(value)
-    if hasattr(value, "tolist"):
-        return value.tolist()
-    raise TypeError(f"no JSON for {type(value).__name__}")
-
-
-_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
-_indented = json.JSONEncoder(ensure_ascii=False, indent=2, default=_plain)
-
-
-def _json(value: object, encoder: json.JSONEncoder = _compact) -> str:
-    # Only strings can hold these characters, so the escape is valid JSON and means the same.
-    return _JSON_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", encoder.encode(value))
-
-
-def _text(value: object) -> str:
-    """One value as exact text: empty for None, compact JSON for lists and objects."""
-    if value is None:
-        return ""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, bool | list | tuple | dict):
-        return _json(value)
-    return str(value)
-
-
-def _csv(value: object) -> str:
-    text = _text(value)
-    # None is an empty cell and the empty string a quoted one: the csv module cannot tell them apart.
-    quoted = text != text.strip() or any(character in text for character in ',"\r\n')
-    if quoted or (not text and value is not None):
-        return '"' + text.replace('"', '""') + '"'
-    return text
-
-
-def _tsv(value: object) -> str:
-    text = _text(value).replace("\\", "\\\\")
-    return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
 
 
 class Output:
@@ -87,7 +41,8 @@ class Output:
 
     Args:
         format: the value of `--format`; None for the default of what is written.
-        fields: the value of `--fields`: names separated by commas; None for all.
+        fields: the value of `--fields`: names separated by commas; None for all. A part of a field
+            has a dotted name, `properties.TAGS`.
         quiet: no notes and no progress on stderr.
         progress: True and False for `--progress` and `--no-progress`; None: where stderr is a terminal.
     """
@@ -111,9 +66,7 @@ class Output:
 
     # data
 
-    def write_rows(
-        self, rows: Iterable[Row], columns: Sequence[str], table: Sequence[str] | None = None
-    ) -> int:
+    def write_rows(self, rows: Iterable[Row], columns: Sequence[str], table: Headings | None = None) -> int:
         """Writes rows as they come; returns how many.
 
         Args:
@@ -123,7 +76,7 @@ class Output:
             table: the columns of a table, where all would be too many to read.
 
         What was written so far is complete when `rows` raises or is interrupted. Raises UsageError
-        for an unknown field before anything is read.
+        for an unknown field before anything is read; `--fields help` is one, and names them all.
         """
         format = self.format or ("table" if self._terminal else "jsonl")
         self._check_fields(columns)
@@ -139,7 +92,7 @@ class Output:
         Without `text` the object's own names are shown, nested ones indented.
         """
         if self.format == "json":
-            self._write(_json(value, _indented) + "\n")
+            self._write(json_text(value, indented=True) + "\n")
         else:
             for line in _text_lines(value) if text is None else text:
                 self._write(escape(line) + "\n")
@@ -159,7 +112,8 @@ class Output:
     @staticmethod
     def table_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
         """The lines of a small table that is a part of an object's text."""
-        return _Table(columns, colour=False).lines(rows) if rows else []
+        width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+        return Table(columns, width=width).lines(rows) if rows else []
 
     # everything else
 
@@ -186,22 +140,25 @@ class Output:
 
     def _check_fields(self, columns: Sequence[str]) -> None:
         for name in self.fields or ():
-            if name not in columns:
+            if name == "help":
+                raise UsageError("these are the fields", hint=", ".join(columns))
+            if name.partition(".")[0] not in columns:
                 from difflib import get_close_matches
 
-                near = get_close_matches(name, columns) or columns
-                raise UsageError(f"unknown field: {name!r}", hint=f"fields are: {', '.join(near)}")
+                near = get_close_matches(name.partition(".")[0], columns, n=1)
+                hint = f"did you mean {near[0]}? --fields help lists them all" if near else None
+                raise UsageError(f"unknown field: {name!r}", hint=hint or f"fields are: {', '.join(columns)}")
 
     def _json_rows(self, rows: Iterable[Row], *, array: bool) -> int:
         count = 0
         try:
             for row in rows:
                 if self.fields is not None:
-                    row = {name: row.get(name) for name in self.fields}
+                    row = {name: field_value(row, name) for name in self.fields}
                 if array:
-                    self._write(("[\n" if count == 0 else ",\n") + _json(row))
+                    self._write(("[\n" if count == 0 else ",\n") + json_text(row))
                 else:
-                    self._write(_json(row) + "\n")
+                    self._write(json_text(row) + "\n")
                 count += 1
         finally:
             if array:
@@ -210,7 +167,7 @@ class Output:
         return count
 
     def _separated(self, rows: Iterable[Row], columns: Sequence[str], format: str) -> int:
-        cell, separator = (_csv, ",") if format == "csv" else (_tsv, "\t")
+        cell, separator = (csv_text, ",") if format == "csv" else (tsv_text, "\t")
         if self._terminal:
             exact = cell
 
@@ -221,14 +178,14 @@ class Output:
         try:
             self._write(separator.join(map(cell, columns)) + "\n")
             for row in rows:
-                self._write(separator.join(cell(row.get(name)) for name in columns) + "\n")
+                self._write(separator.join(cell(field_value(row, name)) for name in columns) + "\n")
                 count += 1
         finally:
             self._flush()
         return count
 
-    def _table(self, rows: Iterable[Row], columns: Sequence[str]) -> int:
-        table = _Table(columns, colour=self._colour)
+    def _table(self, rows: Iterable[Row], columns: Headings) -> int:
+        table: Table | None = None
         count = 0
         block: list[Row] = []
         start = time.monotonic()
@@ -239,17 +196,24 @@ class Output:
                 if len(block) == TABLE_BLOCK_ROWS or time.monotonic() - start > FLUSH_SECONDS:
                     # Taken out before it is written: an interrupt in between must not show it twice.
                     ready, block = block, []
-                    self._write_block(table, ready)
+                    table = self._write_block(table, ready, columns)
                     start = time.monotonic()
         finally:
             if block:
-                self._write_block(table, block)
+                table = self._write_block(table, block, columns)
             self._flush()
+            if table is not None and table.left_out:
+                self.note(f"rmqtool: the terminal is too narrow for {', '.join(table.left_out)}")
         return count
 
-    def _write_block(self, table: _Table, block: Sequence[Row]) -> None:
+    def _write_block(self, table: Table | None, block: Sequence[Row], columns: Headings) -> Table:
+        if table is None:
+            headings = columns(block) if callable(columns) else columns
+            width = shutil.get_terminal_size().columns if self._terminal else None
+            table = Table(headings, colour=self._colour, width=width)
         self._write("".join(line + "\n" for line in table.lines(block)))
         self._flush()
+        return table
 
     # bytes
 
@@ -290,14 +254,14 @@ def _text_lines(value: Row, indent: str = "") -> Iterator[str]:
     width = max((len(name) for name, item in value.items() if not _is_nested(item)), default=0)
     for name, item in value.items():
         if not _is_nested(item):
-            yield f"{indent}{name:{width}}  {_text(item)}".rstrip()
+            yield f"{indent}{name:{width}}  {plain_text(item)}".rstrip()
             continue
         yield f"{indent}{name}:"
         if isinstance(item, Mapping):
             yield from _text_lines(item, indent + "  ")
         else:
             columns = tuple(dict.fromkeys(key for row in item for key in row))
-            yield from (f"{indent}  {line}" for line in _Table(columns, colour=False).lines(item))
+            yield from (f"{indent}  {line}" for line in Table(columns).lines(item))
 
 
 def _is_nested(value: object) -> bool:
@@ -306,66 +270,3 @@ def _is_nested(value: object) -> bool:
     if not isinstance(value, list | tuple) or not value:
         return False
     return all(isinstance(item, Mapping) for item in value)
-
-
-class _Table:
-    """Lines of one table, block by block; a later block is at least as wide as those before."""
-
-    def __init__(self, columns: Sequence[str], *, colour: bool) -> None:
-        self._columns = columns
-        self._headers = list(columns)
-        self._colour = colour
-        self._numbers: set[str] | None = None
-
-    def lines(self, rows: Sequence[Row]) -> list[str]:
-        """The lines of a block of rows; the first block's begin with the header."""
-        from tabulate import MIN_PADDING, tabulate
-
-        first = self._numbers is None
-        if self._numbers is None:
-            self._numbers = {name for name in self._columns if all(_is_number(row.get(name)) for row in rows)}
-        text = tabulate(
-            [[self._cell(name, row.get(name)) for name in self._columns] for row in rows],
-            headers=self._headers,
-            tablefmt="simple",
-            disable_numparse=True,
-            colalign=["right" if name in self._numbers else "left" for name in self._columns],
-        )
-        header, rule, *body = text.split("\n")
-        # Headers that are padded to their column keep its width in the next block.
-        widths = (len(dashes) - MIN_PADDING for dashes in rule.split("  "))
-        self._headers = [name.ljust(width) for name, width in zip(self._columns, widths, strict=True)]
-        if not first:
-            return [line.rstrip() for line in body]
-        if self._colour:
-            header = f"\x1b[1m{header}\x1b[0m"
-        return [line.rstrip() for line in (header, rule, *body)]
-
-    def _cell(self, name: str, value: object) -> str:
-        if isinstance(value, list) and all(isinstance(item, str) for item in value):
-            value = ", ".join(value)
-        text = _cut(escape(_text(value)))
-        if self._colour and name == "severity" and text in _SEVERITY_COLOURS:
-            return f"\x1b[{_SEVERITY_COLOURS[text]}m{text}\x1b[0m"
-        return text
-
-
-def _cut(text: str) -> str:
-    """`text`, at most CELL_WIDTH columns wide; Chinese characters are two columns wide."""
-    if text.isascii():
-        return text if len(text) <= CELL_WIDTH else text[: CELL_WIDTH - 1] + "…"
-    # tabulate aligns by the same widths.
-    from wcwidth import wcwidth
-
-    width = end = 0
-    for index, character in enumerate(text):
-        width += max(wcwidth(character), 0)
-        if width > CELL_WIDTH:
-            return text[:end] + "…"
-        if width < CELL_WIDTH:
-            end = index + 1
-    return text
-
-
-def _is_number(value: object) -> bool:
-    return value is None or (isinstance(value, SupportsInt) and not isinstance(value, bool))

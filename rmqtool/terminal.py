@@ -10,6 +10,7 @@ import re
 import sys
 import threading
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rmqtool.times import format_duration
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
 
 PROGRESS_DELAY_SECONDS = 1.0
+DRAW_SECONDS = 0.1
 
 # C0 and C1 controls, DEL, line separators, lone surrogates, and the marks that change the direction of
 # writing.
@@ -44,9 +46,19 @@ def format_size(size_bytes: int) -> str:
 
 
 def print_error(text: str) -> None:
-    """One line on stderr, escaped. Nothing where stderr is closed."""
+    """One line on stderr, escaped. Nothing where stderr is closed or full: that changes no result."""
     if sys.stderr is not None:
-        print(escape(text), file=sys.stderr, flush=True)  # noqa: T201
+        with suppress(OSError, ValueError):
+            print(escape(text), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def let_go_of_stderr() -> None:
+    """Flushes stderr, and drops one that takes nothing: the interpreter would end with 120 for it."""
+    if sys.stderr is not None:
+        try:
+            sys.stderr.flush()
+        except (OSError, ValueError):
+            sys.stderr = None
 
 
 def _escaped(match: re.Match[str]) -> str:
@@ -68,7 +80,7 @@ class ProgressBar:
         self._shown = shown
         self._terminal = terminal
         self._done_bytes = 0
-        self._start = self._shown_last = time.monotonic()
+        self._start = self._shown_last = self._drawn_last = time.monotonic()
         self._lock = threading.Lock()
         self._rich: RichProgress | None = None
 
@@ -80,7 +92,11 @@ class ProgressBar:
             if not self._shown or now - self._shown_last < PROGRESS_DELAY_SECONDS and self._rich is None:
                 return
             if self._terminal:
-                self._draw()
+                try:
+                    self._draw(now)
+                except (OSError, ValueError):  # the terminal has gone
+                    self._shown = False
+                    self._stop()
             else:
                 self._shown_last = now
                 print_error(self._line(now - self._start))
@@ -89,11 +105,15 @@ class ProgressBar:
         """Clears the bar, so that other lines can be written; it comes back after a second."""
         with self._lock:
             self._shown_last = time.monotonic()
-            if self._rich is not None:
-                self._rich.stop()
-                self._rich = None
+            self._stop()
 
-    def _draw(self) -> None:
+    def _stop(self) -> None:
+        if self._rich is not None:
+            with suppress(OSError, ValueError):
+                self._rich.stop()
+            self._rich = None
+
+    def _draw(self, now: float) -> None:
         if self._rich is None:
             from rich import progress
             from rich.console import Console
@@ -106,10 +126,14 @@ class ProgressBar:
                 progress.TimeRemainingColumn(),
                 console=Console(stderr=True),
                 transient=True,
+                auto_refresh=False,  # its thread would die noisily with the terminal
             )
             self._rich.add_task(escape(self._title), total=self._total_bytes)
             self._rich.start()
         self._rich.update(self._rich.task_ids[0], completed=self._done_bytes)
+        if now - self._drawn_last >= DRAW_SECONDS:
+            self._drawn_last = now
+            self._rich.refresh()
 
     def _line(self, seconds: float) -> str:
         rate = self._done_bytes / max(seconds, 1e-9)

@@ -4,8 +4,9 @@ A point in time is an integer everywhere: milliseconds since 1970-01-01T00:00:00
 This file is the only one that turns it into text and back. A zone is a `tzinfo`, or None for the
 local zone of this process: the C library knows its rules, `zoneinfo` does not.
 
-Accepted: ISO 8601 (without an offset it is in the zone given), integers (epoch milliseconds),
-`now`, `today` (midnight in the zone), and `2h ago`, `1d12h ago`. Nothing else is guessed.
+Accepted: ISO 8601 (without an offset it is in the zone given), integers (epoch milliseconds; ten
+digits are refused, for they are seconds), `now`, `today` and `yesterday` (midnight in the zone),
+`14:30` and `14:30:05` (today), and `2h ago`, `1d12h ago`. Nothing else is guessed.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _INT64_MAX = 2**63 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_SECONDS = re.compile(r"\+?[0-9]{10}")  # 2001 to 2286 as seconds, January to April 1970 as milliseconds
+_CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
 _OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
 _DURATION = re.compile(r"(?:[0-9]+ *[a-z]+ *)+")
 _DURATION_PART = re.compile(r"([0-9]+) *([a-z]+)")
@@ -30,7 +33,10 @@ _UNIT_MS = {
     **dict.fromkeys(("d", "day", "days"), 86_400_000),
     **dict.fromkeys(("w", "week", "weeks"), 604_800_000),
 }
-_TIME_HINT = "use ISO 8601 (2026-03-01T12:00:00+08:00), epoch milliseconds, 'now', 'today' or '2h ago'"
+_TIME_HINT = (
+    "use ISO 8601 (2026-03-01T12:00:00+08:00), epoch milliseconds, 'now', 'today', 'yesterday', '14:30' or "
+    "'2h ago'"
+)
 
 
 def parse_zone(text: str | None) -> tzinfo | None:
@@ -62,10 +68,14 @@ def parse_time(text: str, zone: tzinfo | None, now_ms: int) -> int:
     """The point in time that `text` means, in epoch milliseconds (rounded down).
 
     An ISO 8601 time without an offset is in `zone`; a time that the zone has twice, at the end of
-    summer time, is the earlier one. `now`, `today` and `... ago` count from `now_ms`.
-    Raises UsageError for anything that is not in the list above.
+    summer time, is the earlier one. `now`, `today`, `yesterday`, a time of day and `... ago` count
+    from `now_ms`. Raises UsageError for anything that is not in the list above.
     """
     word = text.strip().lower()
+    if _SECONDS.fullmatch(word):
+        raise UsageError(
+            f"{text!r} looks like seconds", hint=f"integers are milliseconds since 1970: {int(word)}000"
+        )
     if _INTEGER.fullmatch(word):
         value = int(word)
         if abs(value) <= _INT64_MAX:
@@ -74,9 +84,13 @@ def parse_time(text: str, zone: tzinfo | None, now_ms: int) -> int:
     if word == "now":
         return now_ms
     try:
-        if word == "today":
-            midnight = _moment(now_ms, zone).replace(hour=0, minute=0, second=0, microsecond=0)
-            return _to_ms(midnight.replace(tzinfo=None), zone)
+        day = _moment(now_ms, zone).replace(hour=0, minute=0, second=0, microsecond=0, tzinfo=None)
+        if word in ("today", "yesterday"):
+            return _to_ms(day - timedelta(days=word == "yesterday"), zone)
+        clock = _CLOCK.fullmatch(word)
+        if clock is not None:
+            hour, minute, second = (int(part or 0) for part in clock.groups())
+            return _to_ms(day.replace(hour=hour, minute=minute, second=second), zone)
         if word.endswith(" ago"):
             return now_ms - parse_duration(word.removesuffix(" ago"))
         return _to_ms(datetime.fromisoformat(text.strip()), zone)

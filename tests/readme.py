@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.scan.kernels import load_kernels
 from tests import stores
 from tests.conftest import SURROUNDINGS
 
@@ -46,6 +47,7 @@ class Example:
         else:
             words = [sys.executable, "-m", *shlex.split(self.command)]
         environment = {**os.environ, **SURROUNDINGS, "PYTHONPATH": str(ROOT)}
+        load_kernels()  # so that no example says that it compiles them
         return subprocess.run(
             words,
             cwd=folder,

@@ -8,12 +8,18 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
 
-from rmqtool import __version__
+from rmqtool import __version__, cli
+from rmqtool.commands.options import SIZE_MAX, parse_size
+from tests.stores import Library
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -120,6 +126,9 @@ def test_error_is_three_lines_at_most(program: list[str], arguments: list[str], 
         (["trial", "x", "--queue", "3-1"], 2),
         (["trial", "x", "--queue", "0-99999"], 2),
         (["trial", "x", "--io-limit", "5Z"], 2),
+        (["trial", "x", "--io-limit", "9" * 400], 2),
+        (["trial", "x", "--io-limit", "0"], 2),
+        (["trial", "x", "--io-limit", "-5"], 2),
         (["trial", "x", "--limit", "-1"], 2),
         (["trial", "x", "--fields", "m"], 2),
         (["--help"], 0),
@@ -203,8 +212,9 @@ def test_full_disk_under_stdout_is_an_error(program: list[str]) -> None:
     assert os.strerror(errno.ENOSPC) in result.stderr.decode()
 
 
-def test_interrupt_prints_results_so_far(program: list[str]) -> None:
-    """SIGINT: rows that were found, one line on stderr, 130."""
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupt_prints_results_so_far(program: list[str], number: signal.Signals) -> None:
+    """Rows that were found, one line on stderr, 130."""
     process = subprocess.Popen(
         [*program, "trial", "slow", "--limit", "5000"],
         env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
@@ -212,12 +222,159 @@ def test_interrupt_prints_results_so_far(program: list[str]) -> None:
     )  # fmt: skip
     assert process.stdout is not None
     first = process.stdout.readline()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     rest, errors = process.communicate(timeout=30)
     rows = [json.loads(line)["n"] for line in (first + rest).splitlines()]
     assert rows == list(range(len(rows)))
     assert errors == b"rmqtool: interrupted; results so far were printed\n"
     assert process.returncode == 130
+
+
+def test_signals_interrupt_once_and_only_for_a_while() -> None:
+    """A second one at once is the same wish; ignored ones stay so; the old handlers come back."""
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with cli._signals_interrupt():
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    finally:
+        signal.signal(signal.SIGHUP, hangup)
+
+
+def test_main_runs_in_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the main thread can have handlers; the others do without."""
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(cli.main(["--version"])))
+    thread.start()
+    thread.join()
+    assert (codes, capsys.readouterr().out) == ([0], f"rmqtool {__version__}\n")
+
+
+# The program, with an import of the command line that tells when it is under way and takes long.
+SLOW_START = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            print("loading", flush=True)
+            time.sleep(60)
+sys.meta_path.insert(0, Slow())
+from rmqtool.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("module", ["rmqtool.cli", "typer", "rmqtool.commands.info"])
+def test_interrupt_while_starting_is_quiet(module: str, number: signal.Signals) -> None:
+    """Before there is a command that could be interrupted: 130, no traceback."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", f"MODULE = {module!r}{SLOW_START}", "--version"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"loading\n"
+    process.send_signal(number)
+    rest, errors = process.communicate(timeout=30)
+    assert (process.returncode, rest) == (130, b"")
+    assert b"Traceback" not in errors
+
+
+# `verify` that tells when a thread of its pool begins to wait for the rate, which is low.
+SLOW_READING = """
+import sys, threading, time
+from rmqtool import cli
+from rmqtool.scan.source import RateLimiter
+take = RateLimiter.take
+def telling(self, count):
+    in_pool = threading.current_thread() is not threading.main_thread()
+    if in_pool and self._free_at > time.monotonic() + 60:
+        print("waiting", file=sys.stderr, flush=True)
+    take(self, count)
+RateLimiter.take = telling
+sys.exit(cli.main(["verify", *sys.argv[1:], "--pass", "log", "--io-limit", "1K", "--quiet"]))
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "4"])
+def test_interrupt_ends_the_waiting_for_the_rate(cases: Library, jobs: str) -> None:
+    """With a quarter of an hour to wait, the program ends at once."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", SLOW_READING, str(cases.path("ok_540_clean")), "--jobs", jobs],
+        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+        bufsize=0,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert process.stderr.readline() == b"waiting\n"
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert set(errors.splitlines()) - {b"waiting"} == {
+        b"rmqtool: interrupted; results so far were printed"
+    }
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("stderr", ["closed", "gone", *(["full"] if Path("/dev/full").exists() else [])])
+@pytest.mark.parametrize(("store", "code"), [("damaged", 3), ("refused", 4), ("bug", 70), ("findings", 1)])
+def test_stderr_that_takes_nothing_changes_nothing(
+    program: list[str], stderr: str, store: str, code: int
+) -> None:
+    """A full disk, `2>&-` and a reader that went away: the same rows and exit code."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    redirection = {"full": "2>/dev/full", "closed": "2>&-", "gone": ""}[stderr]
+    result = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *program, "trial", store, "--debug"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=writing,
+        check=False,
+    )
+    os.close(writing)
+    assert (result.returncode, result.stdout.count(b"\n")) == (code, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        (" 64k ", 65536),
+        ("1.5GiB", 3 << 29),
+        ("100MB", 100_000_000),
+        ("0.7KB", 700),
+        ("9223372036854775807", SIZE_MAX),
+        ("9007199254740993", 9007199254740993),  # no float has this value
+        ("0.001T", (1 << 40) // 1000),
+    ],
+)
+def test_size_is_exact(text: str, size: int) -> None:
+    """Integers all the way; the part of a byte is left out."""
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0.0001", "0K", "-1", "1e3", "9" * 400, "1." + "9" * 400, "9223372036854775808",
+             "8388608T", "1\u212a", "1\u0131b", "\u0661", "inf", "nan", "1..5", ".5", "1 2"]
+)  # fmt: skip
+def test_size_that_is_none_is_a_usage_error(text: str) -> None:
+    """Of no bytes, of too many, or of other letters: one short line."""
+    with pytest.raises(typer.BadParameter) as caught:
+        parse_size(text)
+    assert len(str(caught.value)) < 150
+
+
+@given(st.text(alphabet="0123456789.kKmMgGtTiIbB \u212a\u0131-", max_size=30) | st.text(max_size=8))
+def test_any_size_is_bytes_or_a_usage_error(text: str) -> None:
+    """Never another exception, never out of range."""
+    try:
+        assert 1 <= parse_size(text) <= SIZE_MAX
+    except typer.BadParameter:
+        return
 
 
 def test_python_m_is_the_same_program() -> None:

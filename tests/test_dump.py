@@ -9,6 +9,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,9 @@ from rmqtool.cli import main
 from rmqtool.formats import message
 from rmqtool.scan.columns import NAMES
 from rmqtool.store import Store
+from rmqtool.store.dump import place
+from rmqtool.store.rows import RowFormat
+from rmqtool.times import format_time
 from tests.dumps import SMALL, Dump, Row, facts_of, flip
 from tests.stores import Library
 
@@ -166,6 +170,9 @@ def test_counts_per_queue(cases: Library, dump: Dump) -> None:
     assert sum(row["bytes"] for row in rows) == sum(fact["storeSize"] for fact in facts)
     newest = max(fact["storeTimestamp"] for fact in facts)
     assert max(row["last_store_timestamp_ms"] for row in rows) == newest
+    for row in rows:
+        assert row["first_store_time"] == format_time(row["first_store_timestamp_ms"], UTC)
+        assert row["last_store_time"] == format_time(row["last_store_timestamp_ms"], UTC)
 
 
 def test_raw_is_the_records_byte_for_byte(cases: Library, dump: Dump) -> None:
@@ -201,10 +208,162 @@ def test_explain_shows_every_byte_of_a_record(cases: Library, dump: Dump) -> Non
     assert sum(row["size"] for row in fields) == fact["storeSize"]
     assert {row["field"]: row["value"] for row in fields}["topic"] == fact["topic"]
     assert all(row["text"] for row in fields)
-    beside = dump(store, "--explain", fact["physicalOffset"] + 1)
-    assert beside.code == 1
-    assert "no message magic" in beside.err
-    assert dump(store, "--explain", 10**12).code == 3
+    values = {row["field"]: row["value"] for row in result.rows}
+    assert values["body_crc"].endswith("  matches")
+    assert values["properties.__CRC32#"].endswith("  matches")
+    nowhere = dump(store, "--explain", 10**12)
+    assert nowhere.code == 3
+    assert "its files hold 0 to" in nowhere.err
+
+
+def test_explain_inside_a_record_explains_the_record(cases: Library, dump: Dump) -> None:
+    """Whatever byte of it is named, also the first of the next one; and the same for a blank."""
+    for name in (SMALL, "ok_540_clean"):
+        store, facts = cases.path(name), facts_of(name)
+        fact = facts[len(facts) // 2]
+        start, size = fact["physicalOffset"], fact["storeSize"]
+        whole = dump(store, "--explain", start)
+        assert (whole.code, whole.err) == (0, "")
+        for offset in (start + 1, start + 4, start + 90, start + size - 1):
+            inside = dump(store, "--explain", offset)
+            assert (inside.code, inside.out) == (0, whole.out)
+            assert inside.err == f"rmqtool: offset {offset} is inside the record at {start}\n"
+        assert dump(store, "--explain", start + size).err == ""
+    blank = next(row for row in dump(store, "--gaps").rows if row["kind"] == "blank")
+    inside = dump(store, "--explain", blank["physical_offset"] + 9)
+    assert inside.code == 0
+    assert f"inside the blank at {blank['physical_offset']}" in inside.err
+
+
+def test_explain_without_queues_walks_from_the_start_of_the_file(store_copy: Any, dump: Dump) -> None:
+    """As for a commit log file alone; what is too far away is explained as it is."""
+    store = store_copy(SMALL)
+    log = store / "commitlog" / ("0" * 20)
+    fact = facts_of(SMALL)[-1]
+    result = dump(log, "--explain", fact["physicalOffset"] + 5)
+    assert result.code == 0
+    assert f"is inside the record at {fact['physicalOffset']}" in result.err
+    with Store.open(log) as opened:
+        assert place.explain_log(opened, fact["physicalOffset"] + 5, RowFormat()).problems == ()
+    limit, place.WALK_LIMIT = place.WALK_LIMIT, 10
+    try:
+        assert dump(log, "--explain", fact["physicalOffset"] + 5).code == 1
+    finally:
+        place.WALK_LIMIT = limit
+
+
+def test_explain_of_no_record_is_a_finding(store_copy: Any, dump: Dump) -> None:
+    """Zeros behind the log, damage, a flipped body: told, with exit code 1."""
+    store = store_copy(SMALL)
+    path, facts = store / "commitlog" / ("0" * 20), facts_of(SMALL)
+    end = facts[-1]["physicalOffset"] + facts[-1]["storeSize"]
+    assert end < path.stat().st_size
+    behind = dump(store, "--explain", end + 50)
+    assert behind.code == 1
+    assert f"no record here: zeros from {end} to {path.stat().st_size} to the file's end" in behind.err
+    bad = facts[3]["physicalOffset"]
+    flip(path, bad + 4)
+    flip(path, facts[5]["physicalOffset"] + 90)
+    at = dump(store, "--explain", bad)
+    assert at.code == 1
+    assert "no message magic" in at.err
+    inside = dump(store, "--explain", bad + 7)
+    assert inside.code == 1
+    assert f"inside bytes that are no sound record, from {bad} on" in inside.err
+    values = {row["field"]: row["value"] for row in dump(store, "--explain", facts[5]["physicalOffset"]).rows}
+    assert "  computed " in values["body_crc"]
+
+
+def test_explain_names_a_missing_and_a_short_file(store_copy: Any, dump: Dump) -> None:
+    """An offset that no file holds: where the log is, and which file should have it."""
+    store = store_copy("ok_540_clean")
+    first, second, *_ = sorted((store / "commitlog").iterdir())
+    second.unlink()
+    with first.open("r+b") as file:
+        file.truncate(1_000_000)
+    gone = dump(store, "--explain", 1_048_580)
+    assert gone.code == 3
+    assert f"the file {second.name} is missing" in gone.err
+    short = dump(store, "--explain", 1_000_000)
+    assert f"the file {first.name} is too short: 1000000 bytes, not 1048576" in short.err
+
+
+def test_explain_shows_a_body_whole_on_request(cases: Library, dump: Dump) -> None:
+    """256 bytes of it, or all, or none; never cut without saying so."""
+    fact = max(facts_of("ok_540_clean"), key=lambda fact: fact["storedBodyLength"])
+    store, size = cases.path("ok_540_clean"), fact["storedBodyLength"]
+    assert size > 300
+    sizes = {}
+    for form in ("text", "hex", "none"):
+        rows = dump(store, "--explain", fact["physicalOffset"], "--body", form).rows
+        sizes[form] = [row["size"] for row in rows if row["field"].startswith("body.")]
+        if form == "text":
+            rest = next(row for row in rows if row["field"] == "body.256")
+            assert rest["value"] == f"{size - 256} more bytes: --body hex shows all"
+    assert sizes["text"] == [16] * 16 + [size - 256]
+    assert sum(sizes["hex"]) == size
+    assert max(sizes["hex"]) == 16
+    assert sizes["none"] == []
+
+
+def test_nothing_found_says_what_was_looked_at(cases: Library, dump: Dump) -> None:
+    """How many records of which time; exit code 0 all the same, and nothing with --quiet."""
+    store, facts = cases.path(SMALL), facts_of(SMALL)
+    times = [format_time(pick(fact["storeTimestamp"] for fact in facts), UTC) for pick in (min, max)]
+    expected = f"rmqtool: no record matches; looked at {len(facts)} records from {times[0]} to {times[1]}\n"
+    for options in (
+        ("--tag", "none"),
+        ("--tag", "none", "--raw"),
+        ("--queue", "0", "--until", 1, "--stats-only"),
+    ):
+        result = dump(store, *options)
+        assert (result.code, result.err) == (0, expected)
+        assert dump(store, *options, "--quiet").err == ""
+    assert dump(store, "--limit", 0).err == ""
+    assert dump(store, "--what", "consumequeue", "--tag", "none").err == "rmqtool: no queue unit matches\n"
+    assert dump(store, "--what", "epoch").err == "rmqtool: the store has no epoch to show\n"
+
+
+def test_a_queue_that_the_store_does_not_have_is_told(cases: Library, dump: Dump) -> None:
+    """With those that there are, and exit code 1; also one of two topics that is not there."""
+    store = cases.path("ok_540_clean")
+    result = dump(store, "--queue", "900")
+    assert (result.code, result.out) == (1, b"")
+    assert "the store has no queue 900; there are 0 to" in result.err
+    assert dump(store, "--topic", "pubTx", "--queue", "900").code == 1
+    both = dump(store, "--topic", "pubTx", "--topic", "pubNone", "--limit", 1)
+    assert (both.code, len(both.rows)) == (1, 1)
+    assert "no topic pubNone" in both.err
+
+
+def test_parts_of_fields(cases: Library, dump: Dump) -> None:
+    """Dotted names of what a row has, in every format."""
+    options = ("--topic", "SCHEDULE_TOPIC_XXXX", "--fields", "system.deliver_time,properties.REAL_TOPIC")
+    store = cases.path("ok_540_clean")
+    rows = dump(store, *options).rows
+    whole = dump(store, *options[:2]).rows
+    assert [row["system.deliver_time"] for row in rows] == [row["system"]["deliver_time"] for row in whole]
+    table = list(csv.DictReader(io.StringIO(dump(store, *options, "--format", "csv").out.decode())))
+    assert table == rows
+    assert dump(store, "--fields", "sistem.kind").code == 2
+
+
+def test_tables_of_system_topics_say_what_they_mean(cases: Library, dump: Dump) -> None:
+    """Kind, real topic and queue, and when it is due, in place of tags and keys."""
+    store = cases.path("ok_540_clean")
+
+    def header(*options: object) -> list[str]:
+        return dump(store, "--format", "table", *options).out.decode().split("\n")[0].split()
+
+    meaning = ["kind", "real_topic", "real_queue", "due_time"]
+    for topic in ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_*", "%RETRY%*", "%DLQ%*", "rmq_sys_wheel_timer"):
+        assert header("--topic", topic)[2:6] == meaning, topic
+    assert header("--topic", "pubTopicOne")[6:8] == ["tags", "keys"]
+    assert header("--topic", "SCHEDULE_TOPIC_XXXX", "--gaps")[::3][:2] == ["kind", "system"]
+    units = ("--what", "consumequeue", "--topic")
+    assert header(*units, "SCHEDULE_TOPIC_XXXX")[-1] == "deliver_time"
+    assert header(*units, "pubTopicOne")[-1] == "tags_code"
+    assert header(*units, "*")[-2:] == ["tags_code", "deliver_time"]
 
 
 def test_single_files_are_taken_for_what_they_are(cases: Library, dump: Dump) -> None:
@@ -217,6 +376,20 @@ def test_single_files_are_taken_for_what_they_are(cases: Library, dump: Dump) ->
     assert (queue.rows[0]["topic"], queue.rows[0]["queue_offset"]) == ("pubTx", 0)
     found = dump(sorted((store / "index").iterdir())[0], "--limit", 1)
     assert found.rows[0]["entry"] == 1
+    assert found.err == "rmqtool: taken for an index\n"
+
+
+@pytest.mark.parametrize(
+    ("part", "what"),
+    [("checkpoint", "checkpoint"), ("config/topics.json", "config"), ("config", "config"),
+     ("consumequeue", "consumequeue"), ("consumequeue/pubTx", "consumequeue"), ("index", "index")],
+)  # fmt: skip
+def test_a_part_of_a_store_names_what_to_type(part: str, what: str, cases: Library, dump: Dump) -> None:
+    """The store root, and the value of --what."""
+    store = cases.path("ok_540_clean")
+    result = dump(store / part)
+    assert result.code == 3
+    assert f"give the store root {store}; dump it with --what {what}" in result.err
 
 
 def test_a_live_store_is_read_to_its_end(
@@ -237,12 +410,18 @@ def test_a_live_store_is_read_to_its_end(
     [("--raw", "--stats-only"), ("--raw", "--explain", "0"), ("--what", "index", "--raw"),
      ("--what", "config", "--explain", "0"), ("--what", "checkpoint", "--topic", "T"),
      ("--what", "timer", "--tag", "T"), ("--what", "consumequeue", "--since", "1"),
-     ("--since", "soon"), ("--since", "2", "--until", "1")],
+     ("--since", "soon"), ("--since", "2", "--until", "1"), ("--since", "1772366400")],
 )  # fmt: skip
 def test_what_makes_no_sense_is_a_usage_error(options: tuple[str, ...], cases: Library, dump: Dump) -> None:
     """Exit code 2, and nothing on stdout."""
     result = dump(cases.path(SMALL), *options)
     assert (result.code, result.out) == (2, b"")
+
+
+def test_an_error_shows_times_in_the_zone(cases: Library, dump: Dump) -> None:
+    """Not as milliseconds."""
+    result = dump(cases.path(SMALL), "--since", "1772366400000", "--until", 0)
+    assert "ends (1970-01-01T00:00:00.000+00:00) before it starts (2026-03-01T12:00" in result.err
 
 
 def test_any_bytes_in_a_log_are_survived(store_copy: Any, dump: Dump) -> None:

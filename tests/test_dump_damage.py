@@ -12,7 +12,10 @@ import pytest
 from rmqtool.problems import Finding
 from rmqtool.store import Store
 from rmqtool.store.dump.counts import count_rows
+from rmqtool.store.dump.log import message_rows
+from rmqtool.store.rows import RowFormat
 from rmqtool.store.selection import Selection
+from rmqtool.store.verify import verify
 from tests.dumps import SMALL, Dump, facts_of, flip
 from tests.stores import Library, case
 
@@ -37,21 +40,62 @@ def test_damage_is_told_and_all_else_is_shown(name: str, code: str, cases: Libra
     """The bad place by its code, in the rows with --gaps and on stderr; exit code 1."""
     base = case(name).base
     assert base is not None
-    fields = ("--fields", "physical_offset,size,topic,status")
-    whole = {row["physical_offset"]: row for row in dump(cases.path(base), *fields).rows}
+    fields = ("--fields", "kind,physical_offset,size,topic,status")
+    kinds = {"CL02": "zeros", "CL11": "zeros", "CL20": "missing"}
+    whole = {row["physical_offset"]: row for row in dump(cases.path(base), *fields, "--gaps").rows}
     result = dump(cases.path(name), *fields, "--gaps")
     assert result.code == 1
     assert f" {code} " in result.err
     assert len(result.err.splitlines()) == 1
     bad = [row for row in result.rows if row["status"] not in (["ok"], None)]
     assert [row["status"] for row in bad] == [[code]]
+    assert bad[0]["kind"] == kinds.get(code, "record" if bad[0]["topic"] else "bad")
     start, stop = bad[0]["physical_offset"], bad[0]["physical_offset"] + bad[0]["size"]
     for row in result.rows:
-        if row["status"] == ["ok"]:
+        if row["status"] == ["ok"] or row["kind"] == "blank":
             assert row == whole.pop(row["physical_offset"])
     assert all(start <= offset < stop for offset in whole), "only records in the bad place are missing"
     backwards = dump(cases.path(name), *fields, "--gaps", "--reverse")
     assert (backwards.code, backwards.rows) == (1, result.rows[::-1])
+
+
+@pytest.mark.parametrize("cut", [6, 100, 500_000, 1_048_570])
+@pytest.mark.parametrize("number", [1, -1])
+def test_a_short_file_is_no_missing_file(number: int, cut: int, store_copy: Any, dump: Dump) -> None:
+    """CL21 and what its end cuts off, as verify has them; no CL20, and rows that leave nothing out."""
+    store = store_copy("ok_540_clean")
+    path = sorted((store / "commitlog").iterdir())[number]
+    with path.open("r+b") as file:
+        file.truncate((1 << 20) - cut)
+    result = dump(store, "--gaps")
+    assert result.code == 1
+    assert "CL20" not in result.err
+    assert f"(1048576 bytes expected): commitlog/{path.name}" in result.err
+    end = 0
+    for row in result.rows:
+        assert row["physical_offset"] == end, row
+        end += row["size"]
+    missing = [(row["physical_offset"], row["size"]) for row in result.rows if row["kind"] == "missing"]
+    assert missing == ([(int(path.name) + (1 << 20) - cut, cut)] if number == 1 else [])
+    if cut >= 500_000:
+        assert "cut off by the end of the file" in result.err
+    seen: list[Finding] = []
+    with Store.open(store) as opened:
+        list(message_rows(opened, Selection(), RowFormat(), seen.append))
+        found = [each for each in verify(opened, passes=("files", "log")) if each.problem.code != "CL24"]
+        for compiled in (0, 1 << 40):
+            told: list[Finding] = []
+            list(count_rows(opened, Selection(), told.append, compiled_from_bytes=compiled))
+            assert places(told) == places(seen)
+        backwards: list[Finding] = []
+        list(message_rows(opened, Selection(), RowFormat(), backwards.append, reverse=True))
+        assert places(backwards) == places(seen)
+    assert places(seen) == places(found)
+
+
+def places(findings: list[Finding]) -> list[tuple[str, str, int | None, int | None]]:
+    """Code, file, offset and length of each."""
+    return sorted((each.problem.code, each.path, each.physical_offset, each.length) for each in findings)
 
 
 def test_a_flipped_body_is_told(store_copy: Any, dump: Dump) -> None:

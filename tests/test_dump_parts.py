@@ -136,6 +136,7 @@ def test_timer_log_units_name_timer_messages(cases: Library, dump: Dump) -> None
     for row in rows:
         fact = records[row["physical_offset"]]
         assert (fact["topic"], row["size"]) == ("rmq_sys_wheel_timer", fact["storeSize"])
+        assert row["real_topic"] == fact["properties"]["REAL_TOPIC"]
         assert row["topic_hash"] == java.string_hash(fact["properties"]["REAL_TOPIC"])
         assert abs(row["deliver_timestamp_ms"] - int(fact["properties"]["TIMER_OUT_MS"])) <= 2000
     middle = rows[len(rows) // 2]["deliver_timestamp_ms"]

@@ -43,6 +43,8 @@ def test_values_are_spelled_out() -> None:
     assert values["born_host"] == "127.0.0.1:10911"
     assert values["topic"] == "TopicTest"
     assert values["body"] == "5 bytes"
+    assert values["body.0"] == "|hello|"
+    assert values["body_crc"] == f"{message.masked_crc(b'hello')}  matches"
     assert values["properties.TAGS"] == "a"
 
 
@@ -51,7 +53,26 @@ def test_a_row_cuts_long_bytes() -> None:
     explained = explain_record(message.encode(record(body=bytes(1000))), 0)
     row = next(field.row() for field in explained.fields if field.name == "body")
     assert row["size"] == 1000
-    assert row["hex"] == "00 " * HEX_LIMIT + "..."
+    assert row["hex"] == "00000000 " * 3 + "..."
+    assert max(len(field.row()["hex"]) for field in explained.fields) == 2 * HEX_LIMIT + 3
+
+
+def test_a_body_has_a_row_for_every_line() -> None:
+    """As hex and ASCII, up to a limit that is told."""
+    data = message.encode(record(body=b" ok\x00\xff" * 8))
+    lines = [field for field in explain_record(data, 0).fields if field.name.startswith("body.")]
+    assert [(field.name, len(field.data)) for field in lines] == [
+        ("body.0", 16),
+        ("body.16", 16),
+        ("body.32", 8),
+    ]
+    assert lines[0].value == "| ok.. ok.. ok.. |"
+    cut = [field for field in explain_record(data, 0, body_shown=16).fields if field.name.startswith("body.")]
+    assert [(field.name, field.value) for field in cut[1:]] == [
+        ("body.16", "24 more bytes: --body hex shows all")
+    ]
+    plain = explain_record(message.encode(record()), 0)
+    assert values_of(plain)["sys_flag"] == "0x0  not compressed, no transaction, IPv4 hosts"
 
 
 def test_ipv6_and_version_2() -> None:
@@ -94,8 +115,10 @@ def test_a_wrong_property_crc_is_named() -> None:
     reserved = properties.reserve_property_crc(b"TAGS\x01a\x02")
     sealed = properties.seal_property_crc(message.encode(record(found=reserved)))
     assert explain_record(sealed, 0).problems == ()
+    assert values_of(explain_record(sealed, 0))["properties.__CRC32#"].endswith("  matches")
     torn = sealed.replace(b"TAGS\x01a", b"TAGS\x01b")
     assert explain_record(torn, 0).problems == ("the record does not match its property CRC",)
+    assert "  computed " in values_of(explain_record(torn, 0))["properties.__CRC32#"]
 
 
 def test_a_cut_record_is_shown_as_far_as_it_goes() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
 import os
@@ -16,10 +17,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wcwidth import wcswidth
 
+from rmqtool.cells import csv_text, field_value
 from rmqtool.errors import UsageError
-from rmqtool.output import CELL_WIDTH, TABLE_BLOCK_ROWS, Output
-from rmqtool.terminal import ProgressBar, escape, format_size
+from rmqtool.output import TABLE_BLOCK_ROWS, Output
+from rmqtool.table import Table
+from rmqtool.terminal import ProgressBar, escape, format_size, let_go_of_stderr, print_error
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m\r\n\t\x7f\x9b2J\u202eevil\u2066\udc80"
 ROWS = [
@@ -91,9 +95,7 @@ def test_csv_round_trips(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
 @given(st.lists(st.tuples(st.text(st.characters(codec="utf-8")), st.integers()), max_size=5))
 def test_csv_of_any_text_reads_back(rows: list[tuple[str, int]]) -> None:
     """Exact, whatever the text is."""
-    from rmqtool import output
-
-    lines = "".join(",".join(map(output._csv, row)) + "\n" for row in rows)
+    lines = "".join(",".join(map(csv_text, row)) + "\n" for row in rows)
     assert list(csv.reader(io.StringIO(lines, newline=""))) == [[text, str(number)] for text, number in rows]
 
 
@@ -120,18 +122,20 @@ def test_unknown_field_is_refused_before_anything_is_read() -> None:
     with pytest.raises(UsageError) as caught:
         Output(fields="n,topci").write_rows(rows(), COLUMNS)
     assert "topci" in caught.value.message
-    assert "topic" in str(caught.value.hint)
+    assert caught.value.hint == "did you mean topic? --fields help lists them all"
+    with pytest.raises(UsageError) as caught:
+        Output(fields="help").write_rows(rows(), COLUMNS)
+    assert caught.value.hint == "n, topic, keys, body"
 
 
-def test_table_is_aligned_and_cut(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
-    """Numbers to the right, long cells cut, few columns unless fields are asked for."""
-    rows = [{"n": 5, "t": "a" * 100, "u": 1}, {"n": 12345, "t": None, "u": 2}]
+def test_table_is_aligned_and_whole_in_a_pipe(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Numbers to the right, no cell cut, few columns unless fields are asked for."""
+    rows = [{"n": 5, "t": "a" * 300, "u": 1}, {"n": 12345, "t": None, "u": 2}]
     Output(format="table").write_rows(rows, ("n", "t", "u"), table=("n", "t"))
-    cut = "a" * (CELL_WIDTH - 1) + "…"
     assert written(capfdbinary).split("\n") == [
         "    n  t",
-        "-----  " + "-" * CELL_WIDTH,
-        f"    5  {cut}",
+        "-----  " + "-" * 300,
+        "    5  " + "a" * 300,
         "12345",
         "",
     ]
@@ -141,10 +145,107 @@ def test_table_is_aligned_with_wide_characters(capfdbinary: pytest.CaptureFixtur
     """A Chinese character is two columns wide; a list of texts is shown without JSON's marks."""
     rows = [{"t": "消息", "k": ["a", "b"]}, {"t": "消" * 40, "k": []}, {"t": "abcd", "k": ["c"]}]
     Output(format="table").write_rows(rows, ("t", "k"))
-    gap = " " * (CELL_WIDTH - 1 - 4 + 2)
-    assert written(capfdbinary).splitlines()[2:] == [f"消息{gap}a, b", "消" * 29 + "…", f"abcd{gap}c"]
-    Output(format="table").write_rows([{"t": "消" * 30}, {"t": "é" * 61}], ("t",))
-    assert written(capfdbinary).splitlines()[2:] == ["消" * 30, "é" * 59 + "…"]
+    gap = " " * (80 - 4 + 2)
+    assert written(capfdbinary).splitlines()[2:] == [f"消息{gap}a, b", "消" * 40, f"abcd{gap}c"]
+
+
+def widths_on_terminal(
+    rows: list[dict[str, object]], columns: int, monkeypatch: pytest.MonkeyPatch
+) -> tuple[str, list[int]]:
+    """A table on a terminal of that many columns, and how wide its lines are."""
+
+    def write() -> None:
+        monkeypatch.setenv("COLUMNS", str(columns))
+        Output().write_rows(rows, tuple(rows[0]))
+
+    text = on_terminal(write, monkeypatch)
+    return text, [wcswidth(line) for line in text.splitlines()]
+
+
+def test_a_table_fits_its_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The body gives way first, then the other texts, the widest first; numbers and times never."""
+    rows: list[dict[str, object]] = [
+        {
+            "offset": 10**12,
+            "topic": "t" * 30,
+            "store_time": "2026-03-01T12:00:00.000+00:00",
+            "body": "消" * 200,
+        }
+    ]
+    text, widths = widths_on_terminal(rows, 100, monkeypatch)
+    assert max(widths) in (99, 100)
+    assert "t" * 30 in text
+    text, widths = widths_on_terminal(rows, 80, monkeypatch)
+    assert max(widths) == 80
+    assert "t" * 24 + "…" in text
+    assert "消消…" in text
+    assert str(10**12) in text
+    assert "2026-03-01T12:00:00.000+00:00" in text
+    explained: list[dict[str, object]] = [
+        {"offset": 1, "hex": "00" * 16, "value": "v" * 33, "text": "t" * 30}
+    ]
+    text, widths = widths_on_terminal(explained, 80, monkeypatch)
+    assert "v" * 33 in text
+    assert "00" * 16 in text
+    assert "text" not in text
+    long = [{"path": "p" * 90, "topic": "t" * 50, "n": 1}]
+    assert "t" * 50 in widths_on_terminal(long, 106, monkeypatch)[0]
+
+
+def test_a_narrow_terminal_gets_fewer_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Headers break before whole columns are left out, which a note on stderr names."""
+    rows: list[dict[str, object]] = [
+        {"physical_offset": 1, "queue_id": 2, "status": "ok", "keys": "k", "body": "b"}
+    ]
+    text, widths = widths_on_terminal(rows, 40, monkeypatch)
+    assert text.splitlines()[:2] == ["physical  queue  status  keys  body", "  offset     id"]
+    assert capsys.readouterr().err == ""
+    text, widths = widths_on_terminal(rows, 28, monkeypatch)
+    assert text.splitlines()[0] == "physical  queue  status"
+    assert capsys.readouterr().err == "rmqtool: the terminal is too narrow for keys, body\n"
+    assert widths_on_terminal(rows, 3, monkeypatch)[0].splitlines()[-1].strip() == "1"
+
+
+@given(
+    st.lists(st.tuples(st.integers(), st.text(), st.text(), st.text()), min_size=1, max_size=5),
+    st.lists(st.tuples(st.integers(), st.text(), st.text(), st.text()), min_size=1, max_size=5),
+    st.integers(60, 200),
+)
+def test_no_line_is_wider_than_the_terminal(first: list[object], second: list[object], width: int) -> None:
+    """Whatever the texts are, in every block."""
+    names = ("physical_offset", "topic", "body", "status")
+    table = Table(names, width=width)
+    for block in (first, second):
+        rows = [dict(zip(names, row, strict=True)) for row in block]  # type: ignore[call-overload]
+        assert max(map(wcswidth, table.lines(rows))) <= width
+
+
+def test_columns_can_be_chosen_by_the_rows(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """By the first block; a column may show the first of several fields that has a value."""
+    rows = [{"a": {"x": 1}}, {"a": {"y": 2}}]
+    Output(format="table").write_rows(
+        rows, ("a",), lambda block: [("both", "a.x", "a.y")] if block else ["a"]
+    )
+    assert written(capfdbinary).split() == ["both", "----", "1", "2"]
+
+
+def test_parts_of_fields_in_every_format(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """By dotted names; what is not there is null."""
+    rows = [{"n": 1, "properties": {"TAGS": "a", "x.y": "b", "deep": {"z": 3}}}]
+    fields = "properties.TAGS,properties.x.y,properties.deep.z,properties.none,n.x"
+    for format, expected in (("csv", "a,b,3,,"), ("tsv", "a\tb\t3\t\t"), ("table", "a b 3")):
+        Output(format=format, fields=fields).write_rows(rows, ("n", "properties"))
+        line = written(capfdbinary).splitlines()[-1]
+        assert (" ".join(line.split()) if format == "table" else line) == expected
+    Output(fields=fields).write_rows(rows, ("n", "properties"))
+    row = json.loads(written(capfdbinary))
+    assert list(row) == fields.split(",")
+    assert list(row.values()) == ["a", "b", 3, None, None]
+    assert field_value({"a.b": 1, "a": {"b": 2}}, "a.b") == 1
+    with pytest.raises(UsageError):
+        Output(fields="propertie.TAGS").write_rows(rows, ("n", "properties"))
 
 
 def test_table_keeps_its_widths_over_blocks(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
@@ -173,7 +274,7 @@ def test_terminal_gets_a_table_and_no_colour_is_honoured(monkeypatch: pytest.Mon
     """Colour says nothing that the text does not say."""
     rows = [{"severity": "error", "message": "m"}]
     plain = on_terminal(lambda: Output().write_rows(rows, ("severity", "message")), monkeypatch)
-    assert plain == "severity    message\n----------  ---------\nerror       m\n"
+    assert plain == "severity  message\n--------  -------\nerror     m\n"
 
     def coloured() -> None:
         monkeypatch.delenv("NO_COLOR")
@@ -210,8 +311,8 @@ def test_object_as_text_shows_nested_values(capfdbinary: pytest.CaptureFixture[b
     }
     Output().write_object(value)
     assert written(capfdbinary) == (
-        "version  2\nlog:\n  from  0\n  to    99\nqueues:\n  topic      max\n  -------  -----\n"
-        "  t            5\nempty    []\npath     x\n"
+        "version  2\nlog:\n  from  0\n  to    99\nqueues:\n  topic  max\n  -----  ---\n"
+        "  t        5\nempty    []\npath     x\n"
     )
     Output(format="json").write_object(value)
     assert json.loads(written(capfdbinary)) == {**value, "path": "x"}
@@ -291,6 +392,46 @@ def test_progress_bar_on_a_terminal_leaves_nothing_behind(monkeypatch: pytest.Mo
     text = on_terminal(work, monkeypatch, "stderr")
     assert "verify \\x1b[5m" in text
     assert text.rstrip("\n").endswith("\x1b[2K")
+
+
+class LostTerminal(io.StringIO):
+    """A terminal that nobody looks at any more, from when `lost` is set."""
+
+    lost = False
+
+    def isatty(self) -> bool:
+        return True
+
+    def flush(self) -> None:
+        if self.lost:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+
+@pytest.mark.parametrize("then", ["advance", "hide"])
+def test_progress_of_a_terminal_that_has_gone(then: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The window is closed while a bar is shown: the work goes on without it."""
+    clock = [0.0]
+    monkeypatch.setattr("rmqtool.terminal.time.monotonic", lambda: clock[0])
+    monkeypatch.setenv("TERM", "xterm")
+    terminal, stdout = LostTerminal(), sys.stdout
+    monkeypatch.setattr(sys, "stderr", terminal)
+    bar = ProgressBar("verify", 1 << 20, shown=True, terminal=True)
+    clock[0] = 2.0
+    bar.advance(1)
+    assert "verify" in terminal.getvalue()
+    terminal.lost = True
+    clock[0] = 4.0
+    if then == "advance":
+        bar.advance(1)
+        assert bar._rich is None
+        bar.advance(1)
+    bar.hide()
+    assert bar._rich is None
+    print_error("x")
+    assert (sys.stdout, sys.stderr) == (stdout, terminal)
+    let_go_of_stderr()
+    assert sys.stderr is None
+    terminal.lost = False
 
 
 def test_progress_counts_from_several_threads() -> None:

@@ -32,12 +32,14 @@ RANKS = {
     "rmqtool.formats": 2,
     "rmqtool.scan": 3,
     "rmqtool.store": 4,
+    "rmqtool.cells": 5,
     "rmqtool.terminal": 5,
-    "rmqtool.output": 6,
-    "rmqtool.commands": 7,
-    "rmqtool.cli": 8,
-    "rmqtool.manpages": 9,
-    "rmqtool.__main__": 9,
+    "rmqtool.table": 6,
+    "rmqtool.output": 7,
+    "rmqtool.commands": 8,
+    "rmqtool.cli": 9,
+    "rmqtool.manpages": 10,
+    "rmqtool.__main__": 10,
 }
 IMPURE = {
     "io",
@@ -56,8 +58,8 @@ IMPURE = {
 ONLY_IN = {
     "mmap": {"rmqtool.scan.source"},
     "rich": {"rmqtool.terminal"},
-    "tabulate": {"rmqtool.output"},
-    "wcwidth": {"rmqtool.output"},
+    "tabulate": {"rmqtool.table"},
+    "wcwidth": {"rmqtool.table"},
     "typer": {"rmqtool.cli", "rmqtool.commands", "rmqtool.manpages"},
 }
 CODECS = {"lz4", "zstandard"}  # imported by name in formats/body.py, where they may be missing

@@ -38,6 +38,10 @@ def shanghai() -> Iterator[None]:
         ("now", NOW),
         ("NOW", NOW),
         ("today", 1_772_323_200_000),
+        ("yesterday", 1_772_236_800_000),
+        ("00:00", 1_772_323_200_000),
+        ("9:05", 1_772_355_900_000),
+        ("23:59:59", 1_772_409_599_000),
         ("2h ago", NOW - 7_200_000),
         ("1d12h ago", NOW - 36 * 3_600_000),
         ("30 minutes ago", NOW - 1_800_000),
@@ -60,7 +64,8 @@ def test_time_is_read(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "yesterday", "2h", "h ago", "ago", "-2h ago", "2 parsecs ago", "12:00", "2026-13-01", "1.5",
+    ["", "tomorrow", "24:00", "12:60", "12:0", "1:2:3", "2h", "h ago", "ago", "-2h ago", "2 parsecs ago",
+     "2026-13-01", "1.5",
      "1e3", "0x10", "١٢", "9" * 19, "9" * 30, "2026-03-01T25:00", "nowish", "99999999999999999999d ago",
      "0001-01-01T00:00:00+25:00"],
 )  # fmt: skip
@@ -70,12 +75,23 @@ def test_anything_else_is_a_usage_error(text: str) -> None:
         parse_time(text, UTC, NOW)
 
 
+@pytest.mark.parametrize("text", ["1772366400", "+1772366400", "0000000005"])
+def test_seconds_are_refused_with_the_milliseconds_they_mean(text: str) -> None:
+    """As milliseconds they would be a day in 1970, and select everything or nothing."""
+    with pytest.raises(UsageError) as caught:
+        parse_time(text, UTC, NOW)
+    assert "milliseconds" in str(caught.value.hint)
+    assert parse_time("-1772366400", UTC, NOW) == -1_772_366_400
+
+
 def test_time_without_offset_is_in_the_zone() -> None:
     """The zone counts for times without an offset and for `today`, and for nothing else."""
     zone = parse_zone("Asia/Shanghai")
     assert parse_time("2026-03-01T20:00:00", zone, NOW) == 1_772_366_400_000
     assert parse_time("2026-03-01T12:00:00Z", zone, NOW) == 1_772_366_400_000
     assert parse_time("today", zone, NOW) == 1_772_294_400_000
+    assert parse_time("yesterday", zone, NOW) == 1_772_208_000_000
+    assert parse_time("20:00", zone, NOW) == 1_772_366_400_000
     assert parse_time("now", zone, NOW) == NOW
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import Any
 
@@ -21,7 +21,9 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import body, message, message_id, properties
 from rmqtool.formats.declare import fields_of
 
-HEX_LIMIT = 16  # bytes of one field that are shown; bodies and property strings can be long
+HEX_LIMIT = 16  # bytes of one row that are shown; bodies and property strings have a row for every part
+_HEX_CUT = 12  # bytes of a row that has more than that
+BODY_SHOWN = 256  # bytes of a body that are shown, HEX_LIMIT a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class ExplainedField:
     """One field: `offset` is where it starts in the file or the log, bytes; `data` its bytes.
 
     `value` is what the bytes mean, `text` what the declaration says about the field. A field that
-    is a part of the one before (one property of the property string) has a dotted name.
+    is a part of the one before (one property of the property string, some bytes of the body) has a
+    dotted name.
     """
 
     offset: int
@@ -39,13 +42,13 @@ class ExplainedField:
     text: str
 
     def row(self) -> dict[str, Any]:
-        """The field as a row; `hex` is cut after `HEX_LIMIT` bytes, which an ellipsis shows."""
+        """The field as a row; an ellipsis in `hex`, groups of 4 bytes, says that there are more."""
         cut = len(self.data) > HEX_LIMIT
         return {
             "offset": self.offset,
             "size": len(self.data),
             "field": self.name,
-            "hex": self.data[:HEX_LIMIT].hex(" ") + (" ..." if cut else ""),
+            "hex": self.data[: _HEX_CUT if cut else HEX_LIMIT].hex(" ", -4) + (" ..." if cut else ""),
             "value": self.value,
             "text": self.text,
         }
@@ -53,18 +56,27 @@ class ExplainedField:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The fields that could be read, in order, and sentences on what is wrong (empty: sound)."""
+    """The fields that could be read, in order, and sentences on what is wrong (empty: sound).
+
+    `note` says so where something else is shown than what was asked for.
+    """
 
     fields: tuple[ExplainedField, ...]
     problems: tuple[str, ...]
+    note: str | None = None
 
 
 ROW_FIELDS = ("offset", "size", "field", "hex", "value", "text")
-TABLE_FIELDS = ("offset", "hex", "field", "value", "text")
+TABLE_FIELDS = ("offset", "field", "hex", "value", "text")
 
 
 def explain_record(
-    data: bytes | memoryview, physical_offset: int, tz: tzinfo | None = UTC, *, left: int | None = None
+    data: bytes | memoryview,
+    physical_offset: int,
+    tz: tzinfo | None = UTC,
+    *,
+    left: int | None = None,
+    body_shown: int | None = BODY_SHOWN,
 ) -> Explanation:
     """Explains the commit log record, or the blank, at the start of `data`.
 
@@ -73,6 +85,7 @@ def explain_record(
         physical_offset: where `data` starts in the commit log.
         tz: zone of the times shown; None is the local zone.
         left: bytes from the start of `data` to the end of its file, when `data` does not go so far.
+        body_shown: bytes of the body that get rows of their own; None: all.
     """
     view = bytes(data)
     if len(view) >= 8 and int.from_bytes(view[4:8], signed=True) == message.BLANK_MAGIC:
@@ -81,7 +94,8 @@ def explain_record(
     fields, values, stopped = _read(message.RECORD, view, physical_offset, spell)
     problems = [] if stopped is None else [stopped]
     problems += _record_problems(fields, values, physical_offset, complete=stopped is None)
-    return Explanation(tuple(_with_properties(fields)), tuple(problems))
+    parts = _with_parts(_with_crc(fields, values), stopped is None, body_shown)
+    return Explanation(tuple(parts), tuple(problems))
 
 
 def explain_structure(
@@ -146,25 +160,73 @@ def _record_problems(
             yield "the property string cannot be read in full"
 
 
-def _with_properties(fields: list[ExplainedField]) -> Iterator[ExplainedField]:
-    """The fields, with one more for every piece of the property string."""
+def _with_crc(fields: list[ExplainedField], values: dict[str, Any]) -> list[ExplainedField]:
+    """The fields, the body's CRC compared with the body."""
+    stored = values.get("body")
+    if stored is None:
+        verdict = "not checked: the body cannot be read"
+    elif message.masked_crc(stored) == values["body_crc"]:
+        verdict = "matches"
+    else:
+        # Source: CommitLog#checkMessageAndReturnSize, which checks a body that has bytes.
+        verdict = f"computed {message.masked_crc(stored)}" if stored else "not checked: the body is empty"
+    return [
+        replace(field, value=f"{field.value}  {verdict}") if field.name == "body_crc" else field
+        for field in fields
+    ]
+
+
+def _with_parts(
+    fields: list[ExplainedField], complete: bool, body_shown: int | None
+) -> Iterator[ExplainedField]:
+    """The fields, with one more for every line of the body and every piece of the property string."""
     for field in fields:
         yield field
-        if field.name != "properties":
-            continue
-        start = 0
-        while start < len(field.data):
-            end = field.data.find(b"\x02", start) + 1 or len(field.data)
-            piece = field.data[start:end]
-            name, _, value = piece.removesuffix(b"\x02").partition(b"\x01")
-            yield ExplainedField(
-                field.offset + start,
-                f"properties.{name.decode('utf-8', 'replace')}",
-                piece,
-                value.decode("utf-8", "replace"),
-                "",
-            )
-            start = end
+        if field.name == "body":
+            yield from _body_lines(field, len(field.data) if body_shown is None else body_shown)
+        elif field.name == "properties":
+            pieces = list(_pieces(field))
+            if complete and pieces and properties.property_crc(field.data) is not None:
+                pieces[-1] = _with_property_crc(pieces[-1], b"".join(each.data for each in fields))
+            yield from pieces
+
+
+def _body_lines(field: ExplainedField, shown: int) -> Iterator[ExplainedField]:
+    data = field.data[:shown]
+    for start in range(0, len(data), HEX_LIMIT):
+        line = data[start : start + HEX_LIMIT]
+        text = "".join(chr(byte) if 0x20 <= byte < 0x7F else "." for byte in line)
+        yield ExplainedField(field.offset + start, f"body.{start}", line, f"|{text}|", "")
+    rest = field.data[shown:]
+    if rest and shown:
+        value = f"{len(rest)} more bytes: --body hex shows all"
+        yield ExplainedField(field.offset + shown, f"body.{shown}", rest, value, "")
+
+
+def _pieces(field: ExplainedField) -> Iterator[ExplainedField]:
+    """One field for every piece of the property string."""
+    start = 0
+    while start < len(field.data):
+        end = field.data.find(b"\x02", start) + 1 or len(field.data)
+        piece = field.data[start:end]
+        name, _, value = piece.removesuffix(b"\x02").partition(b"\x01")
+        yield ExplainedField(
+            field.offset + start,
+            f"properties.{name.decode('utf-8', 'replace')}",
+            piece,
+            value.decode("utf-8", "replace"),
+            "",
+        )
+        start = end
+
+
+def _with_property_crc(piece: ExplainedField, record: bytes) -> ExplainedField:
+    """The piece that holds the property CRC, compared with the record before it."""
+    if properties.property_crc_ok(record):
+        return replace(piece, value=f"{piece.value}  matches")
+    covered = record[: -message.PROPERTY_CRC_SIZE]
+    _, _, digits, _ = properties.CRC_PROPERTY.unpack(properties.property_crc_bytes(covered))
+    return replace(piece, value=f"{piece.value}  computed {digits.decode()}")
 
 
 class _Spelling:
@@ -219,7 +281,7 @@ def _sys_flag(value: int) -> str:
     words += [word for bit, word in _SYS_FLAGS.items() if value & bit]
     if value & message.TRANSACTION_MASK:
         words.append("transaction " + _TRANSACTION[value & message.TRANSACTION_MASK])
-    return f"0x{value & 0xFFFFFFFF:X}" + (f"  {', '.join(words)}" if words else "")
+    return f"0x{value & 0xFFFFFFFF:X}  {', '.join(words) or 'not compressed, no transaction, IPv4 hosts'}"
 
 
 def _text(value: bytes) -> str:

@@ -1,6 +1,8 @@
 """What lies in a store, as rows: the engine of `rmqtool dump`.
 
     log.py      records, blanks and bad ranges of the commit log; records as bytes
+    judge.py    what a bad range is called; files that are missing or have the wrong size
+    place.py    what lies at one physical offset, field by field
     counts.py   how many records of which topic and queue
     queues.py   units of consume queues and batch consume queues
     index.py    headers, slots, entries and chains of index files
@@ -14,6 +16,7 @@ damage: a `report` function gets a `Finding` for each bad place. An exception me
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from rmqtool.problems import Finding, finding
 from rmqtool.store.layout import StoreLayout
@@ -22,6 +25,26 @@ Report = Callable[[Finding], None]
 """Told about every bad place, in the order in which it is met."""
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just passed."""
+
+
+@dataclass
+class Looked:
+    """What was looked at on the way, selected or not.
+
+    `first_ms` and `last_ms` are the smallest and largest store timestamp, ms since 1970; `topics`
+    are those of selected records that the selection names as they are.
+    """
+
+    records: int = 0
+    first_ms: int | None = None
+    last_ms: int | None = None
+    topics: set[str] = field(default_factory=set)
+
+    def add(self, records: int, first_ms: int, last_ms: int) -> None:
+        """Counts `records` more, stored between the two times."""
+        self.records += records
+        self.first_ms = first_ms if self.first_ms is None else min(self.first_ms, first_ms)
+        self.last_ms = last_ms if self.last_ms is None else max(self.last_ms, last_ms)
 
 
 def tell_out_of_reach(layout: StoreLayout, part: str, report: Report) -> None:

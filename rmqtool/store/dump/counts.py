@@ -10,22 +10,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, tzinfo
 from typing import TYPE_CHECKING, Any
 
+from rmqtool import times
 from rmqtool.errors import UnreadableError
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.events import Bad, Blank, ZeroRest
 from rmqtool.scan.source import open_source
 from rmqtool.store import Store, StoredBlank, StoredDamage, StoredMessage, StoredZeros
-from rmqtool.store.dump import Progress, Report, tell_out_of_reach
-from rmqtool.store.dump.log import (
-    CODE_BY_STATUS,
-    Judge,
-    MissingFiles,
-    end_of_selection,
-    log_items,
-    record_findings,
-)
+from rmqtool.store.dump import Looked, Progress, Report, tell_out_of_reach
+from rmqtool.store.dump.judge import FileSet, Judge
+from rmqtool.store.dump.log import CODE_BY_STATUS, end_of_selection, log_items, record_findings
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.rows import Row
 from rmqtool.store.selection import Selection
@@ -37,9 +33,10 @@ if TYPE_CHECKING:
 
 FIELDS = (
     "topic", "queue_id", "count", "bytes", "body_bytes", "min_queue_offset", "max_queue_offset",
-    "first_physical_offset", "last_physical_offset", "first_store_timestamp_ms", "last_store_timestamp_ms",
+    "first_physical_offset", "last_physical_offset", "first_store_timestamp_ms", "first_store_time",
+    "last_store_timestamp_ms", "last_store_time",
 )  # fmt: skip
-TABLE_FIELDS = FIELDS[:7]
+TABLE_FIELDS = (*FIELDS[:7], "first_store_time", "last_store_time")
 COMPILED_FROM_BYTES = 16 << 20
 _EXTREMES = ("queue_offset", "physical_offset", "store_timestamp")
 
@@ -67,10 +64,11 @@ class Count:
         self.low = tuple(map(min, self.low, other.low))
         self.high = tuple(map(max, self.high, other.high))
 
-    def row(self, topic: str, queue_id: int) -> Row:
+    def row(self, topic: str, queue_id: int, tz: tzinfo | None) -> Row:
         """The row of the queue."""
-        extremes = (value for pair in zip(self.low, self.high, strict=True) for value in pair)
-        values = (topic, queue_id, self.count, self.bytes, self.body_bytes, *extremes)
+        *places, first, last = (value for pair in zip(self.low, self.high, strict=True) for value in pair)
+        spelled = (each for time in (first, last) for each in (time, times.format_time(time, tz)))
+        values = (topic, queue_id, self.count, self.bytes, self.body_bytes, *places, *spelled)
         return dict(zip(FIELDS, values, strict=True))
 
 
@@ -80,6 +78,8 @@ def count_rows(
     report: Report,
     progress: Progress | None = None,
     *,
+    tz: tzinfo | None = UTC,
+    looked: Looked | None = None,
     compiled_from_bytes: int = COMPILED_FROM_BYTES,
 ) -> Iterator[Row]:
     """Counts of the selected messages per topic and queue, in the order of their names.
@@ -89,6 +89,8 @@ def count_rows(
         selection: which messages; `limit` counts messages.
         report: told about bad places.
         progress: told about the bytes that were passed.
+        tz: zone of the times; None is the local zone.
+        looked: told about the records that were looked at.
         compiled_from_bytes: logs from this size on go through the compiled walk.
 
     Sizes are in bytes as stored; times are ms since 1970.
@@ -96,11 +98,12 @@ def count_rows(
     tell_out_of_reach(store.layout, "commit log", report)
     size = sum(file.size for file in store.layout.commit_log)
     simple = not (selection.tags or selection.keys) and selection.limit is None
+    looked = Looked() if looked is None else looked
     counts: dict[Key, Count] = {}
     if simple and size >= compiled_from_bytes:
-        found = _compiled(store, selection, report, progress or (lambda _: None))
+        found = _compiled(store, selection, report, progress or (lambda _: None), looked)
     else:
-        found = _one_by_one(store, selection, report, progress)
+        found = _one_by_one(store, selection, report, progress, looked)
     for key, count in found:
         have = counts.get(key)
         if have is None:
@@ -108,13 +111,15 @@ def count_rows(
         else:
             have.add(count)
     for (topic, queue_id), count in sorted(counts.items(), key=lambda pair: pair[0]):
-        yield count.row(topic, queue_id)
+        if topic in selection.topics:
+            looked.topics.add(topic)
+        yield count.row(topic, queue_id, tz)
 
 
 def _one_by_one(
-    store: Store, selection: Selection, report: Report, progress: Progress | None
+    store: Store, selection: Selection, report: Report, progress: Progress | None, looked: Looked
 ) -> Iterator[tuple[Key, Count]]:
-    for item in log_items(store, selection, progress=progress):
+    for item in log_items(store, selection, progress=progress, looked=looked):
         if isinstance(item, Finding):
             report(item)
         elif isinstance(item, StoredMessage):
@@ -127,23 +132,31 @@ def _one_by_one(
 
 
 def _compiled(
-    store: Store, selection: Selection, report: Report, progress: Progress
+    store: Store, selection: Selection, report: Report, progress: Progress, looked: Looked
 ) -> Iterator[tuple[Key, Count]]:
     stop = end_of_selection(store, selection)
     judge = Judge(store)
-    missing = MissingFiles(store, selection.from_offset or 0, stop, reverse=False)
+    files = FileSet(store, selection.from_offset or 0, stop, reverse=False)
     for file in store.layout.commit_log:
         before = selection.from_offset is not None and file.end <= selection.from_offset
         if before or not file.size or (stop is not None and file.file_from_offset >= stop):
             continue
-        for each in missing.passed(file.file_from_offset):
+        for each in files.passed(file.file_from_offset):
             report(each)
-        yield from _one_file(store, file, selection, stop, judge, report)
+        yield from _one_file(store, file, selection, stop, judge, report, looked)
         progress(file.size)
+    for each in files.passed(None):
+        report(each)
 
 
 def _one_file(
-    store: Store, file: StoreFile, selection: Selection, stop: int | None, judge: Judge, report: Report
+    store: Store,
+    file: StoreFile,
+    selection: Selection,
+    stop: int | None,
+    judge: Judge,
+    report: Report,
+    looked: Looked,
 ) -> Iterator[tuple[Key, Count]]:
     from rmqtool.scan.frames import Frames, walk
 
@@ -157,11 +170,13 @@ def _one_file(
     with closing(source):
         for event in walk(source, file_from_offset=base, stop=end):
             if isinstance(event, Frames):
+                stored = event.rows["store_timestamp"]
+                looked.add(len(stored), int(stored.min()), int(stored.max()))
                 yield from _frames(event, selection, name, report)
             else:
-                stored = _stored(event, file, name)
-                if selection.matches_offset(stored.physical_offset):
-                    for each in judge(stored):
+                found = _stored(event, file, name)
+                if selection.matches_offset(found.physical_offset):
+                    for each in judge(found):
                         report(each)
         for start, last in source.unreadable:
             report(finding("CL12", name, base + start, last - start))

@@ -1,35 +1,37 @@
 """The commit log as rows or bytes: its records, and with `gaps` also what lies between them.
 
-Everything is read in plain Python, record by record, for every record is shown or judged. What a
-bad range is called follows `verify`: a torn last record is a note, all else is damage.
+Everything is read in plain Python, record by record, for every record is shown or judged.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator
-from contextlib import closing
-from itertools import pairwise
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
-from rmqtool.errors import FormatError, InputError, MissingCodecError, UnreadableError
+from rmqtool.errors import MissingCodecError
 from rmqtool.formats import body, message
 from rmqtool.problems import Finding, finding
-from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad
-from rmqtool.scan.source import open_source
-from rmqtool.store import Store, StoredBlank, StoredDamage, StoredMessage, StoredZeros
-from rmqtool.store.dump import Progress, Report, tell_out_of_reach
-from rmqtool.store.explain import Explanation, explain_record
+from rmqtool.scan.columns import NAMES
+from rmqtool.scan.events import BODY_CRC, FOREIGN
+from rmqtool.store import Store, StoredBlank, StoredMessage
+from rmqtool.store.dump import Looked, Progress, Report, tell_out_of_reach
+from rmqtool.store.dump.judge import FileSet, Judge, lacking
 from rmqtool.store.rows import OK, Row, RowFormat, blank_row, damage_row, message_row
 from rmqtool.store.selection import Selection
-from rmqtool.store.verify.damage import is_torn, kind_of
 
 Item = StoredMessage | StoredBlank | Finding
 
-_BLOCK = 1 << 20
+FIELDS = NAMES
+GAP_FIELDS = ("kind", "blank", *NAMES)
+TABLE_FIELDS = ("physical_offset", "size", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys",
+                "body", "status")  # fmt: skip
+_MEANING = (
+    ("real_topic", "system.real_topic", "system.origin_topic"),
+    ("real_queue", "system.real_queue_id", "system.half_queue_id"), ("due_time", "system.deliver_time"),
+)  # fmt: skip
+_GAP_KINDS = {"CL02": "zeros", "CL11": "zeros", "CL20": "missing", "CL21": "missing"}
 CODE_BY_STATUS = ((BODY_CRC, "CL03"), (FOREIGN, "CL06"))
 _PROGRESS_STEP = 1 << 20
-_EXPLAIN_LIMIT = 16 << 20  # more than any broker takes for one message
 
 
 def end_of_selection(store: Store, selection: Selection) -> int | None:
@@ -40,20 +42,40 @@ def end_of_selection(store: Store, selection: Selection) -> int | None:
     return end if selection.to_offset is None else min(end, selection.to_offset)
 
 
+def table_fields(rows: Sequence[Mapping[str, Any]], *, gaps: bool = False) -> Sequence[str | tuple[str, ...]]:
+    """The columns of a table that begins with `rows`.
+
+    Where all of them are system records, what they mean stands in place of tags and keys.
+    """
+    records = [row for row in rows if "topic" in row]
+    fields: tuple[str | tuple[str, ...], ...] = TABLE_FIELDS
+    if records and all(row.get("system") for row in records):
+        # With gaps the kind of the row stands before that of the message.
+        kind = ("system" if gaps else "kind", "system.kind")
+        fields = ("physical_offset", "topic", kind, *_MEANING, *TABLE_FIELDS[3:6], *TABLE_FIELDS[8:])
+    return ("kind", *fields, "file") if gaps else fields
+
+
 def log_items(
-    store: Store, selection: Selection, *, reverse: bool = False, progress: Progress | None = None
+    store: Store,
+    selection: Selection,
+    *,
+    reverse: bool = False,
+    progress: Progress | None = None,
+    looked: Looked | None = None,
 ) -> Iterator[Item]:
     """The selected messages, and every blank and bad place of the selected offsets, in order.
 
     A bad place is a `Finding`; damage in a record that was read is in its `status`. On a live store
     nothing from the log's end on is looked at, for a broker is writing there. `progress` is told
-    about every megabyte that was passed.
+    about every megabyte that was passed, `looked` about every record.
     """
+    looked = Looked() if looked is None else looked
     stop = end_of_selection(store, selection)
     if not store.layout.commit_log and (store.layout.consume_queues or store.layout.index_files):
         yield finding("CL26", "commitlog")
     judge = Judge(store)
-    missing = MissingFiles(store, selection.from_offset or 0, stop, reverse=reverse)
+    files = FileSet(store, selection.from_offset or 0, stop, reverse=reverse)
     left = selection.limit
     told: int | None = None
     for event in store.events(selection.from_offset, stop, reverse=reverse):
@@ -64,114 +86,20 @@ def log_items(
             if (passed := abs(event.physical_offset - told)) > _PROGRESS_STEP:
                 progress(passed)
                 told = event.physical_offset
-        yield from missing.passed(event.physical_offset)
+        yield from files.passed(event.physical_offset)
         if isinstance(event, StoredMessage):
+            looked.add(1, event.message.store_timestamp, event.message.store_timestamp)
             if selection.matches(event.message, event.physical_offset):
                 left = None if left is None else left - 1
+                if event.message.topic in selection.topics:
+                    looked.topics.add(event.message.topic)
                 yield event
             continue
         bad = list(judge(event))
         if isinstance(event, StoredBlank) and not bad:
             yield event
         yield from bad
-
-
-class Judge:
-    """Names what is wrong with a blank, with zeros or with bytes that are no record.
-
-    A blank of the wrong size and the zeros behind it are one bad place.
-    """
-
-    def __init__(self, store: Store) -> None:
-        self.store = store
-        self._end: int | None = None
-
-    def __call__(self, event: StoredBlank | StoredZeros | StoredDamage) -> Iterator[Finding]:
-        """What is wrong with one event of a walk; nothing for what is as it should be."""
-        start = event.physical_offset
-        file = self.store.commit_log.file_of(start)
-        base = start if file is None else file.file_from_offset
-        if isinstance(event, StoredBlank):
-            left = 0 if file is None else file.end - start
-            if event.size != left:
-                zeros = _are_zero(event.path, start - base + message.BLANK_SIZE, left - message.BLANK_SIZE)
-                length = left if zeros else message.BLANK_SIZE
-                yield finding("CL10", event.file, start, length, blank_size=event.size, left=left)
-        elif isinstance(event, StoredDamage):
-            yield finding(self._code(event, base), event.file, start, event.length)
-        elif not self._at_end(start) and not self._follows_blank(start, base):
-            yield finding("CL02" if start == base else "CL11", event.file, start, event.length)
-
-    def _follows_blank(self, offset: int, base: int) -> bool:
-        before = offset - message.BLANK_SIZE
-        if before < base:
-            return False
-        try:
-            return isinstance(self.store.commit_log.read(before), StoredBlank)
-        except InputError:
-            return False
-
-    def _at_end(self, offset: int) -> bool:
-        """Whether the log ends at or before `offset`: nothing but a torn record can follow there."""
-        if self._end is None:
-            self._end = self.store.end_offset()
-        return self._end <= offset
-
-    def _code(self, event: StoredDamage, base: int) -> str:
-        if event.reason is None:
-            return "CL12"
-        try:
-            with closing(open_source(event.path)) as source:
-                start = event.physical_offset - base
-                nonzero_end = start + event.length
-                while nonzero_end > start:
-                    size = min(_BLOCK, nonzero_end - start)
-                    data = source.read(nonzero_end - size, size).rstrip(b"\0")
-                    nonzero_end += len(data) - size
-                    if data:
-                        break
-                declared = int.from_bytes(source.read(start, min(4, event.length)), signed=True)
-                bad = Bad(start, event.length, event.reason, declared, nonzero_end, event.to_end)
-                torn = self._at_end(event.physical_offset) and is_torn(bad)
-                return "CL01" if torn else kind_of(source, bad)
-        except (OSError, UnreadableError):
-            return "CL12"
-
-
-def _are_zero(path: Path, start: int, length: int) -> bool:
-    try:
-        with closing(open_source(path)) as source:
-            for position in range(start, start + length, _BLOCK):
-                data = source.read(position, min(_BLOCK, start + length - position))
-                if data.count(0) != len(data):
-                    return False
-    except (OSError, UnreadableError):
-        return False
-    return True
-
-
-class MissingFiles:
-    """Ranges of the log that no file holds, told when the walk passes them."""
-
-    def __init__(self, store: Store, start: int, stop: int | None, *, reverse: bool) -> None:
-        files = (file for file in store.layout.commit_log if file.size)  # an empty one was never written
-        holes = [
-            (before.end, after.file_from_offset)
-            for before, after in pairwise(files)
-            if before.end < after.file_from_offset and after.file_from_offset > start
-            and (stop is None or before.end < stop)
-        ]  # fmt: skip
-        self._holes = deque(reversed(holes) if reverse else holes)
-        self._reverse = reverse
-
-    def passed(self, offset: int) -> Iterator[Finding]:
-        """The ranges that a walk which has come to `offset` has left behind, each once."""
-        while self._holes:
-            low, high = self._holes[0]
-            if (offset >= low) if self._reverse else (offset < high):
-                return
-            self._holes.popleft()
-            yield finding("CL20", "commitlog", low, high - low)
+    yield from files.passed(None)
 
 
 def message_rows(
@@ -183,6 +111,7 @@ def message_rows(
     reverse: bool = False,
     gaps: bool = False,
     progress: Progress | None = None,
+    looked: Looked | None = None,
 ) -> Iterator[Row]:
     """Rows of the selected messages.
 
@@ -192,22 +121,37 @@ def message_rows(
         form: which fields, and how they are written.
         report: told about bad places, and about records whose status is not ok.
         reverse: newest first.
-        gaps: also a row for every blank and every bad place, so that rows cover the log.
+        gaps: also a row for every blank and every bad place, so that rows cover the log; each says
+            in `kind` what it is: record, blank, zeros, bad, or missing for bytes that no file holds.
         progress: told about the bytes that were passed.
+        looked: told about the records that were looked at.
     """
     tell_out_of_reach(store.layout, "commit log", report)
-    for item in log_items(store, selection, reverse=reverse, progress=progress):
+    for item in log_items(store, selection, reverse=reverse, progress=progress, looked=looked):
         if isinstance(item, StoredMessage):
             row = message_row(item.message, item.physical_offset, item.file, form)
             for each in record_findings(item, row.get("status", [OK])):
                 report(each)
-            yield row
+            yield {"kind": "record", **row} if gaps else row
         elif isinstance(item, Finding):
             report(item)
-            if gaps and item.physical_offset is not None:
-                yield damage_row(item.problem.code, item.physical_offset, item.length or 0, item.path)
+            if gaps:
+                yield from _gap_rows(store, item)
         elif gaps:
-            yield blank_row(item.physical_offset, item.size, item.file)
+            yield {"kind": "blank", **blank_row(item.physical_offset, item.size, item.file)}
+
+
+def _gap_rows(store: Store, item: Finding) -> Iterator[Row]:
+    """The row of a bad place; none for a file whose size is wrong but which lacks nothing."""
+    code, start, length = item.problem.code, item.physical_offset, item.length or 0
+    if start is None:
+        return
+    if code in ("CL20", "CL21"):
+        start, end = lacking(store, item)
+        length = end - start
+        if not length:
+            return
+    yield {"kind": _GAP_KINDS.get(code, "bad"), **damage_row(code, start, length, item.path)}
 
 
 def record_findings(item: StoredMessage, status: list[str]) -> Iterator[Finding]:
@@ -234,28 +178,13 @@ def raw_records(
     *,
     reverse: bool = False,
     progress: Progress | None = None,
+    looked: Looked | None = None,
 ) -> Iterator[bytes]:
     """The selected records byte for byte as they are stored. See `message_rows`."""
-    for item in log_items(store, selection, reverse=reverse, progress=progress):
+    for item in log_items(store, selection, reverse=reverse, progress=progress, looked=looked):
         if isinstance(item, StoredMessage):
             for each in record_findings(item, []):
                 report(each)
             yield message.encode(item.message)
         elif isinstance(item, Finding):
             report(item)
-
-
-def explain_log(store: Store, physical_offset: int, form: RowFormat) -> Explanation:
-    """The record or blank at `physical_offset`, field by field, sound or not.
-
-    Raises:
-        FormatError: no file holds the offset.
-        UnreadableError: the file cannot be read.
-    """
-    file = store.commit_log.file_of(physical_offset)
-    if file is None:
-        raise FormatError("no file of the commit log holds this offset", physical_offset=physical_offset)
-    with closing(open_source(file.path)) as source:
-        position = physical_offset - file.file_from_offset
-        data = source.read(position, min(file.size - position, _EXPLAIN_LIMIT))
-    return explain_record(data, physical_offset, form.tz, left=file.size - position)

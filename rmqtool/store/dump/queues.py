@@ -7,7 +7,7 @@ stands between present units without being one is told as CQ08, a hole between f
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any
@@ -29,7 +29,7 @@ FIELDS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "deliver_timestamp_ms",
     "deliver_time", "batch_size", "store_timestamp_ms", "store_time", "blank", "file",
 )  # fmt: skip
-TABLE_FIELDS = FIELDS[:6]
+_TABLE_FIELDS: tuple[str, ...] = FIELDS[:6]
 _BLOCK_UNITS = 4096
 
 
@@ -44,6 +44,14 @@ class _Kind:
 
 _UNITS = _Kind(consume_queue.UNIT_SIZE, consume_queue.decode_units, True)
 _BATCH_UNITS = _Kind(consume_queue.BATCH_UNIT_SIZE, consume_queue.decode_batch_units, False)
+
+
+def table_fields(rows: Sequence[Mapping[str, Any]], *, gaps: bool = False) -> Sequence[str]:
+    """The columns of a table that begins with `rows`: units of delayed messages hold the time of delivery."""
+    due = ["deliver_time" in row for row in rows]
+    fields = _TABLE_FIELDS[:5] if all(due) else _TABLE_FIELDS
+    fields += ("deliver_time",) if any(due) else ()
+    return (*fields, "blank") if gaps else fields
 
 
 def queue_rows(
@@ -205,8 +213,10 @@ def explain_unit(
     chosen: Sequence[tuple[QueueFiles, _Kind]] = list(_chosen(layout, selection))
     if len(chosen) != 1 or not chosen[0][1].numbers:
         raise UsageError(
-            f"{len(chosen)} queues are selected, one consume queue can be explained",
-            hint="give --topic and --queue",
+            f"{len(chosen)} queues are selected, the unit of one consume queue can be explained"
+            if len(chosen) != 1
+            else "the unit of a batch consume queue cannot be explained",
+            hint="give --topic and --queue that select one queue",
         )
     position = queue_offset * consume_queue.UNIT_SIZE
     for file in chosen[0][0].files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, tzinfo
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -17,6 +17,7 @@ from rmqtool.store.explain import Explanation, explain_structure
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import opened
 from rmqtool.store.rows import Row
+from rmqtool.store.system_topics import is_system_topic
 
 CHECKPOINT_FIELDS = (
     "physic_msg_timestamp_ms", "physic_msg_time", "logics_msg_timestamp_ms", "logics_msg_time",
@@ -25,6 +26,7 @@ CHECKPOINT_FIELDS = (
 CONFIG_FIELDS = ("name", "source", "content", "status", "file")
 _CONFIG_LIMIT = 1 << 30  # bytes of one config file; the largest seen in the field are some 100 MB
 _BAK = ".bak"
+_QUEUES_MAX = 65_536  # queue ids have 16 bits on the command line
 _BINARY = ("timercheck",)  # written by the timer, no configuration
 
 
@@ -105,11 +107,22 @@ def read_file(path: Path, limit: int = _CONFIG_LIMIT) -> bytes:
 
 def topic_names(layout: StoreLayout) -> set[str]:
     """The topics that the store knows: those with a queue, and those of topics.json."""
-    names = {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)}
+    return {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)} | _topics(layout).keys()
+
+
+def queue_ids(layout: StoreLayout, matches: Callable[[str], bool]) -> set[int] | None:
+    """The queue ids that the matching topics have, in files or by topics.json; None where nobody knows."""
+    ids = {queue_id for topic, queue_id in (*layout.consume_queues, *layout.batch_queues) if matches(topic)}
+    for topic, config in _topics(layout).items():
+        if matches(topic) and not is_system_topic(topic):  # some of these have 1024 queues on paper
+            ids |= set(range(min(max(config.read_queue_nums, config.write_queue_nums), _QUEUES_MAX)))
+    return ids or None
+
+
+def _topics(layout: StoreLayout) -> dict[str, config_json.TopicConfig]:
     main, bak = layout.config.get("topics.json"), layout.config.get("topics.json" + _BAK)
     try:
         loaded = config_json.load_with_bak(_read_or_none(main), _read_or_none(bak))
-        names |= config_json.topics(loaded.document).keys()
+        return config_json.topics(loaded.document)
     except (FormatError, UnreadableError):
-        pass  # what cannot be read knows no further topic; --what config and verify tell it
-    return names
+        return {}  # what cannot be read knows no further topic; --what config and verify tell it

@@ -11,36 +11,40 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import compaction, config_json, epoch, timer
 from rmqtool.formats.timer import LogUnit
 from rmqtool.problems import finding
+from rmqtool.store import Store
 from rmqtool.store.dump import Report
 from rmqtool.store.dump.small import read_file
 from rmqtool.store.layout import StoreFile, StoreLayout
 from rmqtool.store.open_files import opened
 from rmqtool.store.rows import Row
 from rmqtool.store.selection import Selection
+from rmqtool.store.system_topics import describe
 
 TIMER_FIELDS = (
     "position", "deliver_timestamp_ms", "deliver_time", "write_timestamp_ms", "write_time", "physical_offset",
-    "size", "topic_hash", "roll", "delete", "previous_position", "file",
+    "size", "real_topic", "real_queue_id", "topic_hash", "roll", "delete", "previous_position", "file",
 )  # fmt: skip
-TIMER_TABLE = ("position", "deliver_time", "physical_offset", "size", "roll", "delete", "previous_position")
+TIMER_TABLE = ("position", "deliver_time", "real_topic", "real_queue_id", "physical_offset", "size", "roll",
+               "delete")  # fmt: skip
 EPOCH_FIELDS = ("epoch", "start_offset", "end_offset", "file")
 COMPACTION_FIELDS = ("topic", "queue_id", "queue_offset", "file")
 _BLOCK_UNITS = 4096
 
 
 def timer_rows(
-    layout: StoreLayout, selection: Selection, report: Report, *, tz: tzinfo | None = UTC
+    store: Store, selection: Selection, report: Report, *, tz: tzinfo | None = UTC
 ) -> Iterator[Row]:
     """One row per unit of the timer log, in its order.
 
     Args:
-        layout: the store's files.
+        store: the store. A unit holds the hash of its message's topic; the topic itself, and the
+            queue, are those of the record, and null where no record can be read there.
         selection: `since` and `until` are times of delivery, the offsets those of the messages'
             records; `limit` counts units.
         report: told about bytes that are no unit: a broker cuts its timer log there, and so does this.
         tz: zone of the times; None is the local zone.
     """
-    left = selection.limit
+    layout, left = store.layout, selection.limit
     for file in layout.timer_log:
         for position, unit in _units(layout, file, report):
             due = unit.deliver_time
@@ -59,12 +63,22 @@ def timer_rows(
                 "write_time": times.format_time(unit.write_time, tz),
                 "physical_offset": unit.physical_offset,
                 "size": unit.message_size,
+                **_real(store, unit),
                 "topic_hash": unit.topic_hash,
                 "roll": bool(unit.magic & timer.MAGIC_ROLL),
                 "delete": bool(unit.magic & timer.MAGIC_DELETE),
                 "previous_position": unit.previous_position,
                 "file": layout.relative(file.path),
             }
+
+
+def _real(store: Store, unit: LogUnit) -> Row:
+    """The topic and queue that a unit's message will be delivered to, as far as its record can be read."""
+    stored = store.find(unit.physical_offset)
+    found = describe(stored.message) if stored is not None else None
+    if found is None or found["kind"] != "timer":
+        return {"real_topic": None, "real_queue_id": None}
+    return {name: found[name] for name in ("real_topic", "real_queue_id")}
 
 
 def _units(layout: StoreLayout, file: StoreFile, report: Report) -> Iterator[tuple[int, LogUnit]]:

@@ -1,0 +1,75 @@
+"""One value of a row as text: JSON, plain, CSV, TSV; and a part of it by its dotted name."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import PurePath
+from typing import Any
+
+Row = Mapping[str, Any]
+
+_JSON_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def field_value(row: Row, name: str) -> Any:
+    """The value of a field; `system.kind` is `kind` of the object `system`. None where there is none.
+
+    Names of properties may have dots of their own: a name that is there as a whole comes first.
+    """
+    if name in row:
+        return row[name]
+    places = [place for place, character in enumerate(name) if character == "."]
+    for place in places:
+        value = row.get(name[:place])
+        if isinstance(value, Mapping):
+            return field_value(value, name[place + 1 :])
+    return None
+
+
+def _plain(value: object) -> object:
+    """What the JSON encoder does not know: paths, and numbers and arrays of numpy."""
+    if isinstance(value, PurePath):
+        return str(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"no JSON for {type(value).__name__}")
+
+
+_compact = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain)
+_indented = json.JSONEncoder(ensure_ascii=False, indent=2, default=_plain)
+
+
+def json_text(value: object, *, indented: bool = False) -> str:
+    """JSON on one line, or indented; characters that a terminal would act on are escaped."""
+    # Only strings can hold these characters, so the escape is valid JSON and means the same.
+    text = (_indented if indented else _compact).encode(value)
+    return _JSON_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+
+
+def plain_text(value: object) -> str:
+    """One value as exact text: empty for None, compact JSON for lists and objects."""
+    if value is None:
+        return ""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool | list | tuple | dict):
+        return json_text(value)
+    return str(value)
+
+
+def csv_text(value: object) -> str:
+    """A CSV cell, quoted where it must be."""
+    text = plain_text(value)
+    # None is an empty cell and the empty string a quoted one: the csv module cannot tell them apart.
+    quoted = text != text.strip() or any(character in text for character in ',"\r\n')
+    if quoted or (not text and value is not None):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+def tsv_text(value: object) -> str:
+    """A TSV cell: tab, line ends and backslash escaped."""
+    text = plain_text(value).replace("\\", "\\\\")
+    return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")

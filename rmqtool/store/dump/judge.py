@@ -1,0 +1,163 @@
+"""What is wrong with the bytes between records, and with the set of commit log files.
+
+The codes, places and lengths are those of `verify`: a torn last record is a note, all else is damage.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import InputError, UnreadableError
+from rmqtool.formats import message
+from rmqtool.problems import Finding, finding
+from rmqtool.scan.events import Bad, Reason
+from rmqtool.scan.reference import first_nonzero
+from rmqtool.scan.source import open_source
+from rmqtool.store import Store, StoredBlank, StoredDamage, StoredZeros
+from rmqtool.store.layout import StoreFile
+from rmqtool.store.verify.damage import is_torn, kind_of
+
+_BLOCK = 1 << 20
+
+
+class Judge:
+    """Names what is wrong with a blank, with zeros or with bytes that are no record.
+
+    A blank of the wrong size and the zeros behind it are one bad place.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._end: int | None = None
+
+    def __call__(self, event: StoredBlank | StoredZeros | StoredDamage) -> Iterator[Finding]:
+        """What is wrong with one event of a walk; nothing for what is as it should be."""
+        start = event.physical_offset
+        file = self.store.commit_log.file_of(start)
+        base = start if file is None else file.file_from_offset
+        if isinstance(event, StoredBlank):
+            left = 0 if file is None else file.end - start
+            if event.size != left:
+                zeros = _are_zero(event.path, start - base + message.BLANK_SIZE, left - message.BLANK_SIZE)
+                length = left if zeros else message.BLANK_SIZE
+                yield finding("CL10", event.file, start, length, blank_size=event.size, left=left)
+        elif isinstance(event, StoredDamage):
+            code, detail = self._code(event, base)
+            yield finding(code, event.file, start, event.length, **detail)
+        elif file is not None and self._is_followed(file) and not self._follows_blank(start, base):
+            yield finding("CL02" if start == base else "CL11", event.file, start, event.length)
+
+    def _follows_blank(self, offset: int, base: int) -> bool:
+        before = offset - message.BLANK_SIZE
+        if before < base:
+            return False
+        try:
+            return isinstance(self.store.commit_log.read(before), StoredBlank)
+        except InputError:
+            return False
+
+    def _is_followed(self, file: StoreFile) -> bool:
+        """Whether a later file holds anything but zeros."""
+        for later in self.store.commit_log.files:
+            if later.file_from_offset > file.file_from_offset:
+                try:
+                    with closing(open_source(later.path)) as source:
+                        if first_nonzero(source, 0, later.size) < later.size:
+                            return True
+                except (OSError, UnreadableError):
+                    return True  # unreadable is not empty
+        return False
+
+    def _at_end(self, offset: int) -> bool:
+        """Whether the log ends at or before `offset`: nothing but a torn record can follow there."""
+        if self._end is None:
+            self._end = self.store.end_offset()
+        return self._end <= offset
+
+    def _code(self, event: StoredDamage, base: int) -> tuple[str, dict[str, Any]]:
+        """(problem code, details) of bytes that are no sound record; `verify` has the same rules."""
+        if event.reason is None:
+            return "CL12", {}
+        try:
+            with closing(open_source(event.path)) as source:
+                start = event.physical_offset - base
+                nonzero_end = start + event.length
+                while nonzero_end > start:
+                    size = min(_BLOCK, nonzero_end - start)
+                    data = source.read(nonzero_end - size, size).rstrip(b"\0")
+                    nonzero_end += len(data) - size
+                    if data:
+                        break
+                declared = int.from_bytes(source.read(start, min(4, event.length)), signed=True)
+                bad = Bad(start, event.length, event.reason, declared, nonzero_end, event.to_end)
+                torn = self._at_end(event.physical_offset) and is_torn(bad)
+                detail: dict[str, Any] = {"declared_size": declared}
+                if self._is_cut(bad, source.size):
+                    detail["reason"] = "cut off by the end of the file, which is too short"
+                return ("CL01" if torn else kind_of(source, bad)), detail
+        except (OSError, UnreadableError):
+            return "CL12", {}
+
+    def _is_cut(self, bad: Bad, size: int) -> bool:
+        """Whether a file of the wrong size ends inside the record."""
+        if size >= self.store.commit_log.file_size or bad.end != size:
+            return False
+        return bad.reason is Reason.SIZE and bad.declared_size > bad.length or bad.length < message.BLANK_SIZE
+
+
+def _are_zero(path: Path, start: int, length: int) -> bool:
+    try:
+        with closing(open_source(path)) as source:
+            for position in range(start, start + length, _BLOCK):
+                data = source.read(position, min(_BLOCK, start + length - position))
+                if data.count(0) != len(data):
+                    return False
+    except (OSError, UnreadableError):
+        return False
+    return True
+
+
+class FileSet:
+    """Files of a wrong size and ranges that no file holds, told when the walk has left them behind."""
+
+    def __init__(self, store: Store, start: int, stop: int | None, *, reverse: bool) -> None:
+        layout, size = store.layout, store.layout.commit_log_file_size
+        files = [file for file in layout.commit_log if file.size]  # an empty one was never written
+        found: list[tuple[int, int, Finding]] = []
+        for file in files:
+            if file.size != size and layout.kind != "commitlog":
+                name, low = layout.relative(file.path), file.file_from_offset
+                wrong = finding("CL21", name, low, file.size, expected_bytes=size)
+                found.append((low, file.end, wrong))
+        for before, after in pairwise(files):
+            low, high = before.file_from_offset + size, after.file_from_offset
+            if low < high:
+                name = layout.relative(before.path.with_name(f"{low:020}"))
+                gone = finding("CL20", name, low, high - low, next=after.path.name)
+                found.append((low, high, gone))
+        inside = [each for each in found if each[1] > start and (stop is None or each[0] < stop)]
+        self._found = deque(sorted(inside, key=lambda each: each[:2], reverse=reverse))
+        self._reverse = reverse
+
+    def passed(self, offset: int | None) -> Iterator[Finding]:
+        """What a walk that has come to `offset` has left behind, each once; None: the walk is over."""
+        while self._found:
+            low, high, each = self._found[0]
+            if offset is not None and ((offset >= low) if self._reverse else (offset < high)):
+                return
+            self._found.popleft()
+            yield each
+
+
+def lacking(store: Store, each: Finding) -> tuple[int, int]:
+    """The half-open range of the log that a finding of `FileSet` is about: bytes that no file holds."""
+    start = each.physical_offset or 0
+    if each.problem.code == "CL20":
+        return start, start + (each.length or 0)
+    files, end = store.commit_log.files, start + (each.length or 0)
+    return end, max(end, start + each.detail["expected_bytes"] if files[-1].file_from_offset > start else end)

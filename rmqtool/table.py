@@ -1,0 +1,225 @@
+"""Tables for a person: aligned columns that fit a terminal, whole cells where there is none.
+
+On a terminal no line is wider than it is, for a wrapped line cannot be read:
+
+    1. body, message and text give way, down to TEXT_FLOOR columns; text is then left out
+    2. then the other texts do, the widest first
+    3. headers break at their underscores
+    4. whole columns are left out; `left_out` names them
+
+Numbers, times and hex are never cut. Only this file uses tabulate and wcwidth, and loads them when needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import SupportsInt
+
+from rmqtool.cells import Row, field_value, plain_text
+from rmqtool.terminal import escape
+
+Heading = str | tuple[str, ...]
+"""A column: a field's name, or (header, field, field, ...), which shows the first that has a value."""
+
+TEXT_FLOOR = 6  # columns of the terminal that a text keeps before whole columns are left out
+_GAP = 2  # between two columns
+_GIVE_WAY = ("body", "message", "text")  # the first to be cut and to be left out
+_STAY = ("problem", "severity", "kind", "status")  # the last to be left out, after the first column
+_SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
+
+
+class Table:
+    """Lines of one table, block by block; a later block is at least as wide as those before.
+
+    Args:
+        columns: what to show.
+        colour: whether the header and severities have a colour.
+        width: columns of the terminal; None: nothing is cut.
+    """
+
+    def __init__(self, columns: Sequence[Heading], *, colour: bool = False, width: int | None = None) -> None:
+        self._columns = [_Column(each) for each in columns]
+        self._colour = colour
+        self._width = width
+        self._started = False
+        self.left_out: tuple[str, ...] = ()
+
+    def lines(self, rows: Sequence[Row]) -> list[str]:
+        """The lines of a block of rows; the first block's begin with the header."""
+        first, self._started = not self._started, True
+        for column in self._columns:
+            column.take(rows, first=first)
+        limits = self._fit(first=first)
+        titles = self._titles()
+        lines = self._aligned(titles, limits)
+        if not first:
+            lines = lines[len(titles) + 1 :]
+        elif self._colour:
+            lines[: len(titles)] = [f"\x1b[1m{line}\x1b[0m" for line in lines[: len(titles)]]
+        return [line.rstrip() for line in lines]
+
+    def _titles(self) -> list[tuple[str, ...]]:
+        """The lines of the header."""
+        height = max(len(column.pieces) for column in self._columns)
+        return list(
+            zip(
+                *(column.pieces + [""] * (height - len(column.pieces)) for column in self._columns),
+                strict=True,
+            )
+        )
+
+    def _aligned(self, titles: Sequence[Sequence[str]], limits: Sequence[int]) -> list[str]:
+        """Titles, a rule that keeps the widths in every block, and the cells."""
+        from tabulate import tabulate
+
+        cells = [column.cells(limit) for column, limit in zip(self._columns, limits, strict=True)]
+        if self._colour:
+            cells = [
+                list(map(_coloured, texts)) if column.header == "severity" else texts
+                for column, texts in zip(self._columns, cells, strict=True)
+            ]
+        text = tabulate(
+            [*titles, ["-" * limit for limit in limits], *zip(*cells, strict=True)],
+            tablefmt="plain",  # its own header would make narrow columns wider
+            disable_numparse=True,
+            colalign=["right" if column.is_number else "left" for column in self._columns],
+        )
+        return text.split("\n")
+
+    def _fit(self, *, first: bool) -> list[int]:
+        """The width of every column that is shown; leaves out columns only before the first line."""
+        if self._width is None:
+            return [column.width for column in self._columns]
+        if first:
+            self._leave_out_text(self._width)
+        limits = self._limits(self._width)
+        if limits is None and first:
+            for column in self._columns:
+                column.pieces = column.header.split("_")
+                column.width = column.natural
+            limits = self._limits(self._width)
+        while limits is None and first and len(self._columns) > 1:
+            column = min(self._columns[1:], key=lambda each: (each.rank, -self._columns.index(each)))
+            self._columns.remove(column)
+            self.left_out = (column.header, *self.left_out)
+            limits = self._limits(self._width)
+        if limits is None:  # a later block, or a single column: nothing else can give way
+            limits = [column.floor if column.is_text else column.width for column in self._columns]
+        for column, limit in zip(self._columns, limits, strict=True):
+            column.width = limit
+        return limits
+
+    def _leave_out_text(self, width: int) -> None:
+        """Leaves out a column of explanations where other cells would be cut for a few words of it."""
+        for column in [each for each in self._columns if each.header == "text"]:
+            need = sum(each.width for each in self._columns) - column.width + column.floor
+            if need + _GAP * (len(self._columns) - 1) > width and len(self._columns) > 1:
+                self._columns.remove(column)
+                self.left_out = (column.header, *self.left_out)
+
+    def _limits(self, width: int) -> list[int] | None:
+        """The widths with which a line is no wider than `width`; None where that cannot be."""
+        limits = [column.width for column in self._columns]
+        over = sum(limits) + _GAP * (len(limits) - 1) - width
+        texts = [place for place, each in enumerate(self._columns) if each.is_text]
+        for gives_way in (True, False):
+            places = [place for place in texts if (self._columns[place].rank == 0) is gives_way]
+            while over > 0 and places:
+                place = max(places, key=lambda place: limits[place])
+                if limits[place] > self._columns[place].floor:
+                    limits[place] -= 1
+                    over -= 1
+                else:
+                    places.remove(place)
+        return None if over > 0 else limits
+
+
+class _Column:
+    """One column with the cells of the block at hand; `pieces` are the lines of its header.
+
+    Widths are in columns of the terminal.
+    """
+
+    def __init__(self, heading: Heading) -> None:
+        self.header, *names = (heading, heading) if isinstance(heading, str) else heading
+        self._names = names
+        self._texts: list[str] = []
+        self.is_number = False
+        self.pieces = [self.header]
+        self.width = 0
+
+    @property
+    def is_text(self) -> bool:
+        """Whether its cells may be cut."""
+        return not (self.is_number or self.header == "hex" or self.header.endswith("time"))
+
+    @property
+    def rank(self) -> int:
+        """The order in which columns are left out."""
+        return 0 if self.header in _GIVE_WAY else 2 if self.header in _STAY else 1
+
+    @property
+    def natural(self) -> int:
+        """What header and cells of the block need."""
+        return max(map(_width, (*self._texts, *self.pieces)))
+
+    @property
+    def floor(self) -> int:
+        """The least that a text can be cut to."""
+        return min(self.natural, max(TEXT_FLOOR, *map(len, self.pieces)))
+
+    def take(self, rows: Sequence[Row], *, first: bool) -> None:
+        """Takes the cells of a block."""
+        values = [self._value(row) for row in rows]
+        if first:
+            self.is_number = all(map(_is_number, values))
+        self._texts = [_text(value) for value in values]
+        self.width = max(self.width, self.natural)
+
+    def _value(self, row: Row) -> object:
+        values = (field_value(row, name) for name in self._names)
+        return next((value for value in values if value is not None), None)
+
+    def cells(self, width: int) -> list[str]:
+        """The cells of the block; only texts are cut."""
+        return [_cut(text, width) for text in self._texts] if self.is_text else self._texts
+
+
+def _text(value: object) -> str:
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        value = ", ".join(value)
+    return escape(plain_text(value))
+
+
+def _coloured(text: str) -> str:
+    colour = _SEVERITY_COLOURS.get(text)
+    return text if colour is None else f"\x1b[{colour}m{text}\x1b[0m"
+
+
+def _width(text: str) -> int:
+    """Columns of the terminal; Chinese characters take two."""
+    if text.isascii():
+        return len(text)
+    # tabulate aligns by the same widths.
+    from wcwidth import wcswidth
+
+    return max(wcswidth(text), 0)
+
+
+def _cut(text: str, limit: int) -> str:
+    """`text`, at most `limit` columns wide."""
+    if _width(text) <= limit:
+        return text
+    from wcwidth import wcwidth
+
+    width = end = 0
+    for index, character in enumerate(text):
+        width += max(wcwidth(character), 0)
+        if width > limit - 1:
+            break
+        end = index + 1
+    return text[:end] + "…"
+
+
+def _is_number(value: object) -> bool:
+    return value is None or (isinstance(value, SupportsInt) and not isinstance(value, bool))
