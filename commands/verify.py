@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
 COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length", "detail", "repair")
 TABLE_COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length")
+SEVERITIES = ("error", "warning", "note")
 _SAMPLE = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
 
 Passes = Annotated[
@@ -45,6 +47,12 @@ Sample = Annotated[
     str | None,
     typer.Option("--sample", metavar="K/N", help="Check only every N-th commit log file, from the K-th on."),
 ]
+MinSeverity = Annotated[
+    Literal["note", "warning", "error"],
+    typer.Option(
+        "--severity", metavar="note|warning|error", help="Show only findings of at least this severity."
+    ),
+]
 
 
 def verify(
@@ -56,6 +64,7 @@ def verify(
     since: options.Since = None,
     limit_bytes: LimitBytes = None,
     sample: Sample = None,
+    severity: MinSeverity = "note",
     tz: options.TimeZone = None,
     format: options.RowFormat = None,
     fields: options.Fields = None,
@@ -72,9 +81,11 @@ def verify(
     damage and reports each bad region once, with its place and its kind; rmqtool-problems(7) lists
     the kinds. Nothing is changed. A store in use is judged by what was complete when it began.
 
-    Exits with 1 when there is a warning or an error, with 3 when something could not be read or is
-    kept in a form that is out of reach. Notes are normal, after a crash for instance.
+    Exits with 1 when there is a warning or an error (shown or not), with 3 when something could not
+    be read or is kept in a form that is out of reach. Notes are normal, after a crash for instance.
+    What a kind means and what the broker does with it: rmqtool problems.
     """
+    from rmqtool.scan import kernels
     from rmqtool.scan.source import RateLimiter
     from rmqtool.store import Store
     from rmqtool.store.verify import DEFAULT_PASSES, Report
@@ -82,12 +93,15 @@ def verify(
 
     output = Output(format=format, fields=fields, quiet=quiet, progress=progress)
     bounds = _bounds(since, limit_bytes, sample, tz)
-    report, codes = Report(), [0]
+    report, codes, counts = Report(), {0}, Counter[str]()
+    shown = SEVERITIES[: SEVERITIES.index(severity) + 1]
 
     def rows(findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
-            codes.append(finding.problem.exit_code)
-            yield finding.row()
+            codes.add(finding.problem.exit_code)
+            counts[finding.problem.severity] += 1
+            if finding.problem.severity in shown:
+                yield finding.row()
 
     with Store.open(
         store,
@@ -95,6 +109,9 @@ def verify(
         read_only_paths=read_only_commitlog or (),
         broker_conf=broker_conf,
     ) as opened:
+        if not kernels.are_cached():
+            output.note("compiling the scan kernels: some seconds, once for this version of rmqtool")
+        kernels.load_kernels()
         total = sum(file.size for file in opened.layout.commit_log)
         with output.progress("verify", total) as bar:
             findings = run(
@@ -107,8 +124,8 @@ def verify(
                 report=report,
                 progress=bar.advance,
             )
-            count = output.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
-    output.note(_summary(report, count))
+            output.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
+    output.note(_summary(report, counts))
     return worst_exit_code(*codes)
 
 
@@ -125,14 +142,28 @@ def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: 
     return Bounds(since_ms, limit_bytes, chosen)
 
 
-def _summary(report: Report, findings: int) -> str:
-    """One line on what was checked."""
+def _summary(report: Report, counts: Counter[str]) -> str:
+    """What was checked, and how it is."""
     rate = f", {format_size(int(report.bytes / report.seconds))}/s" if report.seconds and report.bytes else ""
-    parts = [f"{report.records} records in {report.files} files ({format_size(report.bytes)}{rate})"]
+    files = f"{report.files} file{'' if report.files == 1 else 's'}"
+    parts = [f"{report.records} records in {files} ({format_size(report.bytes)}{rate})"]
     if "queues" in report.passes:
         parts.append(f"{report.units} queue units")
     if "index" in report.passes:
         parts.append(f"{report.index_entries} index entries, {report.keys} keys")
-    found = "no findings" if not findings else f"{findings} finding{'s' if findings > 1 else ''}"
+    if report.left_out:
+        parts.append(f"not checked without a whole store: {', '.join(report.left_out)}")
+    if report.vanished:
+        parts.append(f"{len(report.vanished)} files vanished meanwhile")
     live = " (a broker is using the store)" if report.live else ""
-    return f"checked {'; '.join(parts)}{live}: {found}"
+    return f"checked {'; '.join(parts)}{live}: {_verdict(counts)}"
+
+
+def _verdict(counts: Counter[str]) -> str:
+    found = [
+        f"{counts[severity]} {severity}{'' if counts[severity] == 1 else 's'}"
+        for severity in SEVERITIES
+        if counts[severity]
+    ]
+    word = "damaged" if counts["error"] else "sound, with warnings" if counts["warning"] else "sound"
+    return f"{word} ({', '.join(found)})" if found else word

@@ -26,6 +26,7 @@ class Profile:
         searches_min_offset: a queue's minimum is found by ConsumeQueue#correctMinOffset of 5.x.
         writes_version_2: records of long topics get the second magic; 4.x takes them for damage.
         indexes_tags: the index also holds topic#T#tags.
+        skips_stray_folders: a folder beside the log's files does no harm; 4.x does not start with one.
         checkpoint_fields: how many fields of the checkpoint are in use.
     """
 
@@ -33,15 +34,16 @@ class Profile:
     searches_min_offset: bool
     writes_version_2: bool
     indexes_tags: bool
+    skips_stray_folders: bool
     checkpoint_fields: Literal[3, 5]
 
 
 PROFILES: dict[str, Profile] = {
     profile.name: profile
     for profile in (
-        Profile("4.9", False, False, False, 3),
-        Profile("5.3", True, True, False, 5),
-        Profile("5.4", True, True, True, 5),
+        Profile("4.9", False, False, False, False, 3),
+        Profile("5.3", True, True, False, True, 5),
+        Profile("5.4", True, True, True, True, 5),
     )
 }
 NEWEST = PROFILES["5.4"]

@@ -20,11 +20,11 @@ import time
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from rmqtool.errors import UsageError
+from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.problems import Finding
 from rmqtool.store.verify.context import Bounds, Context, Progress, Report
 from rmqtool.store.verify.files import check_files
-from rmqtool.store.verify.state import check_checkpoint, check_config, read_checkpoint
+from rmqtool.store.verify.state import ConfigCheck, check_checkpoint, read_checkpoint
 from rmqtool.store.verify.timer import check_timer
 
 if TYPE_CHECKING:
@@ -34,6 +34,12 @@ if TYPE_CHECKING:
 DEFAULT_PASSES = ("files", "log", "queues", "index", "checkpoint", "config", "timer")
 PASSES = (*DEFAULT_PASSES, "bodies")
 _OF_LOG = {"log", "queues", "index", "bodies"}
+# What can be checked of less than a store: there is nothing to compare it with.
+_OF_KIND = {
+    "commitlog": {"files", "log", "bodies"},
+    "consumequeue": {"files", "queues"},
+    "index": {"files", "index"},
+}
 
 # Damage that explains what other passes leave out is theirs to tell when `log` was not chosen.
 _ALWAYS_TOLD = {"CL12", "CL14", "UN01"}
@@ -71,7 +77,9 @@ def verify(
     if unknown:
         raise UsageError(f"unknown pass {unknown[0]!r}", hint=f"passes: {', '.join(PASSES)}")
     report = report if report is not None else Report()
-    report.passes = tuple(name for name in PASSES if name in passes)
+    possible = _OF_KIND.get(store.layout.kind, set(PASSES))
+    report.passes = tuple(name for name in PASSES if name in passes and name in possible)
+    report.left_out = tuple(name for name in PASSES if name in passes and name not in possible)
     report.live = store.live
     context = Context(
         store, bounds or Bounds(), report, jobs or os.cpu_count() or 1, keep_cache, limiter,
@@ -79,7 +87,7 @@ def verify(
     )  # fmt: skip
     started = time.monotonic()
     try:
-        yield from _run(context, set(passes))
+        yield from _run(context, set(report.passes))
     finally:
         report.seconds = time.monotonic() - started
 
@@ -88,17 +96,38 @@ def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
     layout = context.layout
     context.log_start = layout.commit_log[0].file_from_offset if layout.commit_log else 0
     early = list(read_checkpoint(context))
+    config = ConfigCheck(context) if "config" in passes else None
     if "files" in passes:
-        yield from check_files(context)
+        yield from check_files(layout, context.store.profile)
     if passes & _OF_LOG:
         yield from _log(context, passes)
+    if passes & {"checkpoint", "config"}:
+        _look_at_ends(context, passes)
     if "checkpoint" in passes:
         yield from early
         yield from check_checkpoint(context)
-    if "config" in passes:
-        yield from check_config(context)
+    if config is not None:
+        yield from config.run()
     if "timer" in passes:
         yield from check_timer(context)
+
+
+def _look_at_ends(context: Context, passes: set[str]) -> None:
+    """What `checkpoint` and `config` compare with, where the passes that would tell it were not chosen."""
+    store = context.store
+    if not passes & _OF_LOG:
+        newest = next(store.messages(reverse=True, damage="skip"), None)
+        context.last_store_timestamp = newest.message.store_timestamp if newest is not None else 0
+    if "queues" in passes:
+        return
+    for key in store.queues:
+        try:
+            low, high = store.min_offset(*key), store.max_offset(*key)
+        except UnreadableError:
+            continue  # told by the pass `queues`
+        context.queue_ends[key] = high
+        if not passes & _OF_LOG and high > low:
+            context.topics[key[0]] = context.topics.get(key[0], 0) + high - low
 
 
 def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
@@ -110,9 +139,10 @@ def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
 
     queues = QueueCheck(context) if "queues" in passes else None
     index = IndexCheck(context) if "index" in passes else None
-    _ = context.dispatch_from  # known before the threads start: it reads files that they must not share
-    if index is not None:
-        yield from index.prepare()
+    # Known before the threads start, for it reads files that they must not share; and in a live
+    # store the ends of queues and index have to be known before the log's.
+    _ = context.dispatch_from
+    of_index = list(index.prepare()) if index is not None else []
     try:
         for item in LogCheck(context, queues, index, bodies="bodies" in passes).run():
             if "log" in passes or item.problem.code in _ALWAYS_TOLD:
@@ -121,6 +151,7 @@ def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
         if queues is not None:
             yield from UnitCheck(context, queues).run()
         if index is not None:
+            yield from of_index
             yield from index.finish()
     finally:
         if index is not None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -13,14 +15,18 @@ from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import head_of
-from rmqtool.store.verify.ranges import overlaps
+from rmqtool.store.verify.ranges import contains, overlaps
 
 if TYPE_CHECKING:
-    from rmqtool.scan.source import RateLimiter
+    from rmqtool.scan.source import ByteSource, RateLimiter
     from rmqtool.store import Store
 
 CONFIG_LIMIT = 64 << 20
 """A config file of more bytes is not read: brokers write a few megabytes at most."""
+
+_FILES_MAX = 4096
+_FILES_MIN = 4
+_OTHER_FILES = 100  # what the store and the index keep open, one log file per thread, standard streams
 
 Progress = Callable[[int], None]
 """Called with the number of bytes just read."""
@@ -37,8 +43,9 @@ def reason_of(error: Exception) -> str:
 class Bounds:
     """How much of the commit log is checked; everything by default.
 
-    `since_ms` leaves out files whose records are all older; `limit_bytes` stops after so many
-    bytes of the log, the newest ones; `sample` of (k, n) takes every n-th file from the k-th on.
+    `since_ms` leaves out files whose records are all older; `limit_bytes` takes only the newest
+    bytes of the log, counted back from its end to the record that holds the first of them; `sample`
+    of (k, n) takes every n-th file from the k-th on.
     """
 
     since_ms: int | None = None
@@ -53,9 +60,13 @@ class Bounds:
 
 @dataclass
 class Report:
-    """What was checked: the summary of a verification. Complete when the findings are exhausted."""
+    """What was checked: the summary of a verification. Complete when the findings are exhausted.
+
+    `left_out` are passes that were asked for and make no sense for less than a whole store.
+    """
 
     passes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
     files: int = 0
     records: int = 0
     bytes: int = 0
@@ -65,6 +76,8 @@ class Report:
     seconds: float = 0.0
     log_end: int | None = None
     live: bool = False
+    vanished: set[str] = field(default_factory=set)
+    """Files that were deleted while they were checked, as a broker does with what has expired."""
 
 
 @dataclass
@@ -110,9 +123,44 @@ class Context:
         """`path` as findings name it."""
         return self.layout.relative(path)
 
+    def open(self, path: Path) -> ByteSource:
+        """A source over a file of the store, read as this verification was told to.
+
+        Raises:
+            FileNotFoundError: the file is gone since the folder was listed; the report says so.
+            OSError: it cannot be opened.
+        """
+        from rmqtool.scan.source import open_source
+
+        try:
+            return open_source(path, keep_cache=self.keep_cache, limiter=self.limiter)
+        except OSError as error:
+            if not self.is_gone(path, error):
+                raise
+            raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
+
+    def is_gone(self, path: Path, error: OSError) -> bool:
+        """Whether an error says that a file was deleted under the reader; the report then names it."""
+        gone = error.errno in (errno.ENOENT, errno.ESTALE)
+        if gone:
+            self.report.vanished.add(self.name(path))
+        return gone
+
+    def has_vanished(self, offset: int) -> bool:
+        """Whether the log file that held a physical offset was deleted since the folder was listed."""
+        file = self.store.commit_log.file_of(offset)
+        if file is None or file.path.exists():
+            return False
+        self.report.vanished.add(self.name(file.path))
+        return True
+
     def in_bad(self, start: int, stop: int) -> bool:
         """Whether [start, stop) of the log touches a damaged range."""
         return overlaps(self.bad, start, stop)
+
+    def all_bad(self, start: int, stop: int) -> bool:
+        """Whether [start, stop) of the log lies in a damaged range."""
+        return contains(self.bad, start, stop)
 
     def is_covered(self, offset: int) -> bool:
         """Whether the record at `offset` lies in a range that was walked."""
@@ -131,6 +179,19 @@ class Context:
             return frozenset(config_json.topics(loaded.document)) if loaded.document else None
         except FormatError:
             return None
+
+    @cached_property
+    def files_per_reader(self) -> int:
+        """How many queue files one thread may keep open, so that all threads stay within the limit."""
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if limit == resource.RLIM_INFINITY:
+            limit = _FILES_MAX
+        return max((min(limit, _FILES_MAX) - _OTHER_FILES) // (self.jobs + 2), _FILES_MIN)
+
+    @cached_property
+    def end_offset(self) -> int:
+        """The log's end by its tail alone. In a live store it moves, and this is where it was."""
+        return self.store.end_offset()
 
     @cached_property
     def dispatched_end(self) -> int:

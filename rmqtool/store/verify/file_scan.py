@@ -50,11 +50,14 @@ class FileScan:
 
     `bad` pairs each bad region with the problem code it has if it is no torn tail. `end` is the
     physical offset behind the last record (-1: no record); `zero_from` is where zeros reach to the
-    file's end; `done` says that the file ended properly, with a blank.
+    file's end; `done` says that the file ended properly, with a blank. [start, stop) was walked;
+    nothing at all of a file that is `gone`.
     """
 
     file: StoreFile
+    start: int
     stop: int
+    gone: bool = False
     findings: list[Finding] = field(default_factory=list)
     bad: list[tuple[Bad, str]] = field(default_factory=list)
     blanks: list[Blank] = field(default_factory=list)
@@ -103,7 +106,7 @@ class FileScan:
 
     @property
     def is_partial(self) -> bool:
-        """Whether only the beginning of the file was walked: then its end says nothing."""
+        """Whether the walk stopped before the file's end: then the end says nothing."""
         return self.stop < self.file.size
 
     @property
@@ -115,11 +118,13 @@ class FileScan:
 
 def judge(context: Context, scan: FileScan, place: Place) -> Iterator[Finding]:
     """The findings of one file by offset; adds the file to what the context knows of the log."""
+    if scan.gone:
+        return
     base = scan.file.file_from_offset
-    context.covered.append((base, base + scan.stop))
+    context.covered.append((base + scan.start, base + scan.stop))
     context.report.files += 1
     context.report.records += scan.records
-    context.report.bytes += scan.stop
+    context.report.bytes += scan.stop - scan.start
     context.log_end = max(context.log_end, scan.end)
     context.last_store_timestamp = max(context.last_store_timestamp, scan.last_store_timestamp)
     for topic, count in scan.topics.items():

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from rmqtool.errors import UnreadableError
 from rmqtool.problems import Finding, finding
-from rmqtool.scan.index import IndexArrays, check_entries, content_count, read_index, slots_in_use
+from rmqtool.scan.index import IndexReader, check_entries
 from rmqtool.scan.keys import KIND_TAG, Dispatch
-from rmqtool.scan.source import open_source
 from rmqtool.store.layout import IndexFilePath
 from rmqtool.store.verify.context import Context, reason_of
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 _OPEN_FILES_MAX = 8
 _EXAMPLES_MAX = 3
+_SORTED_MAX = 1 << 22  # entries of a damaged file that are put in order in memory
+_SORTED = np.dtype([("physical_offset", np.int64), ("key_hash", np.int32)])
 
 
 class IndexFile(NamedTuple):
@@ -42,7 +44,8 @@ class IndexFile(NamedTuple):
     stop: int
     start: int
     last: int
-    sorted: bool
+    begin_timestamp: int
+    end_timestamp: int
 
 
 @dataclass(slots=True)
@@ -98,10 +101,14 @@ class IndexCheck:
         self.context = context
         self.files: list[IndexFile] = []
         self._lock = Lock()
-        self._open: dict[int, tuple[ByteSource, IndexArrays]] = {}
+        self._open: dict[int, IndexReader] = {}
         self._sums: dict[str, Miss] = {code: Miss() for code in ("IX03", "IX08", "IX10", "IX04", "IX05")}
+        self._sorted: dict[int, np.ndarray] = {}
         self._tags_after: Miss | None = None
         self.unusable = False
+        self.failed: dict[str, OSError] = {}
+        # A running broker indexes a record just after its unit: its index may be behind its queues.
+        self._indexed_from = 0 if context.live and context.layout.index_files else context.dispatch_from
 
     @property
     def start(self) -> int:
@@ -118,32 +125,40 @@ class IndexCheck:
     def prepare(self) -> Iterator[Finding]:
         """Findings on every index file as such."""
         context = self.context
-        for file in context.layout.index_files:
+        for number, file in enumerate(context.layout.index_files, 1):
             name = context.name(file.path)
-            if file.size != context.layout.index_file_size:
-                self.unusable = True  # IX06 tells it
-                continue
+            grows = context.live and number == len(context.layout.index_files)
             try:
-                source = open_source(file.path, keep_cache=context.keep_cache, limiter=context.limiter)
+                source = context.open(file.path)
                 try:
-                    yield from self._file(file, name, self._arrays(source))
+                    if file.size != context.layout.index_file_size:
+                        self.unusable = True  # IX06 tells it
+                        continue
+                    yield from self._file(file, name, self._reader(source), grows=grows)
                     for start, stop in source.unreadable:
                         yield finding("IX11", name, start, stop - start)
                 finally:
                     source.close()
             except OSError as error:
                 self.unusable = True
+                if isinstance(error, FileNotFoundError):
+                    continue
                 yield finding("IX11", name, 0, file.size, reason=reason_of(error))
 
-    def _arrays(self, source: ByteSource) -> IndexArrays:
+    def _reader(self, source: ByteSource) -> IndexReader:
         layout = self.context.layout
-        return read_index(source, layout.index_slots, layout.index_entries)
+        if source.size < layout.index_file_size:
+            raise UnreadableError("the file became shorter while it was read")
+        return IndexReader(source, layout.index_slots, layout.index_entries)
 
-    def _file(self, file: IndexFilePath, name: str, arrays: IndexArrays) -> Iterator[Finding]:
-        header, count = arrays.header, content_count(arrays)
+    def _file(self, file: IndexFilePath, name: str, reader: IndexReader, *, grows: bool) -> Iterator[Finding]:
+        """Findings on one file. One that `grows` is looked at up to what its header said at first."""
+        header, count = reader.header, reader.content_count()
+        if grows:
+            count = min(reader.used, count)
         self.context.report.index_entries += count - 1
-        if header.index_count > max(len(arrays.entries), 1) or header.index_count < 0:
-            yield finding("IX01", name, 36, 4, index_count=header.index_count, entries=len(arrays.entries))
+        if header.index_count > max(reader.entry_count, 1) or header.index_count < 0:
+            yield finding("IX01", name, 36, 4, index_count=header.index_count, entries=reader.entry_count)
         elif max(header.index_count, 1) != count:
             yield finding("IX01", name, 36, 4, index_count=header.index_count, entries_used=count)
         checkpoint = self.context.checkpoint
@@ -153,20 +168,27 @@ class IndexCheck:
                           checkpoint_index_timestamp=newest_full)  # fmt: skip
         if count <= 1:
             return
-        entries = arrays.entries
-        check = check_entries(arrays, count)
-        self.files.append(IndexFile(file, count, check.low, check.high, check.ascending))
-        if header.index_count == count:
+        check = check_entries(reader, count)
+        if not check.ascending:  # a broker writes in the order of the log
+            if count > _SORTED_MAX:
+                self.unusable = True
+                yield finding("IX01", name, None, None, reason="physical offsets of entries fall")
+                return
+            self._sorted[len(self.files)] = np.sort(_plain(reader.entries(1, count)), order="physical_offset")
+        times = (header.begin_timestamp, header.end_timestamp)
+        self.files.append(IndexFile(file, count, check.low, check.high, *times))
+        if header.index_count == count and not grows:
             for field_name, offset, value in (
-                ("begin_physical_offset", 16, int(entries["physical_offset"][1])),
-                ("end_physical_offset", 24, int(entries["physical_offset"][count - 1])),
-                ("hash_slot_count", 32, slots_in_use(arrays)),
+                ("begin_physical_offset", 16, reader.physical_offset(1)),
+                ("end_physical_offset", 24, reader.physical_offset(count - 1)),
+                ("hash_slot_count", 32, reader.slots_in_use()),
             ):
                 if getattr(header, field_name) != value:
                     yield finding("IX01", name, offset, 8 if offset < 32 else 4, field=field_name,
                                   header=getattr(header, field_name), content=value)  # fmt: skip
-        if check.wrong_entries or check.wrong_slots:
-            yield finding("IX02", name, None, None, entries=check.wrong_entries, slots=check.wrong_slots,
+        wrong_slots = 0 if grows else check.wrong_slots
+        if check.wrong_entries or wrong_slots:
+            yield finding("IX02", name, None, None, entries=check.wrong_entries, slots=wrong_slots,
                           first_entries=check.first_wrong_entries,
                           first_slots=check.first_wrong_slots)  # fmt: skip
 
@@ -181,7 +203,10 @@ class IndexCheck:
         kinds = keys["kind"]
         offsets = rows["physical_offset"][keys["row"]] - start
         expected = (offsets.astype(np.uint64) << np.uint64(32)) | keys["key_hash"].astype(np.uint64)
-        entries = np.sort(self._entries(start, stop))
+        try:
+            entries = np.sort(self._entries(start, stop))
+        except OSError:
+            return IndexPart(len(expected))  # gone, or told by `finish`
         is_tag = kinds == KIND_TAG
         if np.array_equal(np.sort(expected), entries):
             return IndexPart(len(expected), tags_found=bool(is_tag.any()))
@@ -195,7 +220,7 @@ class IndexCheck:
         first, last = (int(tags[0]), int(tags[-1])) if len(tags) else (stop, stop)
         # The keys of one record may be in two files, so the records at both ends belong to neither side.
         inside = (missing > self.start) & (missing < self.last)
-        behind = ~inside & (missing >= self.last) & (missing >= self.context.dispatch_from)
+        behind = ~inside & (missing >= self.last) & (missing >= self._indexed_from)
         return IndexPart(
             len(expected),
             lost=Miss.of(missing[inside]),
@@ -215,31 +240,41 @@ class IndexCheck:
         for number, file in enumerate(self.files):
             if file.last < start or file.start >= stop:
                 continue
-            with self._lock:  # windows stay valid when another thread closes the file
-                entries = self._arrays_of(number).entries[1 : file.stop]
-            if file.sorted:
-                column = entries["physical_offset"]
-                entries = entries[_bisect(column, start) : _bisect(column, stop)]
+            entries = self._entries_of(number, start, stop)
             physical = entries["physical_offset"].astype(np.int64)
             hashes = entries["key_hash"].astype(np.int64)
-            inside = (physical >= start) & (physical < stop) & (hashes >= 0)
+            sound = hashes >= 0
             parts.append(
-                ((physical[inside] - start).astype(np.uint64) << np.uint64(32))
-                | hashes[inside].astype(np.uint64)
+                ((physical[sound] - start).astype(np.uint64) << np.uint64(32))
+                | hashes[sound].astype(np.uint64)
             )
         return np.concatenate(parts)
 
-    def _arrays_of(self, number: int) -> IndexArrays:
+    def _entries_of(self, number: int, start: int, stop: int) -> np.ndarray:
+        """The entries of one file for records [start, stop)."""
+        if number in self._sorted:
+            entries = self._sorted[number]
+            low, high = np.searchsorted(entries["physical_offset"], (start, stop))
+            return entries[low:high]
+        with self._lock:  # another thread may close the file
+            reader, last = self._reader_of(number), self.files[number].stop
+            first = reader.first_from(start, last)
+            return reader.entries(first, reader.first_from(stop, last))
+
+    def _reader_of(self, number: int) -> IndexReader:
         found = self._open.get(number)
         if found is None:
             if len(self._open) >= _OPEN_FILES_MAX:
-                self._open.pop(next(iter(self._open)))[0].close()
-            context = self.context
-            source = open_source(
-                self.files[number].file.path, keep_cache=context.keep_cache, limiter=context.limiter
-            )
-            found = self._open[number] = (source, self._arrays(source))
-        return found[1]
+                self._open.pop(next(iter(self._open))).source.close()
+            path = self.files[number].file.path
+            try:
+                found = self._open[number] = self._reader(self.context.open(path))
+            except FileNotFoundError:
+                raise
+            except OSError as error:
+                self.failed[self.context.name(path)] = error
+                raise
+        return found
 
     def take(self, scan: FileScan) -> None:
         """Add the windows of one file; called in the order of the log."""
@@ -268,12 +303,30 @@ class IndexCheck:
     def finish(self) -> Iterator[Finding]:
         """Findings on keys and entries, and on records that no index file covers."""
         context = self.context
-        if 0 <= context.log_end <= self.last and not context.bounds.bounded:
+        if 0 <= context.log_end <= self.last and not (context.bounds.bounded or context.live):
             self._sums["IX04"].add(Miss.of(np.array(self._behind_log_end(), np.int64)))
+        yield from self._header_times()
+        for name, error in sorted(self.failed.items()):
+            yield finding("IX11", name, reason=reason_of(error))
         for code, miss in self._sums.items():
             if miss.count and not self._is_told(code, miss):
                 detail = {"keys": miss.count, "first_record": miss.start, "last_record": miss.last}
                 yield finding(code, self._file_of(miss.start), None, None, **detail, records=miss.examples)
+
+    def _header_times(self) -> Iterator[Finding]:
+        """The times in a header, by which a query chooses files, against the records at both ends."""
+        for file in self.files:
+            for field_name, offset, header, physical in (
+                ("begin_timestamp", 0, file.begin_timestamp, file.start),
+                ("end_timestamp", 8, file.end_timestamp, file.last),
+            ):
+                found = self.context.store.find(physical)
+                if found is None or found.status or self.context.live:
+                    continue
+                stored = found.message.store_timestamp
+                if header != stored:
+                    yield finding("IX01", self.context.name(file.file.path), offset, 8, field=field_name,
+                                  header=header, content=stored)  # fmt: skip
 
     def _is_told(self, code: str, miss: Miss) -> bool:
         """Whether something else explains it.
@@ -281,20 +334,21 @@ class IndexCheck:
         Keys may be in a file that cannot be used, records of an older log need none, and an index
         that is off holds none.
         """
-        if code == "IX10" and self._index_off():
+        if code in ("IX08", "IX10") and self._index_off():
             return True
         zombies = self.context.zombies_from
         if code in ("IX03", "IX08", "IX10") and zombies is not None and miss.start >= zombies:
             return True
-        return code in ("IX03", "IX10") and self.unusable
+        return code in ("IX03", "IX10") and (self.unusable or bool(self.failed))
 
     def _behind_log_end(self) -> list[int]:
         """Physical offsets of entries for records behind the log's end, ascending."""
         found: list[int] = []
         for number, file in enumerate(self.files):
             if file.last >= self.context.log_end:
-                physical = self._arrays_of(number).entries["physical_offset"][1 : file.stop].astype(np.int64)
-                found += physical[physical >= self.context.log_end].tolist()
+                found += self._entries_of(number, self.context.log_end, file.last + 1)[
+                    "physical_offset"
+                ].tolist()
         return sorted(found)
 
     def _index_off(self) -> bool:
@@ -313,20 +367,15 @@ class IndexCheck:
     def close(self) -> None:
         """Close the index files."""
         while self._open:
-            self._open.popitem()[1][0].close()
+            self._open.popitem()[1].source.close()
 
 
 def _physical(codes: np.ndarray, start: int) -> np.ndarray:
     return (codes >> np.uint64(32)).astype(np.int64) + start
 
 
-def _bisect(column: np.ndarray, value: int) -> int:
-    """np.searchsorted (left) for a big-endian column, which numpy would copy as a whole."""
-    low, high = 0, len(column)
-    while low < high:
-        middle = (low + high) // 2
-        if int(column[middle]) < value:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+def _plain(entries: np.ndarray) -> np.ndarray:
+    result = np.empty(len(entries), _SORTED)
+    for name in _SORTED.names or ():
+        result[name] = entries[name]
+    return result

@@ -8,7 +8,7 @@ a later file. Only damage and per-queue sums outlive a window, so memory does no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from threading import Event
@@ -28,7 +28,6 @@ from rmqtool.scan.keys import (
     Dispatch,
     dispatch_columns,
 )
-from rmqtool.scan.source import open_source
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.verify.bodies import check_bodies
 from rmqtool.store.verify.context import Context, reason_of
@@ -42,6 +41,8 @@ if TYPE_CHECKING:
     from rmqtool.scan.source import ByteSource
     from rmqtool.store.verify.index import IndexCheck
     from rmqtool.store.verify.queues import QueueCheck
+
+_HINTS = 16  # queue units that are tried; units that point nowhere are damage
 
 
 class LogCheck:
@@ -62,19 +63,30 @@ class LogCheck:
         tasks = list(chosen_files(self.context))
         with ThreadPoolExecutor(self.context.jobs, "rmqtool-verify") as pool:
             waiting: deque[Future[FileScan]] = deque()
+            is_done = False
             try:
-                for file, stop in tasks:
-                    waiting.append(pool.submit(self._scan, file, stop))
+                for task in tasks:
+                    waiting.append(pool.submit(self._scan, *task))
                     if len(waiting) > self.context.jobs:
                         yield from self._take(waiting.popleft().result(), pending)
                 while waiting:
                     yield from self._take(waiting.popleft().result(), pending)
+                is_done = True
             finally:
-                self._stopped.set()
-                for future in waiting:
-                    future.cancel()
+                if not is_done:
+                    self._stop(waiting)
         for number, scan in enumerate(pending):
             yield from self._finish(scan, Place.LAST_DATA if number == 0 else Place.BEHIND)
+        if self.context.bounds.bounded:  # the newest records may not be among those that were walked
+            self.context.log_end = max(self.context.log_end, self.context.end_offset)
+
+    def _stop(self, waiting: Iterable[Future[FileScan]]) -> None:
+        """Have all threads come back soon; those that wait for the rate too."""
+        self._stopped.set()
+        if self.context.limiter is not None:
+            self.context.limiter.stop()
+        for future in waiting:
+            future.cancel()
 
     def _take(self, scan: FileScan, pending: list[FileScan]) -> Iterator[Finding]:
         """Judge the files before `scan` once it is known that records follow them."""
@@ -93,28 +105,34 @@ class LogCheck:
 
     # One file, in a thread of the pool
 
-    def _scan(self, file: StoreFile, stop: int) -> FileScan:
-        scan = FileScan(file, stop)
-        context = self.context
+    def _scan(self, file: StoreFile, start: int, stop: int) -> FileScan:
+        scan = FileScan(file, start, stop)
         try:
-            source = open_source(file.path, keep_cache=context.keep_cache, limiter=context.limiter)
-        except (UnreadableError, OSError) as error:
+            source = self.context.open(file.path)
+        except FileNotFoundError:
+            scan.gone = True
+            return scan
+        except OSError as error:
             scan.error = reason_of(error)
             scan.unreadable.append((0, file.size))
             return scan
+        if source.size < stop:
+            scan.error = "the file became shorter while it was read"
+            scan.unreadable.append((source.size, stop))
+            scan.stop = stop = source.size
         reader = None
         if self.queues is not None:
             reader, scan.queues = self.queues.reader(), Spans()
         try:
-            position = 0
-            for event in walk(source, file_from_offset=file.file_from_offset, stop=stop):
+            position = start
+            for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop):
                 if self._stopped.is_set():
                     break
                 if isinstance(event, Frames):
                     position = self._frames(scan, source, event, reader, position)
                 else:
                     self._event(scan, source, event)
-            scan.unreadable = list(source.unreadable)
+            scan.unreadable += source.unreadable
         finally:
             source.close()
             if reader is not None:
@@ -184,39 +202,61 @@ class LogCheck:
 def without_cut(frames: Frames, dispatch: Dispatch) -> Dispatch:
     """The same with records whose properties end in zero bytes marked unsound, and without their keys.
 
-    Such a record was written only in part, and what its properties say is not all of it.
+    Such a record was written only in part, and what its properties say is not all of it. Without
+    properties it is the topic that ends in zero bytes.
     """
     rows = frames.rows
-    last = frames.data[frames.starts() + rows["size"] - 1]
-    cut = (last == 0) & (rows["properties_length"] > 0)
+    bare = rows["properties_length"] <= 0
+    topic_ends, ends = frames.topic_starts() + rows["topic_length"], frames.starts() + rows["size"]
+    last = frames.data[np.where(bare, topic_ends, ends) - 1]
+    cut = (last == 0) & (~bare | (rows["topic_length"] > 0))
     if not cut.any():
         return dispatch
     flags = dispatch.flags | np.where(cut, PROPERTIES_UNSOUND, 0).astype(dispatch.flags.dtype)
     return replace(dispatch, flags=flags, keys=dispatch.keys[~cut[dispatch.keys["row"]]])
 
 
-def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int]]:
-    """The commit log files to walk, oldest first, and for each how many bytes from its start."""
+def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int, int]]:
+    """The commit log files to walk, oldest first, with the half-open range of positions in each."""
     bounds = context.bounds
-    files = [file for file in context.layout.commit_log if file.size]
+    # A file at an impossible offset (CL25) is no part of the log: its records would be told thrice.
+    step = context.layout.commit_log_file_size
+    files = [file for file in context.layout.commit_log if file.size and file.file_from_offset % step == 0]
     if bounds.since_ms is not None:
         files = files[_first_since(context, files, bounds.since_ms) :]
     if bounds.sample is not None:
         first, step = bounds.sample
         files = files[first - 1 :: step]
-    left = bounds.limit_bytes
-    chosen: list[tuple[StoreFile, int]] = []
-    end = context.store.end_offset() if context.live else None
-    for file in reversed(files):
+    oldest = 0 if bounds.limit_bytes is None else max(context.end_offset - bounds.limit_bytes, 0)
+    for file in files:
+        if file.end <= oldest:
+            continue
+        start = _record_before(context, file, oldest) if file.file_from_offset < oldest else 0
         stop = file.size
-        if end is not None:
-            stop = min(stop, max(end - file.file_from_offset, 0))
-        if left is not None:
-            stop = min(stop, left)
-            left -= stop
-        if stop:
-            chosen.append((file, stop))
-    yield from reversed(chosen)
+        if context.live:
+            stop = min(stop, context.end_offset - file.file_from_offset)
+        if start < stop:
+            yield file, start, stop
+
+
+def _record_before(context: Context, file: StoreFile, offset: int) -> int:
+    """Position of the last sound record of `file` at or before a physical offset that queues know of.
+
+    0 without queues, or when none of them helps.
+    """
+    places: list[int] = []
+    for queue in context.store.queues.values():
+        try:
+            places += (unit.physical_offset for unit in queue.before(offset))
+        except UnreadableError:
+            continue  # the pass over the queues tells it
+    for place in sorted(places, reverse=True)[:_HINTS]:
+        if place < file.file_from_offset:
+            break
+        found = context.store.find(place)
+        if found is not None and not found.status:
+            return place - file.file_from_offset
+    return 0
 
 
 def _first_since(context: Context, files: Sequence[StoreFile], since_ms: int) -> int:

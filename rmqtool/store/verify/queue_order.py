@@ -100,7 +100,7 @@ def _lost_between(context: Context, item: Break) -> bool:
     files = context.layout.commit_log
     gap = any(a.end < b.file_from_offset and item.after <= a.end <= item.physical_offset
               for a, b in zip(files, files[1:], strict=False))  # fmt: skip
-    unwalked = context.bounds.bounded and low < item.physical_offset and not context.is_covered(low)
+    unwalked = low < item.physical_offset and not context.is_covered(low)
     return gap or unwalked
 
 

@@ -13,46 +13,72 @@ log's own finding tells it. Source: spec 02 section 15.2.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UnitReader, pre_blank, present
-from rmqtool.scan.source import open_source
 from rmqtool.store.layout import QueueFiles, StoreFile
 from rmqtool.store.verify.context import Context, reason_of
+from rmqtool.store.verify.live import look_again
 from rmqtool.store.verify.queue_order import Odd, judge_order
-from rmqtool.store.verify.queues import QueueCheck
-from rmqtool.store.verify.ranges import merged, overlaps, runs
-from rmqtool.store.verify.spans import Key, Kind, Mismatch, Span
+from rmqtool.store.verify.queues import QueueCheck, unit_reader
+from rmqtool.store.verify.ranges import contains, inside, merged, overlaps, runs
+from rmqtool.store.verify.spans import RANGES_MAX, Key, Kind, Mismatch, Span
 
-_LIVE_WAIT_S = 2.0
+if TYPE_CHECKING:
+    from rmqtool.scan.source import ByteSource
+
 _SIMPLE = {Kind.TAGS: "CQ06", Kind.DELIVERY: "CQ07", Kind.EXTENSION: "CQ16"}
 
 
 class Run(NamedTuple):
-    """Consecutive slots [first, last] whose units no record claimed; the first unit's record offset."""
+    """Consecutive slots [first, last] whose units no record claimed; the first unit's record offset.
+
+    `doubled`: a unit of a batch queue that does not name a later record than the one before it.
+    """
 
     first: int
     last: int
     start: int
+    doubled: bool = False
 
 
 @dataclass
 class Units:
-    """What the files of one queue hold: slots of present units and units without a record."""
+    """What the files of one queue hold: slots of present units and units without a record.
 
-    first: int = -1
+    `gaps` and `unread` are half-open: slots without a unit, slots that could not be read. Beyond
+    RANGES_MAX gaps or runs the last one reaches over all that follow. `newest` is the last unit of a
+    batch queue so far.
+    """
+
     last: int = -1
-    end: int = -1
     count: int = 0
-    gaps: list[tuple[int, int]] = field(default_factory=list)  # half-open slots without a unit
+    newest: Run | None = None
+    gaps: list[tuple[int, int]] = field(default_factory=list)
+    unread: list[tuple[int, int]] = field(default_factory=list)
     unclaimed: list[Run] = field(default_factory=list)
+
+    def add_gap(self, first: int, stop: int) -> None:
+        """Slots [first, stop) have no unit, later ones do."""
+        if len(self.gaps) < RANGES_MAX:
+            self.gaps.append((first, stop))
+        else:
+            self.gaps[-1] = (self.gaps[-1][0], stop)
+
+    def add_unclaimed(self, run: Run) -> None:
+        """Units that no record claimed."""
+        if len(self.unclaimed) < RANGES_MAX:
+            self.unclaimed.append(run)
+        else:
+            self.unclaimed[-1] = self.unclaimed[-1]._replace(last=run.last)
 
 
 class UnitCheck:
@@ -63,122 +89,139 @@ class UnitCheck:
         self.check = check
         self.units: dict[Key, Units] = {}
         self.odd: dict[Key, Odd] = {}
+        self._covered = merged(context.covered)
+        self._source: ByteSource | None = None
 
     def run(self) -> Iterator[Finding]:
         """All findings of the pass, queue by queue."""
         context, layout = self.context, self.context.layout
-        opener = lambda path: open_source(path, keep_cache=context.keep_cache, limiter=context.limiter)  # noqa: E731
-        with UnitReader(opener) as reader, UnitReader(opener, BATCH_UNIT_DTYPE) as batch_reader:
+        with (
+            unit_reader(context, opener=self._open) as reader,
+            unit_reader(context, BATCH_UNIT_DTYPE, opener=self._open) as batch_reader,
+        ):
             for key, queue in layout.consume_queues.items():
-                yield from self._read(key, queue, reader)
+                yield from self._read(key, queue, partial(self._read_file, key, reader), UNIT_SIZE)
             for key, queue in layout.batch_queues.items():
-                yield from self._read_batch(key, queue, batch_reader)
-            context.queue_ends.update((key, units.last + 1) for key, units in self.units.items())
+                yield from self._read(key, queue, partial(self._read_batch_file, key, batch_reader), None)
+            context.queue_ends.update(
+                (key, units.last + 1) for key, units in self.units.items() if not units.unread
+            )
             spans = self.check.spans.queues
             if self.check.spans.left_out:
                 yield finding("UN01", "commitlog", what="queues beyond the first 200000",
                               form=f"{self.check.spans.left_out} records")  # fmt: skip
             yield from judge_order(context, spans, self.odd)
             if context.live:
-                self._look_again(reader)
+                look_again(context, self.check, self.units, reader)
             for key in sorted({*spans, *self.units}):
                 yield from self._queue(key, spans.get(key), self.units.get(key), reader)
 
     # Reading
 
-    def _read(self, key: Key, queue: QueueFiles, reader: UnitReader) -> Iterator[Finding]:
+    def _open(self, path: Path) -> ByteSource:
+        self._source = self.context.open(path)
+        return self._source
+
+    def _read(
+        self, key: Key, queue: QueueFiles, read: Callable[[StoreFile], None], unit_size: int | None
+    ) -> Iterator[Finding]:
+        """Read all files of one queue; slots that cannot be read follow from `unit_size`."""
         units = self.units[key] = Units()
-        span = self.check.spans.queues.get(key)
-        claimed = np.array(merged(span.matched) if span else [], np.int64).reshape(-1, 2)
+        told = False
         for file in queue.files:
-            base = file.file_from_offset // UNIT_SIZE
+            failed: list[tuple[int, int]] = []
             try:
-                for first, block in reader.blocks(file):
-                    self._block(units, base + first, block, claimed)
+                self._source = None
+                read(file)
+                failed = [] if self._source is None else self._source.unreadable
+            except FileNotFoundError:
+                told = True
+                units.unread.append(_slots(file, 0, file.size, unit_size))
             except OSError as error:
+                told = True
+                units.unread.append(_slots(file, 0, file.size, unit_size))
                 yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=reason_of(error))
+            for start, stop in failed:
+                told = True
+                units.unread.append(_slots(file, start, stop, unit_size))
+                yield finding("CQ15", self.context.name(file.path), start, stop - start)
+        error_before = self.check.failed.get(key)
+        if error_before is not None and not told:
+            yield finding("CQ15", self.context.name(queue.folder), reason=reason_of(error_before))
+        units.unread = merged(units.unread)
         self.context.report.units += units.count
 
-    def _block(self, units: Units, first: int, block: np.ndarray, claimed: np.ndarray) -> None:
+    def _read_file(self, key: Key, reader: UnitReader, file: StoreFile) -> None:
+        span, base = self.check.spans.queues.get(key), file.file_from_offset // UNIT_SIZE
+        claimed = merged(span.matched) if span else []
+        for first, block in reader.blocks(file):
+            self._block(self.units[key], base + first, block, claimed)
+
+    def _block(self, units: Units, first: int, block: np.ndarray, claimed: Sequence[tuple[int, int]]) -> None:
         there = present(block)
         slots = np.flatnonzero(there) + first
         if not len(slots):
             return
         if units.last >= 0 and slots[0] > units.last + 1:
-            units.gaps.append((units.last + 1, int(slots[0])))
+            units.add_gap(units.last + 1, int(slots[0]))
         for cut in np.flatnonzero(np.diff(slots) > 1).tolist():
-            units.gaps.append((int(slots[cut]) + 1, int(slots[cut + 1])))
-        if units.first < 0:
-            units.first = int(slots[0])
+            units.add_gap(int(slots[cut]) + 1, int(slots[cut + 1]))
         units.last = int(slots[-1])
         units.count += len(slots)
         physical = block["physical_offset"].astype(np.int64)
-        blank = pre_blank(block)
-        real = there & ~blank
-        if real.any():
-            newest = int(np.flatnonzero(real)[-1])
-            units.end = max(units.end, int(physical[newest]) + int(block["size"][newest]))
-        all_slots = np.arange(first, first + len(block))
-        place = np.searchsorted(claimed[:, 0], all_slots, side="right") - 1
-        is_claimed = (place >= 0) & (all_slots < (claimed[place, 1] if len(claimed) else 0))
-        loose = real & ~is_claimed & (physical >= self.context.log_start)
-        numbers = np.flatnonzero(loose)
-        for low, high in runs(numbers):
-            start, stop = int(numbers[low]), int(numbers[high - 1])
-            units.unclaimed.append(Run(first + start, first + stop, int(physical[start])))
+        loose = there & ~pre_blank(block) & ~inside(claimed, np.arange(first, first + len(block)))
+        for mask in self._judged(physical):
+            numbers = np.flatnonzero(loose & mask)
+            for low, high in runs(numbers):
+                start, stop = int(numbers[low]), int(numbers[high - 1])
+                units.add_unclaimed(Run(first + start, first + stop, int(physical[start])))
 
-    def _read_batch(self, key: Key, queue: QueueFiles, reader: UnitReader) -> Iterator[Finding]:
-        units = self.units[key] = Units()
-        span = self.check.spans.queues.get(key)
+    def _judged(self, physical: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which offsets a unit should have a record for: where the log was walked, and behind its end."""
+        context = self.context
+        behind = (physical >= context.log_end) if context.log_end >= 0 else np.zeros(len(physical), bool)
+        walked = inside(self._covered, physical) & ~inside(context.bad, physical)
+        return walked & ~behind, behind & (physical >= context.log_start)
+
+    def _read_batch_file(self, key: Key, reader: UnitReader, file: StoreFile) -> None:
+        units, span = self.units[key], self.check.spans.queues.get(key)
         claimed = merged(span.matched) if span else []
-        for file in queue.files:
-            try:
-                for _, block in reader.blocks(file):
-                    rows = block[present(block)]
-                    units.count += len(rows)
-                    if not len(rows):
-                        continue
-                    units.end = max(units.end, int(rows["physical_offset"][-1]) + int(rows["size"][-1]))
-                    units.last = int(rows["base_offset"][-1]) + int(rows["batch_size"][-1]) - 1
-                    if units.first < 0:
-                        units.first = int(rows["base_offset"][0])
-                    loose = np.flatnonzero(rows["physical_offset"] >= self.context.log_start)
-                    for row in loose.tolist():
-                        base = int(rows["base_offset"][row])
-                        if not overlaps(claimed, base, base + 1):
-                            units.unclaimed.append(Run(base, base, int(rows["physical_offset"][row])))
-            except OSError as error:
-                yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=reason_of(error))
-        self.context.report.units += units.count
+        for _, block in reader.blocks(file):
+            rows = block[present(block)]
+            if len(rows):
+                self._batch_block(units, rows, claimed)
 
-    def _look_again(self, reader: UnitReader) -> None:
-        """A broker is running: what dispatch had not reached is judged again after two seconds."""
-        waiting = [
-            (key, item)
-            for key, span in self.check.spans.queues.items()
-            for item in span.mismatches
-            if item.kind is Kind.MISSING and key in self.context.layout.consume_queues
-        ]
-        if not waiting:
-            return
-        time.sleep(_LIVE_WAIT_S)
-        for key, item in waiting:
-            files = self.context.layout.consume_queues[key].files
-            units = reader.gather(files, np.arange(item.first, item.last + 1))
-            if present(units).all() and int(units["physical_offset"][0]) == item.start:
-                self.check.spans.queues[key].mismatches.remove(item)
+    def _batch_block(self, units: Units, rows: np.ndarray, claimed: Sequence[tuple[int, int]]) -> None:
+        physical = rows["physical_offset"].astype(np.int64)
+        base = rows["base_offset"].astype(np.int64)
+        ends = base + rows["batch_size"]
+        before = units.newest
+        # Where two units hold the same offset either may be the wrong one.
+        repeats = base < np.append(int(base[0]) if before is None else units.last + 1, ends[:-1])
+        doubled = np.diff(physical, prepend=-1 if before is None else before.start) <= 0
+        loose = repeats | np.append(repeats[1:], False) | doubled | ~inside(claimed, base)
+        if repeats[0] and before is not None:
+            units.add_unclaimed(before)
+        for mask in self._judged(physical):
+            for row in np.flatnonzero(loose & mask).tolist():
+                number = int(base[row])
+                units.add_unclaimed(Run(number, number, int(physical[row]), bool(doubled[row])))
+        units.last = int(ends[-1]) - 1
+        units.count += len(rows)
+        units.newest = Run(int(base[-1]), int(base[-1]), int(physical[-1]))
 
     # Judging one queue
 
     def _queue(
         self, key: Key, span: Span | None, units: Units | None, reader: UnitReader
     ) -> Iterator[Finding]:
-        odd = self.odd.get(key, Odd())
-        in_bad = self.context.in_bad
+        odd, unread = self.odd.get(key, Odd()), units.unread if units is not None else []
         mismatches = [
             item
             for item in (span.mismatches if span else ())
-            if not odd.explains(item) and not in_bad(item.start, item.end)
+            if not odd.explains(item)
+            and not self.context.all_bad(item.start, item.end)
+            and not contains(unread, item.first, item.last + 1)
         ]
         if units is None:
             yield from self._no_files(key, mismatches)
@@ -188,7 +231,7 @@ class UnitCheck:
             yield finding("CQ12", self.context.name(queue.files[-1].path), 0, queue.files[-1].size)
         missing_files = self._missing_files(key)
         for low, high in units.gaps:
-            if not any(start <= low and high <= stop for start, stop in missing_files):
+            if not contains(unread, low, high) and not contains(missing_files, low, high):
                 yield self._finding("CQ08", key, low, high - 1)
         for item in mismatches:
             if item.kind is Kind.MISSING:
@@ -197,13 +240,21 @@ class UnitCheck:
                 yield from self._wrong(key, item, reader)
             else:
                 yield self._finding(_SIMPLE[item.kind], key, item.first, item.last, record=item.start)
-        told = merged((item.first, item.last + 1) for item in mismatches)
+        told = [(item.first, item.last + 1) for item in mismatches]
+        if key in self.context.layout.batch_queues:  # units are found by the record that they name
+            told += [(run.first, run.last + 1) for run in units.unclaimed if _is_named(mismatches, run.start)]
+        told = merged([*told, *unread])
         for run in units.unclaimed:
             if not odd.explains_unit(run.start) and not overlaps(told, run.first, run.first + 1):
                 yield from self._unclaimed(key, run)
 
     def _is_empty(self, file: StoreFile, units: Units) -> bool:
-        """Whether a queue's last file holds no unit, although files or units should come before it."""
+        """Whether a queue's last file holds no unit, although files or units should come before it.
+
+        A broker that is running has just made it.
+        """
+        if self.context.live or contains(units.unread, *_slots(file, 0, file.size, UNIT_SIZE)):
+            return False
         return file.size > 0 and file.file_from_offset > 0 and units.last * UNIT_SIZE < file.file_from_offset
 
     def _no_files(self, key: Key, mismatches: list[Mismatch]) -> Iterator[Finding]:
@@ -251,11 +302,14 @@ class UnitCheck:
         if queue is None:
             yield self._finding("CQ05", key, item.first, item.last, record=item.start)
             return
-        unit = reader.read(queue.files, item.first, 1)[0]
+        try:
+            unit = reader.read(queue.files, item.first, 1)[0]
+        except OSError:
+            return  # it has gone since it was compared
         named = int(unit["physical_offset"])
         shift = self._shift(key, named, item.first)
-        code = "CQ05" if shift is None else "CQ04"
-        detail = {} if shift is None else {"shift": shift}
+        code = "CQ04" if shift else "CQ05"
+        detail = {"shift": shift} if shift else {}
         yield self._finding(
             code, key, item.first, item.last, record=item.start, unit_physical_offset=named,
             unit_size=int(unit["size"]), **detail,
@@ -267,12 +321,14 @@ class UnitCheck:
         if context.log_end >= 0 and run.start >= context.log_end:
             if not context.live:
                 yield self._finding("CQ03", key, run.first, run.last, **detail)
-        elif context.is_covered(run.start) and not context.in_bad(run.start, run.start + 1):
-            shift = self._shift(key, run.start, run.first)
-            if shift is None:
-                yield self._finding("CQ14", key, run.first, run.last, **detail)
-            else:
-                yield self._finding("CQ04", key, run.first, run.last, shift=shift, **detail)
+            return
+        shift = self._shift(key, run.start, run.first)
+        if shift is None and context.has_vanished(run.start):
+            return
+        if shift is None:
+            yield self._finding("CQ14", key, run.first, run.last, **detail)
+        elif shift or run.doubled:
+            yield self._finding("CQ04", key, run.first, run.last, shift=shift, **detail)
 
     def _shift(self, key: Key, physical_offset: int, slot: int) -> int | None:
         """How far `slot` is behind the queue offset of the record there, when it is one of this queue."""
@@ -299,3 +355,17 @@ class UnitCheck:
             return finding(code, f"batchconsumequeue/{key[0]}/{key[1]}", None, None, **place)
         folder = f"consumequeue/{key[0]}/{key[1]}" if queue is None else self.context.name(queue.folder)
         return finding(code, folder, None, (last - first + 1) * unit, **place)
+
+
+def _is_named(mismatches: list[Mismatch], physical_offset: int) -> bool:
+    return any(
+        item.kind is not Kind.MISSING and item.start <= physical_offset < item.end for item in mismatches
+    )
+
+
+def _slots(file: StoreFile, start: int, stop: int, unit_size: int | None) -> tuple[int, int]:
+    """The half-open slots of bytes [start, stop) of a file; all of them where they cannot be told."""
+    if unit_size is None:
+        return 0, 1 << 63
+    low, high = file.file_from_offset + start, file.file_from_offset + stop
+    return low // unit_size, -(-high // unit_size)

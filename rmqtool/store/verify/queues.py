@@ -13,7 +13,8 @@ section 5, spec 02 section 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -24,8 +25,7 @@ from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqtool.scan.events import FOREIGN
 from rmqtool.scan.keys import MULTI_DISPATCH, Dispatch
-from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UnitReader, present
-from rmqtool.scan.source import open_source
+from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
 from rmqtool.store.layout import QueueFiles
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.verify.context import Context
@@ -33,6 +33,7 @@ from rmqtool.store.verify.spans import Break, Key, Kind, Mismatch, Span, Spans
 
 if TYPE_CHECKING:
     from rmqtool.scan.frames import Frames
+    from rmqtool.scan.source import ByteSource
     from rmqtool.store.verify.file_scan import FileScan
 
 LIGHT_PREFIX = "%LMQ%"
@@ -86,20 +87,42 @@ class _Columns(NamedTuple):
         return _Columns(*(column[numbers] for column in self))
 
 
+def unit_reader(
+    context: Context,
+    dtype: np.dtype[np.void] = UNIT_DTYPE,
+    *,
+    opener: Callable[[Path], ByteSource] | None = None,
+) -> UnitReader:
+    """A reader for one thread, which keeps no more files open than its share of what the process may."""
+    opened = 0
+
+    def open_file(path: Path) -> ByteSource:
+        nonlocal opened
+        if opened >= context.files_per_reader:
+            reader.close()
+            opened = 0
+        opened += 1
+        return (opener or context.open)(path)
+
+    reader = UnitReader(open_file, dtype)
+    return reader
+
+
 class QueueCheck:
-    """The log side of the pass. `part` runs in threads, `take` in log order; then `spans` is complete."""
+    """The log side of the pass. `part` runs in threads, `take` in log order; then `spans` is complete.
+
+    `failed` are queues of which some units could not be read, so that a part was not compared.
+    """
 
     def __init__(self, context: Context) -> None:
         self.context = context
         self.spans = Spans()
+        self.failed: dict[Key, OSError] = {}
         self._batch_topics = {topic for topic, _ in context.layout.batch_queues}
 
     def reader(self) -> UnitReader:
         """A reader for one thread."""
-        context = self.context
-        return UnitReader(
-            lambda path: open_source(path, keep_cache=context.keep_cache, limiter=context.limiter)
-        )
+        return unit_reader(self.context)
 
     def part(self, frames: Frames, dispatch: Dispatch, reader: UnitReader, spans: Spans) -> None:
         """Compare one window of records with their units; adds what was found to `spans`."""
@@ -144,7 +167,9 @@ class QueueCheck:
                 kinds = self._compare_batch(key, rows, offsets, steps)
             else:
                 kinds = self._compare(key, rows, reader)
-        except OSError:
+        except OSError as error:
+            if not isinstance(error, FileNotFoundError):
+                self.failed.setdefault(key, error)
             kinds = np.full(len(offsets), _TOLD, np.int8)  # by CQ15, when the units are read as such
         kinds[rows.foreign & (kinds >= 0)] = _TOLD  # by CL06
         _add_runs(span, kinds, offsets, steps, physical, ends)
@@ -187,7 +212,7 @@ class QueueCheck:
     def _compare_batch(self, key: Key, rows: _Columns, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """The same for a batch queue, whose units are found by their physical offset."""
         kinds = np.full(len(offsets), int(Kind.MISSING), np.int8)
-        units = self._batch_units(key)
+        units = self.batch_units(key)
         if not len(units):
             return kinds
         physical = units["physical_offset"].astype(np.int64)
@@ -204,16 +229,12 @@ class QueueCheck:
         kinds[there & right] = np.where(unit["tags_code"] == rows.tags, _RIGHT, int(Kind.TAGS))[there & right]
         return kinds
 
-    def _batch_units(self, key: Key) -> np.ndarray:
-        """All units of a batch queue up to the first that is not present, in file order."""
+    def batch_units(self, key: Key) -> np.ndarray:
+        """All units of a batch queue that are present, by physical offset. Raises OSError."""
         queue = self.context.layout.batch_queues.get(key)
-        context = self.context
         parts = [np.zeros(0, BATCH_UNIT_DTYPE)]
         if queue is not None:
-            with UnitReader(
-                lambda path: open_source(path, keep_cache=context.keep_cache, limiter=context.limiter),
-                BATCH_UNIT_DTYPE,
-            ) as reader:
+            with unit_reader(self.context, BATCH_UNIT_DTYPE) as reader:
                 for file in queue.files:
                     parts += (units[present(units)] for _, units in reader.blocks(file))
         units = np.concatenate(parts)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
@@ -33,3 +33,18 @@ def overlaps(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> bool:
     """Whether [start, stop) shares a number with one of `ranges`, which are as `merged` gives them."""
     place = bisect_left(ranges, stop, key=lambda item: item[0]) - 1
     return place >= 0 and start < ranges[place][1]
+
+
+def contains(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> bool:
+    """Whether one of `ranges`, which are as `merged` gives them, holds all of [start, stop)."""
+    place = bisect_right(ranges, start, key=lambda item: item[0]) - 1
+    return place >= 0 and stop <= ranges[place][1]
+
+
+def inside(ranges: Sequence[tuple[int, int]], numbers: np.ndarray) -> np.ndarray:
+    """Which of `numbers`, shape (n,), lie in one of `ranges`, which are as `merged` gives them."""
+    if not ranges:
+        return np.zeros(len(numbers), bool)
+    edges = np.array(ranges, np.int64)
+    place = np.searchsorted(edges[:, 0], numbers, side="right") - 1
+    return np.asarray((place >= 0) & (numbers < edges[place, 1]))

@@ -10,7 +10,9 @@ Source: StoreCheckpoint, ConfigManager#load; spec 01 sections 7 to 9, spec 02 se
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,8 @@ from rmqtool.problems import Finding, finding
 from rmqtool.store.open_files import opened
 from rmqtool.store.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.store.verify.context import CONFIG_LIMIT, Context
+
+_REWRITE_S = 0.5  # a broker renames: for a moment the file is not there
 
 CONFIG_FILES = (
     "topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json",
@@ -42,7 +46,7 @@ def read_checkpoint(context: Context) -> Iterator[Finding]:
     except OSError as error:
         yield finding("CP06", name, reason=error.strerror)
         return
-    if len(data) != checkpoint_format.FILE_SIZE:
+    if data and len(data) != checkpoint_format.FILE_SIZE:
         yield finding("CP02", name, 0, len(data), expected_bytes=checkpoint_format.FILE_SIZE)
     # A broker extends a short file with zeros, so this is what it will read.
     padded = data[: checkpoint_format.FILE_SIZE].ljust(checkpoint_format.FILE_SIZE, b"\0")
@@ -55,7 +59,8 @@ def check_checkpoint(context: Context) -> Iterator[Finding]:
     """The checkpoint against the log's newest record, and the abort file."""
     layout = context.layout
     if layout.abort is not None:
-        yield finding("CP04", context.name(layout.abort), live=context.live)
+        said = "a broker is running, or was when this began" if context.live else "the last stop was unclean"
+        yield replace(finding("CP04", context.name(layout.abort), live=context.live), message=said)
     values, newest = context.checkpoint, context.last_store_timestamp
     if values is None or layout.checkpoint is None or not newest or context.bounds.bounded:
         return
@@ -74,44 +79,74 @@ def check_checkpoint(context: Context) -> Iterator[Finding]:
                       timestamp_ms=values.logics_msg_timestamp, newest_store_timestamp_ms=newest)  # fmt: skip
 
 
-def check_config(context: Context) -> Iterator[Finding]:
-    """Every config file with its .bak, and what they say against the log and the queues."""
-    if context.layout.kind != "store":
-        return
-    documents: dict[str, Any] = {}
-    for name in CONFIG_FILES:
-        yield from _load(context, name, documents)
-    yield from _topics(context, documents)
-    yield from _consumer_offsets(context, documents)
-    yield from _delay_offsets(context, documents)
+class ConfigCheck:
+    """Every config file with its .bak, and what they say against the log and the queues.
+
+    The files are read when this is made: in a live store the queues' ends must be read after the
+    offsets that consumers have committed.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.documents: dict[str, Any] = {}
+        self._found: list[Finding] = []
+        if context.layout.kind == "store":
+            for name in CONFIG_FILES:
+                self._found += self._load(name)
+
+    def run(self) -> Iterator[Finding]:
+        """All findings; the log was walked, or its ends were looked at."""
+        yield from self._found
+        if self.context.live:  # topics that were made in the meantime
+            self._load("topics.json")
+        if self.context.layout.kind == "store":
+            yield from _topics(self.context, self.documents)
+            yield from _consumer_offsets(self.context, self.documents)
+            yield from _delay_offsets(self.context, self.documents)
+
+    def _load(self, name: str) -> list[Finding]:
+        """Read one file; a second time in a live store, whose broker may just be writing it."""
+        config, bak = self.context.layout.config, f"{name}.bak"
+        if name not in config and bak not in config:
+            return []
+        found = self._read(name, bak)
+        if found and self.context.live:
+            time.sleep(_REWRITE_S)
+            found = self._read(name, bak)
+        return found
+
+    def _read(self, name: str, bak: str) -> list[Finding]:
+        config = self.context.layout.config
+        folder = config.get(name, config.get(bak, Path())).parent
+        path = self.context.name(config.get(name, config.get(bak, Path(name))))
+        try:
+            parts = [_read_config(folder / part) for part in (name, bak)]
+        except OSError as error:
+            return [finding("CP06", path, reason=error.strerror)]
+        loaded = config_json.load_with_bak(*parts)
+        if loaded.source in ("file", "bak"):
+            self.documents[name] = loaded.document
+        if loaded.source == "bak":
+            reason = loaded.file_error or ("empty" if parts[0] is not None else "missing")
+            return [finding("CF01", path, reason=reason)]
+        if loaded.source != "file" and parts[0] is not None:
+            reason = loaded.bak_error or loaded.file_error or "empty, and so is the .bak"
+            return [finding("CF02", path, reason=reason)]
+        return []
+
+
+def _read_config(path: Path) -> bytes | None:
+    """The bytes of a config file; None where there is none. Raises OSError."""
+    try:
+        return read_small(path, CONFIG_LIMIT)
+    except FileNotFoundError:
+        return None
 
 
 def read_small(path: Path, limit: int) -> bytes:
     """The first `limit` bytes of a small file. Raises OSError."""
     with opened(path) as descriptor:
         return os.pread(descriptor, limit, 0)
-
-
-def _load(context: Context, name: str, documents: dict[str, Any]) -> Iterator[Finding]:
-    config, bak = context.layout.config, f"{name}.bak"
-    if name not in config and bak not in config:
-        return
-    path = context.name(config.get(name, config.get(bak, Path(name))))
-    try:
-        loaded = config_json.load_with_bak(
-            *(read_small(config[part], CONFIG_LIMIT) if part in config else None for part in (name, bak))
-        )
-    except OSError as error:
-        yield finding("CP06", path, reason=error.strerror)
-        return
-    if loaded.source in ("file", "bak"):
-        documents[name] = loaded.document
-    if loaded.source == "bak":
-        yield finding("CF01", path, reason=loaded.file_error or ("empty" if name in config else "missing"))
-    elif loaded.source != "file" and name in config:
-        yield finding(
-            "CF02", path, reason=loaded.bak_error or loaded.file_error or "empty, and so is the .bak"
-        )
 
 
 def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
@@ -141,10 +176,23 @@ def _consumer_offsets(context: Context, documents: dict[str, Any]) -> Iterator[F
         return
     for (topic, group), queues in offsets.items():
         for queue_id, offset in queues.items():
-            end = context.queue_ends.get((topic, queue_id))
+            end = _queue_end(context, (topic, queue_id), offset)
             if end is not None and offset > end:
                 yield finding("CF04", "config/consumerOffset.json", topic=topic, group=group,
                               queue_id=queue_id, offset=offset, queue_end=end)  # fmt: skip
+
+
+def _queue_end(context: Context, key: tuple[str, int], offset: int) -> int | None:
+    """Where a queue ends; None for one that is not there or could not be read.
+
+    In a live store the offset may lie in a file that was made after the folders were listed.
+    """
+    end = context.queue_ends.get(key)
+    if end is not None and offset > end and context.live:
+        from rmqtool.store.verify.live import queue_end_now
+
+        return queue_end_now(context, key)
+    return end
 
 
 def _delay_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
@@ -154,6 +202,6 @@ def _delay_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Find
         yield finding("CF02", "config/delayOffset.json", reason=error.message)
         return
     for level, offset in offsets.items():
-        end = context.queue_ends.get((SCHEDULE_TOPIC, level - 1))
+        end = _queue_end(context, (SCHEDULE_TOPIC, level - 1), offset)
         if end is not None and not 0 <= offset <= end:
             yield finding("CF05", "config/delayOffset.json", level=level, offset=offset, queue_end=end)

@@ -8,8 +8,10 @@ Source: TimerLog, TimerWheel, TimerCheckpoint, CheckpointFile; spec 01 9.9 to 9.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import compaction, config_json, epoch
@@ -19,6 +21,10 @@ from rmqtool.store.layout import StoreFile
 from rmqtool.store.verify.context import CONFIG_LIMIT, Context
 from rmqtool.store.verify.state import read_small
 
+if TYPE_CHECKING:
+    from rmqtool.scan.source import ByteSource
+
+_BLOCK = 1 << 20
 WHEEL_SIZE = timer_format.DEFAULT_SLOTS * timer_format.SLOT.size
 
 
@@ -28,7 +34,11 @@ def check_timer(context: Context) -> Iterator[Finding]:
     for path, size in ((layout.timer_wheel, WHEEL_SIZE), (layout.timer_check, timer_format.CHECK_FILE_SIZE)):
         if path is not None:
             yield from _size(context, path, size)
+    sizes = Counter(file.size for file in layout.timer_log)
+    usual = sizes.most_common(1)[0][0] if sizes else 0
     for number, file in enumerate(layout.timer_log):
+        if file.size != usual:
+            yield finding("TM01", context.name(file.path), 0, file.size, expected_bytes=usual)
         yield from _timer_log(context, file, is_last=number == len(layout.timer_log) - 1)
     if layout.epoch is not None:
         yield from _epoch(context, layout.epoch)
@@ -47,8 +57,6 @@ def _size(context: Context, path: Path, expected: int) -> Iterator[Finding]:
 
 
 def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[Finding]:
-    import numpy as np
-
     from rmqtool.scan.source import open_source
 
     name, unit = context.name(file.path), timer_format.LOG_UNIT.size
@@ -58,21 +66,35 @@ def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[
         yield finding("CP06", name, reason=error.strerror)
         return
     try:
-        count = source.size // unit
-        raw = source.window(0, source.size)
-        units = raw[: count * unit].view(timer_format.LOG_UNIT.dtype)
-        sound = (units["size"] == unit) & ((units["magic"] & ~np.int32(timer_format.MAGIC_BITS)) == 0)
-        wrong = np.flatnonzero(~sound)
-        end = int(wrong[0]) * unit if len(wrong) else count * unit
-        rest = raw[end:]
-        if rest.any() and not _is_blank(bytes(rest[: timer_format.LOG_BLANK.size])):
+        end = _units_end(source)
+        rest = source.data_from(end)
+        while rest < source.size and not any(source.read(rest, _BLOCK)):
+            rest = source.data_from(rest + _BLOCK)
+        is_zero = rest >= source.size
+        if not is_zero and not _is_blank(source.read(end, timer_format.LOG_BLANK.size)):
             yield finding("TM02", name, end, unit, units_before=end // unit)
-        elif not is_last and not rest.any() and len(rest):
-            yield finding("TM02", name, end, len(rest), reason="the file ends without its end mark")
+        elif not is_last and is_zero and end < source.size:
+            yield finding("TM02", name, end, source.size - end, reason="the file ends without its end mark")
         for start, stop in source.unreadable:
             yield finding("CP06", name, start, stop - start)
     finally:
         source.close()
+
+
+def _units_end(source: ByteSource) -> int:
+    """The position behind the last unit of a timer log file."""
+    import numpy as np
+
+    unit, end = timer_format.LOG_UNIT.size, 0
+    while True:
+        data = source.read(end, _BLOCK // unit * unit)
+        units = np.frombuffer(data, timer_format.LOG_UNIT.dtype, len(data) // unit)
+        wrong = np.flatnonzero(
+            (units["size"] != unit) | (units["magic"] & ~np.int32(timer_format.MAGIC_BITS))
+        )
+        end += (int(wrong[0]) if len(wrong) else len(units)) * unit
+        if len(wrong) or not len(units):
+            return end
 
 
 def _is_blank(data: bytes) -> bool:
