@@ -15,6 +15,8 @@ from rmqtool.terminal import format_size
 from rmqtool.times import format_duration, format_time, parse_zone
 
 _TOPICS_SHOWN = 20
+_PROBLEMS_SHOWN = 5
+_UNREADABLE_SHOWN = 20
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages")
 
 Queues = Annotated[
@@ -41,7 +43,8 @@ def info(
     Says which broker wrote it and with which file sizes, how full it is, from when to when it
     reaches, which topics and queues it has, whether it was stopped cleanly or is in use, how far
     queues and index are behind the log, and what a power failure now could cost. Reads only heads
-    and tails of files, so it takes no longer for a terabyte. Damage is the work of verify.
+    and tails of files, so it takes no longer for a terabyte. Of damage it shows what names and
+    sizes of files tell; the rest is the work of verify.
     """
     from rmqtool.store import Store
     from rmqtool.store.info import store_info
@@ -59,7 +62,7 @@ def info(
 
             found["residency"] = list(residency_rows(opened))
     output.write_object(_with_times(found, zone), _lines(found, zone, every_queue=queues))
-    return EXIT_INPUT if found["unsupported"] else EXIT_OK
+    return EXIT_INPUT if found["unsupported"] or found["unreadable"] else EXIT_OK
 
 
 def _with_times(value: Any, zone: tzinfo | None) -> Any:
@@ -87,10 +90,13 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
     if found["written_by"] is not None:
         versions = ", ".join(str(version) for version in found["record_versions"]) or "none"
         yield f"written by   broker {found['written_by']}, record version {versions}"
-    yield f"state        {_state_text(found['state'])}"
+    if found["kind"] == "store":
+        yield f"state        {_state_text(found['state'])}"
     if found["commit_log"] is not None:
         yield from _log_lines(found, zone)
     yield from _behind_lines(found)
+    if found["index"] is None and found["kind"] == "store":
+        yield "index        none"
     if found["index"] is not None:
         index = found["index"]
         yield (
@@ -101,6 +107,8 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
         yield f"checkpoint   {_checkpoint_text(found['checkpoint'], zone)}"
     for part in found["unsupported"]:
         yield f"not read     {part['what']} in {part['form']}: {part['path']}"
+    yield from _unreadable_lines(found["unreadable"])
+    yield from _problem_lines(found["problems"])
     yield from _topic_lines(found["topics"], every_queue=every_queue)
     if "residency" in found:
         yield ""
@@ -143,14 +151,29 @@ def _behind_lines(found: dict[str, Any]) -> Iterator[str]:
         yield f"power loss   {_risk_text(risk)}"
 
 
+def _unreadable_lines(unreadable: list[dict[str, Any]]) -> Iterator[str]:
+    for part in unreadable[:_UNREADABLE_SHOWN]:
+        yield f"unreadable   {part['path']}: {part['reason']}"
+    if len(unreadable) > _UNREADABLE_SHOWN:
+        yield f"             and {len(unreadable) - _UNREADABLE_SHOWN} more: --format json shows all"
+
+
+def _problem_lines(problems: list[dict[str, Any]]) -> Iterator[str]:
+    """What names and sizes of files show to be wrong; `verify` looks at the rest."""
+    for row in problems[:_PROBLEMS_SHOWN]:
+        yield f"{row['severity']:<13}{row['problem']} {row['path']}: {row['message']}"
+    if len(problems) > _PROBLEMS_SHOWN:
+        yield f"             and {len(problems) - _PROBLEMS_SHOWN} more: rmqtool verify shows all"
+
+
 def _risk_text(risk: dict[str, Any]) -> str:
     if not risk["records"]:
-        return "nothing at risk: the checkpoint covers the whole log"
-    count = f"{risk['records']}" if risk["records_exact"] else f"more than {risk['records']}"
+        return "nothing: the checkpoint covers the whole log"
+    count = f"up to {risk['records']}" if risk["records_exact"] else f"more than {risk['records']}"
     seconds = ""
     if risk["seconds"] is not None:
         seconds = f" of the last {format_duration(int(risk['seconds'] * 1000))}"
-    return f"up to {count} records{seconds} are newer than the checkpoint"
+    return f"{count} records{seconds} are newer than the checkpoint"
 
 
 def _state_text(state: dict[str, Any]) -> str:
@@ -159,7 +182,9 @@ def _state_text(state: dict[str, Any]) -> str:
     if state["lock"] == "held":
         pid = state["lock_holder_pid"]
         return f"in use{f' by process {pid}' if pid else ''}; its end moves"
-    text = "unclean: abort is there, the next start recovers" if state["abort"] else "clean"
+    text = "stopped cleanly"
+    if state["abort"]:
+        text = "unclean: abort is there, the next start recovers"
     return f"{text} (lock: {state['lock_note']})" if state["lock"] == "unknown" else text
 
 

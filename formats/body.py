@@ -24,9 +24,13 @@ Compression = Literal["none", "zlib", "lz4", "zstd"]
 BODY_LIMIT = 64 << 20
 """Bytes that a body may decompress to unless the caller says otherwise."""
 
+FRAMES_LIMIT = 1000
+"""Frames that a body may consist of; producers make one. Each costs time, however little it holds."""
+
 DEFAULT_LEVEL = 5  # DefaultMQProducerImpl: rocketmq.message.compressLevel
 
-_CHUNK = 1 << 20
+_CHUNK = 1 << 20  # most that one call of a decompressor takes or gives
+_FIRST_PIECE = 4 << 10  # most of a frame's first piece; each further one doubles
 _ZSTD_BLOCK = 128 << 10  # most that one zstd block decompresses to
 _ZSTD_MIN_INPUT = 4  # fewest bytes that such a block takes (run-length block)
 _TYPE_SHIFT = 8
@@ -68,7 +72,8 @@ def decompress(body: bytes, sys_flag: int, *, limit: int = BODY_LIMIT) -> bytes:
         limit: bytes that the result may have at most. A body that is not compressed is not bound.
 
     Raises:
-        FormatError: unknown type, damaged or cut bytes, or a result over `limit` bytes.
+        FormatError: unknown type, damaged or cut bytes, a result over `limit` bytes, or more than
+            `FRAMES_LIMIT` frames.
         MissingCodecError: the library for the compression is not installed.
     """
     compression = compression_of(sys_flag)
@@ -111,9 +116,9 @@ class _Stream(Protocol):
     """A decompressor of the standard library's shape."""
 
     eof: bool
-    unused_data: bytes
+    unused_data: bytes | None
 
-    def decompress(self, data: bytes, max_length: int, /) -> bytes: ...
+    def decompress(self, data: bytes | memoryview, max_length: int, /) -> bytes: ...
 
 
 def _over(limit: int) -> FormatError:
@@ -130,6 +135,12 @@ def _cut(name: str) -> FormatError:
     return FormatError(f"the {name} body ends too early")
 
 
+def _one_more(frames: int, name: str) -> int:
+    if frames == FRAMES_LIMIT:
+        raise FormatError(f"the {name} body has more than {FRAMES_LIMIT} frames")
+    return frames + 1
+
+
 def _inflate(
     body: bytes,
     limit: int,
@@ -139,28 +150,37 @@ def _inflate(
     *,
     one_stream: bool = False,
 ) -> bytes:
-    chunks: list[bytes] = []
-    size = 0
-    rest = body
-    while rest:
+    result = bytearray()
+    view = memoryview(body)
+    position = frames = 0
+    while position < len(body):
+        frames = _one_more(frames, name)
         stream = decompressor()
-        data = rest
+        # In pieces: what a decompressor does not use it copies, and there may be many tiny frames.
+        data: bytes | memoryview = b""
+        piece, is_full = _FIRST_PIECE, False
         while not stream.eof:
+            if not data and not is_full:
+                data = view[position : position + piece]
+                position += len(data)
+                piece = min(2 * piece, _CHUNK)
             # One byte more than the limit: enough to know that it is passed.
-            room = min(_CHUNK, limit + 1 - size)
+            room = min(_CHUNK, limit + 1 - len(result))
             try:
                 chunk = stream.decompress(data, room)
             except error_type as error:
                 raise _damaged(name, error) from error
-            size += len(chunk)
-            if size > limit:
-                raise _over(limit)
-            chunks.append(chunk)
-            data = getattr(stream, "unconsumed_tail", b"")
-            if not chunk and not data and not stream.eof:
+            if not chunk and not data and position == len(body) and not stream.eof:
                 raise _cut(name)
-        rest = b"" if one_stream else stream.unused_data
-    return b"".join(chunks)
+            result += chunk
+            if len(result) > limit:
+                raise _over(limit)
+            is_full = len(chunk) == room  # then more may come without more input
+            data = getattr(stream, "unconsumed_tail", b"")
+        if one_stream:
+            break
+        position -= len(stream.unused_data or b"")
+    return bytes(result)
 
 
 def _unzstd(body: bytes, limit: int) -> bytes:
@@ -169,27 +189,29 @@ def _unzstd(body: bytes, limit: int) -> bytes:
         return _inflate(body, limit, "zstd", zstd.ZstdDecompressor, zstd.ZstdError)
     # zstandard's decompressobj takes no limit on its output, and its reader, which does, does not
     # tell a cut frame from a whole one. So bound the input: no 4 bytes give more than one block.
-    chunks: list[bytes] = []
-    size = 0
+    result = bytearray()
     view = memoryview(body)
-    while view:
-        stream = zstd.ZstdDecompressor().decompressobj()
+    position = frames = 0
+    decompressor = zstd.ZstdDecompressor()
+    while position < len(body):
+        frames = _one_more(frames, "zstd")
+        stream = decompressor.decompressobj()
+        piece = _FIRST_PIECE
         while not stream.eof:
-            if not view:
+            if position == len(body):
                 raise _cut("zstd")
-            step = max((limit - size) // _ZSTD_BLOCK, 1) * _ZSTD_MIN_INPUT
+            most = max((limit - len(result)) // _ZSTD_BLOCK, 1) * _ZSTD_MIN_INPUT
+            data = view[position : position + min(most, piece)]
+            position += len(data)
+            piece = min(2 * piece, _CHUNK)
             try:
-                chunk = stream.decompress(view[:step])
+                result += stream.decompress(data)
             except zstd.ZstdError as error:
                 raise _damaged("zstd", error) from error
-            size += len(chunk)
-            if size > limit:
+            if len(result) > limit:
                 raise _over(limit)
-            chunks.append(chunk)
-            view = view[step:]
-        if stream.unused_data:
-            view = memoryview(bytes(stream.unused_data) + bytes(view))
-    return b"".join(chunks)
+        position -= len(stream.unused_data)
+    return bytes(result)
 
 
 @cache

@@ -113,6 +113,9 @@ HEADS: dict[int, Layout] = {
 SYS_FLAG_OFFSET = HEADS[0].offsets["sys_flag"]
 PHYSICAL_OFFSET_OFFSET = HEADS[0].offsets["physical_offset"]
 HEAD_SIZE_V4 = HEADS[0].size
+RECORD_SIZE_MAX = 1 << 28
+"""The largest record that is read whole into memory, bytes. A broker's usual limit is 4 MiB of body
+(maxMessageSize); more than this is damage, or a file made to exhaust the memory."""
 MIN_RECORD_SIZE = HEAD_SIZE_V4 + 1 + 2  # version 1, IPv4, no body, topic or properties
 assert (HEAD_SIZE_V4, HEADS[_HOST_BITS].size, MIN_RECORD_SIZE) == (88, 112, 91)
 

@@ -72,6 +72,40 @@ def test_frames_in_a_row_are_one_body(compression: Compression) -> None:
         body.decompress(stored + b"behind", body.compression_bits(compression))
 
 
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+@pytest.mark.parametrize("plain", [b"", b"x"])
+def test_a_crowd_of_frames_is_refused_soon(compression: Compression, plain: bytes) -> None:
+    """As many as are allowed, each read once; of more than that no further one is looked at."""
+    frame, sys_flag = body.compress(plain, compression), body.compression_bits(compression)
+    most = body.FRAMES_LIMIT
+    assert body.decompress(frame * most, sys_flag) == plain * most
+    stored = frame * 300_000
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=f"more than {most} frames"):
+            body.decompress(stored, sys_flag)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 2 * MIB
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+@pytest.mark.parametrize("size", [0, 100, 4095, 4096, 70_000, MIB + 1])
+def test_frames_end_anywhere_in_a_piece(compression: Compression, size: int) -> None:
+    """Frames of bytes that do not compress, so that pieces end before, at and behind their ends."""
+    plain = b"".join(struct.pack(">I", n * 2654435761 & 0xFFFFFFFF) for n in range(size // 4)) + b"x"
+    sys_flag = body.compression_bits(compression)
+    stored = body.compress(plain, compression) * 3 + body.compress(b"end", compression)
+    whole = plain * 3 + b"end"
+    assert body.decompress(stored, sys_flag) == whole
+    assert body.decompress(stored, sys_flag, limit=len(whole)) == whole
+    with pytest.raises(FormatError, match="more than"):
+        body.decompress(stored, sys_flag, limit=len(whole) - 1)
+    with pytest.raises(FormatError):
+        body.decompress(stored[:-1], sys_flag)
+
+
 def test_what_follows_a_zlib_stream_is_not_read() -> None:
     assert body.decompress(zlib.compress(b"body") + b"behind", 1) == b"body"
 

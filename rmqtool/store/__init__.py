@@ -36,6 +36,7 @@ from rmqtool.store.commit_log import (
 from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
 from rmqtool.store.layout import StoreLayout, detect
 from rmqtool.store.lock import LockState
+from rmqtool.store.log_heads import Head
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.profile import Profile
 from rmqtool.store.selection import Selection
@@ -230,6 +231,16 @@ class Store:
                 physical_offset=physical_offset,
             )
         return found
+
+    def head(self, physical_offset: int) -> Head | None:
+        """The head of the record at a physical offset, without its body; None where none can be read.
+
+        As with `find` CRC and stored offset need not be right.
+        """
+        try:
+            return self.commit_log.head(physical_offset)
+        except UnreadableError:
+            return None
 
     def find(self, physical_offset: int) -> StoredMessage | None:
         """The record at a physical offset, sound or not; None where no whole record can be read."""

@@ -9,12 +9,14 @@ Source: java.util.Properties#load, MixAll#properties2Object, BrokerStartup#creat
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
+from rmqtool.store.open_files import opened
 
 SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; more is another file given by mistake
 PATH_SEPARATOR = ","  # MixAll.MULTI_PATH_SPLITTER, unless a system property changes it
@@ -62,12 +64,12 @@ def read_broker_conf(path: Path) -> BrokerConf:
     """Read a broker.conf.
 
     Raises:
-        UnreadableError: the file cannot be read.
+        UnreadableError: the file cannot be read, or is no plain file.
         InputError: the file is larger than SIZE_LIMIT.
     """
     try:
-        with path.open("rb") as file:
-            data = file.read(SIZE_LIMIT + 1)
+        with opened(path) as descriptor:
+            data = os.pread(descriptor, SIZE_LIMIT + 1, 0)
     except OSError as error:
         raise UnreadableError(f"cannot read the broker configuration: {error.strerror}", path=path) from error
     if len(data) > SIZE_LIMIT:

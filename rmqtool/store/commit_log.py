@@ -8,7 +8,6 @@ Source: MappedFileQueue#findMappedFileByOffset, CommitLog#lookMessageByOffset; s
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -22,7 +21,8 @@ from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, Reason, Record, Z
 from rmqtool.scan.reference import frame_lengths, walk_reference
 from rmqtool.scan.source import open_source
 from rmqtool.store.layout import StoreFile, StoreLayout
-from rmqtool.store.log_heads import Head, heads_of_file
+from rmqtool.store.log_files import LogFiles
+from rmqtool.store.log_heads import reader
 from rmqtool.store.open_files import OpenFiles
 
 _READ_AHEAD = 4096  # most records are smaller
@@ -107,36 +107,22 @@ def _is_wanted(event: LogEvent, start: int) -> bool:
     return event.physical_offset >= start
 
 
-class CommitLog:
-    """The files of a commit log, as they were when the layout was made."""
+class CommitLog(LogFiles):
+    """The records of a commit log, in the files that it had when the layout was made."""
 
     def __init__(self, layout: StoreLayout, files: OpenFiles) -> None:
-        self.files: tuple[StoreFile, ...] = layout.commit_log
+        super().__init__(layout.commit_log, files)
         self.file_size = layout.commit_log_file_size
         self._layout = layout
-        self._open_files = files
-        self._starts = [file.file_from_offset for file in self.files]
-
-    @property
-    def min_offset(self) -> int:
-        """Where the log begins; -1 without files, as the broker says. Source: CommitLog#getMinOffset."""
-        return self.files[0].file_from_offset if self.files else -1
-
-    def file_of(self, physical_offset: int) -> StoreFile | None:
-        """The file that holds a physical offset; None outside the log and in a gap."""
-        place = bisect_right(self._starts, physical_offset) - 1
-        if place < 0 or physical_offset >= self.files[place].end:
-            return None
-        return self.files[place]
 
     def read(self, physical_offset: int) -> StoredMessage | StoredBlank:
         """The record or blank at `physical_offset`.
 
         Every length is checked before it is used. CRC and stored offset are not required to be
-        right: `status` of the result says so.
+        right: `status` of the result says so. A record above RECORD_SIZE_MAX is refused.
 
         Raises:
-            FormatError: no file holds the offset, or no whole record starts there.
+            FormatError: no file holds the offset, no whole record starts there, or it is too large.
             UnreadableError: the file cannot be read.
         """
         file = self.file_of(physical_offset)
@@ -165,12 +151,14 @@ class CommitLog:
         version = form.VERSION_BY_MAGIC.get(magic)
         if version is not None and len(data) < total_size <= left:
             # Read a long record only when its parts add up: a size alone may be any number.
-            def read(at: int, length: int) -> bytes:
-                return self._open_files.read(file.path, at, length)
-
+            read = reader(self._open_files, file, position, data)
             if frame_lengths(read, position, total_size, version) is None:
                 raise FormatError(f"record size {total_size}, but its parts do not add up to it")
-            data = read(position, total_size)
+            if total_size > form.RECORD_SIZE_MAX:
+                raise FormatError(
+                    f"record size {total_size} is above {form.RECORD_SIZE_MAX}, the most that is read whole"
+                )
+            data = self._open_files.read(file.path, position, total_size)
         return form.decode(data)
 
     def walk(
@@ -208,13 +196,13 @@ class CommitLog:
         units_before: Callable[[int], Iterable[tuple[int, int]]] | None,
     ) -> int:
         """A place in `file` to walk from so that nothing at or behind `offset` is missed."""
-        if offset <= file.file_from_offset or self._sound_record(offset):
+        if offset <= file.file_from_offset or self.is_sound_at(offset):
             return max(offset, file.file_from_offset)
         units = units_before(offset) if units_before is not None else ()
         for place, _ in sorted(units, reverse=True)[:_HINTS]:
             if place < file.file_from_offset:
                 break
-            if self._sound_record(place):
+            if self.is_sound_at(place):
                 return place
         return file.file_from_offset
 
@@ -301,65 +289,3 @@ class CommitLog:
                 piece = list(_before(limit, self._walk_file(file, anchor, stop)))
                 yield from (event for event in reversed(piece) if _is_wanted(event, start))
                 limit = anchor
-
-    def end_offset(self, units: Iterable[tuple[int, int]] = ()) -> int:
-        """The physical offset behind the last whole record: where a broker would go on writing.
-
-        Args:
-            units: (physical offset, size) of the newest unit of every queue, in any order.
-
-        The place is walked to from the furthest unit whose record is there, or from the start of
-        the newest file that begins with a record, whichever is further. A walk ends at the first
-        place that is neither record nor blank; the last record counts only when its CRC is right.
-        0 for a log without files.
-        """
-        if not self.files:
-            return 0
-        heads = (file.file_from_offset for file in reversed(self.files))
-        start = next((head for head in heads if self._sound_record(head)), self.min_offset)
-        for offset, _ in sorted(units, reverse=True)[:_HINTS]:
-            if offset <= start:
-                break
-            if self._sound_record(offset):
-                start = offset
-                break
-        return self._end_from(start)
-
-    def _end_from(self, position: int) -> int:
-        """The log's end, when a record, a blank or the end is at `position`."""
-        last = None
-        while (file := self.file_of(position)) is not None:
-            record, stop, is_blank = self._last_of_file(file, position)
-            last = last if record is None else record
-            if not is_blank or self.file_of(file.end) is None:
-                position = stop
-                break
-            position, last = file.end, None
-        if last is not None and not self._sound_record(last):
-            return last
-        return position
-
-    def _last_of_file(self, file: StoreFile, start: int) -> tuple[int | None, int, bool]:
-        """Walk the heads from `start` on: (last record, end, whether a blank is there), as offsets."""
-        last, stop = None, start
-        for head in heads_of_file(self._open_files, file, start):
-            if head.total_size == 0:
-                return last, head.physical_offset, True
-            last, stop = head.physical_offset, head.physical_offset + head.total_size
-        return last, stop, False
-
-    def heads(self, start: int) -> Iterator[Head]:
-        """The heads of the records from `start` on, where one starts, up to the log's end.
-
-        Only the first bytes of every record are looked at; CRC and lengths are not.
-        """
-        position = start
-        while (file := self.file_of(position)) is not None:
-            is_blank = False
-            for head in heads_of_file(self._open_files, file, position):
-                is_blank = head.total_size == 0
-                if not is_blank:
-                    yield head
-            if not is_blank:
-                return
-            position = file.end

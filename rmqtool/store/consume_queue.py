@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from rmqtool.formats.consume_queue import (
     BATCH_UNIT_SIZE,
@@ -36,6 +36,14 @@ _WALK_LIMIT = 64 << 10  # bytes of units that are walked one by one; above, bise
 BLOCK = 4096  # units read at once
 
 
+class Span(NamedTuple):
+    """A queue at a glance: queue offsets that a broker would serve, half-open, and the newest unit."""
+
+    min_offset: int
+    max_offset: int
+    last: Unit | BatchUnit | None
+
+
 class _Units(ABC, Generic[UnitT]):
     """The units of a queue by their number, which is their byte offset divided by the unit's size."""
 
@@ -47,7 +55,6 @@ class _Units(ABC, Generic[UnitT]):
         self._unit_size = unit_size
         self._starts = [file.file_from_offset // unit_size for file in queue.files]
 
-    @abstractmethod
     def min_offset(self, min_physical_offset: int, profile: Profile) -> int:
         """The smallest queue offset that a broker of `profile` would serve.
 
@@ -55,10 +62,27 @@ class _Units(ABC, Generic[UnitT]):
             min_physical_offset: where the commit log begins, -1 when it has no files.
             profile: the broker's version.
         """
+        end = self.end()
+        return self._min_offset(min_physical_offset, profile, end, self.by_number(end - 1))
 
-    @abstractmethod
     def max_offset(self) -> int:
         """The queue offset that the next message would get."""
+        end = self.end()
+        return self._max_offset(end, self.by_number(end - 1))
+
+    def span(self, min_physical_offset: int, profile: Profile) -> Span:
+        """Minimum, maximum and newest unit, with the end looked for once. Arguments as for `min_offset`."""
+        end = self.end()
+        last = self.by_number(end - 1)
+        low = self._min_offset(min_physical_offset, profile, end, last)
+        return Span(low, self._max_offset(end, last), last)
+
+    @abstractmethod
+    def _min_offset(self, min_physical_offset: int, profile: Profile, end: int, last: UnitT | None) -> int:
+        """See `min_offset`; `end` is the number behind the unit `last`."""
+
+    @abstractmethod
+    def _max_offset(self, end: int, last: UnitT | None) -> int: ...
 
     @abstractmethod
     def _decode(self, data: bytes) -> Iterator[UnitT]: ...
@@ -88,7 +112,9 @@ class _Units(ABC, Generic[UnitT]):
         if start > 0 and self._is_absent(file, start - 1):
             return self._first(start - 1, partial(self._is_absent, file))
         data = self._open_files.read(file.path, start * self._unit_size, (stop - start) * self._unit_size)
-        return start + self._first(len(data) // self._unit_size, partial(self._is_absent_in, data))
+        # Zeros are no units: mostly they are all that the last block holds behind the units.
+        count = min(-(-len(data.rstrip(b"\0")) // self._unit_size), len(data) // self._unit_size)
+        return start + self._first(count, partial(self._is_absent_in, data))
 
     def _is_absent_in(self, data: bytes, number: int) -> bool:
         start = number * self._unit_size
@@ -176,9 +202,8 @@ class ConsumeQueue(_Units[Unit]):
     def _decode(self, data: bytes) -> Iterator[Unit]:
         return decode_units(data)
 
-    def max_offset(self) -> int:
-        """The queue offset that the next message would get."""
-        return self.end()
+    def _max_offset(self, end: int, last: Unit | None) -> int:
+        return end
 
     def unit(self, queue_offset: int) -> Unit | None:
         """The unit of a queue offset; None where there is none. A filler counts as a unit."""
@@ -193,14 +218,14 @@ class ConsumeQueue(_Units[Unit]):
             if not unit.is_pre_blank:
                 yield number, unit
 
-    def min_offset(self, min_physical_offset: int, profile: Profile) -> int:
+    def _min_offset(self, min_physical_offset: int, profile: Profile, end: int, last: Unit | None) -> int:
         """See the base class. Source: ConsumeQueue#correctMinOffset, which 5.x replaced."""
         if profile.searches_min_offset:
-            return self._searched_min_offset(min_physical_offset)
+            return self._searched_min_offset(min_physical_offset, end, last)
         if not self.files:
             return 0
         file = self.files[0]
-        count = min(file.size // UNIT_SIZE, self.end() - self._starts[0])
+        count = min(file.size // UNIT_SIZE, end - self._starts[0])
         if count * UNIT_SIZE <= _WALK_LIMIT:
             offsets = (unit.physical_offset for unit in self._units_of(file, 0, count))
             found = next((n for n, offset in enumerate(offsets) if offset >= min_physical_offset), count)
@@ -209,9 +234,7 @@ class ConsumeQueue(_Units[Unit]):
         # Where no unit of the first file qualifies, 4.x leaves the value at 0.
         return self._starts[0] + found if found < count else 0
 
-    def _searched_min_offset(self, min_physical_offset: int) -> int:
-        end = self.end()
-        last = self.by_number(end - 1)
+    def _searched_min_offset(self, min_physical_offset: int, end: int, last: Unit | None) -> int:
         if last is None or not self.files:
             return 0
         if last.physical_offset < min_physical_offset:
@@ -250,16 +273,16 @@ class BatchConsumeQueue(_Units[BatchUnit]):
     def _decode(self, data: bytes) -> Iterator[BatchUnit]:
         return decode_batch_units(data)
 
-    def max_offset(self) -> int:
-        """The queue offset that the next message would get."""
-        last = self.last_unit()
+    def _max_offset(self, end: int, last: BatchUnit | None) -> int:
         return 0 if last is None else last.base_offset + last.batch_size
 
-    def min_offset(self, min_physical_offset: int, profile: Profile) -> int:
+    def _min_offset(
+        self, min_physical_offset: int, profile: Profile, end: int, last: BatchUnit | None
+    ) -> int:
         """See the base class; -1 in a queue without units. Source: BatchConsumeQueue#correctMinOffset."""
         first = None
         if self.files:
-            start, end = self._starts[0], self.end()
+            start = self._starts[0]
             for _, unit in self.numbered(start, min(end, start + self.files[0].size // BATCH_UNIT_SIZE)):
                 first = unit if first is None else first
                 if unit.physical_offset >= min_physical_offset:

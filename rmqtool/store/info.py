@@ -8,46 +8,87 @@ tell (damage, counts per tag) is the work of `verify` and `stats`.
 from __future__ import annotations
 
 import os
-from typing import Any
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.store import Store
-from rmqtool.store.commit_log import StoredMessage
-from rmqtool.store.consume_queue import ConsumeQueue
+from rmqtool.store.consume_queue import ConsumeQueue, Span
 from rmqtool.store.layout import StoreFile
-from rmqtool.store.open_files import head_of
+from rmqtool.store.log_files import Tail
+from rmqtool.store.log_heads import Head
+from rmqtool.store.open_files import read_head
+from rmqtool.store.verify.files import check_files
 
 COUNTED_RECORDS_MAX = 10_000  # records behind the checkpoint that are counted one by one
 
 Info = dict[str, Any]
+Spans = dict[tuple[str, int], Span]
+
+
+class _Unreadable:
+    """What could not be read, each file or folder once. What is gone is left out."""
+
+    def __init__(self, store: Store) -> None:
+        self._layout = store.layout
+        self._reasons = {self._layout.relative(path): reason for path, reason in self._layout.unreadable}
+
+    def note(self, error: UnreadableError) -> None:
+        """Add what `error` says, unless a live broker has deleted the file."""
+        if not isinstance(error.__cause__, FileNotFoundError):
+            self._reasons.setdefault(self._layout.relative(Path(str(error.path))), error.message)
+
+    def read_head(self, path: Path, length: int) -> bytes | None:
+        """The first bytes of a file; None where there is none or it cannot be read, which is noted."""
+        try:
+            return read_head(path, length)
+        except UnreadableError as error:
+            self.note(error)
+            return None
+
+    def rows(self) -> list[Info]:
+        """Path and reason of each."""
+        return [{"path": path, "reason": reason} for path, reason in self._reasons.items()]
+
+    def names(self, path: str) -> bool:
+        """Whether `path`, as in rows, is one of them."""
+        return path in self._reasons
 
 
 def store_info(store: Store) -> Info:
     """Everything at a glance, as plain values: offsets and sizes in bytes, times in ms since 1970.
 
     Keys: path, kind, written_by, record_versions, sizes, commit_log, topics, index, checkpoint,
-    state, behind, power_failure, disk, unsupported. Parts that the input does not have are None.
+    state, behind, power_failure, disk, problems, unsupported, unreadable. Parts that the input does
+    not have are None. `problems` are findings that names and sizes of files show.
     """
-    layout = store.layout
-    end = store.end_offset()
-    first, last = _first_message(store), _last_message(store, end)
-    checkpoint = _checkpoint(store)
-    topics = _topics(store)
-    index = _index(store)
-    units_end = store.dispatched_end()
+    layout, unreadable = store.layout, _Unreadable(store)
+    heads, spans = _file_heads(store, unreadable), _spans(store, unreadable)
+    units = [span.last for span in spans.values() if span.last is not None]
+    places = [
+        (unit.physical_offset, unit.size)
+        for unit in units
+        if not (isinstance(unit, Unit) and unit.is_pre_blank)
+    ]
+    tail = store.commit_log.tail(places)
+    units_end = max((offset + size for offset, size in places), default=-1)
+    checkpoint, index = _checkpoint(store, unreadable), _index(store, unreadable)
+    at_risk = _at_risk(store, checkpoint, _Known(heads, spans, tail), unreadable)
+    for path in layout.config.values():
+        unreadable.read_head(path, 1)
     return {
         "path": str(layout.root if layout.root is not None else _any_path(store)),
         "kind": layout.kind,
         "written_by": store.profile.name if layout.kind == "store" else None,
-        "record_versions": _versions(store, last),
+        "record_versions": sorted({head.version for head in (*heads, *filter(None, (tail.last,)))}),
         "sizes": {name: {"value": getattr(layout, name), "from": layout.origins.get(name)} for name in (
             "commit_log_file_size", "consume_queue_file_size", "batch_queue_file_size", "index_slots",
             "index_entries")},
-        "commit_log": _commit_log(store, end, first, last),
-        "topics": topics,
+        "commit_log": _commit_log(store, tail, heads[0] if heads else None),
+        "topics": _topics(spans),
         "index": index,
         "checkpoint": None if checkpoint is None else {
             name: getattr(checkpoint, name) for name in (
@@ -55,15 +96,21 @@ def store_info(store: Store) -> Info:
                 "master_flushed_offset", "confirm_phy_offset")},
         "state": _state(store),
         "behind": {
-            "queues_bytes": max(end - units_end, 0) if units_end >= 0 and layout.commit_log else None,
-            "index_bytes": _index_behind(index, last),
+            "queues_bytes": max(tail.end - units_end, 0) if units_end >= 0 and layout.commit_log else None,
+            "index_bytes": _index_behind(index, tail.last),
         },
-        "power_failure": _at_risk(store, checkpoint, last),
+        "power_failure": at_risk,
         "disk": _disk(store),
+        "problems": [
+            row
+            for row in (item.row() for item in check_files(layout, store.profile))
+            if not (row["problem"] == "CP06" and unreadable.names(row["path"]))
+        ],
         "unsupported": [
             {"what": part.what, "form": part.form, "path": layout.relative(part.path)}
             for part in layout.unsupported
         ],
+        "unreadable": unreadable.rows(),
     }  # fmt: skip
 
 
@@ -76,45 +123,33 @@ def _any_path(store: Store) -> str:
     return str(files[0]) if len(files) == 1 else str(files[0].parent) if files else ""
 
 
-def _first_message(store: Store) -> StoredMessage | None:
-    """The first record of the oldest file that begins with one."""
+def _file_heads(store: Store, unreadable: _Unreadable) -> list[Head]:
+    """The head of the first record of every log file that begins with one, in order."""
+    heads = []
     for file in store.layout.commit_log:
-        found = store.find(file.file_from_offset)
-        if found is not None:
-            return found
-    return None
-
-
-def _last_message(store: Store, end: int) -> StoredMessage | None:
-    """The record that ends the log: from the newest units, or walked to in the last file."""
-    newest: StoredMessage | None = None
-    for queue in store.queues.values():
-        unit = queue.last_unit()
-        if unit is None or (isinstance(unit, Unit) and unit.is_pre_blank):
+        try:
+            head = store.commit_log.head(file.file_from_offset)
+        except UnreadableError as error:
+            unreadable.note(error)
             continue
-        if newest is None or unit.physical_offset > newest.physical_offset:
-            newest = store.find(unit.physical_offset) or newest
-    start = newest.physical_offset if newest is not None else _last_file_start(store, end)
-    for event in store.events(start, end):
-        if isinstance(event, StoredMessage):
-            newest = event
-    return newest
+        if head is not None:
+            heads.append(head)
+    return heads
 
 
-def _last_file_start(store: Store, end: int) -> int:
-    file = store.commit_log.file_of(max(end - 1, 0))
-    return file.file_from_offset if file is not None else 0
+def _spans(store: Store, unreadable: _Unreadable) -> Spans:
+    """Offsets and newest unit of every queue that can be read."""
+    spans: Spans = {}
+    start, profile = store.commit_log.min_offset, store.profile
+    for key, queue in store.queues.items():
+        try:
+            spans[key] = queue.span(start, profile)
+        except UnreadableError as error:
+            unreadable.note(error)
+    return spans
 
 
-def _versions(store: Store, last: StoredMessage | None) -> list[int]:
-    """Versions of the records that are looked at: the first of every file, and the last."""
-    heads = (store.find(file.file_from_offset) for file in store.layout.commit_log)
-    return sorted({found.message.version for found in (*heads, last) if found is not None})
-
-
-def _commit_log(
-    store: Store, end: int, first: StoredMessage | None, last: StoredMessage | None
-) -> Info | None:
+def _commit_log(store: Store, tail: Tail, first: Head | None) -> Info | None:
     layout = store.layout
     if not layout.commit_log:
         return None
@@ -123,10 +158,10 @@ def _commit_log(
         "folders": [str(folder) for folder in layout.commit_log_folders],
         "size_bytes": sum(file.size for file in layout.commit_log),
         "min_offset": store.commit_log.min_offset,
-        "end_offset": end,
-        "first_store_timestamp": first.message.store_timestamp if first else None,
-        "last_store_timestamp": last.message.store_timestamp if last else None,
-        "last_file_used_bytes": _used(layout.commit_log, end),
+        "end_offset": tail.end,
+        "first_store_timestamp": first.store_timestamp if first else None,
+        "last_store_timestamp": tail.last.store_timestamp if tail.last else None,
+        "last_file_used_bytes": _used(layout.commit_log, tail.end),
     }
 
 
@@ -137,11 +172,10 @@ def _used(files: tuple[StoreFile, ...], end: int) -> int | None:
     return None
 
 
-def _topics(store: Store) -> list[Info]:
+def _topics(spans: Spans) -> list[Info]:
     """Per topic its queues with the offsets that the broker would serve."""
     topics: dict[str, list[Info]] = {}
-    for topic, queue_id in store.queues:
-        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+    for (topic, queue_id), (low, high, _) in spans.items():
         topics.setdefault(topic, []).append(
             {"queue_id": queue_id, "min_offset": low, "max_offset": high, "messages": max(high - low, 0)}
         )
@@ -158,11 +192,11 @@ def _topics(store: Store) -> list[Info]:
     ]
 
 
-def _index(store: Store) -> Info | None:
+def _index(store: Store, unreadable: _Unreadable) -> Info | None:
     headers = []
     for file in store.layout.index_files:
-        head = head_of(file.path, index_format.HEADER_SIZE)
-        if len(head) == index_format.HEADER_SIZE:
+        head = unreadable.read_head(file.path, index_format.HEADER_SIZE)
+        if head is not None and len(head) == index_format.HEADER_SIZE:
             headers.append(index_format.decode_header(head))
     if not headers:
         return None
@@ -176,19 +210,18 @@ def _index(store: Store) -> Info | None:
     }
 
 
-def _index_behind(index: Info | None, last: StoredMessage | None) -> int | None:
+def _index_behind(index: Info | None, last: Head | None) -> int | None:
     """Bytes of log between the newest indexed record and the log's last; records without keys count."""
     if index is None or last is None:
         return None
     return max(last.physical_offset - int(index["last_physical_offset"]), 0)
 
 
-def _checkpoint(store: Store) -> checkpoint_format.Checkpoint | None:
+def _checkpoint(store: Store, unreadable: _Unreadable) -> checkpoint_format.Checkpoint | None:
     path = store.layout.checkpoint
-    if path is None:
-        return None
+    data = unreadable.read_head(path, checkpoint_format.FILE_SIZE) if path is not None else None
     try:
-        return checkpoint_format.decode(head_of(path, checkpoint_format.FILE_SIZE))
+        return checkpoint_format.decode(data) if data is not None else None
     except FormatError:
         return None
 
@@ -205,35 +238,50 @@ def _state(store: Store) -> Info:
     }
 
 
+class _Known(NamedTuple):
+    """What was read of the log: the first record of every file, the queues' offsets, the tail."""
+
+    heads: list[Head]
+    spans: Spans
+    tail: Tail
+
+
 def _at_risk(
-    store: Store, checkpoint: checkpoint_format.Checkpoint | None, last: StoredMessage | None
+    store: Store,
+    checkpoint: checkpoint_format.Checkpoint | None,
+    known: _Known,
+    unreadable: _Unreadable,
 ) -> Info | None:
     """What a power failure now could cost: records newer than the checkpoint's flush time.
 
     The checkpoint's physic time covers a thorough flush; newer records may be in memory only. An
     upper bound, for most of them were flushed in between (spec 02 section 14).
     """
-    if last is None or store.layout.kind != "store":
+    last = known.tail.last
+    if last is None or store.layout.kind != "store" or checkpoint is None:
         return None
-    flushed = checkpoint.physic_msg_timestamp if checkpoint is not None else 0
-    newest = last.message.store_timestamp
-    if newest <= flushed:
+    flushed = checkpoint.physic_msg_timestamp
+    if last.store_timestamp <= flushed:
         return {"seconds": 0.0, "records": 0, "records_exact": True}
-    counted = _newer_than(store, flushed)
+    try:
+        counted = _newer_than(store, flushed, known)
+    except UnreadableError as error:
+        unreadable.note(error)
+        return None
     return {
-        "seconds": (newest - flushed) / 1000 if flushed > 0 else None,
+        "seconds": (last.store_timestamp - flushed) / 1000 if flushed > 0 else None,
         "records": min(counted, COUNTED_RECORDS_MAX),
         "records_exact": counted <= COUNTED_RECORDS_MAX,
     }
 
 
-def _newer_than(store: Store, timestamp_ms: int) -> int:
-    """How many records are newer, up to COUNTED_RECORDS_MAX + 1.
+def _newer_than(store: Store, timestamp_ms: int, known: _Known) -> int:
+    """How many records are newer, up to COUNTED_RECORDS_MAX + 1. Raises UnreadableError.
 
     The longest queue leads near the first of them; from there heads are counted.
     """
     count = 0
-    for head in store.commit_log.heads(_last_not_newer(store, timestamp_ms)):
+    for head in store.commit_log.heads(_last_not_newer(store, timestamp_ms, known)):
         if head.store_timestamp > timestamp_ms:
             count += 1
             if count > COUNTED_RECORDS_MAX:
@@ -241,23 +289,26 @@ def _newer_than(store: Store, timestamp_ms: int) -> int:
     return count
 
 
-def _last_not_newer(store: Store, timestamp_ms: int) -> int:
+def _last_not_newer(store: Store, timestamp_ms: int, known: _Known) -> int:
     """Physical offset of a record that is not newer than `timestamp_ms`, near the last such record."""
     best = store.commit_log.min_offset
-    for file in store.layout.commit_log:
-        first = store.find(file.file_from_offset)
-        if first is not None and first.message.store_timestamp <= timestamp_ms:
-            best = file.file_from_offset
-    queues = [queue for queue in store.queues.values() if isinstance(queue, ConsumeQueue)]
-    if not queues:
+    for head in known.heads:
+        if head.store_timestamp <= timestamp_ms:
+            best = head.physical_offset
+    lengths = {
+        key: span.max_offset
+        for key, span in known.spans.items()
+        if isinstance(store.queues[key], ConsumeQueue)
+    }
+    if not lengths:
         return best
-    queue = max(queues, key=lambda item: item.max_offset())
-    low, high = 0, queue.max_offset()
+    longest = max(lengths, key=lambda key: lengths[key])
+    low, high = 0, lengths[longest]
     while low < high:
         middle = (low + high) // 2
-        unit = queue.unit(middle)
-        found = store.find(unit.physical_offset) if unit is not None else None
-        if found is None or found.message.store_timestamp <= timestamp_ms:
+        unit = store.queues[longest].unit(middle)
+        found = store.head(unit.physical_offset) if unit is not None else None
+        if found is None or found.store_timestamp <= timestamp_ms:
             low = middle + 1
             best = max(best, found.physical_offset) if found is not None else best
         else:

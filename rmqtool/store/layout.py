@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
@@ -19,6 +20,7 @@ from rmqtool.formats.index import DEFAULT_SHAPE, Shape
 from rmqtool.store.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.store.index_shape import index_shape, usual_shape
 from rmqtool.store.listing import Listing
+from rmqtool.store.odd_entries import OddEntry, find_odd_entries
 from rmqtool.store.roots import commit_log_folders, is_store, not_a_store
 from rmqtool.store.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
 from rmqtool.store.sizes import common_file_size
@@ -85,7 +87,9 @@ class StoreLayout:
     `root` is None where single files or a folder of commit log files were given. Sizes are in
     bytes, except `index_slots` and `index_entries`; where they come from is in `origins`
     (attribute name -> flag, environment, file, detected or default). `unreadable` names folders
-    and files that could not be listed, with the reason.
+    and files that could not be listed, each once, with the reason. The lists of strays hold what is
+    no file of that part, whatever its type; `odd_entries` is the rest of what is not of the type
+    that its name says.
     """
 
     root: Path | None
@@ -101,6 +105,7 @@ class StoreLayout:
     batch_queue_file_size: int = DEFAULT_BATCH_QUEUE_FILE_SIZE
     batch_queue_strays: tuple[Path, ...] = ()
     ext_queues: Queues = field(default_factory=dict)
+    ext_queue_strays: tuple[Path, ...] = ()
     index_files: tuple[IndexFilePath, ...] = ()
     index_strays: tuple[Path, ...] = ()
     index_slots: int = DEFAULT_SHAPE.slots
@@ -113,10 +118,12 @@ class StoreLayout:
     timer_wheel: Path | None = None
     timer_check: Path | None = None
     timer_log: tuple[StoreFile, ...] = ()
+    timer_log_strays: tuple[Path, ...] = ()
     compaction_checkpoint: Path | None = None
     config: dict[str, Path] = field(default_factory=dict)
     guard: Path | None = None
     unsupported: tuple[Unsupported, ...] = ()
+    odd_entries: tuple[OddEntry, ...] = ()
     unreadable: tuple[tuple[Path, str], ...] = ()
     origins: dict[str, Origin] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
@@ -131,6 +138,21 @@ class StoreLayout:
     def has_files_of_queues(self) -> bool:
         """Whether the store's queues are kept in files: False where RocksDB keeps them."""
         return not any(part.what == "consume queues" for part in self.unsupported)
+
+    @cached_property
+    def unreadable_parts(self) -> frozenset[str]:
+        """The parts of which something could not be listed: `commitlog`, `index`, `checkpoint`, ...
+
+        Named as in the root; `commitlog` stands for all folders of the log. What such a part lacks
+        is not known to be missing.
+        """
+        parts = set()
+        for path, _ in self.unreadable:
+            if any(path.is_relative_to(folder) for folder in self.commit_log_folders):
+                parts.add("commitlog")
+            elif self.root is not None and path.is_relative_to(self.root) and path != self.root:
+                parts.add(path.relative_to(self.root).parts[0])
+        return frozenset(parts)
 
     def relative(self, path: Path) -> str:
         """`path` as it is named in rows and findings: from the store root, `/` between names."""
@@ -177,7 +199,7 @@ def detect(
             layout = _store(path, listing, folders, conf)
         else:
             layout = _folder_of_files(path, listing)
-        layout.unreadable = tuple(listing.unreadable)
+        layout.unreadable = listing.unreadable
     layout.broker_conf = conf
     _set_sizes(layout, dict(file_sizes or {}), conf)
     return layout
@@ -207,12 +229,11 @@ def _folder_of_files(path: Path, listing: Listing) -> StoreLayout:
     if kind is None or kind.kind == "index":
         raise not_a_store(path, listing)
     files = tuple(StoreFile(*entry) for entry in entries)
-    strays = tuple(entry for entry in others if entry.name != GUARD_NAME)
     if kind.kind == "commitlog":
         layout = StoreLayout(None, "commitlog", commit_log=files, commit_log_folders=(path,))
-        layout.commit_log_strays, layout.guard = strays, _guard((path,), listing)
+        layout.commit_log_strays, layout.guard = _strays_and_guard(others, listing)
         return layout
-    return _one_queue(kind, path, files, strays)
+    return _one_queue(kind, path, files, tuple(others))
 
 
 def _one_queue(
@@ -235,29 +256,37 @@ def _store(root: Path, listing: Listing, folders: tuple[Path, ...], conf: Broker
         log += (StoreFile(*entry) for entry in files)
         strays += others
     layout.commit_log = tuple(sorted(log, key=lambda file: (file.file_from_offset, file.path)))
-    layout.commit_log_strays = tuple(entry for entry in strays if entry.name != GUARD_NAME)
-    layout.guard = _guard(folders, listing)
+    layout.commit_log_strays, layout.guard = _strays_and_guard(strays, listing)
     if layout.has_files_of_queues:
         layout.consume_queues, layout.consume_queue_strays = _queues(root / "consumequeue", listing)
     layout.batch_queues, layout.batch_queue_strays = _queues(root / "batchconsumequeue", listing)
-    layout.ext_queues, _ = _queues(root / "consumequeue_ext", listing)
+    layout.ext_queues, layout.ext_queue_strays = _queues(root / "consumequeue_ext", listing)
     _index(layout, root / "index", listing)
+    layout.odd_entries = find_odd_entries(root, listing)
+    # The broker asks only whether these are there.
     for attribute, name in (("checkpoint", "checkpoint"), ("abort", "abort"), ("abort_bak", "abort.bak"),
-                            ("lock", "lock"), ("epoch", "epochFileCheckpoint"),
-                            ("timer_wheel", "timerwheel")):  # fmt: skip
+                            ("lock", "lock")):  # fmt: skip
         if name in names:
             setattr(layout, attribute, root / name)
-    layout.timer_log = tuple(StoreFile(*entry) for entry in listing.mapped_files(root / "timerlog")[0])
+    layout.epoch = _plain_file(root, "epochFileCheckpoint", listing)
+    layout.timer_wheel = _plain_file(root, "timerwheel", listing)
+    timer_log, timer_strays = listing.mapped_files(root / "timerlog")
+    layout.timer_log = tuple(StoreFile(*entry) for entry in timer_log)
+    layout.timer_log_strays = tuple(timer_strays)
     layout.config = {entry.name: entry for entry, _ in listing.files(root / "config")}
     layout.timer_check = layout.config.get("timercheck")
-    compaction = root / "compaction" / "position-checkpoint"
-    layout.compaction_checkpoint = compaction if listing.is_file(compaction) else None
+    layout.compaction_checkpoint = _plain_file(root / "compaction", "position-checkpoint", listing)
     return layout
 
 
-def _guard(folders: Sequence[Path], listing: Listing) -> Path | None:
-    guards = (folder / GUARD_NAME for folder in folders)
-    return next((guard for guard in guards if listing.is_file(guard)), None)
+def _plain_file(folder: Path, name: str, listing: Listing) -> Path | None:
+    return folder / name if listing.has_file(folder, name) else None
+
+
+def _strays_and_guard(others: Sequence[Path], listing: Listing) -> tuple[tuple[Path, ...], Path | None]:
+    """What lies beside the log's files, apart from a guard file, and the first guard file."""
+    guards = [entry for entry in others if entry.name == GUARD_NAME and listing.is_file(entry)]
+    return tuple(entry for entry in others if entry not in guards), guards[0] if guards else None
 
 
 def _queues(folder: Path, listing: Listing) -> tuple[Queues, tuple[Path, ...]]:
@@ -284,15 +313,10 @@ def _queues(folder: Path, listing: Listing) -> tuple[Queues, tuple[Path, ...]]:
 
 
 def _index(layout: StoreLayout, folder: Path, listing: Listing) -> None:
-    files = []
-    strays = list(listing.folders_and_others(folder)[0])
-    for path, size in listing.files(folder):
-        if is_index_name(path.name):
-            files.append(IndexFilePath(path, size, path.name))
-        else:
-            strays.append(path)
-    layout.index_files = tuple(sorted(files, key=lambda file: file.name_time))
-    layout.index_strays = tuple(sorted(strays))
+    plain = {path: size for path, size in listing.files(folder) if is_index_name(path.name)}
+    layout.index_files = tuple(IndexFilePath(path, size, path.name) for path, size in plain.items())
+    entries = (folder / name for name, _ in listing.entries(folder))
+    layout.index_strays = tuple(entry for entry in entries if entry not in plain)
 
 
 def _set_sizes(layout: StoreLayout, given: Mapping[str, int], conf: BrokerConf | None) -> None:

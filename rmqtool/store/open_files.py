@@ -6,7 +6,9 @@ creates, touches or maps a file.
 
 from __future__ import annotations
 
+import errno
 import os
+import stat
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,22 +19,45 @@ from rmqtool.errors import UnreadableError
 
 OPEN_LIMIT = 64  # well below the usual limit of 256 to 1,024 descriptors of a process
 
-# A file that was replaced by a pipe since it was listed must not block the open.
+# A pipe in place of a file must not block the open.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
 @contextmanager
 def opened(path: Path) -> Iterator[int]:
-    """A read-only descriptor of `path`, closed at the end of the block.
+    """A read-only descriptor of the plain file `path`, closed at the end of the block.
 
     Raises:
-        OSError: the file cannot be opened.
+        OSError: the file cannot be opened, or is a folder, pipe, socket or device.
     """
-    descriptor = os.open(path, _FLAGS)
+    descriptor = _open(path)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    descriptor = os.open(path, _FLAGS)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
+def read_head(path: Path, length: int) -> bytes | None:
+    """The first `length` bytes of a small file; None where it is gone: a live broker deletes files.
+
+    Raises:
+        UnreadableError: it cannot be opened or read, or is no plain file.
+    """
+    try:
+        with opened(path) as descriptor:
+            return os.pread(descriptor, length, 0)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
 
 
 def head_of(path: Path, length: int) -> bytes:
@@ -89,7 +114,7 @@ class OpenFiles:
         if descriptor is not None:
             self._descriptors.move_to_end(path)
             return descriptor
-        descriptor = os.open(path, _FLAGS)
+        descriptor = _open(path)
         self._descriptors[path] = descriptor
         if len(self._descriptors) > OPEN_LIMIT:
             os.close(self._descriptors.popitem(last=False)[1])

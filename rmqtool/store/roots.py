@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmqtool.errors import InputError, NotAStoreError
+from rmqtool.errors import InputError, NotAStoreError, UnreadableError
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.listing import Listing
-from rmqtool.store.single_file import is_index_name
+from rmqtool.store.single_file import ROOT_HINT, is_index_name, root_hint
 
 # What makes a folder a store. `config` alone does not: many programs have one.
 _STORE_FOLDERS = frozenset({"commitlog", "consumequeue", "batchconsumequeue"})
 _STORE_FILES = frozenset({"checkpoint", "abort"})
-_HINT = "give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)"
 
 
 def is_store(root: Path, listing: Listing) -> bool:
@@ -21,16 +20,21 @@ def is_store(root: Path, listing: Listing) -> bool:
     folders = listing.folders(root)
     if folders & _STORE_FOLDERS or listing.names(root) & _STORE_FILES:
         return True
+    if any(listing.is_unreadable(root / name) for name in _STORE_FOLDERS | _STORE_FILES):
+        return True
     return "index" in folders and any(is_index_name(name) for name in listing.names(root / "index"))
 
 
 def not_a_store(path: Path, listing: Listing) -> NotAStoreError:
     """The error for a folder without a store, with a hint at one nearby."""
+    hint = root_hint(path)
+    if hint is not None:
+        return NotAStoreError("this is a part of a store", path=path, hint=hint)
     above = path.absolute()
     for candidate in (above / "store", above.parent, above.parent.parent, above.parent.parent.parent):
         if "commitlog" in listing.folders(candidate):
             return NotAStoreError("this folder holds no store", path=path, hint=f"a store is at {candidate}")
-    return NotAStoreError("this folder holds no store", path=path, hint=_HINT)
+    return NotAStoreError("this folder holds no store", path=path, hint=ROOT_HINT)
 
 
 def commit_log_folders(
@@ -44,6 +48,7 @@ def commit_log_folders(
 
     Raises:
         InputError: a folder that is named does not exist.
+        UnreadableError: a folder that is named cannot be asked for.
     """
     named = [Path(item) for item in commitlog_paths] or _of_conf(root, conf, "storePathCommitLog")
     read_only = [Path(item) for item in read_only_paths]
@@ -53,6 +58,8 @@ def commit_log_folders(
     folders: dict[Path, Path] = {}
     for folder in (*named, *read_only):
         if not listing.is_folder(folder):
+            if listing.is_unreadable(folder):
+                raise UnreadableError("this folder of the commit log cannot be read", path=folder)
             raise InputError("this folder of the commit log does not exist", path=folder)
         folders.setdefault(folder.resolve(), folder)
     return tuple(folders.values())

@@ -15,6 +15,14 @@ from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, decode_bat
 from rmqtool.formats.index import HEADER, HEADER_SIZE, Header
 from rmqtool.store.open_files import opened
 
+ROOT_HINT = "give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)"
+# What `dump --what` calls the parts of a store; their folders and files lie in the store root.
+_WHAT = {
+    "commitlog": "commitlog", "consumequeue": "consumequeue", "batchconsumequeue": "consumequeue",
+    "index": "index", "config": "config", "checkpoint": "checkpoint", "epochFileCheckpoint": "epoch",
+    "timerlog": "timer", "timerwheel": "timer", "compaction": "compaction",
+}  # fmt: skip
+
 FileKind = Literal["commitlog", "consumequeue", "batchconsumequeue", "index"]
 
 _HEAD_SIZE = 4096
@@ -56,6 +64,16 @@ def queue_id_of_name(name: str) -> int | None:
     return int(name)
 
 
+def root_hint(path: Path) -> str | None:
+    """What to type when `path` is a part of a store, found by its name; None where it is none."""
+    place = path.absolute()
+    for part in (place, *place.parents[:3]):
+        what, root = _WHAT.get(part.name), part.parent
+        if what is not None and ((root / "commitlog").is_dir() or (root / "consumequeue").is_dir()):
+            return f"give the store root {root}; dump it with --what {what}"
+    return None
+
+
 def recognise(path: Path) -> SingleFile:
     """Say what the file `path` is.
 
@@ -69,12 +87,14 @@ def recognise(path: Path) -> SingleFile:
             head = os.pread(descriptor, _HEAD_SIZE, 0)
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
-    kind = _kind_by_folder(path) or _kind_by_content(path.name, head, size)
+    kind = _kind_by_folder(path)
+    if kind is None and path.name not in _WHAT:  # a checkpoint's times look like those of an index header
+        kind = _kind_by_content(path.name, head, size)
     if kind is None:
         raise NotAStoreError(
             "neither a message store nor a commit log, consume queue or index file",
             path=path,
-            hint="give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)",
+            hint=root_hint(path) or ROOT_HINT,
         )
     offset = offset_of_name(path.name)
     if offset is None:

@@ -39,19 +39,19 @@ class Unsupported:
 def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> tuple[Unsupported, ...]:
     """The parts of the store at `root` that rmqtool knows of and does not read."""
     found: list[Unsupported] = []
-    if listing.is_file(root / "consumequeue" / _ROCKSDB_MARK):
+    if listing.has_file(root / "consumequeue", _ROCKSDB_MARK):
         found.append(Unsupported("consume queues", root / "consumequeue"))
     folders = listing.folders(root)
     if "config" in folders:
         for name in sorted(listing.folders(root / "config")):
-            if listing.is_file(root / "config" / name / _ROCKSDB_MARK):
+            if listing.has_file(root / "config" / name, _ROCKSDB_MARK):
                 found.append(Unsupported("config", root / "config" / name))
-    if listing.is_file(root / "kvStore" / _ROCKSDB_MARK):
+    if listing.has_file(root / "kvStore", _ROCKSDB_MARK):
         found.append(Unsupported("pop records", root / "kvStore"))
     for name in sorted(folders):
         if name.startswith("dledger-"):
             found.append(Unsupported("commit log", root / name, "DLedger"))
-    if listing.is_file(root / "config" / _TIERED_FILE):
+    if listing.has_file(root / "config", _TIERED_FILE):
         found.append(Unsupported("tiered files", root / "config" / _TIERED_FILE, "tiered storage"))
     if conf is not None:
         side_store = root / "rocksdbstore"
