@@ -164,6 +164,14 @@ class Message:
         return java_utf8_decode(self.topic_bytes)
 
     @property
+    def ends_in_zeros(self) -> bool:
+        """Whether its last bytes were perhaps never written: no writer ends properties or a topic in 0.
+
+        The body's CRC does not cover them, so a record that was torn there looks whole.
+        """
+        return (self.properties_bytes or self.topic_bytes)[-1:] == b"\0"
+
+    @property
     def transaction_type(self) -> int:
         """0, TRANSACTION_PREPARED, TRANSACTION_COMMIT or TRANSACTION_ROLLBACK."""
         return self.sys_flag & TRANSACTION_MASK

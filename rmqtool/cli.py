@@ -159,6 +159,9 @@ def _ending(arguments: Sequence[str]) -> int:
                 print_error(line)
         return _report(error)
     if code == EXIT_INTERRUPTED:
+        # An interrupt that passed through an exec() of text, as dataclasses do while modules load,
+        # is kept in mind by Python, which then ends by SIGINT. The next exec() makes it forget.
+        exec("")
         print_error(f"{PROGRAM}: interrupted; results so far were printed")
     return code
 

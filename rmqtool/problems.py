@@ -213,6 +213,8 @@ PROBLEMS: tuple[Problem, ...] = (
             _LOAD_FAILS, "run the repair again", "design 9"),
     Problem("CP06", "unreadable", "error", "the operating system could not read this file",
             "does not start", None, "design 6", input_unread=True),
+    Problem("CP08", "wrong type", "error", "an entry of the store is not of the type that its name says, as a pipe in place of a file",
+            "fails when it opens it", "move it away", "spec 02 1.1, 1.2"),
     # config
     Problem("CF01", "config unreadable, .bak good", "warning", "the config file cannot be read, its .bak can",
             "loads the .bak", "copy the .bak over it", "spec 01 9.1"),

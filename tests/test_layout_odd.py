@@ -78,7 +78,7 @@ def test_strays_of_any_type(store: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         found = detect(store)
     assert [path.name for path in found.timer_log_strays] == [file_name(0), "notes"]
     assert [path.name for path in found.index_strays] == ["20260101000000001", "20260101000000002"]
-    assert len(found.index_files) == 1 and found.timer_log == found.odd_entries == ()
+    assert len(found.index_files) == 1 and not found.timer_log and not found.odd_entries
 
 
 def test_a_guard_that_is_no_file_is_a_stray(store: Path) -> None:

@@ -76,14 +76,16 @@ class TestDamage:
         end = last.physical_offset + last.total_size
         for cut in range(last.physical_offset, end):
             patch(path, 0, whole[:cut] + bytes(len(whole) - cut))
-            # Nothing but the name of the topic is missing: brokers take the record for whole.
-            count = 5 if cut >= end - 2 - len(last.topic_bytes) else 4
+            # Only the length of the properties is 0 anyway. Where a part of the topic's name is missing
+            # brokers take the record for whole, so the log's end is theirs; messages leaves it out.
+            count = 5 if cut >= end - 2 else 4
+            broker_takes_it = cut >= end - 2 - len(last.topic_bytes)
             with Store.open(tmp_path) as store:
                 found = list(store.messages())
                 assert len([one for one in found if not one.status]) == count, cut
                 assert messages(found)[:4] == stored[:4]
                 assert list(store.messages(reverse=True)) == found[::-1], cut
-                assert store.end_offset() == (end if count == 5 else last.physical_offset), cut
+                assert store.end_offset() == (end if broker_takes_it else last.physical_offset), cut
 
     def test_a_missing_file_is_stepped_over(self, tmp_path: Path, stored: list[Message]) -> None:
         (tmp_path / "store/commitlog" / file_name(4096)).unlink()

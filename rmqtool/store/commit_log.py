@@ -220,19 +220,33 @@ class CommitLog(LogFiles):
         with closing(source):
             reported = 0
             walk = walk_reference(source, file_from_offset=base, start=start - base, stop=end - base)
+            cut: StoredMessage | None = None
             for event in walk:
+                if cut is not None:
+                    # Zeros begin inside the record: its writer died, although CRC and lengths are right.
+                    is_torn = isinstance(event, ZeroRest)
+                    size = cut.message.total_size
+                    torn = StoredDamage(cut.physical_offset, size, file.path, name, Reason.UNSOUND, True)
+                    yield torn if is_torn else cut
+                    cut = None
                 for low, high in source.unreadable[reported:]:
                     reported += 1
                     yield StoredDamage(base + low, high - low, file.path, name, None, high == source.size)
                 match event:
                     case Record(position=at, status=status, message=message):
-                        yield StoredMessage(message, base + at, file.path, name, status)
+                        found = StoredMessage(message, base + at, file.path, name, status)
+                        if message.ends_in_zeros:
+                            cut = found
+                        else:
+                            yield found
                     case Blank(position=at, size=size):
                         yield StoredBlank(base + at, size, file.path, name)
                     case ZeroRest(position=at, length=length):
                         yield StoredZeros(base + at, length, file.path, name)
                     case Bad(position=at, length=length, reason=reason, to_end=to_end):
                         yield StoredDamage(base + at, length, file.path, name, reason, to_end)
+            if cut is not None:
+                yield cut
 
     def walk_back(
         self,
@@ -271,7 +285,9 @@ class CommitLog(LogFiles):
             found = self.read(offset)
         except InputError:
             return None
-        return found if isinstance(found, StoredMessage) and not found.status else None
+        if not isinstance(found, StoredMessage) or found.status or found.message.ends_in_zeros:
+            return None
+        return found
 
     def _range_back(self, start: int, upper: int, stop: int) -> Iterator[LogEvent]:
         """What `walk(start, stop)` yields before `upper`, where a record or `stop` is, backwards."""

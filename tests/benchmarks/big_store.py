@@ -1,6 +1,6 @@
-"""Large sound stores for benchmarks, made with numpy: log, queues, index and checkpoint as broker 5.4 writes them.
+"""Large sound stores for benchmarks, as broker 5.4 writes them: log, queues, index, checkpoint.
 
-    python -m tests.benchmarks.big_store FOLDER [GIB] [BODY_BYTES]
+Made with numpy: `python -m tests.benchmarks.big_store FOLDER [GIB] [BODY_BYTES]`.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ class Judge:
                         break
                 declared = int.from_bytes(source.read(start, min(4, event.length)), signed=True)
                 bad = Bad(start, event.length, event.reason, declared, nonzero_end, event.to_end)
-                torn = self._at_end(event.physical_offset) and is_torn(bad)
+                torn = self._at_end(event.physical_offset + event.length) and is_torn(bad)
                 detail: dict[str, Any] = {"declared_size": declared}
                 if self._is_cut(bad, source.size):
                     detail["reason"] = "cut off by the end of the file, which is too short"

@@ -21,6 +21,10 @@ def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
         yield finding("UN01", layout.relative(part.path), what=part.what, form=part.form)
     for path, reason in layout.unreadable:
         yield finding("CP06", layout.relative(path), reason=reason)
+    for entry in layout.odd_entries:
+        yield finding("CP08", layout.relative(entry.path), found=entry.what, expected=entry.instead_of)
+    for stray in (*layout.timer_log_strays, *layout.ext_queue_strays):
+        yield finding("CP08", layout.relative(stray), expected="a file of the queue of files around it")
     if layout.guard is not None:
         yield finding("CP05", layout.relative(layout.guard))
     yield from _commit_log(layout, profile)
@@ -46,7 +50,9 @@ def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
     for stray in layout.commit_log_strays:
         skipped = stray.is_dir() and profile.skips_stray_folders
         yield finding("CL27" if skipped else "CL22", layout.relative(stray))
-    if not files and layout.kind == "store" and _has_content(layout):
+    known = "commitlog" not in layout.unreadable_parts
+    odd = any(entry.path.name == "commitlog" for entry in layout.odd_entries)
+    if not files and known and not odd and layout.kind == "store" and _has_content(layout):
         yield finding("CL26", "commitlog")
     for file in files:
         where = layout.relative(file.path)
@@ -59,7 +65,7 @@ def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
     aligned = [file for file in files if file.file_from_offset % size == 0]
     for before, after in _pairs(aligned):
         start, stop = before.file_from_offset + size, after.file_from_offset
-        if start < stop:
+        if start < stop and known:
             missing = layout.relative(before.path.with_name(f"{start:020}"))
             detail = {"files": (stop - start) // size, "before": before.path.name, "after": after.path.name}
             yield finding("CL20", missing, start, stop - start, **detail)

@@ -37,7 +37,7 @@ def read_checkpoint(context: Context) -> Iterator[Finding]:
     """Findings on the checkpoint file as such; leaves its values in the context."""
     path = context.layout.checkpoint
     if path is None:
-        if context.layout.kind == "store":
+        if context.layout.kind == "store" and "checkpoint" not in context.layout.unreadable_parts:
             yield finding("CP01", "checkpoint")
         return
     name = context.name(path)
@@ -151,6 +151,8 @@ def read_small(path: Path, limit: int) -> bytes:
 
 def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
     if any(part.what == "config" for part in context.layout.unsupported):
+        return
+    if "config" in context.layout.unreadable_parts:
         return
     document = documents.get("topics.json")
     if document is None:
