@@ -184,14 +184,14 @@ def _command_page(name: str, command: Any) -> str:
     summary, description = _split_help(command.help)
     parameters = _visible(command)
     arguments = [parameter for parameter in parameters if parameter.param_type_name == "argument"]
-    usage = " ".join(f"\\fI{_roff(argument.metavar)}\\fP" for argument in arguments)
+    usage = "".join(f"\\fI{_roff(argument.metavar)}\\fP " for argument in arguments)
     return _page(
         f"{PROGRAM}-{name}",
         1,
         summary,
-        _section("Synopsis", f"\\fB{PROGRAM} {_roff(name)}\\fP {usage} [\\fIoptions\\fP]"),
+        _section("Synopsis", f"\\fB{PROGRAM} {_roff(name)}\\fP {usage}[\\fIoptions\\fP]"),
         _section("Description", *_paragraphs(description or summary)),
-        _section("Arguments", *map(_argument, arguments)),
+        *([_section("Arguments", *map(_argument, arguments))] if arguments else []),
         _section("Options", *(_option(parameter) for parameter in parameters if parameter not in arguments)),
         _exit_status(
             (EXIT_OK, EXIT_FINDINGS, EXIT_USAGE, *(code for code, _ in EXIT_STATUS if code > EXIT_USAGE))

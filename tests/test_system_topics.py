@@ -132,9 +132,7 @@ def test_a_timer_message_says_when_and_where_it_is_due() -> None:
 
 def test_an_inner_batch_shows_its_messages() -> None:
     """One record holds several queue offsets."""
-    stored = batch.encode_items(
-        [batch.item(b"one", b"TAGS\x01a", flag=7), batch.item(b"\xff", b"", flag=0)]
-    )
+    stored = batch.encode_items([batch.item(b"one", b"TAGS\x01a", flag=7), batch.item(b"\xff", b"", flag=0)])
     found = {"INNER_BASE": "40", "INNER_NUM": "2"}
     described = say("T", stored, found, sys_flag=message.INNER_BATCH)
     assert (described["base_queue_offset"], described["count"]) == (40, 2)

@@ -55,8 +55,9 @@ def write_everything(root: Path) -> None:
     write_config(root, "delayOffset.json", {"offsetTable": {"1": 0}})
     folder = root / "consumequeue_ext/TopicTest/0"
     folder.mkdir(parents=True)
-    (folder / file_name(0)).write_bytes(encode_ext_unit(ExtUnit(20, 7, STORE_TIMESTAMP, b"")).ljust(200, b"\0"))
-    (root / "epochFileCheckpoint").write_bytes(epoch.encode([epoch.EpochEntry(1, 0)]))
+    extension = encode_ext_unit(ExtUnit(20, 7, STORE_TIMESTAMP, b""))
+    (folder / file_name(0)).write_bytes(extension.ljust(200, b"\0"))
+    (root / "epochFileCheckpoint").write_bytes(epoch.encode([epoch.Entry(1, 0)]))
     (root / "compaction").mkdir()
     (root / "compaction/position-checkpoint").write_text(json.dumps({"topicPositions": {}}))
     (root / "timerlog").mkdir()

@@ -304,8 +304,11 @@ class TestHistory:
         records, end = [], 0
         for number, kind in enumerate(kinds):
             has_unit = kind in (0, TRANSACTION_COMMIT)
-            records.append(record("Pay", b"x", {"UNIQ_KEY": f"U{number}", "KEYS": f"k{number}"}, sys_flag=kind,
-                                  queue_offset=end if has_unit else 0, store_timestamp=at(number)))  # fmt: skip
+            keys = {"UNIQ_KEY": f"U{number}", "KEYS": f"k{number}"}
+            offset = end if has_unit else 0
+            records.append(
+                record("Pay", b"x", keys, sys_flag=kind, queue_offset=offset, store_timestamp=at(number))
+            )
             end += has_unit
         write_whole(tmp_path / "store", records)
         assert codes_of(tmp_path / "store") == []

@@ -40,6 +40,9 @@ def opened(path: Path) -> Iterator[int]:
 def _open(path: Path) -> int:
     descriptor = os.open(path, _FLAGS)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        if hasattr(os, "posix_fadvise"):
+            # Small reads here and there: read-ahead would fill the broker's page cache for nothing.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return descriptor
     os.close(descriptor)
     raise OSError(errno.EINVAL, "it is no plain file", str(path))
