@@ -117,7 +117,6 @@ def dump(
     """
     from dataclasses import replace
 
-    from rmqtool.store import Store
     from rmqtool.store.dump.kinds import Dump
 
     _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
@@ -128,12 +127,7 @@ def dump(
     )  # fmt: skip
     selection = replace(selection, exclude_topics=exclude_topic or ())
     seen = _Seen(writer)
-    with Store.open(
-        store,
-        commitlog_paths=commitlog or (),
-        read_only_paths=read_only_commitlog or (),
-        broker_conf=broker_conf,
-    ) as opened:
+    with options.open_store(store, commitlog, read_only_commitlog, broker_conf) as opened:
         form = _form(opened, writer, body, body_limit, tz)
         task = Dump(opened, selection, form, seen.report, reverse, gaps)
         kind = what or _taken_for(opened, writer)

@@ -46,16 +46,10 @@ def info(
     and tails of files, so it takes no longer for a terabyte. Of damage it shows what names and
     sizes of files tell; the rest is the work of verify.
     """
-    from rmqtool.store import Store
     from rmqtool.store.info import store_info
 
     output, zone = Output(format=format), parse_zone(tz)
-    with Store.open(
-        store,
-        commitlog_paths=commitlog or (),
-        read_only_paths=read_only_commitlog or (),
-        broker_conf=broker_conf,
-    ) as opened:
+    with options.open_store(store, commitlog, read_only_commitlog, broker_conf) as opened:
         found = store_info(opened)
         if residency:
             from rmqtool.store.residency import residency_rows

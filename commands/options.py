@@ -22,6 +22,7 @@ from rmqtool.terminal import print_error
 from rmqtool.times import format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
+    from rmqtool.store import Store
     from rmqtool.store.selection import Selection
 
 QUEUE_ID_MAX = 65_535
@@ -232,6 +233,23 @@ ShowProgress = Annotated[
         "--progress/--no-progress", help="Show progress; default: when standard error is a terminal."
     ),
 ]
+
+
+def open_store(
+    store: Path,
+    commitlog: Sequence[Path] | None,
+    read_only_commitlog: Sequence[Path] | None,
+    broker_conf: Path | None,
+) -> Store:
+    """The store that these option values mean, opened for reading; raises as `Store.open` does."""
+    from rmqtool.store import Store
+
+    return Store.open(
+        store,
+        commitlog_paths=commitlog or (),
+        read_only_paths=read_only_commitlog or (),
+        broker_conf=broker_conf,
+    )
 
 
 def selection(

@@ -87,7 +87,6 @@ def verify(
     """
     from rmqtool.scan import kernels
     from rmqtool.scan.source import RateLimiter
-    from rmqtool.store import Store
     from rmqtool.store.verify import DEFAULT_PASSES, Report
     from rmqtool.store.verify import verify as run
 
@@ -103,12 +102,7 @@ def verify(
             if finding.problem.severity in shown:
                 yield finding.row()
 
-    with Store.open(
-        store,
-        commitlog_paths=commitlog or (),
-        read_only_paths=read_only_commitlog or (),
-        broker_conf=broker_conf,
-    ) as opened:
+    with options.open_store(store, commitlog, read_only_commitlog, broker_conf) as opened:
         if not kernels.are_cached():
             output.note("compiling the scan kernels: some seconds, once for this version of rmqtool")
         kernels.load_kernels()
