@@ -229,6 +229,8 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CF06", "topics missing", "warning", "there is no topics.json and no .bak of it",
             "serves no topic until it is made again; 5.x does not load batch queues", "write topics.json anew from the log",
             "spec 02 19"),
+    Problem("CF07", "delay offsets missing", "warning", "there is no delayOffset.json and no .bak of it, but delayed messages are stored",
+            "delivers every delayed message that is still stored once more", None, "spec 02 D1"),
     # timer, epoch, compaction
     Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
             "does not start", None, "spec 02 T1"),

@@ -198,6 +198,10 @@ def _queue_end(context: Context, key: tuple[str, int], offset: int) -> int | Non
 
 
 def _delay_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
+    config, count = context.layout.config, context.topics.get(SCHEDULE_TOPIC, 0)
+    known = "config" not in context.layout.unreadable_parts and not context.layout.unsupported
+    if count and known and not {"delayOffset.json", "delayOffset.json.bak"} & set(config):
+        yield finding("CF07", "config/delayOffset.json", records=count)
     try:
         offsets = config_json.delay_offsets(documents.get("delayOffset.json", {}))
     except FormatError as error:
