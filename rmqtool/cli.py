@@ -107,6 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: `sys.argv`); returns the exit code."""
     with _signals_interrupt():
         code = _ending(sys.argv[1:] if arguments is None else list(arguments))
+    _let_go_of_stdout()
     let_go_of_stderr()
     return code
 
@@ -219,6 +220,15 @@ def _print_lines(what: str, where: str | None, hint: str | None) -> None:
     for line in (where, hint):
         if line:
             print_error(f"  {line}")
+
+
+def _let_go_of_stdout() -> None:
+    """What could not be written, to a full disk, was told; the interpreter would end with 120 for it."""
+    try:
+        if sys.stdout is not None and not sys.stdout.closed:
+            sys.stdout.flush()
+    except OSError:
+        _forget_stdout()
 
 
 def _forget_stdout() -> None:

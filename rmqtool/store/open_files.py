@@ -48,6 +48,20 @@ def _open(path: Path) -> int:
     raise OSError(errno.EINVAL, "it is no plain file", str(path))
 
 
+def data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+    """Half-open ranges of a file of `size` bytes outside of its holes; all of it where nobody can say."""
+    stop = 0
+    while stop < size:
+        try:
+            start = os.lseek(descriptor, stop, os.SEEK_DATA)
+            stop = min(os.lseek(descriptor, start, os.SEEK_HOLE), size)
+        except OSError as error:
+            if error.errno != errno.ENXIO:  # ENXIO: nothing but a hole is left
+                yield stop, size
+            return
+        yield start, stop
+
+
 def read_head(path: Path, length: int) -> bytes | None:
     """The first `length` bytes of a small file; None where it is gone: a live broker deletes files.
 

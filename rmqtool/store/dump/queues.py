@@ -20,7 +20,7 @@ from rmqtool.problems import finding
 from rmqtool.store.dump import Report, tell_out_of_reach
 from rmqtool.store.explain import Explanation, explain_structure
 from rmqtool.store.layout import QueueFiles, StoreFile, StoreLayout
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import data_ranges, opened
 from rmqtool.store.rows import Row
 from rmqtool.store.selection import Selection
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
@@ -129,11 +129,10 @@ class _Reader:
         if kind.numbers:  # elsewhere a unit's place does not tell its queue offset
             low = max((self.selection.from_offset or 0) - first, 0)
             high = min(total, (self.selection.to_offset or first + total) - first)
-        blocks = range(low, high, _BLOCK_UNITS)
         try:
             with opened(file.path) as descriptor:
-                for start in reversed(blocks) if self.reverse else blocks:
-                    count = min(_BLOCK_UNITS, high - start)
+                blocks = list(_blocks(descriptor, file.size, kind.unit_size, low, high))
+                for start, count in reversed(blocks) if self.reverse else blocks:
                     data = os.pread(descriptor, count * kind.unit_size, start * kind.unit_size)
                     if data.count(0) == len(data):
                         continue
@@ -183,6 +182,14 @@ class _Reader:
             row["blank"] = True
         row["file"] = file
         return row
+
+
+def _blocks(descriptor: int, size: int, unit_size: int, low: int, high: int) -> Iterator[tuple[int, int]]:
+    """(first unit, number of units) of the blocks of units [low, high) that are no hole in the file."""
+    for data_start, data_stop in data_ranges(descriptor, size):
+        start, stop = max(low, data_start // unit_size), min(high, -(-data_stop // unit_size))
+        for first in range(start, stop, _BLOCK_UNITS):
+            yield first, min(_BLOCK_UNITS, stop - first)
 
 
 def _chosen(layout: StoreLayout, selection: Selection) -> Iterator[tuple[QueueFiles, _Kind]]:
