@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,31 +10,13 @@ import pytest
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.store.layout import detect
 from tests.build_store import one_queue, write_store
-
-NOBODY = 65534
+from tests.ordinary_user import as_nobody
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> Path:
     write_store(tmp_path / "store", one_queue(40))
     return tmp_path / "store"
-
-
-def as_nobody(action: Callable[[], None]) -> None:
-    """Run `action` in a child that is an ordinary user; its failure is the test's."""
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            if os.getuid() == 0:
-                os.setgroups([])
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
-            action()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 class TestPermissions:

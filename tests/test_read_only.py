@@ -10,26 +10,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from importlib import import_module
+from collections.abc import Iterator
 from pathlib import Path
-from pkgutil import walk_packages
 
 import pytest
 
-import rmqtool
 from rmqtool.cli import main
 from rmqtool.formats import body, message
-from rmqtool.scan.kernels import load_kernels
 from rmqtool.store.verify import PASSES
 from tests.build_store import write_log
+from tests.ordinary_user import as_nobody
 from tests.records import record
 from tests.stores import Library
 from tests.trees import tree_rows, unchanged
 from tests.whole_store import write_units
 
 ROOT = Path(__file__).resolve().parent.parent
-NOBODY = 65534
 REAL = "ok_540_small_propcrc"
 WHAT = ("commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "epoch", "compaction")
 
@@ -167,32 +163,6 @@ def open_to_all(path: Path) -> None:
     for folder in path.parents:
         if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
             folder.chmod(folder.stat().st_mode | 0o011)
-
-
-def as_nobody(action: Callable[[], None]) -> None:
-    """Run `action` in a child that is an ordinary user; an exception there fails the test.
-
-    Everything is loaded before: the interpreter may lie in a folder that is closed to that user.
-    """
-    for module in walk_packages(rmqtool.__path__, "rmqtool."):
-        if module.name != "rmqtool.__main__":
-            import_module(module.name)
-    for name in ("email.parser", "tabulate", "wcwidth"):
-        import_module(name)
-    load_kernels()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            if os.getuid() == 0:
-                os.setgroups([])
-                os.setgid(NOBODY)
-                os.setuid(NOBODY)
-            action()
-            status = 0
-        finally:
-            os._exit(status)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 @pytest.fixture

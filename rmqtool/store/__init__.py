@@ -34,7 +34,7 @@ from rmqtool.store.commit_log import (
     StoredZeros,
 )
 from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
-from rmqtool.store.layout import StoreLayout, detect
+from rmqtool.store.layout import StoreFile, StoreLayout, detect
 from rmqtool.store.lock import LockState
 from rmqtool.store.log_heads import Head
 from rmqtool.store.open_files import OpenFiles
@@ -281,6 +281,13 @@ class Store:
             )
             return self.commit_log.walk_back(start, stop, heapq.merge(*places, reverse=True))
         return self.commit_log.walk(start, stop, self._units_before)
+
+    def record_before(self, file: StoreFile, offset: int) -> int:
+        """Physical offset of a sound record of `file` at or before `offset`, else of the file's start.
+
+        The nearest that the queues know of; a walk from there misses nothing from `offset` on.
+        """
+        return self.commit_log.record_before(file, offset, self._units_before)
 
     def _units_before(self, physical_offset: int) -> Iterator[tuple[int, int]]:
         """(physical offset, size) of every queue's last unit at or before an offset."""

@@ -184,12 +184,12 @@ class CommitLog(LogFiles):
                 continue
             if stop is not None and file.file_from_offset >= stop:
                 return
-            begin = self._record_before(file, first, units_before)
+            begin = self.record_before(file, first, units_before)
             for event in self._walk_file(file, begin, stop):
                 if _is_wanted(event, first):
                     yield event
 
-    def _record_before(
+    def record_before(
         self,
         file: StoreFile,
         offset: int,
@@ -294,7 +294,7 @@ class CommitLog(LogFiles):
         for file in reversed(self.files):
             if file.file_from_offset >= upper or file.end <= start or start >= upper:
                 continue
-            begin = self._record_before(file, start, None)
+            begin = self.record_before(file, start, None)
             # First the places to start from, then the pieces between them, the last one first.
             anchors = array("q")
             for count, event in enumerate(_before(upper, self._walk_file(file, begin, stop))):

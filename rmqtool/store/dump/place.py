@@ -21,7 +21,6 @@ from rmqtool.store.rows import RowFormat
 
 WALK_LIMIT = 256 << 20  # bytes; some seconds in plain Python
 _EXPLAIN_LIMIT = 16 << 20  # more than any broker takes for one message
-_HINTS = 16  # queue units that are tried; units that point nowhere are damage
 
 
 def explain_log(store: Store, physical_offset: int, form: RowFormat) -> Explanation:
@@ -94,7 +93,7 @@ def _event_at(store: Store, file: StoreFile, offset: int) -> LogEvent | None:
             return found
     except InputError:
         pass  # nothing starts here: what holds it?
-    begin = _record_before(store, file, offset)
+    begin = store.record_before(file, offset)
     if offset - begin > WALK_LIMIT:
         return None
     last = None
@@ -103,23 +102,6 @@ def _event_at(store: Store, file: StoreFile, offset: int) -> LogEvent | None:
             break
         last = event
     return last
-
-
-def _record_before(store: Store, file: StoreFile, offset: int) -> int:
-    """The nearest sound record of the file before `offset` that a queue knows, else the file's start."""
-    places: list[int] = []
-    for queue in store.queues.values():
-        try:
-            places += (unit.physical_offset for unit in queue.before(offset))
-        except UnreadableError:
-            continue  # another queue may know one as well
-    for place in sorted(places, reverse=True)[:_HINTS]:
-        if place < file.file_from_offset:
-            break
-        found = store.find(place)
-        if found is not None and not found.status:
-            return place
-    return file.file_from_offset
 
 
 def _where_the_log_is(store: Store, offset: int) -> str:

@@ -85,8 +85,8 @@ class Context:
     """One verification under way.
 
     `bad` are ranges of the log that hold no sound record, `covered` ranges that were walked, both
-    half-open physical offsets in ascending order. `dispatched_end` is the end of the newest record
-    that has a unit (-1 for none), `log_end` the end of the newest record, -1 before it is known.
+    half-open physical offsets in ascending order. `log_end` is the end of the newest record, -1
+    before it is known.
     `zombies_from` is where records of an older log begin, when
     there are any. `live` is whether a broker held the lock when the verification began.
     """
@@ -194,11 +194,6 @@ class Context:
         return self.store.end_offset()
 
     @cached_property
-    def dispatched_end(self) -> int:
-        """The end of the newest record that has a unit in some queue; -1 without units."""
-        return self.store.dispatched_end()
-
-    @cached_property
     def dispatch_from(self) -> int:
         """The next start, or the running broker, dispatches records from this offset on.
 
@@ -208,7 +203,7 @@ class Context:
         """
         if self.after_crash:
             return self.recovery_start
-        end = self.dispatched_end
+        end = self.store.dispatched_end()
         starts_file = any(file.file_from_offset == end for file in self.layout.commit_log)
         skips = self.store.profile.name != "4.9" and end >= 0 and not starts_file and not self.live
         return end + 1 if skips else end

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqtool.errors import UnreadableError
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.problems import Finding
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, ZeroRest
@@ -41,8 +40,6 @@ if TYPE_CHECKING:
     from rmqtool.scan.source import ByteSource
     from rmqtool.store.verify.index import IndexCheck
     from rmqtool.store.verify.queues import QueueCheck
-
-_HINTS = 16  # queue units that are tried; units that point nowhere are damage
 
 
 class LogCheck:
@@ -231,32 +228,12 @@ def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int, int]]:
     for file in files:
         if file.end <= oldest:
             continue
-        start = _record_before(context, file, oldest) if file.file_from_offset < oldest else 0
+        start = context.store.record_before(file, oldest) - file.file_from_offset
         stop = file.size
         if context.live:
             stop = min(stop, context.end_offset - file.file_from_offset)
         if start < stop:
             yield file, start, stop
-
-
-def _record_before(context: Context, file: StoreFile, offset: int) -> int:
-    """Position of the last sound record of `file` at or before a physical offset that queues know of.
-
-    0 without queues, or when none of them helps.
-    """
-    places: list[int] = []
-    for queue in context.store.queues.values():
-        try:
-            places += (unit.physical_offset for unit in queue.before(offset))
-        except UnreadableError:
-            continue  # the pass over the queues tells it
-    for place in sorted(places, reverse=True)[:_HINTS]:
-        if place < file.file_from_offset:
-            break
-        found = context.store.find(place)
-        if found is not None and not found.status:
-            return place - file.file_from_offset
-    return 0
 
 
 def _first_since(context: Context, files: Sequence[StoreFile], since_ms: int) -> int:

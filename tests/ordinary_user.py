@@ -1,0 +1,39 @@
+"""Running a piece of a test as an ordinary user, which root is not."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib import import_module
+from pkgutil import walk_packages
+
+import rmqtool
+from rmqtool.scan.kernels import load_kernels
+
+NOBODY = 65534
+
+
+def as_nobody(action: Callable[[], None]) -> None:
+    """Run `action` in a child that is an ordinary user; an exception there fails the test.
+
+    Everything is loaded before: the interpreter may lie in a folder that is closed to that user.
+    """
+    for module in walk_packages(rmqtool.__path__, "rmqtool."):
+        if module.name != "rmqtool.__main__":
+            import_module(module.name)
+    for name in ("email.parser", "tabulate", "wcwidth"):
+        import_module(name)
+    load_kernels()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            action()
+            status = 0
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
