@@ -8,6 +8,8 @@
         UnreadableError          3   an I/O error; also an OSError
         MissingCodecError        3   a library for a compression is not installed
         FormatError              3   bytes that are not the structure they should be; also a ValueError
+        IllegalMessageError      3   a message that no broker would take: carries the broker's status
+      UnwritableError            3   an I/O error while writing (full disk, permission); also an OSError
       RefusedError               4   not done, because it would lose messages or needs a deliberate act
       StoreInUseError            5   the store's lock is held
 
@@ -92,6 +94,20 @@ class MissingCodecError(InputError):
 
 class FormatError(InputError, ValueError):
     """The bytes are not the structure they should be."""
+
+
+class IllegalMessageError(InputError, ValueError):
+    """A message that a broker would not take; `status` is the broker's name for it (PutMessageStatus)."""
+
+    def __init__(self, message: str, *, status: str, hint: str | None = None) -> None:
+        super().__init__(f"{message} ({status})", hint=hint)
+        self.status = status
+
+
+class UnwritableError(RmqtoolError, OSError):
+    """An I/O error while writing: a full disk, a missing permission, a read-only file system."""
+
+    exit_code = EXIT_INPUT
 
 
 class RefusedError(RmqtoolError):
