@@ -93,8 +93,13 @@ def decompress(body: bytes, sys_flag: int, *, limit: int = BODY_LIMIT) -> bytes:
 def compress(body: bytes, compression: Compression, *, level: int = DEFAULT_LEVEL) -> bytes:
     """`body` compressed; `compression_bits` gives the sys_flag bits that belong to it.
 
+    The bytes are those of the Java client, as long as the libraries compress alike: lz4 in independent
+    blocks of 4 MiB without checksums, zstd as a stream, whose end is an empty block.
+
     Raises:
         MissingCodecError: the library for the compression is not installed.
+
+    Source: LZ4FrameOutputStream#<init>; ZstdOutputStream#close (zstd-jni).
     """
     if compression == "none":
         return body
@@ -103,13 +108,16 @@ def compress(body: bytes, compression: Compression, *, level: int = DEFAULT_LEVE
 
         return zlib.compress(body, level)
     if compression == "lz4":
-        lz4_frame: bytes = _codec("lz4.frame", "lz4").compress(body, content_checksum=True)
-        return lz4_frame
+        frame = _codec("lz4.frame", "lz4")
+        packer = frame.LZ4FrameCompressor(block_size=frame.BLOCKSIZE_MAX4MB, block_linked=False)
+        return bytes(packer.begin() + packer.compress(body) + packer.flush())
     zstd = _zstd()
     if zstd.__name__ == "zstandard":
-        zstd_frame: bytes = zstd.ZstdCompressor(level=level).compress(body)
-        return zstd_frame
-    return bytes(zstd.compress(body, level))
+        stream = zstd.ZstdCompressor(level=level, write_content_size=False).compressobj()
+        return bytes(stream.compress(body) + stream.flush(zstd.COMPRESSOBJ_FLUSH_BLOCK) + stream.flush())
+    names = zstd.CompressionParameter
+    packer = zstd.ZstdCompressor(options={names.compression_level: level, names.content_size_flag: 0})
+    return bytes(packer.compress(body, packer.FLUSH_BLOCK) + packer.flush())
 
 
 class _Stream(Protocol):

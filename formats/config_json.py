@@ -44,7 +44,10 @@ consumerFilter.json: filterDataByTopic, by topic, and in it groupFilterData, by 
 expressionType, bornTime and deadTime (ms since 1970), the positions in the Bloom filter.
 
 Each file has a .bak with the content before. A broker reads the .bak when the file is missing, empty or
-cannot be read, and does not start when the .bak cannot be read either."""
+cannot be read, and does not start when the .bak cannot be read either. All versions leave the same two
+files behind a write; on the way 4.9 deletes and renames, 5.3 writes in place, 5.4 renames the old file
+first. rmqtool renames flushed files over both, so that the file is whole at every moment. Topics stand in
+the order of a Java ConcurrentHashMap made for 1024."""
 
 TOPIC_GROUP_SEPARATOR = "@"
 BATCH_QUEUE_TYPE = "BatchCQ"

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from functools import lru_cache
+from unicodedata import decimal
 
 DEFAULT_BUCKETS = 16
 """Buckets of `new HashMap<>()`."""
@@ -101,6 +102,24 @@ def _doubled(buckets: int, spread: dict[str, int]) -> tuple[int, dict[int, int]]
 def _spread_hash(key: str) -> int:
     value = string_hash(key) & 0xFFFFFFFF
     return value ^ (value >> 16)
+
+
+def parse_integer(text: str, limit: int) -> int | None:
+    """Java's parseInt (parseLong, parseShort) within [-limit, limit); None where it throws.
+
+    It takes the decimal digits of every script, as long as they are one UTF-16 unit.
+    """
+    digits = text[1:] if text[:1] in ("+", "-") else text
+    if not digits or max(digits) > "\uffff":
+        return None
+    value = 0
+    for character in digits:
+        digit = decimal(character, -1)
+        if digit < 0:
+            return None
+        value = min(10 * value + digit, limit + 1)  # bounded: a value may have thousands of digits
+    value = -value if text[0] == "-" else value
+    return value if -limit <= value < limit else None
 
 
 def java_utf8_decode(data: bytes | memoryview) -> str:

@@ -6,7 +6,7 @@ import struct
 import sys
 import tracemalloc
 import zlib
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -198,8 +198,22 @@ def test_zstd_of_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
         eof = property(lambda self: self.stream.eof)
         unused_data = property(lambda self: self.stream.unused_data)
 
+    class Compressor:
+        FLUSH_BLOCK = zlib.Z_SYNC_FLUSH
+
+        def __init__(self, options: dict[str, int]) -> None:
+            assert options == {"level": body.DEFAULT_LEVEL, "content size": 0}
+            self.stream = zlib.compressobj(options["level"])
+
+        def compress(self, data: bytes, mode: int) -> bytes:
+            return self.stream.compress(data) + self.stream.flush(mode)
+
+        def flush(self) -> bytes:
+            return self.stream.flush()
+
     module = ModuleType("compression.zstd")
-    module.ZstdDecompressor, module.ZstdError, module.compress = Decompressor, zlib.error, zlib.compress
+    module.ZstdDecompressor, module.ZstdError, module.ZstdCompressor = Decompressor, zlib.error, Compressor
+    module.CompressionParameter = SimpleNamespace(compression_level="level", content_size_flag="content size")
     monkeypatch.setattr(body, "_zstd", lambda: module)
     stored = body.compress(b"a" * 3 * MIB, "zstd")
     assert body.decompress(stored + stored, 0x201) == b"a" * 6 * MIB
@@ -207,6 +221,21 @@ def test_zstd_of_the_standard_library(monkeypatch: pytest.MonkeyPatch) -> None:
         body.decompress(stored[:-1], 0x201)
     with pytest.raises(FormatError, match="more than"):
         body.decompress(stored, 0x201, limit=MIB)
+
+
+@pytest.mark.parametrize(
+    ("compression", "start", "end"),
+    [
+        ("zlib", "785e", ""),
+        ("lz4", "04224d18607073", "00000000"),  # 4 MiB blocks, independent, no sizes and checksums
+        ("zstd", "28b52ffd0058", "010000"),  # no content size, window of 2 MiB; an empty last block
+    ],
+)
+def test_frames_are_those_of_the_java_client(compression: body.Compression, start: str, end: str) -> None:
+    """As in the records of real stores."""
+    stored = body.compress(b"delta invoice cart " * 60, compression).hex()
+    assert stored.startswith(start)
+    assert stored.endswith(end)
 
 
 # Spec 01 section 14.6.

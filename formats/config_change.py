@@ -1,0 +1,117 @@
+"""How a broker changes its config documents: a topic more, delay offsets further on, the next version.
+
+Nothing that is not understood gets lost: a change gives a new document, in which all other fields
+stand as they were read, and table entries in the order of the broker's maps.
+
+Source: TopicConfigManager, ScheduleMessageService, DataVersion#nextVersion; spec 01 section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rmqtool.errors import FormatError
+from rmqtool.formats import config_json
+from rmqtool.formats.concurrent_map import put_all
+from rmqtool.formats.config_json import Dialect, TopicConfig
+from rmqtool.formats.fastjson import resolve
+from rmqtool.formats.properties import BUCKETS_4X, java_order
+
+Document = dict[str | int, Any]
+
+TOPIC_BUCKETS = 2048  # new ConcurrentHashMap<>(1024)
+DELAY_BUCKETS = 64  # new ConcurrentHashMap<>(32)
+
+
+def new_topics(dialect: Dialect, now_ms: int) -> Document:
+    """topics.json without topics, its version made at `now_ms` (ms since 1970)."""
+    return {"dataVersion": _version_object(0, now_ms, dialect), "topicConfigTable": {}}
+
+
+def new_delay_offsets(dialect: Dialect, now_ms: int) -> Document:
+    """delayOffset.json of a broker that has delivered nothing; 4.9 keeps no version in it."""
+    version: Document = {} if dialect == "4.9" else {"dataVersion": _version_object(0, now_ms, dialect)}
+    return {**version, "offsetTable": {}}
+
+
+def with_topics(
+    document: Document, topics: Mapping[str, TopicConfig], dialect: Dialect, now_ms: int
+) -> Document:
+    """topics.json with `topics` (by name) put into its table, as by as many changes of a broker.
+
+    Raises:
+        FormatError: the table or the version of `document` is none.
+    """
+    objects: Document = {name: _topic_object(topic, dialect) for name, topic in topics.items()}
+    table = put_all(_table(document, "topicConfigTable"), objects, TOPIC_BUCKETS)
+    changed = _with(document, "topicConfigTable", table)
+    return with_next_version(changed, dialect, now_ms, changes=len(topics))
+
+
+def with_delay_offsets(
+    document: Document, offsets: Mapping[int, int], dialect: Dialect, now_ms: int
+) -> Document:
+    """delayOffset.json with the next offset to deliver set, by delay level (from 1).
+
+    One change; a broker counts its version on once in 200 of them, which nobody depends on.
+
+    Raises:
+        FormatError: the table or the version of `document` is none.
+    """
+    table: Document = {}
+    for key, value in _table(document, "offsetTable").items():  # a quoted level is accepted, and written bare
+        table[int(key) if isinstance(key, str) and key.isdecimal() else key] = value
+    new: Document = dict(offsets.items())
+    changed = _with(document, "offsetTable", put_all(table, new, DELAY_BUCKETS))
+    return with_next_version(changed, dialect, now_ms) if "dataVersion" in document else changed
+
+
+def with_next_version(document: Document, dialect: Dialect, now_ms: int, *, changes: int = 1) -> Document:
+    """The document with its data version counted on by `changes` at `now_ms` (ms since 1970).
+
+    Its other fields stay; a missing version is made, 0 before. Source: DataVersion#nextVersion.
+
+    Raises:
+        FormatError: the version is none.
+    """
+    found = config_json.data_version(document)
+    if found is None:
+        return _with(document, "dataVersion", _version_object(changes, now_ms, dialect))
+    version: Document = dict(resolve(document)["dataVersion"])
+    version["counter"] = found.counter + changes
+    version[found.timestamp_name] = now_ms
+    return _with(document, "dataVersion", version)
+
+
+def _version_object(counter: int, now_ms: int, dialect: Dialect) -> Document:
+    state: Document = {} if dialect == "4.9" else {"stateVersion": 0}
+    return {"counter": counter, **state, "timestamp": now_ms}
+
+
+def _topic_object(topic: TopicConfig, dialect: Dialect) -> Document:
+    fields: Document = {
+        "order": topic.order,
+        "perm": topic.perm,
+        "readQueueNums": topic.read_queue_nums,
+        "topicFilterType": topic.topic_filter_type,
+        "topicName": topic.name,
+        "topicSysFlag": topic.topic_sys_flag,
+        "writeQueueNums": topic.write_queue_nums,
+    }
+    if dialect == "4.9":
+        return fields
+    return {"attributes": dict(java_order(topic.attributes, BUCKETS_4X)), **fields}
+
+
+def _with(document: Document, name: str, value: Any) -> Document:
+    """The document with one field set, at its place; a new one at its place by name, as beans are written."""
+    changed = {**document, name: value}
+    return changed if name in document else dict(sorted(changed.items(), key=lambda item: str(item[0])))
+
+
+def _table(document: Document, name: str) -> Document:
+    table = resolve(document).get(name, {})
+    if not isinstance(table, dict):
+        raise FormatError(f"{name} is no JSON object")
+    return table
