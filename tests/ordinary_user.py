@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from pkgutil import walk_packages
@@ -34,6 +36,9 @@ def as_nobody(action: Callable[[], None]) -> None:
                 os.setuid(NOBODY)
             action()
             status = 0
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
         finally:
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

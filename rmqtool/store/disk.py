@@ -1,6 +1,7 @@
 """The one place where files of a store are changed: made, written, flushed, renamed, deleted.
 
-Nothing is written through a symbolic link. What is made gets owner, group and mode of its folder.
+Nothing is written through a symbolic link. What is made gets owner, group and mode of its folder;
+only the folder of a new store is made as any other program would.
 A short write is gone on with; every failure is an UnwritableError that names the file.
 
 Every function does one change, so that tests can stop the process before, between and after them.
@@ -8,26 +9,31 @@ Every function does one change, so that tests can stop the process before, betwe
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import stat
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rmqtool.errors import UnwritableError
 
 Data = bytes | bytearray | memoryview
+Name = Path | str
+"""A path; text is cheaper where tens of thousands of files are made."""
 _ZEROS = bytes(1 << 20)
 _FILE_BITS = 0o666
+_MODE_BITS = 0o777
+_FOLDER_BITS = 0o2777  # a folder with the set-group-ID bit hands its group on
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 # Where a file system cannot reserve space.
 _CANNOT_RESERVE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
 
 
 @contextmanager
-def _explained(what: str, path: Path) -> Iterator[None]:
+def _explained(what: str, path: Name) -> Iterator[None]:
     try:
         yield
     except UnwritableError:
@@ -36,22 +42,37 @@ def _explained(what: str, path: Path) -> Iterator[None]:
         raise UnwritableError(f"cannot {what}: {error.strerror or error}", path=path) from error
 
 
-def make_folder(path: Path) -> None:
+def make_folder(path: Name, *, own: bool = False) -> None:
     """Make the folder `path`, and the ones above it; nothing when it is there.
 
+    Its entry is on the device after `sync_folder` of the folder above.
+
+    Args:
+        path: the folder.
+        own: it belongs to this process and its mode comes from the umask, as for a new store,
+            which lies in a folder of somebody else as often as not; else owner, group and mode
+            are those of the folder above.
+
     Raises:
-        UnwritableError: it cannot be made, or something else has its name.
+        UnwritableError: it cannot be made, or something else has its name, as a symbolic link.
     """
-    if path.is_dir():
-        return
     with _explained("make the folder", path):
-        if not path.parent.is_dir():
-            make_folder(path.parent)
-        path.mkdir()
-        _take_owner(path, path.parent, 0o777)
+        above = _above(path)
+        try:
+            os.mkdir(path)
+        except FileNotFoundError:
+            make_folder(above, own=own)
+            with suppress(FileExistsError):
+                os.mkdir(path)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.lstat(path).st_mode):
+                raise OSError(errno.ENOTDIR, "something else has its name") from None
+            return
+        if not own:
+            _take_owner(path, above, _FOLDER_BITS)
 
 
-def create_file(path: Path, size: int, *, reserve: bool = False) -> int:
+def create_file(path: Name, size: int, *, reserve: bool = False, like: Path | None = None) -> int:
     """Make a file of `size` zero bytes and return a descriptor for reading and writing.
 
     Args:
@@ -59,6 +80,7 @@ def create_file(path: Path, size: int, *, reserve: bool = False) -> int:
         size: bytes.
         reserve: whether its space is taken from the file system now, so that writing into it cannot
             fail for lack of space; else it is a hole.
+        like: the file that it will replace: owner, group and mode are that one's, where it exists.
 
     Raises:
         UnwritableError: it exists, or there is no permission or no space; nothing is left behind.
@@ -66,32 +88,41 @@ def create_file(path: Path, size: int, *, reserve: bool = False) -> int:
     with _explained("make the file", path):
         descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, _FILE_BITS)
         try:
-            _take_owner(path, path.parent, _FILE_BITS)
+            if like is None or not like.is_file():
+                _take_owner(descriptor, _above(path), _FILE_BITS)
+            else:
+                _take_owner(descriptor, like, _MODE_BITS)
+            os.ftruncate(descriptor, size)  # first: a stopped process leaves no file of another size
             if reserve:
                 _reserve(descriptor, size)
-            os.ftruncate(descriptor, size)
         except BaseException:
             os.close(descriptor)
-            path.unlink()
+            with suppress(OSError):  # the first failure is the one to tell
+                os.unlink(path)
             raise
     return descriptor
 
 
-def open_file(path: Path) -> int:
+def open_file(path: Name) -> int:
     """A descriptor of the existing plain file `path`, for reading and writing.
 
     Raises:
         UnwritableError: it is missing, a symbolic link or no plain file, or may not be written.
     """
     with _explained("open for writing", path):
-        descriptor = os.open(path, _FLAGS | os.O_NONBLOCK)
+        try:
+            descriptor = os.open(path, _FLAGS | os.O_NONBLOCK)
+        except OSError:
+            if os.path.islink(path):  # the system's words for it name no link
+                raise OSError(errno.ELOOP, "it is a symbolic link") from None
+            raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             os.close(descriptor)
             raise OSError(errno.EINVAL, "it is no plain file")
     return descriptor
 
 
-def write(descriptor: int, data: Data, offset: int, path: Path) -> None:
+def write(descriptor: int, data: Data, offset: int, path: Name) -> None:
     """Write all of `data` at byte `offset`. Raises UnwritableError; a part may be written then."""
     try:  # not _explained: this is the path of every single message
         done = os.pwrite(descriptor, data, offset)
@@ -101,7 +132,7 @@ def write(descriptor: int, data: Data, offset: int, path: Path) -> None:
         raise UnwritableError(f"cannot write: {error.strerror or error}", path=path) from error
 
 
-def sync(descriptor: int, path: Path) -> None:
+def sync(descriptor: int, path: Name) -> None:
     """Wait until the file's bytes, and its size, are on the device. Raises UnwritableError."""
     with _explained("flush", path):
         if sys.platform == "darwin":
@@ -112,7 +143,7 @@ def sync(descriptor: int, path: Path) -> None:
             os.fdatasync(descriptor)
 
 
-def sync_folder(path: Path) -> None:
+def sync_folder(path: Name) -> None:
     """Wait until the folder's entries are on the device. Raises UnwritableError."""
     with _explained("flush the folder", path):
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -125,24 +156,54 @@ def sync_folder(path: Path) -> None:
             os.close(descriptor)
 
 
+def sync_all(folder: Path) -> bool:
+    """Wait until all of the file system that holds `folder` is on the device; False where no call does it.
+
+    Raises:
+        UnwritableError: it could not be written.
+    """
+    with _explained("flush the file system of", folder):
+        call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
+        if call is None:
+            return False
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            if call(descriptor) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        finally:
+            os.close(descriptor)
+    return True
+
+
 def rename(old: Path, new: Path) -> None:
     """Give `old` the name `new`, in place of what has it. Raises UnwritableError."""
     with _explained("rename", old):
         old.rename(new)
 
 
-def remove(path: Path) -> None:
+def remove(path: Name) -> None:
     """Delete the file `path`; nothing when it is gone. Raises UnwritableError."""
     with _explained("delete", path):
-        path.unlink(missing_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(path)
 
 
-def write_new(path: Path, data: Data) -> None:
-    """Make the file `path` with this content, on the device when it returns. Raises UnwritableError."""
-    descriptor = create_file(path, 0)
+def write_new(path: Path, data: Data, *, like: Path | None = None) -> None:
+    """Make the file `path` with this content; its bytes are on the device when it returns.
+
+    Its entry is after `sync_folder` of its folder. `like` as for `create_file`.
+
+    Raises:
+        UnwritableError: it exists, or cannot be made or written; nothing is left behind.
+    """
+    descriptor = create_file(path, 0, like=like)
     try:
         write(descriptor, data, 0, path)
         sync(descriptor, path)
+    except BaseException:
+        with suppress(OSError):
+            path.unlink()
+        raise
     finally:
         os.close(descriptor)
 
@@ -164,11 +225,15 @@ def _reserve(descriptor: int, size: int) -> None:
             done += os.pwrite(descriptor, piece[done:], offset + done)
 
 
-def _take_owner(path: Path, folder: Path, bits: int) -> None:
-    """Owner, group and permission bits (those of `bits`) as the folder has them."""
-    wanted, found = folder.stat(), path.stat(follow_symlinks=False)
+def _above(path: Name) -> str:
+    return os.path.dirname(path) or "."
+
+
+def _take_owner(made: Name | int, model: Name, bits: int) -> None:
+    """Owner, group and permission bits (those of `bits`) as `model` has them; `made` is no link."""
+    wanted, found = os.stat(model), os.stat(made)
     if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
-        os.chown(path, wanted.st_uid, wanted.st_gid, follow_symlinks=False)
+        os.chown(made, wanted.st_uid, wanted.st_gid)
     mode = wanted.st_mode & bits
     if stat.S_IMODE(found.st_mode) != mode:
-        path.chmod(mode)
+        os.chmod(made, mode)

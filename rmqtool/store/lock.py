@@ -1,13 +1,15 @@
-"""Who holds a store's `lock` file: asked without taking anything and without writing.
+"""A store's `lock` file: who holds it, asked without taking anything and without writing; and taking it.
 
-A running broker holds an exclusive POSIX record lock on byte 0. A process that closes any of its
-descriptors of a file drops its own POSIX locks on it, so nothing but this module opens `lock`.
+A running broker holds an exclusive POSIX record lock on byte 0. This process takes it as an
+open-file-description lock where the system has that: a POSIX lock is dropped when any descriptor of
+the file is closed anywhere in the process. Nothing but this module opens `lock`.
 
 Source: DefaultMessageStore#start; spec 01 section 8, spec 03 claim B.
 """
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import struct
@@ -16,6 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from rmqtool.errors import StoreInUseError, UnwritableError
+from rmqtool.formats.markers import LOCK_CONTENT
+from rmqtool.store import disk
 from rmqtool.store.open_files import opened
 
 # struct flock: Linux puts type and whence first, macOS last.
@@ -49,10 +54,68 @@ class LockState:
         return self.state == "held"
 
 
+_held: set[Path] = set()  # what this process holds, where closing another descriptor would drop it
+
+
+class StoreLock:
+    """A store's lock, held until `release`. Made by `acquire`."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Let go of the lock; the file stays, as a broker leaves it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            _held.discard(self._path)
+
+
+def acquire(path: Path) -> StoreLock:
+    """Take the lock file at `path`, made when missing.
+
+    Raises:
+        StoreInUseError: a broker or another rmqtool holds it.
+        UnwritableError: the file cannot be made or locked.
+
+    Source: DefaultMessageStore#start.
+    """
+    path = path.absolute()
+    if path in _held:
+        raise _in_use(path, os.getpid())
+    try:
+        descriptor = disk.create_file(path, 0)
+    except UnwritableError as error:
+        if not isinstance(error.__cause__, FileExistsError):
+            raise
+        descriptor = disk.open_file(path)
+    try:
+        fcntl.fcntl(descriptor, getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK), _flock(fcntl.F_WRLCK))
+        if os.pread(descriptor, len(LOCK_CONTENT) + 1, 0) != LOCK_CONTENT:
+            disk.write(descriptor, LOCK_CONTENT, 0, path)
+    except OSError as error:
+        pid = _ask(descriptor) if error.errno in (errno.EAGAIN, errno.EACCES) else None
+        os.close(descriptor)
+        if pid is not None:
+            raise _in_use(path, pid) from error
+        raise UnwritableError(f"cannot take the lock: {error.strerror or error}", path=path) from error
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        _held.add(path)
+    return StoreLock(path, descriptor)
+
+
+def _in_use(path: Path, pid: int) -> StoreInUseError:
+    who = f"process {pid}" if pid > 0 else "another process"
+    return StoreInUseError(f"the store is in use: {who} holds its lock", path=path, hint="stop it first")
+
+
 def holder(path: Path | None) -> LockState:
     """Ask who holds the lock file at `path`; None or a missing file is a lock that nobody holds."""
     if path is None:
         return LockState("free")
+    if path.absolute() in _held:
+        return LockState("held", os.getpid())
     try:
         with opened(path) as descriptor:
             found = _ask(descriptor)

@@ -1,0 +1,456 @@
+"""Every change of a store goes through `rmqtool.store.disk`: what it does on a system that refuses."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import pytest
+
+from rmqtool.errors import EXIT_INPUT, UnwritableError
+from rmqtool.store import disk
+from tests.ordinary_user import NOBODY, as_nobody
+
+PAGE = 4096
+ROOT = os.geteuid() == 0
+OFFICE = 4711  # a user id and a group id that nobody has
+
+
+@pytest.fixture(autouse=True)
+def reachable(tmp_path: Path) -> None:
+    """The folders above are closed to other users as pytest makes them."""
+    for folder in tmp_path.parents[:2]:
+        folder.chmod(0o755)
+
+
+def refused(action: Callable[[], object], path: Path, reason: int | str) -> UnwritableError:
+    """`action` must fail: with this path and with the system's reason in the text."""
+    with pytest.raises(UnwritableError) as caught:
+        action()
+    assert caught.value.path == path
+    assert caught.value.exit_code == EXIT_INPUT
+    assert str(caught.value).startswith("cannot ")
+    assert str(caught.value).endswith(os.strerror(reason) if isinstance(reason, int) else reason)
+    return caught.value
+
+
+def open_files() -> int:
+    return len(list(Path("/dev/fd").iterdir()))
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@contextmanager
+def size_limit(size: int) -> Iterator[None]:
+    """No file of this process may become longer than `size` bytes."""
+    old = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, old[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@contextmanager
+def mounted(folder: Path, options: str) -> Iterator[None]:
+    """A small file system in memory on `folder`, where that is permitted."""
+    folder.mkdir(exist_ok=True)
+    if not ROOT or sys.platform != "linux":
+        pytest.skip("only root may mount")
+    made = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", options, "tmpfs", folder], capture_output=True, check=False
+    )
+    if made.returncode:
+        pytest.skip(f"mounting is not permitted here: {made.stderr.decode().strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", folder], check=True)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[int]:
+    descriptor = disk.open_file(path)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+class TestMaking:
+    def test_a_new_file_is_all_zero_and_can_be_read_and_written(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        descriptor = disk.create_file(path, 3 * PAGE)
+        disk.write(descriptor, b"abc", 10, path)
+        disk.sync(descriptor, path)
+        assert os.pread(descriptor, 5, 9) == b"\0abc\0"
+        assert not os.get_inheritable(descriptor)
+        os.close(descriptor)
+        assert path.read_bytes() == bytes(10) + b"abc" + bytes(3 * PAGE - 13)
+
+    @pytest.mark.parametrize("size", [0, 1, PAGE, (1 << 20) + 5])
+    def test_space_is_reserved_or_left_as_a_hole(self, tmp_path: Path, size: int) -> None:
+        for reserve in (False, True):
+            path = tmp_path / f"file-{reserve}"
+            os.close(disk.create_file(path, size, reserve=reserve))
+            status = path.stat()
+            assert status.st_size == size
+            assert path.read_bytes() == bytes(size)
+            assert (status.st_blocks * 512 >= size) if reserve else (status.st_blocks * 512 <= PAGE)
+
+    def test_an_existing_file_is_not_touched(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(b"old")
+        refused(lambda: disk.create_file(path, 100), path, errno.EEXIST)
+        refused(lambda: disk.write_new(path, b"new"), path, errno.EEXIST)
+        assert path.read_bytes() == b"old"
+
+    def test_write_new_holds_the_bytes(self, tmp_path: Path) -> None:
+        for data in (b"", b"text", bytearray(b"x" * 100_000), memoryview(b"a view")):
+            path = tmp_path / f"file{len(data)}"
+            disk.write_new(path, data)
+            assert path.read_bytes() == bytes(data)
+
+    def test_folders_above_are_made_too(self, tmp_path: Path) -> None:
+        path = tmp_path / "a" / "b" / "c"
+        disk.make_folder(path)
+        assert path.is_dir()
+        disk.make_folder(path)
+
+    def test_a_file_in_the_place_of_a_folder(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(b"")
+        refused(lambda: disk.make_folder(path), path, "something else has its name")
+        refused(lambda: disk.make_folder(path / "below"), path / "below", errno.ENOTDIR)
+        refused(lambda: disk.create_file(path / "below", 1), path / "below", errno.ENOTDIR)
+
+    def test_a_missing_folder(self, tmp_path: Path) -> None:
+        path = tmp_path / "gone" / "file"
+        refused(lambda: disk.create_file(path, 1), path, errno.ENOENT)
+        refused(lambda: disk.open_file(path), path, errno.ENOENT)
+        refused(lambda: disk.sync_folder(path), path, errno.ENOENT)
+        refused(lambda: disk.rename(path, tmp_path / "new"), path, errno.ENOENT)
+        disk.remove(path)
+
+
+class TestChanging:
+    def test_rename_takes_the_place_of_what_has_the_name(self, tmp_path: Path) -> None:
+        old, new = tmp_path / "old", tmp_path / "new"
+        old.write_bytes(b"1")
+        new.write_bytes(b"2")
+        disk.rename(old, new)
+        disk.sync_folder(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["new"]
+        assert new.read_bytes() == b"1"
+
+    def test_remove(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(b"1")
+        disk.remove(path)
+        assert not path.exists()
+        disk.remove(path)
+        path.mkdir()
+        with pytest.raises(UnwritableError, match="cannot delete"):
+            disk.remove(path)
+        assert path.is_dir()
+
+    def test_only_plain_files_are_opened(self, tmp_path: Path) -> None:
+        folder, pipe = tmp_path / "folder", tmp_path / "pipe"
+        folder.mkdir()
+        os.mkfifo(pipe)
+        refused(lambda: disk.open_file(folder), folder, errno.EISDIR)
+        before = open_files()
+        refused(lambda: disk.open_file(pipe), pipe, "it is no plain file")  # and does not wait for a reader
+        assert open_files() == before
+
+    def test_a_closed_descriptor_names_the_file(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        descriptor = disk.create_file(path, 1)
+        os.close(descriptor)
+        refused(lambda: disk.write(descriptor, b"x", 0, path), path, errno.EBADF)
+        refused(lambda: disk.sync(descriptor, path), path, errno.EBADF)
+
+    def test_a_whole_file_system_is_flushed_where_the_system_can(self, tmp_path: Path) -> None:
+        assert disk.sync_all(tmp_path) == (sys.platform == "linux")
+        if sys.platform == "linux":
+            refused(lambda: disk.sync_all(tmp_path / "gone"), tmp_path / "gone", errno.ENOENT)
+
+
+class TestSymbolicLinks:
+    """What a link points to stays as it is."""
+
+    @pytest.fixture
+    def link(self, tmp_path: Path) -> Iterator[Path]:
+        target = tmp_path / "elsewhere"
+        target.write_bytes(b"mine")
+        link = tmp_path / "link"
+        link.symlink_to(target)
+        yield link
+        assert target.read_bytes() == b"mine"
+
+    def test_none_is_opened_or_made_a_file(self, link: Path) -> None:
+        refused(lambda: disk.open_file(link), link, "it is a symbolic link")
+        refused(lambda: disk.create_file(link, 1), link, errno.EEXIST)
+        refused(lambda: disk.write_new(link, b"x"), link, errno.EEXIST)
+        assert link.is_symlink()
+
+    def test_one_that_leads_nowhere_makes_no_file(self, tmp_path: Path) -> None:
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / "nowhere")
+        refused(lambda: disk.create_file(link, 1), link, errno.EEXIST)
+        refused(lambda: disk.open_file(link), link, "it is a symbolic link")
+        refused(lambda: disk.make_folder(link), link, "something else has its name")
+        assert [path.name for path in tmp_path.iterdir()] == ["link"]
+
+    def test_one_to_a_folder_is_no_folder(self, tmp_path: Path) -> None:
+        (tmp_path / "elsewhere").mkdir()
+        link = tmp_path / "link"
+        link.symlink_to(tmp_path / "elsewhere")
+        refused(lambda: disk.make_folder(link), link, "something else has its name")
+
+    def test_rename_and_remove_mean_the_link(self, link: Path) -> None:
+        new = link.with_name("new")
+        new.write_bytes(b"new")
+        disk.rename(new, link)
+        assert not link.is_symlink()
+        assert link.read_bytes() == b"new"
+        link.unlink()
+        link.symlink_to("elsewhere")
+        disk.remove(link)
+        assert not link.is_symlink()
+
+
+class TestOwnerAndMode:
+    @pytest.mark.parametrize(("folder", "file"), [(0o700, 0o600), (0o755, 0o644), (0o775, 0o664)])
+    def test_the_mode_is_the_folders_whatever_the_umask(self, tmp_path: Path, folder: int, file: int) -> None:
+        store = tmp_path / "store"
+        store.mkdir()
+        store.chmod(folder)
+        for mask in (0, 0o022, 0o077):
+            old = os.umask(mask)
+            try:
+                os.close(disk.create_file(store / f"file{mask}", 1))
+                disk.write_new(store / f"new{mask}", b"1")
+                disk.make_folder(store / f"folder{mask}" / "below")
+            finally:
+                os.umask(old)
+            assert mode_of(store / f"file{mask}") == mode_of(store / f"new{mask}") == file
+            assert mode_of(store / f"folder{mask}") == mode_of(store / f"folder{mask}" / "below") == folder
+
+    def test_a_folder_hands_its_group_on(self, tmp_path: Path) -> None:
+        store = tmp_path / "store"
+        store.mkdir()
+        store.chmod(0o2770)
+        disk.make_folder(store / "below")
+        assert mode_of(store / "below") == 0o2770
+        store.chmod(0o1777)  # who may delete is not handed on
+        disk.make_folder(store / "other")
+        assert mode_of(store / "other") == 0o777
+
+    def test_a_file_that_replaces_another_is_like_it(self, tmp_path: Path) -> None:
+        old = tmp_path / "old"
+        disk.write_new(tmp_path / "first", b"1", like=old)  # there is nothing to replace
+        assert mode_of(tmp_path / "first") == mode_of(tmp_path) & 0o666
+        old.write_bytes(b"1")
+        for mode in (0o600, 0o640, 0o444, 0o755):
+            old.chmod(mode)
+            if ROOT:
+                os.chown(old, OFFICE, OFFICE + 1)
+            disk.write_new(tmp_path / "new", b"2", like=old)
+            assert mode_of(tmp_path / "new") == mode
+            new = (tmp_path / "new").stat()
+            assert (new.st_uid, new.st_gid) == (old.stat().st_uid, old.stat().st_gid)
+            disk.remove(tmp_path / "new")
+
+    @pytest.mark.skipif(not ROOT, reason="only root may give files away")
+    def test_root_gives_what_it_makes_to_the_folders_owner(self, tmp_path: Path) -> None:
+        store = tmp_path / "store"
+        store.mkdir()
+        os.chown(store, OFFICE, OFFICE + 1)
+        disk.make_folder(store / "below" / "deep")
+        disk.write_new(store / "below" / "deep" / "file", b"1")
+        for path in store.rglob("*"):
+            assert (path.stat().st_uid, path.stat().st_gid) == (OFFICE, OFFICE + 1), path
+
+    def test_a_new_store_belongs_to_who_makes_it(self, tmp_path: Path) -> None:
+        """In a folder like /tmp, which is somebody else's and open to all."""
+        tmp_path.chmod(0o1777)
+        store = tmp_path / "new" / "store"
+
+        def action() -> None:
+            os.umask(0o027)
+            disk.make_folder(store, own=True)
+            disk.write_new(store / "file", b"1")
+
+        as_nobody(action)
+        assert mode_of(store) == mode_of(store.parent) == 0o750
+        assert mode_of(store / "file") == 0o640
+        assert store.stat().st_uid == (store / "file").stat().st_uid == (NOBODY if ROOT else os.getuid())
+
+    @pytest.mark.skipif(not ROOT, reason="needs a folder of another user")
+    def test_what_cannot_get_the_folders_owner_is_not_made(self, tmp_path: Path) -> None:
+        tmp_path.chmod(0o777)
+        path = tmp_path / "new"
+
+        def action() -> None:
+            refused(lambda: disk.create_file(path, 1), path, errno.EPERM)
+
+        as_nobody(action)
+        assert not path.exists()
+
+
+class TestPermission:
+    @pytest.fixture
+    def closed(self, tmp_path: Path) -> Path:
+        """A folder that others may only read, with a file that is open to all."""
+        store = tmp_path / "store"
+        store.mkdir()
+        (store / "file").write_bytes(b"1")
+        (store / "file").chmod(0o444)
+        store.chmod(0o555)
+        return store
+
+    def test_an_ordinary_user_is_refused(self, closed: Path, tmp_path: Path) -> None:
+        file, new = closed / "file", closed / "new"
+
+        tmp_path.chmod(0o755)
+
+        def action() -> None:
+            assert file.read_bytes() == b"1"
+            refused(lambda: disk.open_file(file), file, errno.EACCES)
+            refused(lambda: disk.create_file(new, 1), new, errno.EACCES)
+            refused(lambda: disk.write_new(new, b"1"), new, errno.EACCES)
+            refused(lambda: disk.make_folder(new), new, errno.EACCES)
+            refused(lambda: disk.make_folder(new, own=True), new, errno.EACCES)
+            refused(lambda: disk.rename(file, new), file, errno.EACCES)
+            refused(lambda: disk.remove(file), file, errno.EACCES)
+
+        as_nobody(action)
+        assert [(path.name, path.read_bytes()) for path in closed.iterdir()] == [("file", b"1")]
+
+
+class TestFullDisk:
+    """A limit on the size of files stands for a full disk: the system writes what fits, then refuses."""
+
+    def test_a_write_says_so_and_what_fits_is_written(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        descriptor = disk.create_file(path, 0)
+        with size_limit(PAGE):
+            disk.write(descriptor, b"a" * PAGE, 0, path)
+            refused(lambda: disk.write(descriptor, b"bb", PAGE - 1, path), path, errno.EFBIG)
+        os.close(descriptor)
+        assert path.read_bytes() == b"a" * (PAGE - 1) + b"b"
+
+    @pytest.mark.parametrize("reserve", [False, True])
+    def test_a_file_that_does_not_fit_leaves_nothing(self, tmp_path: Path, reserve: bool) -> None:
+        path = tmp_path / "file"
+        with size_limit(PAGE):
+            refused(lambda: disk.create_file(path, PAGE + 1, reserve=reserve), path, errno.EFBIG)
+            refused(lambda: disk.write_new(path, bytes(PAGE + 1)), path, errno.EFBIG)
+        assert not path.exists()
+
+    def test_a_full_file_system(self, tmp_path: Path) -> None:
+        folder = tmp_path / "small"
+        with mounted(folder, "size=256k,nr_inodes=8"):
+            log, queue, path = folder / "log", folder / "queue", folder / "new"
+            reserved = disk.create_file(log, 200 * 1024, reserve=True)
+            sparse = disk.create_file(queue, 100 * 1024)
+            refused(lambda: disk.create_file(path, 100 * 1024, reserve=True), path, errno.ENOSPC)
+            assert not path.exists()
+            with pytest.raises(UnwritableError, match="cannot write: No space left"):
+                disk.write(sparse, b"x" * (100 * 1024), 0, queue)
+            disk.write(reserved, b"y" * (200 * 1024), 0, log)  # its space was taken before
+            disk.sync(reserved, log)
+            assert log.read_bytes() == b"y" * (200 * 1024)
+            refused(lambda: disk.write_new(path, b"z" * PAGE * 20), path, errno.ENOSPC)
+            assert not path.exists()
+            while len(list(folder.iterdir())) < 7:  # the root of the file system is the eighth
+                disk.make_folder(folder / f"folder{len(list(folder.iterdir()))}")
+            refused(lambda: disk.create_file(path, 0), path, errno.ENOSPC)
+            refused(lambda: disk.make_folder(path), path, errno.ENOSPC)
+            os.close(reserved)
+            os.close(sparse)
+
+    def test_no_space_is_found_at_the_write_never_by_a_signal(self, tmp_path: Path) -> None:
+        folder = tmp_path / "small"
+        with mounted(folder, "size=64k"):
+            queue = folder / "queue"
+            descriptor = disk.create_file(queue, 1 << 20)
+            for page in range(16):
+                disk.write(descriptor, b"u" * 20, page * PAGE, queue)
+            refused(lambda: disk.write(descriptor, b"u" * 20, 16 * PAGE, queue), queue, errno.ENOSPC)
+            disk.write(descriptor, b"v" * 20, 100, queue)  # where a page is already
+            os.close(descriptor)
+            assert queue.read_bytes()[:120] == b"u" * 20 + bytes(80) + b"v" * 20
+
+    def test_a_read_only_file_system(self, tmp_path: Path) -> None:
+        folder = tmp_path / "small"
+        with mounted(folder, "size=64k"):
+            (folder / "file").write_bytes(b"1")
+            subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+            file, new = folder / "file", folder / "new"
+            refused(lambda: disk.open_file(file), file, errno.EROFS)
+            refused(lambda: disk.create_file(new, 1), new, errno.EROFS)
+            refused(lambda: disk.make_folder(new), new, errno.EROFS)
+            refused(lambda: disk.rename(file, new), file, errno.EROFS)
+            refused(lambda: disk.remove(file), file, errno.EROFS)
+            assert file.read_bytes() == b"1"
+
+    def test_no_descriptor_is_left_open(self, tmp_path: Path) -> None:
+        before = open_files()
+        with size_limit(PAGE):
+            for number in range(5):
+                with pytest.raises(UnwritableError):
+                    disk.create_file(tmp_path / str(number), PAGE + 1)
+                with pytest.raises(UnwritableError):
+                    disk.write_new(tmp_path / str(number), bytes(PAGE + 1))
+        assert open_files() == before
+
+    def test_no_descriptor_is_free(self, tmp_path: Path) -> None:
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+        lowest = os.dup(0)
+        os.close(lowest)
+        path = tmp_path / "file"
+        resource.setrlimit(resource.RLIMIT_NOFILE, (lowest, limit[1]))
+        try:
+            with pytest.raises(UnwritableError) as caught:
+                disk.create_file(path, 1)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, limit)
+        assert str(caught.value) == "cannot make the file: Too many open files"
+        assert not path.exists()
+
+
+class TestShortWrites:
+    def test_a_write_that_took_less_is_gone_on_with(self, tmp_path: Path) -> None:
+        """The first call fills the file up to the limit, which is lifted before the second."""
+        path = tmp_path / "file"
+        data = os.urandom(5 * PAGE)
+        sizes = []
+
+        def lift(_frame: FrameType, event: str, function: object) -> None:
+            if event == "c_return" and function is os.pwrite:
+                sizes.append(path.stat().st_size)
+                resource.setrlimit(resource.RLIMIT_FSIZE, free)
+
+        free = resource.getrlimit(resource.RLIMIT_FSIZE)
+        descriptor = disk.create_file(path, 0)
+        with size_limit(2 * PAGE):
+            sys.setprofile(lift)
+            try:
+                disk.write(descriptor, data, 0, path)
+            finally:
+                sys.setprofile(None)
+        os.close(descriptor)
+        assert sizes == [2 * PAGE, 5 * PAGE]
+        assert path.read_bytes() == data
