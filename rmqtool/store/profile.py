@@ -6,11 +6,12 @@ Source: spec 01 section 16 and spec 02 sections 16, 17.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rmqtool.errors import UsageError
 from rmqtool.formats.checkpoint import CHECKPOINT
+from rmqtool.formats.properties import BUCKETS_4X, BUCKETS_5X, Dialect
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import head_of
 
@@ -28,6 +29,22 @@ class Profile:
         indexes_tags: the index also holds topic#T#tags.
         skips_stray_folders: a folder beside the log's files does no harm; 4.x does not start with one.
         checkpoint_fields: how many fields of the checkpoint are in use.
+        abort_holds_pid: the abort file holds the process id.
+        dialect: whether 0x02 ends the property string.
+        property_buckets: size of the HashMap into which a request's properties are read.
+        stores_wait: WAIT is stored; 4.x leaves it out unless it rewrites the message.
+        adds_region: MSG_REGION and TRACE_ON are added.
+        names_transaction: a half message gets `__transactionId__`.
+        retry_topic_bytes: how long a %RETRY% topic may be; all others 127.
+        checks_properties_early: more than 32767 UTF-16 units of properties are MESSAGE_ILLEGAL.
+        has_timer: TIMER_DELAY_SEC and its like make a timer message; 4.x stores them as they are.
+        has_inner_batch: a batch for a BatchCQ topic becomes one record.
+        batch_uniq_key: the client gives the batch itself a UNIQ_KEY.
+        appends_batch_properties: what the batch says is appended to the properties of each item.
+        committed_keeps_real: REAL_TOPIC and REAL_QID stay in a committed message.
+        op_separator: follows every offset in an op message.
+        light_only_lmq: only light queues called %LMQ%... take part in INNER_MULTI_DISPATCH, and only
+            of ordinary topics.
     """
 
     name: ProfileName
@@ -36,16 +53,44 @@ class Profile:
     indexes_tags: bool
     skips_stray_folders: bool
     checkpoint_fields: Literal[3, 5]
+    abort_holds_pid: bool
+    dialect: Dialect
+    property_buckets: int
+    stores_wait: bool
+    adds_region: bool
+    names_transaction: bool
+    retry_topic_bytes: int
+    checks_properties_early: bool
+    has_timer: bool
+    has_inner_batch: bool
+    batch_uniq_key: bool
+    appends_batch_properties: bool
+    committed_keeps_real: bool
+    op_separator: str
+    light_only_lmq: bool
 
 
-PROFILES: dict[str, Profile] = {
-    profile.name: profile
-    for profile in (
-        Profile("4.9", False, False, False, False, 3),
-        Profile("5.3", True, True, False, True, 5),
-        Profile("5.4", True, True, True, True, 5),
-    )
-}
+_4_9 = Profile(
+    name="4.9", searches_min_offset=False, writes_version_2=False, indexes_tags=False,
+    skips_stray_folders=False, checkpoint_fields=3, abort_holds_pid=False, dialect="4.x",
+    property_buckets=BUCKETS_4X, stores_wait=False, adds_region=False, names_transaction=False,
+    retry_topic_bytes=127, checks_properties_early=True, has_timer=False, has_inner_batch=False,
+    batch_uniq_key=False, appends_batch_properties=True, committed_keeps_real=True, op_separator="",
+    light_only_lmq=False,
+)  # fmt: skip
+_5_3 = Profile(
+    name="5.3", searches_min_offset=True, writes_version_2=True, indexes_tags=False,
+    skips_stray_folders=True, checkpoint_fields=5, abort_holds_pid=True, dialect="5.x",
+    property_buckets=BUCKETS_5X, stores_wait=True, adds_region=True, names_transaction=True,
+    retry_topic_bytes=255, checks_properties_early=False, has_timer=True, has_inner_batch=True,
+    batch_uniq_key=True, appends_batch_properties=True, committed_keeps_real=True, op_separator=",",
+    light_only_lmq=True,
+)  # fmt: skip
+_5_4 = replace(
+    _5_3, name="5.4", indexes_tags=True, appends_batch_properties=False, committed_keeps_real=False
+)
+
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (_4_9, _5_3, _5_4)}
 NEWEST = PROFILES["5.4"]
 
 # Only 5.x makes these; abort.bak is left by MixAll#string2File.

@@ -38,7 +38,8 @@ class WriteOptions:
         commit_log_file_size: [mappedFileSizeCommitLog].
         consume_queue_file_size: a multiple of 20 [mappedFileSizeConsumeQueue].
         batch_queue_file_size: a multiple of 46 [mapperFileSizeBatchConsumeQueue].
-        index_shape: slots and entries of an index file [maxHashSlotNum, maxIndexNum].
+        index_slots: of an index file [maxHashSlotNum].
+        index_entries: places for entries in an index file, place 0 included [maxIndexNum].
         index: whether keys are indexed [messageIndexEnable].
         multi_dispatch: whether light queues are served [enableMultiDispatch, enableLmq].
         flush: `sync`: a put returns when its bytes are on the device [flushDiskType].
@@ -71,7 +72,8 @@ class WriteOptions:
     commit_log_file_size: int = DEFAULT_COMMIT_LOG_FILE_SIZE
     consume_queue_file_size: int = DEFAULT_CONSUME_QUEUE_FILE_SIZE
     batch_queue_file_size: int = DEFAULT_BATCH_QUEUE_FILE_SIZE
-    index_shape: Shape = DEFAULT_SHAPE
+    index_slots: int = DEFAULT_SHAPE.slots
+    index_entries: int = DEFAULT_SHAPE.entries
     index: bool = True
     multi_dispatch: bool = False
     flush: Flush = "async"
@@ -99,13 +101,18 @@ class WriteOptions:
         _check("consume queue file size", self.consume_queue_file_size, UNIT_SIZE, MAPPED_SIZE_MAX, UNIT_SIZE)
         _check("batch queue file size", self.batch_queue_file_size, BATCH_UNIT_SIZE, MAPPED_SIZE_MAX,
                BATCH_UNIT_SIZE)  # fmt: skip
-        _check("index slots", self.index_shape.slots, 1, MAPPED_SIZE_MAX)
-        _check("index entries", self.index_shape.entries, 2, MAPPED_SIZE_MAX)
+        _check("index slots", self.index_slots, 1, MAPPED_SIZE_MAX)
+        _check("index entries", self.index_entries, 2, MAPPED_SIZE_MAX)
         _check("index file size", self.index_shape.size, 1, MAPPED_SIZE_MAX)
         fits = self.commit_log_file_size - smallest
         _check("largest message", self.body_limit, 0, min(fits, RECORD_SIZE_MAX >> 1))
         if self.property_crc and not self.profile.writes_version_2:
             raise UsageError(f"a broker {self.profile.name} knows no property CRC")
+
+    @property
+    def index_shape(self) -> Shape:
+        """How an index file is divided."""
+        return Shape(self.index_slots, self.index_entries)
 
     @property
     def body_limit(self) -> int:
