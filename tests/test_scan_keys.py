@@ -82,7 +82,10 @@ def test_rolled_back_records_have_no_keys() -> None:
     ("text", "level", "flags"),
     [("3", 3, 0), ("-4", 0, 0), ("+18", 18, 0), ("0", 0, 0), ("007", 7, 0), ("2147483647", 2**31 - 1, 0),
      ("2147483648", keys.BAD_DELAY, keys.BAD_NUMBER), ("x", keys.BAD_DELAY, keys.BAD_NUMBER),
-     ("-", keys.BAD_DELAY, keys.BAD_NUMBER), ("3 ", keys.BAD_DELAY, keys.BAD_NUMBER)],
+     ("-", keys.BAD_DELAY, keys.BAD_NUMBER), ("3 ", keys.BAD_DELAY, keys.BAD_NUMBER),
+     ("-2147483648", 0, 0), ("-2147483649", keys.BAD_DELAY, keys.BAD_NUMBER), ("0" * 30 + "1", 1, 0),
+     ("\uff11", 1, 0), ("-\u0661\u07c2", 0, 0), ("\u0661\u07c2", 12, 0),
+     ("\U0001d7d9", keys.BAD_DELAY, keys.BAD_NUMBER), ("\u00b2", keys.BAD_DELAY, keys.BAD_NUMBER)],
 )  # fmt: skip
 def test_delay_levels(text: str, level: int, flags: int) -> None:
     columns, _ = one({"DELAY": text})
@@ -95,6 +98,8 @@ def test_inner_batches_need_base_and_number() -> None:
     assert (columns["inner_base"], columns["inner_count"]) == (12345678901, 100)
     columns, _ = one({"INNER_BASE": "5"})
     assert (columns["inner_base"], columns["inner_count"], columns["flags"]) == (-1, 0, 0)
+    columns, _ = one({"INNER_BASE": str(-(2**63)), "INNER_NUM": "-32768"})
+    assert (columns["inner_base"], columns["inner_count"], columns["flags"]) == (-(2**63), -32768, 0)
     columns, _ = one({"INNER_BASE": "5", "INNER_NUM": "32768"})
     assert (columns["inner_count"], columns["flags"]) == (0, keys.BAD_NUMBER)
 

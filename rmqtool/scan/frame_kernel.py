@@ -38,9 +38,9 @@ FOUND = 1
 STOPPED, POSITION, NEED, TOPICS, BUDGET = range(5)
 RESULT_SIZE = 5
 
-TOPIC_SLOTS = 4096
+TOPIC_SLOTS = 1 << 15
 TOPICS_LIMIT = TOPIC_SLOTS // 2
-_SLOT_SHIFT = np.uint64(64 - 12)  # leaves the bits of a slot
+_SLOT_SHIFT = np.uint64(64 - 15)  # leaves the bits of a slot
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 _PROBES = 32
 

@@ -17,10 +17,12 @@ def are_cached() -> bool:
 
 
 def load_kernels() -> None:
-    """Compile or load every kernel that a scan of a store uses, by scanning one record."""
+    """Compile or load every kernel that a scan or a dispatch uses, by taking one record."""
     from rmqtool.scan.frames import Frames, walk
     from rmqtool.scan.index import IndexReader, check_entries
+    from rmqtool.scan.index_build import load_kernels as load_index_build
     from rmqtool.scan.keys import dispatch_columns
+    from rmqtool.scan.queue_build import load_kernels as load_queue_build
     from rmqtool.scan.source import BytesSource
 
     host = bytes(message.HOST_V4_SIZE)
@@ -30,7 +32,8 @@ def load_kernels() -> None:
     )  # fmt: skip
     for event in walk(BytesSource(message.encode(one) + bytes(message.MIN_RECORD_SIZE)), file_from_offset=0):
         if isinstance(event, Frames):
-            dispatch_columns(event)
+            load_queue_build()
+            load_index_build(event.rows, dispatch_columns(event).keys)
     shape = index.Shape(1, 2)
     header = index.encode_header(index.Header(0, 0, 0, 0, 0, shape.entries))
     check_entries(IndexReader(BytesSource(header.ljust(shape.size, b"\0")), *shape), shape.entries)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
+from unicodedata import decimal
 
 import numpy as np
 
@@ -120,6 +121,8 @@ def dispatch_columns(frames: Frames) -> Dispatch:
         more_keys = [key for row in odd.tolist() for key in _plain(frames, row, columns)]
         keys = np.concatenate([keys, np.array(more_keys, KEY)])
         keys = keys[np.argsort(keys["row"], kind="stable")]
+    for row in np.flatnonzero(columns["flags"] & BAD_NUMBER).tolist():
+        _read_numbers(columns[row], _properties(frames, row))
     return Dispatch(
         columns["tags_code"],
         columns["delay_level"],
@@ -133,26 +136,14 @@ def dispatch_columns(frames: Frames) -> Dispatch:
 def _plain(frames: Frames, row: int, columns: Array) -> list[tuple[int, int, int]]:
     """Fill one row of `columns` from Java's reading of bytes that are not UTF-8; its keys."""
     record = frames.rows[row]
-    stop = int(frames.starts()[row]) + int(record["size"])
-    found = properties.decode(frames.data[stop - int(record["properties_length"]) : stop].tobytes())
+    found = _properties(frames, row)
     tags = found.get(properties.TAGS)
     columns[row]["tags_code"] = tags_code(tags)
     flags = HAS_TAGS if tags else 0
     if properties.INNER_MULTI_DISPATCH in found:
         flags |= MULTI_DISPATCH
-    delay = found.get(properties.DELAY)
-    if delay is not None:
-        level = _java_number(delay, 1 << 31)
-        columns[row]["delay_level"] = BAD_DELAY if level is None else max(level, 0)
-        flags |= BAD_NUMBER if level is None else 0
-    if properties.INNER_BASE in found and properties.INNER_NUM in found:
-        base = _java_number(found[properties.INNER_BASE], 1 << 63)
-        count = _java_number(found[properties.INNER_NUM], 1 << 15)
-        if base is None or count is None:
-            flags |= BAD_NUMBER
-        else:
-            columns[row]["inner_base"], columns[row]["inner_count"] = base, count
     columns[row]["flags"] = (int(columns[row]["flags"]) & ~_LEFT_TO_PYTHON) | flags
+    _read_numbers(columns[row], found)
     if int(record["sys_flag"]) & form.TRANSACTION_MASK == form.TRANSACTION_ROLLBACK:
         return []
     topic = java_utf8_decode(frames.topics[int(record["topic_id"])])
@@ -163,16 +154,48 @@ def _plain(frames: Frames, row: int, columns: Array) -> list[tuple[int, int, int
     return [(row, index_key_hash(text), kind) for text, kind in texts]
 
 
+def _properties(frames: Frames, row: int) -> dict[str, str]:
+    record = frames.rows[row]
+    stop = int(frames.starts()[row]) + int(record["size"])
+    return properties.decode(frames.data[stop - int(record["properties_length"]) : stop].tobytes())
+
+
+def _read_numbers(column: np.void, found: dict[str, str]) -> None:
+    """Fill delay level and inner batch of one record in full; the kernel knows ASCII digits only."""
+    bad = False
+    if properties.DELAY in found:
+        level = _java_number(found[properties.DELAY], 1 << 31)
+        column["delay_level"] = BAD_DELAY if level is None else max(level, 0)
+        bad = level is None
+    if properties.INNER_BASE in found and properties.INNER_NUM in found:
+        base = _java_number(found[properties.INNER_BASE], 1 << 63)
+        count = _java_number(found[properties.INNER_NUM], 1 << 15)
+        if base is None or count is None:
+            bad = True
+        else:
+            column["inner_base"], column["inner_count"] = base, count
+    column["flags"] = (int(column["flags"]) & ~BAD_NUMBER) | (BAD_NUMBER if bad else 0)
+
+
 def _java_number(text: str, limit: int) -> int | None:
-    """Java's parseInt of ASCII digits within (-limit, limit); None for all else."""
+    """Java's parseInt (parseLong, parseShort) within [-limit, limit); None where it throws.
+
+    It takes the decimal digits of every script, as long as they are one UTF-16 unit.
+    """
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit()) or len(digits.lstrip("0")) > len(str(limit)):
+    if not digits or max(digits) > "\uffff":
         return None
-    value = int(digits.lstrip("0") or "0")
-    return (-value if text[0] == "-" else value) if value < limit else None
+    values = [decimal(digit, -1) for digit in digits]
+    if -1 in values:
+        return None
+    value = 0
+    for digit in values:
+        value = min(10 * value + digit, limit + 1)  # bounded: a value may have thousands of digits
+    value = -value if text[0] == "-" else value
+    return value if -limit <= value < limit else None
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1 << 16)
 def _seeds(topic: bytes) -> tuple[int, int]:
     """The hashes of `topic#` and `topic#T#`, from which the hashes of keys go on."""
     text = java_utf8_decode(topic)

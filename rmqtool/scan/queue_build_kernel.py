@@ -1,0 +1,135 @@
+"""The compiled half of `queue_build`: numbers of queues, the rules of a unit, units by queue.
+
+Units are written as words of 16 bits, for a unit of 20 or 46 bytes has a whole number of them.
+Imports numba: only functions of `queue_build` import this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqtool.scan.compiled import compiled, inlined
+
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+
+
+@inlined
+def put_i16(words: Any, at: int, value: int) -> None:
+    """Write the low 16 bits of `value`, big-endian, to words[at]."""
+    words[at] = np.uint16(((value & 0xFF) << 8) | ((value >> 8) & 0xFF))
+
+
+@inlined
+def put_i32(words: Any, at: int, value: int) -> None:
+    """Write the low 32 bits of `value`, big-endian, from words[at] on."""
+    put_i16(words, at, value >> 16)
+    put_i16(words, at + 1, value)
+
+
+@inlined
+def put_i64(words: Any, at: int, value: int) -> None:
+    """Write `value`, big-endian, from words[at] on."""
+    put_i32(words, at, value >> 32)
+    put_i32(words, at + 2, value)
+
+
+@compiled
+def number_codes(
+    codes: Any, slot_codes: Any, slot_numbers: Any, count: int, numbers: Any, fresh: Any
+) -> Any:
+    """Fill `numbers` (i4) for `codes` (i8); new ones get the next from `count` on and go to `fresh` (i8).
+
+    The table (a power of two, more than half of it free) holds number + 1, 0 in a free slot. The
+    result is the new count.
+    """
+    mask = len(slot_codes) - 1
+    before = count
+    for i in range(len(codes)):
+        code = codes[i]
+        slot = np.int64((np.uint64(code) * _SPREAD) >> np.uint64(24)) & mask
+        while slot_numbers[slot] != 0 and slot_codes[slot] != code:
+            slot = (slot + 1) & mask
+        if slot_numbers[slot] == 0:
+            slot_codes[slot] = code
+            slot_numbers[slot] = count + 1
+            fresh[count - before] = code
+            count += 1
+        numbers[i] = slot_numbers[slot] - 1
+    return count
+
+
+@inlined
+def _number(entry: Any, queue: int, next_unit: Any, newest: Any, is_batch: bool) -> Any:
+    """The number of the entry's unit by the rules of `queue_build`; -1 when it gets none."""
+    physical = entry.physical_offset
+    offset = entry.queue_offset
+    number = next_unit[queue]
+    if is_batch:
+        if physical <= newest[queue] or offset < 0 or entry.batch_size < 0:
+            return -1
+        newest[queue] = physical
+        return max(number, 0)
+    if physical + entry.size <= newest[queue] or offset < 0:
+        return -1
+    if number < 0:
+        number = offset
+    elif offset != 0 and offset < number:
+        return -1
+    newest[queue] = physical + entry.size
+    return number
+
+
+@compiled
+def admit(
+    entries: Any, numbers: Any, first: int, next_unit: Any, newest: Any, words: Any, queues: Any, state: Any,
+    is_batch: bool, width: int,
+) -> Any:  # fmt: skip
+    """Pack the units of entries[first:] behind the `state[0]` that `words` holds; where it went on to.
+
+    `queues` (i4) takes the queue of each unit, `next_unit` and `newest` (i8) are per queue. It ends
+    early when `queues` is full.
+    """
+    count = state[0]
+    i = first
+    while i < len(entries) and count < len(queues):
+        entry = entries[i]
+        queue = numbers[i]
+        number = _number(entry, queue, next_unit, newest, is_batch)
+        if number >= 0:
+            next_unit[queue] = number + 1
+            at = count * width
+            put_i64(words, at, entry.physical_offset)
+            put_i32(words, at + 4, entry.size)
+            put_i64(words, at + 6, entry.tags_code)
+            if is_batch:
+                put_i64(words, at + 10, entry.store_timestamp)
+                put_i64(words, at + 14, entry.queue_offset)
+                put_i16(words, at + 18, entry.batch_size)
+                put_i32(words, at + 19, -1)
+                put_i32(words, at + 21, 0)
+            queues[count] = queue
+            count += 1
+        i += 1
+    state[0] = count
+    return i
+
+
+@compiled
+def group(words: Any, queues: Any, count: int, width: int, starts: Any, out: Any) -> None:
+    """Copy the first `count` units of `words` to `out`, queue by queue; starts[q] becomes the end of queue q.
+
+    `starts` (i8, zero) has one place more than there are queues.
+    """
+    for i in range(count):
+        starts[queues[i] + 1] += 1
+    for queue in range(1, len(starts)):
+        starts[queue] += starts[queue - 1]
+    for i in range(count):
+        queue = queues[i]
+        to = starts[queue] * width
+        starts[queue] += 1
+        at = i * width
+        for k in range(width):
+            out[to + k] = words[at + k]
