@@ -1,4 +1,4 @@
-"""A message store, opened for reading.
+"""A message store, opened for reading; `Store.open(path, mode="a")` gives its writer.
 
     from rmqtool.store import Store
 
@@ -18,7 +18,7 @@ from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from rmqtool.errors import FormatError, InputError, UnreadableError, UnsupportedStoreError, UsageError
 from rmqtool.formats.consume_queue import BatchUnit, Unit
@@ -40,6 +40,9 @@ from rmqtool.store.log_heads import Head
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.profile import Profile
 from rmqtool.store.selection import Selection
+
+if TYPE_CHECKING:
+    from rmqtool.store.write.store_writer import StoreWriter
 
 __all__ = [
     "AnyQueue", "BatchConsumeQueue", "CommitLog", "ConsumeQueue", "LockState", "LogEvent", "Store",
@@ -100,6 +103,7 @@ class Store:
         self._files = OpenFiles()
         self.commit_log = CommitLog(layout, self._files)
 
+    @overload
     @classmethod
     def open(
         cls,
@@ -110,23 +114,44 @@ class Store:
         read_only_paths: Sequence[Path | str] = (),
         broker_conf: Path | str | BrokerConf | None = None,
         file_sizes: Mapping[str, int] | None = None,
-    ) -> Store:
-        """Open what lies at `path`; see `layout.detect` for the arguments and what it raises.
+    ) -> Store: ...
+
+    @overload
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        mode: Literal["a"],
+        *,
+        commitlog_paths: Sequence[Path | str] = (),
+        read_only_paths: Sequence[Path | str] = (),
+        broker_conf: Path | str | BrokerConf | None = None,
+        **options: Any,
+    ) -> StoreWriter: ...
+
+    @classmethod
+    def open(cls, path: Path | str, mode: Literal["r", "a"] = "r", **arguments: Any) -> Store | StoreWriter:
+        """Open what lies at `path`, for reading (`r`) or for appending (`a`).
+
+        See `layout.detect` for the arguments of `r` and what it raises, `StoreWriter.open` for those of `a`.
 
         Raises:
-            UsageError: a mode other than `r`.
+            UsageError: another mode.
         """
-        if mode != "r":
-            raise UsageError(f"mode {mode!r} is not known, a store is opened with 'r'")
-        return cls(
-            detect(
-                path,
-                commitlog_paths=commitlog_paths,
-                read_only_paths=read_only_paths,
-                broker_conf=broker_conf,
-                file_sizes=file_sizes,
-            )
-        )
+        if mode == "r":
+            return cls(detect(path, **arguments))
+        if mode == "a":
+            from rmqtool.store.write.store_writer import StoreWriter
+
+            return StoreWriter.open(path, **arguments)
+        raise UsageError(f"mode {mode!r} is not known, a store is opened with 'r' or 'a'")
+
+    @classmethod
+    def create(cls, path: Path | str, profile: str = "5.4", **options: Any) -> StoreWriter:
+        """Make an empty store and open it for appending; see `StoreWriter.create`."""
+        from rmqtool.store.write.store_writer import StoreWriter
+
+        return StoreWriter.create(path, profile, **options)
 
     def close(self) -> None:
         """Close the files. The store can still be used: they are opened again when needed."""

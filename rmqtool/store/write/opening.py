@@ -1,0 +1,299 @@
+"""From a path to a store that may be written: the lock, the checks, the settings found in it.
+
+Lock first, then look. A store is refused, and nothing of it changed, when it was not closed cleanly, when
+rmqtool does not write what it is kept in, or when its log, its queues and its index do not fit together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import InputError, RefusedError, UnreadableError, UsageError
+from rmqtool.formats import properties
+from rmqtool.store import Store, disk, lock
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.commit_log import StoredMessage
+from rmqtool.store.layout import StoreLayout, detect
+from rmqtool.store.listing import Listing
+from rmqtool.store.lock import StoreLock
+from rmqtool.store.open_files import opened
+from rmqtool.store.profile import Profile, detect_profile, profile_named
+from rmqtool.store.roots import is_store
+from rmqtool.store.system_topics import parse_delay_levels
+from rmqtool.store.write import config_files
+from rmqtool.store.write.options import WriteOptions
+
+_REST_CHECKED = 64 << 10  # bytes behind the log's end that must be zero
+FOLDERS = ("commitlog", "consumequeue", "index", "config")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A store whose lock is held.
+
+    Attributes:
+        root: the store root.
+        lock: its lock.
+        store: the store as it was found, for reading.
+        options: how it is to be written.
+        end: physical offset behind its last record.
+        dispatched: physical offset up to which its records have queue units.
+        folders: the writable folders of its commit log.
+    """
+
+    root: Path
+    lock: StoreLock
+    store: Store
+    options: WriteOptions
+    end: int
+    dispatched: int
+    folders: tuple[Path, ...]
+
+
+def examine_new(path: Path, profile: Profile, given: dict[str, Any]) -> WriteOptions:
+    """The checks of `create`, and how the store would be written; nothing is changed."""
+    options = WriteOptions(profile=profile, **given)
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise RefusedError("is no folder, a store cannot be made here", path=path)
+    if path.is_dir() and any(path.iterdir()):
+        what = "is a store already" if is_store(path, Listing()) else "is not empty"
+        raise RefusedError(f"{what}: a new store is made in a new or empty folder", path=path)
+    return options
+
+
+def create(path: Path, profile: Profile, given: dict[str, Any]) -> Opened:
+    """Make an empty store at `path`, a folder that is missing or empty.
+
+    Raises:
+        RefusedError: something is there.
+        UsageError: a size that a broker could not use.
+        UnwritableError: it cannot be made.
+    """
+    options = examine_new(path, profile, given)
+    path = path.absolute()
+    disk.make_folder(path, own=True)
+    for name in FOLDERS:  # before the lock: from here on it is an empty store, also when this is killed
+        disk.make_folder(path / name)
+    with ExitStack() as stack:
+        held = lock.acquire(path / "lock")
+        stack.callback(held.release)
+        disk.sync_folder(path)
+        config_files.create_config(path, profile)
+        disk.sync_folder(path.parent)
+        store = Store.open(path)
+        stack.pop_all()
+    return Opened(path, held, store, options, 0, 0, (path / "commitlog",))
+
+
+def open_existing(
+    path: Path,
+    given: dict[str, Any],
+    *,
+    profile: str | None = None,
+    commitlog_paths: Sequence[Path | str] = (),
+    read_only_paths: Sequence[Path | str] = (),
+    broker_conf: Path | str | BrokerConf | None = None,
+) -> Opened:
+    """Open the store at `path` for writing; `given` are options by name that win over what is found.
+
+    Raises:
+        NotAStoreError, UnreadableError: as `detect`.
+        StoreInUseError: its lock is held.
+        RefusedError: it must not be written, with the reason.
+        UsageError: an option that a broker could not use, or that the store's files contradict.
+        UnwritableError: the lock cannot be taken.
+    """
+
+    def look() -> StoreLayout:
+        layout = detect(
+            path, commitlog_paths=commitlog_paths, read_only_paths=read_only_paths, broker_conf=broker_conf
+        )
+        _check_layout(layout, path)
+        return layout
+
+    path = path.resolve()
+    if lock.holder(path / "lock").is_held:
+        lock.acquire(path / "lock").release()  # raises, naming the holder
+    look()
+    with ExitStack() as stack:
+        held = lock.acquire(path / "lock")
+        stack.callback(held.release)
+        layout = look()
+        store = Store(layout)
+        end = store.end_offset()
+        options = _options(store, layout, end, profile, given)
+        _check_sizes(layout, options)
+        dispatched = _check_ends(store, end)
+        read_only = {Path(folder) for folder in read_only_paths}
+        if layout.broker_conf is not None:
+            read_only.update(layout.broker_conf.paths("readOnlyCommitLogStorePaths"))
+        stack.pop_all()
+    folders = tuple(folder for folder in layout.commit_log_folders if folder not in read_only)
+    return Opened(path, held, store, options, end, dispatched, folders)
+
+
+def examine(
+    path: Path,
+    given: dict[str, Any],
+    *,
+    profile: str | None = None,
+    commitlog_paths: Sequence[Path | str] = (),
+    read_only_paths: Sequence[Path | str] = (),
+    broker_conf: Path | str | BrokerConf | None = None,
+) -> WriteOptions:
+    """The checks of `open_existing`, and how the store would be written; nothing is changed."""
+    path = path.resolve()
+    if lock.holder(path / "lock").is_held:
+        lock.acquire(path / "lock").release()  # raises, naming the holder
+    layout = detect(
+        path, commitlog_paths=commitlog_paths, read_only_paths=read_only_paths, broker_conf=broker_conf
+    )
+    _check_layout(layout, path)
+    store = Store(layout)
+    end = store.end_offset()
+    options = _options(store, layout, end, profile, given)
+    _check_sizes(layout, options)
+    _check_ends(store, end)
+    return options
+
+
+def _check_layout(layout: StoreLayout, path: Path) -> None:
+    if layout.kind != "store":
+        raise UsageError(f"{path} is no store root", hint="name the folder that holds commitlog")
+    if layout.guard is not None:
+        raise RefusedError("a repair of this store was interrupted", path=layout.guard,
+                           hint=f"rmqtool recover {path}")  # fmt: skip
+    if layout.abort is not None:
+        raise RefusedError("the store was not closed cleanly", path=layout.abort,
+                           hint=f"rmqtool recover {path}")  # fmt: skip
+    for part in layout.unsupported:
+        raise RefusedError(f"its {part.what} are kept in a form that rmqtool does not write", path=path)
+    if layout.broker_conf is not None and layout.broker_conf.text("brokerRole") == "SLAVE":
+        raise RefusedError("brokerRole is SLAVE: the log of a slave is its master's", path=path)
+    for entry, reason in layout.unreadable:
+        raise UnreadableError(f"cannot read: {reason}", path=entry)
+    for entry in layout.commit_log_strays:
+        raise RefusedError("does not belong into a commit log, a broker would not start", path=entry,
+                           hint=f"rmqtool verify {path}")  # fmt: skip
+    queues = [queue.folder for queue in (*layout.consume_queues.values(), *layout.batch_queues.values())]
+    topics = {folder.parent for folder in queues}
+    for folder in (*layout.commit_log_folders, *(path / name for name in FOLDERS), *sorted(topics), *queues):
+        if folder.is_symlink():
+            raise RefusedError("is a symbolic link: nothing is written through one", path=folder)
+
+
+def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
+    files = [(layout.commit_log, options.commit_log_file_size, "commit log")]
+    for queue in layout.consume_queues.values():
+        files.append((queue.files, options.consume_queue_file_size, "consume queue"))
+    for queue in layout.batch_queues.values():
+        files.append((queue.files, options.batch_queue_file_size, "batch queue"))
+    for group, size, what in files:
+        for file in group:
+            if file.size != size or file.file_from_offset % size:
+                raise RefusedError(
+                    f"is no {what} file of {size} bytes as the others, a broker would not start",
+                    path=file.path, hint=f"rmqtool verify {layout.root}",
+                )  # fmt: skip
+    for index_file in layout.index_files:
+        if index_file.size != options.index_shape.size:
+            raise RefusedError(
+                f"is no index file of {options.index_slots} slots and {options.index_entries} entries",
+                path=index_file.path, hint=f"rmqtool verify {layout.root}",
+            )  # fmt: skip
+
+
+def _check_ends(store: Store, end: int) -> int:
+    """Where dispatch goes on; raises RefusedError where log and queues do not fit together."""
+    layout = store.layout
+    dispatched = store.dispatched_end()
+    hint = f"rmqtool verify {layout.root}"
+    if dispatched > end:
+        raise RefusedError(f"its queues reach to {dispatched}, the log ends at {end}", path=layout.root,
+                           hint=hint)  # fmt: skip
+    for file in layout.commit_log:
+        start = max(end - file.file_from_offset, 0)
+        if start >= file.size:
+            continue
+        try:
+            with opened(file.path) as descriptor:
+                rest = os.pread(descriptor, min(_REST_CHECKED, file.size - start), start)
+        except OSError as error:
+            raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+        if any(rest):
+            raise RefusedError("the log goes on behind its last sound record", path=file.path,
+                               physical_offset=file.file_from_offset + start, hint=hint)  # fmt: skip
+    return dispatched if dispatched >= 0 else max(store.commit_log.min_offset, 0)
+
+
+def _options(
+    store: Store, layout: StoreLayout, end: int, profile: str | None, given: dict[str, Any]
+) -> WriteOptions:
+    """The settings: given > broker.conf > found in the store > default."""
+    options = WriteOptions(
+        profile=detect_profile(layout) if profile is None else profile_named(profile),
+        commit_log_file_size=layout.commit_log_file_size,
+        consume_queue_file_size=layout.consume_queue_file_size,
+        batch_queue_file_size=layout.batch_queue_file_size,
+        index_slots=layout.index_slots,
+        index_entries=layout.index_entries,
+    )
+    last = _last_message(store, end)
+    if last is not None:
+        options = replace(
+            options,
+            store_host=last.message.store_host,
+            property_crc=options.profile.writes_version_2
+            and properties.property_crc(last.message.properties_bytes) is not None,
+        )
+    if layout.broker_conf is not None:
+        options = replace(options, **_of_conf(layout.broker_conf, options))
+    return replace(options, **given)
+
+
+def _of_conf(conf: BrokerConf, options: WriteOptions) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    levels, cluster, region = (
+        conf.text("messageDelayLevel"),
+        conf.text("brokerClusterName"),
+        conf.text("regionId"),
+    )
+    if levels is not None:
+        found["delays_ms"] = parse_delay_levels(levels)
+    if cluster is not None:
+        found["cluster"] = cluster
+    if region is not None:
+        found["region"] = region
+    if conf.text("flushDiskType") is not None:
+        found["flush"] = "sync" if conf.text("flushDiskType") == "SYNC_FLUSH" else "async"
+    for name, setting in (
+        ("max_message_size", "maxMessageSize"),
+        ("flush_interval_ms", "flushIntervalCommitLog"),
+        ("flush_least_pages", "flushCommitLogLeastPages"),
+        ("flush_thorough_interval_ms", "flushCommitLogThoroughInterval"),
+        ("sync_flush_timeout_ms", "syncFlushTimeout"),
+        ("checkpoint_interval_ms", "flushConsumeQueueThoroughInterval"),
+        ("commit_interval_ms", "commitIntervalCommitLog"),
+    ):
+        value = conf.integer(setting)
+        if value is not None:
+            found[name] = value
+    if conf.text("messageIndexEnable") is not None:
+        found["index"] = conf.flag("messageIndexEnable")
+    found["multi_dispatch"] = conf.flag("enableMultiDispatch") or conf.flag("enableLmq")
+    found["property_crc"] = options.property_crc or (
+        options.profile.writes_version_2 and conf.flag("enabledAppendPropCRC")
+    )
+    return found
+
+
+def _last_message(store: Store, end: int) -> StoredMessage | None:
+    try:
+        return next(store.messages(reverse=True), None) if end else None
+    except InputError:
+        return None

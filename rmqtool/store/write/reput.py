@@ -1,0 +1,114 @@
+"""Dispatch in the background: queues and index follow the log, and both are put on the device in turn.
+
+Source: ReputMessageService, FlushConsumeQueueService; spec 01 section 11, spec 02 section 5.4.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from threading import Event, Lock, Thread
+from typing import NamedTuple
+
+from rmqtool.errors import UnwritableError
+from rmqtool.store.write.dispatcher import Dispatcher
+
+_POLL_S = 0.02
+_ENOUGH = 4 << 20  # bytes of log that are worth a run at once
+_PATIENCE_S = 0.2  # after which less is dispatched, and what was dispatched is written
+_STEP = 64 << 20  # bytes of log between two looks at whether to stop
+_TOPICS_S = 1.0  # between two looks at whether topics were added
+
+
+class Reached(NamedTuple):
+    """How far queues and index have come.
+
+    `position` is a physical offset; `store_timestamp` that of the record before it, `index_timestamp` the
+    end of the newest full index file, both ms, 0 for none.
+    """
+
+    position: int
+    store_timestamp: int
+    index_timestamp: int
+
+
+class Reput:
+    """Runs a dispatcher behind a log; `error` is what stopped it, None while it runs."""
+
+    def __init__(
+        self,
+        dispatcher: Dispatcher,
+        limit: Callable[[], int],
+        *,
+        save_topics: Callable[[], None],
+        save: Callable[[], None],
+        interval_ms: int,
+    ) -> None:
+        """See the class.
+
+        Args:
+            dispatcher: the dispatcher.
+            limit: gives the physical offset up to which the log may be dispatched.
+            save_topics: writes topics.json when topics were added.
+            save: puts log, queues, index and checkpoint on the device.
+            interval_ms: between two calls of `save`.
+        """
+        self.error: UnwritableError | None = None
+        self._dispatcher = dispatcher
+        self._limit = limit
+        self._save_topics = save_topics
+        self._save = save
+        self._interval_s = interval_ms / 1000
+        self._lock = Lock()
+        self._stop = Event()
+        self._thread = Thread(target=self._run, name="reput", daemon=True)
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; what is not dispatched stays so."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def catch_up(self, *, sync: bool = False) -> Reached:
+        """Bring queues and index level with the log, in the files or (`sync`) on the device.
+
+        Returns:
+            How far that is done.
+
+        Raises:
+            UnwritableError: they cannot be written; a later call goes on from there.
+        """
+        with self._lock:
+            self._dispatcher.run(self._limit())
+            if sync:
+                self._dispatcher.sync()
+            else:
+                self._dispatcher.write_out()
+            dispatcher = self._dispatcher
+            return Reached(dispatcher.position, dispatcher.store_timestamp, dispatcher.index_timestamp)
+
+    def _run(self) -> None:
+        written_at = topics_at = saved_at = time.monotonic()
+        try:
+            while not self._stop.wait(_POLL_S):
+                now = time.monotonic()
+                waited = now - written_at >= _PATIENCE_S
+                with self._lock:
+                    behind = self._limit() - self._dispatcher.position
+                    if behind >= _ENOUGH or (behind > 0 and waited):
+                        self._dispatcher.run(self._dispatcher.position + min(behind, _STEP))
+                    elif waited:
+                        self._dispatcher.write_out()
+                        written_at = now
+                if now - topics_at >= _TOPICS_S:
+                    self._save_topics()
+                    topics_at = now
+                if now - saved_at >= self._interval_s:
+                    self._save()
+                    saved_at = now
+        except UnwritableError as error:
+            self.error = error

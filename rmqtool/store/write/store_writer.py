@@ -1,0 +1,313 @@
+"""A store that is open for writing.
+
+    from rmqtool import NewMessage, Store
+
+    with Store.create("/data/store", profile="5.4", auto_create_queues=4) as store:
+        result = store.put(NewMessage("TopicTest", b"hello", tags="TagA", keys=["order-1"]))
+
+Queues and index follow the log in the background, as in a broker; a clean close brings all of it to the
+device, and deletes `abort`. Methods may be called from several threads.
+
+Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages; spec 01 10, 11, spec 02 6.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from threading import Lock, RLock
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import UsageError
+from rmqtool.formats.message import TRANSACTION_COMMIT
+from rmqtool.store import Store
+from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.profile import profile_named
+from rmqtool.store.write import opening
+from rmqtool.store.write.dispatcher import Dispatcher
+from rmqtool.store.write.flush import GroupCommit, TimedFlush
+from rmqtool.store.write.log_writer import LogWriter
+from rmqtool.store.write.message import NewMessage
+from rmqtool.store.write.prepare import Prepared, pack, prepare, prepare_batch, with_offsets
+from rmqtool.store.write.put_result import PutResult
+from rmqtool.store.write.queue_offsets import QueueOffsets
+from rmqtool.store.write.quick_put import QuickPut
+from rmqtool.store.write.reput import Reput
+from rmqtool.store.write.state import StateFiles
+from rmqtool.store.write.targets import Targets
+from rmqtool.store.write.topics import TopicTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqtool.store.write.table import TableResult
+
+
+class StoreWriter:
+    """A store whose lock this process holds. Made by `Store.create` and `Store.open(path, mode="a")`."""
+
+    def __init__(self, opened: opening.Opened, *, auto_create_queues: int = 0) -> None:
+        """Take over what `opening` found.
+
+        Args:
+            opened: the store and its lock.
+            auto_create_queues: the number of queues of a topic that a put names first; 0: such a put is an
+                error [autoCreateTopicEnable, defaultTopicQueueNums].
+        """
+        self.root: Path = opened.root
+        self.options = opened.options
+        self.lock = RLock()  # the put lock
+        self._lock_file = opened.lock
+        self._save_lock = Lock()
+        self._closed = False
+        self._waits = opened.options.flush == "sync"
+        self._state = StateFiles(opened.root, opened.options.profile)
+        try:
+            self.topics = TopicTable.load(opened.root, opened.options.profile)
+            self._dispatcher = Dispatcher(
+                opened.root, opened.options, opened.store.layout,
+                start=opened.dispatched, batch_topics=self.topics.is_batch,
+            )  # fmt: skip
+            self.log = LogWriter(opened.folders, opened.store.layout.commit_log, opened.end, opened.options)
+            self.targets = Targets(self.topics, auto_create_queues)
+            self._reput = Reput(
+                self._dispatcher, lambda: self.log.committed, save_topics=self.targets.save,
+                save=self._save, interval_ms=opened.options.checkpoint_interval_ms,
+            )  # fmt: skip
+            self._state.mark_open()
+            self.offsets = QueueOffsets(self._level(opened))
+        except BaseException:
+            opened.lock.release()
+            raise
+        self._quick = QuickPut(self)
+        self._group_commit = GroupCommit(self.log)
+        self._flusher = TimedFlush(self.log, opened.options)
+        self._flusher.start()
+        self._reput.start()
+
+    def _level(self, opened: opening.Opened) -> Store:
+        """The store with its queues level with its log, from where queue offsets go on."""
+        if opened.dispatched == opened.end:
+            return opened.store
+        self._reput.catch_up()
+        return Store.open(self.root, commitlog_paths=opened.store.layout.commit_log_folders)
+
+    @classmethod
+    def create(
+        cls, path: Path | str, profile: str = "5.4", *, auto_create_queues: int = 0, **options: Any
+    ) -> StoreWriter:
+        """Make a store in a new or empty folder; see `WriteOptions` and, for errors, `opening.create`."""
+        return cls(
+            opening.create(Path(path), profile_named(profile), options), auto_create_queues=auto_create_queues
+        )
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        profile: str | None = None,
+        commitlog_paths: Sequence[Path | str] = (),
+        read_only_paths: Sequence[Path | str] = (),
+        broker_conf: Path | str | BrokerConf | None = None,
+        auto_create_queues: int = 0,
+        **options: Any,
+    ) -> StoreWriter:
+        """Open a store that was closed cleanly; see `opening.open_existing` for arguments and errors."""
+        found = opening.open_existing(
+            Path(path), options, profile=profile, commitlog_paths=commitlog_paths,
+            read_only_paths=read_only_paths, broker_conf=broker_conf,
+        )  # fmt: skip
+        return cls(found, auto_create_queues=auto_create_queues)
+
+    def __enter__(self) -> StoreWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # putting
+
+    def put(self, message: NewMessage) -> PutResult:
+        """Store one message.
+
+        Returns:
+            Where it is. It is on the device when the writer is `sync` and the message waits for that.
+
+        Raises:
+            IllegalMessageError: a broker would not take it; nothing is stored.
+            RefusedError: its topic or queue may not be written.
+            UnwritableError: it could not be written; nothing is stored.
+        """
+        result = self._quick.put(message)
+        if result is not None:
+            return self._flushed(result) if self._waits and message.wait else result
+        target = self.targets.of(message)
+        prepared = prepare(
+            message, self.options, time.time_ns() // 1_000_000, target.queue_id,
+            batch_topic=target.is_batch, topic_flags=target.sys_flag,
+        )  # fmt: skip
+        with self.lock:
+            result = self._append(prepared)
+        self._quick.learn(message.topic)
+        return self._flushed(result) if self._waits and prepared.waits else result
+
+    def put_batch(self, messages: Sequence[NewMessage]) -> PutResult:
+        """Store messages of one topic as one group: in one queue and one file, all or none of them.
+
+        Raises: as `put`; UsageError for no messages.
+        """
+        if not messages:
+            raise UsageError("a batch needs a message")
+        target = self.targets.of(messages[0])
+        group = prepare_batch(
+            messages, self.options, time.time_ns() // 1_000_000, target.queue_id,
+            batch_topic=target.is_batch, topic_flags=target.sys_flag,
+        )  # fmt: skip
+        with self.lock:
+            result = self._append_group(group)
+        return self._flushed(result) if self._waits and group[0].waits else result
+
+    def put_table(self, table: pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatch]) -> TableResult:
+        """Store the rows of Arrow tables or batches; see `table.TableAppender` for the columns.
+
+        Raises: as `put`, with the row's number; the rows before it are stored.
+        """
+        from rmqtool.store.write.table import TableAppender
+
+        return TableAppender(self).append(table)
+
+    def _append(self, prepared: Prepared) -> PutResult:
+        """Append one record. The caller holds the put lock."""
+        self.check_writable()
+        topic, queue_id, log = prepared.topic, prepared.queue_id, self.log
+        counted = not prepared.transaction_type or prepared.transaction_type == TRANSACTION_COMMIT
+        queue_offset = self.offsets.next(topic, queue_id) if counted else 0
+        if prepared.late is not None:
+            light = [self.offsets.next(*queue) for queue in prepared.light_queues]
+            prepared = with_offsets(prepared, queue_offset, light)
+        size = prepared.size
+        physical_offset = log.place(size)
+        stored_at = prepared.store_timestamp
+        if stored_at is None:
+            stored_at = time.time_ns() // 1_000_000
+        log.append(pack(prepared, queue_offset, physical_offset, stored_at), physical_offset)
+        log.store_timestamp = stored_at
+        if counted:
+            self.offsets.advance(topic, queue_id, prepared.count)
+            for light_queue in prepared.light_queues:
+                self.offsets.advance(*light_queue, 1)
+        return PutResult(
+            physical_offset, queue_offset, size, topic, queue_id, stored_at,
+            (physical_offset,), prepared.store_host, False,
+        )  # fmt: skip
+
+    def _append_group(self, group: Sequence[Prepared]) -> PutResult:
+        """Append records that stay together. The caller holds the put lock."""
+        if len(group) == 1:
+            return self._append(group[0])
+        self.check_writable()
+        first = group[0]
+        queue_offset = self.offsets.next(first.topic, first.queue_id)
+        size = sum(prepared.size for prepared in group)
+        start = position = self.log.place(size)
+        stored_at = first.store_timestamp
+        if stored_at is None:
+            stored_at = time.time_ns() // 1_000_000
+        records, places = [], []
+        number = queue_offset
+        for prepared in group:
+            takes = not prepared.transaction_type or prepared.transaction_type == TRANSACTION_COMMIT
+            own_time = prepared.store_timestamp
+            records.append(
+                pack(prepared, number if takes else 0, position, stored_at if own_time is None else own_time)
+            )
+            places.append(position)
+            position += prepared.size
+            number += prepared.count if takes else 0
+        self.log.append(b"".join(records), start)
+        self.log.store_timestamp = stored_at
+        self.offsets.advance(first.topic, first.queue_id, number - queue_offset)
+        return PutResult(
+            start, queue_offset, size, first.topic, first.queue_id, stored_at, tuple(places),
+            first.store_host, False,
+        )  # fmt: skip
+
+    def _flushed(self, result: PutResult) -> PutResult:
+        started = time.monotonic()
+        end = result.physical_offset + result.size
+        if self.log.flushed < end:
+            self.targets.save()
+            self._group_commit.flush_to(end)
+        late = (time.monotonic() - started) * 1000 > self.options.sync_flush_timeout_ms
+        return result if late else result._replace(flushed=True)
+
+    def check_writable(self) -> None:
+        """Raises UnwritableError after a failure in the background, UsageError when closed."""
+        if self._closed:
+            raise UsageError("the store is closed")
+        if self._reput.error is not None:
+            raise self._reput.error
+
+    def appended(self, store_timestamp: int) -> None:
+        """Note the store time of records that `log` was given by another module, behind the append."""
+        self.log.store_timestamp = store_timestamp
+
+    # state
+
+    def dispatch(self) -> int:
+        """Bring queues and index level with the log; the physical offset reached. Raises UnwritableError."""
+        self.log.commit()
+        return self._reput.catch_up().position
+
+    def flush(self) -> int:
+        """Bring log, queues, index, topics and checkpoint to the device; the physical offset reached.
+
+        Raises:
+            UnwritableError: the device refused.
+        """
+        self.check_writable()
+        self._save()
+        return self.log.flushed
+
+    def read(self) -> Store:
+        """The store as it is now, queues and index level with the log, opened for reading."""
+        self.dispatch()
+        return Store.open(self.root, commitlog_paths=self.log.folders)
+
+    def close(self) -> None:
+        """Bring everything to the device and close the store cleanly; nothing when it is closed.
+
+        Raises:
+            UnwritableError: that failed. The store is closed, but left as after a crash: `abort` stays.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._flusher.stop()
+        self._reput.stop()
+        try:
+            self._save()
+            self.log.close()
+            self._state.mark_closed()
+        except BaseException:
+            self.log.abandon()
+            raise
+        finally:
+            self._dispatcher.close()
+            self._lock_file.release()
+
+    def _save(self) -> None:
+        """Topics and data, then queues and index, then the checkpoint."""
+        with self._save_lock:
+            self.targets.save()
+            self.log.flush()
+            reached = self._reput.catch_up(sync=True)
+            physic = self.log.flushed_timestamp
+            # Puts go on meanwhile, so units may be ahead of the log's flush.
+            logics = min(reached.store_timestamp, physic or reached.store_timestamp)
+            self._state.save_checkpoint(physic, logics, reached.index_timestamp)

@@ -1,0 +1,140 @@
+"""Where a message goes: its topic's queue, chosen or checked, and what the topic adds to the record."""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import NamedTuple
+
+from rmqtool.errors import IllegalMessageError, RefusedError, UsageError
+from rmqtool.formats.config_json import TopicConfig
+from rmqtool.formats.message import MULTI_TAGS
+from rmqtool.store.write.message import NewMessage
+from rmqtool.store.write.topics import TopicTable
+
+_MULTI_TAG = "MULTI_TAG"
+
+
+class Target(NamedTuple):
+    """A queue; `is_batch`: of a BatchCQ topic; `sys_flag`: bits that the topic adds to its records."""
+
+    queue_id: int
+    is_batch: bool
+    sys_flag: int
+
+
+class Turns:
+    """The round robin over a topic's queues: `next` of `count`. Two that take a turn at once may share it."""
+
+    __slots__ = ("count", "next")
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.next = 0
+
+
+class _Topic:
+    """A topic that was met: what it adds, and the targets of its round robin."""
+
+    __slots__ = ("config", "open", "targets", "turns")
+
+    def __init__(self, config: TopicConfig) -> None:
+        self.config = config
+        self.open = 0  # queue ids below this one are known to be for producers
+        self.turns = Turns(0)
+        self.targets: list[Target] = []  # of the turns; empty until one was asked for
+
+    def target(self, queue_id: int) -> Target:
+        flags = MULTI_TAGS if self.config.topic_filter_type == _MULTI_TAG else 0
+        return Target(queue_id, self.config.is_batch, flags)
+
+
+class Targets:
+    """The queues that messages go to. Thread-safe."""
+
+    def __init__(self, topics: TopicTable, auto_create_queues: int) -> None:
+        """Choose among `topics`; unknown ones are added with `auto_create_queues` queues unless that is 0."""
+        self._topics = topics
+        self._auto_create_queues = auto_create_queues
+        self._lock = Lock()
+        self._made: set[str] = set()
+        self._known: dict[str, _Topic] = {}
+
+    def of(self, message: NewMessage) -> Target:
+        """The queue of `message`: the one it names, else the topic's next one.
+
+        Raises:
+            IllegalMessageError: the topic is unknown, not for producers or not to be written to, or has
+                no such queue.
+            RefusedError: an order topic is spread over its queues.
+        """
+        topic, queue_id = message.topic, message.queue_id
+        with self._lock:
+            known = self._known.get(topic) or self._learn(topic)
+            if queue_id is None and known.targets and type(message.properties) is not bytes:
+                return known.targets[self._take(known.turns, 1)]
+            return self._look(known, message, queue_id)
+
+    def turns(self, topic: str) -> Turns | None:
+        """The round robin of a topic whose queues take messages with no further look; None: ask `of`."""
+        with self._lock:
+            try:
+                known = self._known.get(topic) or self._learn(topic)
+                self._begin_turns(known)
+            except (IllegalMessageError, RefusedError):
+                return None
+            return known.turns if known.targets[0] == Target(0, False, 0) else None
+
+    def plain_queues(self, topic: str) -> int:
+        """How many queues, ids from 0, take messages with no further look; 0: ask `of` each time."""
+        turns = self.turns(topic)
+        return turns.count if turns is not None else 0
+
+    def choose_queues(self, topic: str, count: int) -> int:
+        """Take `count` turns of the round robin: the i-th message goes to (result + i) % plain_queues."""
+        with self._lock:
+            return self._take(self._known[topic].turns, count)
+
+    @staticmethod
+    def _take(turns: Turns, count: int) -> int:
+        first = turns.next
+        turns.next = (first + count) % turns.count
+        return first
+
+    def save(self) -> None:
+        """Write topics.json when topics were added. Raises UnwritableError."""
+        if self._topics.changed:
+            with self._lock:
+                self._topics.save()
+
+    def _look(self, known: _Topic, message: NewMessage, queue_id: int | None) -> Target:
+        """The target of a message that names its queue, is as stored, or is the topic's first."""
+        topic = known.config.name
+        if isinstance(message.properties, bytes):  # as stored: a broker has let it in already
+            if queue_id is None:
+                raise UsageError("a record as it was stored needs its queue id")
+            if topic in self._made:
+                self._topics.grow(topic, queue_id + 1)
+        elif queue_id is None:
+            self._begin_turns(known)
+            return known.targets[self._take(known.turns, 1)]
+        elif not 0 <= queue_id < known.open:
+            self._topics.check(topic, queue_id)
+            known.open = max(known.open, queue_id + 1)
+        return known.target(queue_id)
+
+    def _begin_turns(self, known: _Topic) -> None:
+        if not known.targets:
+            queues = self._topics.spread(known.config.name)[1]  # refuses what must not be spread
+            known.turns.count = queues
+            known.targets = [known.target(queue_id) for queue_id in range(queues)]
+
+    def _learn(self, topic: str) -> _Topic:
+        config = self._topics.config_of(topic)
+        if config is None:
+            if not self._auto_create_queues:
+                self._topics.check(topic, 0)  # says what is wrong
+            config = self._topics.add(topic, self._auto_create_queues)
+            self._made.add(topic)
+        self._topics.remember(topic)
+        self._known[topic] = _Topic(config)
+        return self._known[topic]
