@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-COMMANDS: tuple[str, ...] = ("info", "dump", "verify", "problems")
+COMMANDS: tuple[str, ...] = ("info", "dump", "verify", "append", "deliver", "problems")

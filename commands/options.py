@@ -68,6 +68,10 @@ def parse_queues(text: str) -> tuple[int, ...]:
 def _name_environment_store(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
     source = context.get_parameter_source(parameter.name or "")
     if source is not None and source.name == "ENVIRONMENT" and not context.resilient_parsing:
+        if context.info_name == "append" or any(each.name == "apply" for each in context.command.params):
+            raise UsageError(
+                "this command changes stores, RMQTOOL_STORE does not count", hint="name the store"
+            )
         print_error(f"rmqtool: using the store of RMQTOOL_STORE: {value}")
     return value
 
@@ -156,6 +160,12 @@ Limit = Annotated[
     int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="Stop after this many rows.")
 ]
 Reverse = Annotated[bool, typer.Option("--reverse", help="Newest first.")]
+
+# What to write
+
+CreateTopic = Annotated[
+    bool, typer.Option("--create-topic", help="Make a topic that messages are for and the store lacks.")
+]
 
 # What to show
 

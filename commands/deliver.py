@@ -1,0 +1,189 @@
+"""`rmqtool deliver`: delayed messages that are due, into their real queues."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
+from rmqtool.output import Output
+from rmqtool.times import format_time, parse_time, parse_zone
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from rmqtool.store.broker_conf import BrokerConf
+    from rmqtool.store.write.schedule import Delivery
+
+COLUMNS = (
+    "state", "level", "queue_offset", "physical_offset", "due_timestamp_ms", "due_time", "topic", "queue_id",
+    "uniq_key", "delivered_queue_offset", "delivered_physical_offset",
+)  # fmt: skip
+TABLE_COLUMNS = ("state", "level", "queue_offset", "due_time", "topic", "queue_id", "uniq_key")
+
+Now = Annotated[
+    str | None,
+    typer.Option("--now", metavar="TIME", help="Take this for the time now; ISO 8601 or epoch milliseconds."),
+]
+Apply = Annotated[bool, typer.Option("--apply", help="Deliver them; without it they are only shown.")]
+
+
+def deliver(
+    store: options.StorePath,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    now: Now = None,
+    apply: Apply = False,
+    create_topic: options.CreateTopic = False,
+    tz: options.TimeZone = None,
+    format: options.RowFormat = None,
+    fields: options.Fields = None,
+    quiet: options.Quiet = False,
+) -> int:
+    r"""Show delayed messages that are due, and deliver them.
+
+    A message with a delay level waits in SCHEDULE_TOPIC_XXXX until a broker stores it once more,
+    under its real topic, and notes that in delayOffset.json. This does the same for a store without
+    a broker, earliest message first. Where --broker-conf has a messageDelayLevel, a message that
+    would still wait longer than its level says is due at once, as in a broker whose levels were
+    changed or whose clock went back. Messages of the timer wheel of 5.x are not delivered.
+
+    Shows what would be delivered; with --apply it is. delayOffset.json follows when the messages are
+    on the device: after a crash some may be delivered twice, as by a broker, and none is lost.
+
+    The state of a row is due or delivered, or says why not. Passed over, as by a broker: missing (its
+    record is not in the log any more), half (it is a transaction's half message), unreadable (the
+    record does not say where it goes). A level stops at a message that is damaged (its body does not
+    match its CRC; stored again it would look sound), or for an unknown_topic (no consumer would find
+    it; see --create-topic).
+
+    Exits with 0 when nothing is due, or all of it was delivered; 1 when something is due and --apply
+    was not given, or was passed over; 2 for a usage error; 3 when something could not be read or
+    written; 4 when a level stopped, or the store was not closed cleanly; 5 when it is in use.
+    """
+    from rmqtool.store.broker_conf import read_broker_conf
+
+    output, zone = Output(format=format, fields=fields, quiet=quiet), parse_zone(tz)
+    clock_ms = time.time_ns() // 1_000_000
+    asked = _Asked(
+        path=store,
+        commitlog_paths=commitlog or (),
+        read_only_paths=read_only_commitlog or (),
+        broker_conf=None if broker_conf is None else read_broker_conf(broker_conf),
+        now_ms=clock_ms if now is None else parse_time(now, zone, clock_ms),
+        create_topics=create_topic,
+    )
+    states: Counter[str] = Counter()
+
+    def rows(deliveries: Iterable[Delivery]) -> Iterator[dict[str, Any]]:
+        for delivery in deliveries:
+            states[delivery.state] += 1
+            yield _row(delivery, zone)
+
+    with closing(_delivered(asked) if apply else _planned(asked, output)) as deliveries:
+        output.write_rows(rows(deliveries), COLUMNS, TABLE_COLUMNS)
+    output.note(f"rmqtool: {_summary(states, format_time(asked.now_ms, zone))}")
+    return _exit_code(states, apply=apply)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    path: Path
+    commitlog_paths: Sequence[Path]
+    read_only_paths: Sequence[Path]
+    broker_conf: BrokerConf | None
+    now_ms: int
+    create_topics: bool
+
+
+def _planned(asked: _Asked, output: Output) -> Generator[Delivery]:
+    """What is due, from a store that is only read."""
+    from rmqtool.store import Store
+    from rmqtool.store.write.schedule import plan
+    from rmqtool.store.write.topics import TopicTable
+
+    with Store.open(
+        asked.path,
+        commitlog_paths=asked.commitlog_paths,
+        read_only_paths=asked.read_only_paths,
+        broker_conf=asked.broker_conf,
+    ) as opened:
+        root = opened.layout.root
+        if root is None:
+            raise UsageError(f"{asked.path} is no store root", hint="name the folder that holds commitlog")
+        if opened.live:
+            output.note("rmqtool: a broker is using the store, it delivers them itself")
+        topics = TopicTable.load(root, opened.profile)
+        knows = None if asked.create_topics else topics.is_known
+        yield from plan(opened, asked.now_ms, _delays(asked.broker_conf), knows=knows)
+
+
+def _delivered(asked: _Asked) -> Generator[Delivery]:
+    """What is due, put into its real queues."""
+    from rmqtool.store.write.schedule import deliver, plan
+    from rmqtool.store.write.store_writer import StoreWriter
+
+    with (
+        StoreWriter.open(
+            asked.path,
+            commitlog_paths=asked.commitlog_paths,
+            read_only_paths=asked.read_only_paths,
+            broker_conf=asked.broker_conf,
+        ) as writer,
+        writer.read() as opened,
+    ):
+        knows = None if asked.create_topics else writer.topics.is_known
+        due = plan(opened, asked.now_ms, _delays(asked.broker_conf), knows=knows)
+        yield from deliver(writer, due, create_topics=asked.create_topics)
+
+
+def _delays(conf: BrokerConf | None) -> tuple[int, ...] | None:
+    """The broker's delay levels, ms; None where nobody says."""
+    from rmqtool.store.system_topics import parse_delay_levels
+
+    text = conf.text("messageDelayLevel") if conf is not None else None
+    return None if text is None else parse_delay_levels(text)
+
+
+def _row(delivery: Delivery, zone: tzinfo | None) -> dict[str, Any]:
+    stored = delivery.stored
+    return {
+        "state": delivery.state,
+        "level": delivery.level,
+        "queue_offset": delivery.queue_offset,
+        "physical_offset": delivery.physical_offset,
+        "due_timestamp_ms": delivery.due_timestamp,
+        "due_time": format_time(delivery.due_timestamp, zone),
+        "topic": delivery.topic,
+        "queue_id": delivery.queue_id,
+        "uniq_key": delivery.uniq_key,
+        "delivered_queue_offset": stored.queue_offset if stored is not None else None,
+        "delivered_physical_offset": stored.physical_offset if stored is not None else None,
+    }
+
+
+def _summary(states: Counter[str], now: str | None) -> str:
+    if not states:
+        return f"nothing is due at {now}"
+    counts = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in sorted(states.items()))
+    return f"{counts} at {now}" + ("; --apply delivers" if states["due"] else "")
+
+
+def _exit_code(states: Counter[str], *, apply: bool) -> int:
+    from rmqtool.store.write.schedule import HELD, SKIPPED
+
+    codes = [EXIT_OK]
+    if states["due"] or not SKIPPED.isdisjoint(states):
+        codes.append(EXIT_FINDINGS)
+    if not HELD.isdisjoint(states):
+        codes.append(EXIT_REFUSED if apply else EXIT_FINDINGS)
+    return worst_exit_code(*codes)

@@ -1,0 +1,297 @@
+"""Delayed messages that are due: which ones, and their delivery, as ScheduleMessageService does both.
+
+    with Store.open(path, mode="a") as writer, writer.read() as store:
+        for delivery in deliver(writer, plan(store, now_ms)):
+            print(delivery.topic, delivery.stored.physical_offset)
+
+A delayed message waits in queue `level - 1` of SCHEDULE_TOPIC_XXXX, whose units hold the time of
+delivery in place of the tags code; delayOffset.json says how far each level has been delivered.
+A due message is stored once more, under its real topic. First that is on the device, then
+delayOffset.json follows: a crash in between delivers again, and loses nothing.
+
+Source: ScheduleMessageService (DeliverDelayedMessageTimerTask, #messageTimeUp); spec 02 10.3 to 10.5.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple
+
+from rmqtool.formats import config_change, config_json, properties
+from rmqtool.formats.consume_queue import is_ext_address
+from rmqtool.formats.message import PROPERTY_CRC_NAME, Message
+from rmqtool.formats.properties import (
+    DELAY,
+    REAL_QID,
+    REAL_TOPIC,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    WAIT,
+)
+from rmqtool.scan.events import BODY_CRC
+from rmqtool.store import ConsumeQueue, Store
+from rmqtool.store.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, deliver_timestamp
+from rmqtool.store.write import config_files
+from rmqtool.store.write.late import late_of
+from rmqtool.store.write.message import NewMessage
+from rmqtool.store.write.options import WriteOptions
+from rmqtool.store.write.topics import DEFAULT_QUEUES
+
+if TYPE_CHECKING:
+    from rmqtool.store.write.put_result import PutResult
+    from rmqtool.store.write.store_writer import StoreWriter
+
+State = Literal["due", "delivered", "missing", "half", "unreadable", "damaged", "unknown_topic"]
+
+SKIPPED: Final = frozenset({"missing", "half", "unreadable"})
+"""What is passed over as the broker passes it over: there is nothing to deliver."""
+HELD: Final = frozenset({"damaged", "unknown_topic"})
+"""What a level stops at: delivering it would hide damage, or store it where no consumer looks."""
+
+SAVED_EVERY = 10_000
+"""Deliveries after which delayOffset.json is written; a crash repeats at most so many."""
+
+
+class Level(NamedTuple):
+    """One delay level: its queue offsets from the next to deliver to the end, half-open.
+
+    `delay_ms` is None where the broker's messageDelayLevel is not known.
+    """
+
+    level: int
+    delay_ms: int | None
+    next_offset: int
+    end_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A message that is due.
+
+    Attributes:
+        level: from 1.
+        queue_offset: in queue `level - 1` of SCHEDULE_TOPIC_XXXX.
+        physical_offset: of the delayed record.
+        due_timestamp: when it is due, ms since 1970; now where the broker would not wait so long.
+        state: `due`, or why it is not delivered; `delivered` behind it.
+        topic: the real one; None where the record does not say.
+        queue_id: of the real topic.
+        uniq_key: to tell it by.
+        message: the delayed record; None behind `deliver`.
+        stored: where it was delivered to.
+    """
+
+    level: int
+    queue_offset: int
+    physical_offset: int
+    due_timestamp: int
+    state: State
+    topic: str | None = None
+    queue_id: int | None = None
+    uniq_key: str | None = None
+    message: Message | None = None
+    stored: PutResult | None = None
+
+
+def levels(store: Store, delays_ms: Sequence[int] | None) -> list[Level]:
+    """The levels whose queue is there, with what delayOffset.json says, brought into the queue's range.
+
+    Args:
+        store: opened for reading.
+        delays_ms: of level n at n - 1; queues of further levels are left out, as the broker does it.
+            None: not known, all queues count.
+
+    Raises:
+        UnreadableError: delayOffset.json cannot be read.
+        FormatError: it cannot be understood.
+        UnsupportedStoreError: the queues are in RocksDB.
+    """
+    if delays_ms is None:
+        ids = sorted(queue_id for topic, queue_id in store.queues if topic == SCHEDULE_TOPIC)
+        delays: dict[int, int | None] = {queue_id + 1: None for queue_id in ids}
+    else:
+        delays = dict(enumerate(delays_ms, 1))
+    found = []
+    offsets = _offsets(store)
+    for level, delay_ms in delays.items():
+        queue = store.queue(SCHEDULE_TOPIC, level - 1)
+        if not isinstance(queue, ConsumeQueue):
+            continue
+        first, end = store.min_offset(SCHEDULE_TOPIC, level - 1), queue.max_offset()
+        found.append(Level(level, delay_ms, min(max(offsets.get(level, 0), first), end), end))
+    return found
+
+
+def plan(
+    store: Store,
+    now_ms: int,
+    delays_ms: Sequence[int] | None = None,
+    *,
+    knows: Callable[[str], bool] | None = None,
+) -> Iterator[Delivery]:
+    """What is due at `now_ms`, the earliest first, each level in its own order.
+
+    Args:
+        store: opened for reading.
+        now_ms: ms since 1970.
+        delays_ms: the broker's messageDelayLevel, of level n at n - 1. A message that would wait longer
+            than that is due at once, as in a broker. None: not known, each waits as long as it was told.
+        knows: whether the store has a topic: a level stops at a message for another one. None: no matter.
+
+    Raises: as `levels`; UnreadableError, FormatError for queues that cannot be read.
+    """
+    queues = [_due(store, level, now_ms, knows) for level in levels(store, delays_ms)]
+    return heapq.merge(*queues, key=lambda delivery: delivery.due_timestamp)
+
+
+def _due(store: Store, level: Level, now_ms: int, knows: Callable[[str], bool] | None) -> Iterator[Delivery]:
+    """What is due of one level, up to the first that is not, or is held."""
+    queue = store.queue(SCHEDULE_TOPIC, level.level - 1)
+    assert isinstance(queue, ConsumeQueue), "only levels with such a queue are listed"
+    for queue_offset, unit in queue.units(level.next_offset, level.end_offset):
+        found = store.find(unit.physical_offset)
+        due = unit.tags_code
+        if is_ext_address(due):
+            due = _computed_due(level, found.message) if found is not None else 0
+        if level.delay_ms is not None and due > now_ms + level.delay_ms:
+            due = now_ms  # the clock went back, or the level is shorter now
+        if due > now_ms:
+            return
+        delivery = Delivery(level.level, queue_offset, unit.physical_offset, due, "missing")
+        if found is not None:
+            delivery = _with_message(delivery, found.message, bool(found.status & BODY_CRC), knows)
+        yield delivery
+        if delivery.state in HELD:
+            return
+
+
+def _computed_due(level: Level, message: Message) -> int:
+    if level.delay_ms is None:
+        return deliver_timestamp(message.store_timestamp, level.level)
+    return message.store_timestamp + level.delay_ms
+
+
+def _with_message(
+    delivery: Delivery, message: Message, damaged: bool, knows: Callable[[str], bool] | None
+) -> Delivery:
+    found = properties.decode(message.properties_bytes)
+    topic, number = found.get(REAL_TOPIC), found.get(REAL_QID, "")
+    is_number = number.isascii() and number.isdecimal() and int(number[:11]) < 1 << 31
+    state: State = "due"
+    if topic is None or not is_number:
+        state = "unreadable"
+    elif topic in HALF_TOPICS:
+        state = "half"
+    elif damaged:
+        state = "damaged"
+    elif knows is not None and not knows(topic):
+        state = "unknown_topic"
+    return replace(
+        delivery,
+        state=state,
+        topic=topic,
+        queue_id=int(number) if is_number else None,
+        uniq_key=found.get(UNIQ_KEY),
+        message=message,
+    )
+
+
+def deliver(
+    writer: StoreWriter,
+    deliveries: Iterable[Delivery],
+    *,
+    create_topics: bool = False,
+    save_every: int = SAVED_EVERY,
+) -> Iterator[Delivery]:
+    """Deliver what is due, and bring delayOffset.json on; yields what became of each delivery.
+
+    A message is yielded as `delivered` when it and delayOffset.json are on the device.
+
+    Args:
+        writer: of the store that `deliveries` were planned for.
+        deliveries: from `plan`.
+        create_topics: topics that the store does not know are made; plan without `knows` then.
+        save_every: deliveries after which what was done is brought to the device.
+
+    Raises:
+        IllegalMessageError: a record that the store's profile cannot hold; those before it are delivered.
+        UnwritableError: they could not be written; delayOffset.json is as it was.
+    """
+    done: list[Delivery] = []
+    try:
+        for delivery in deliveries:
+            result = _put(writer, delivery, create_topics) if delivery.state == "due" else delivery
+            done.append(replace(result, message=None))
+            if len(done) >= save_every:
+                _save(writer, done)
+                ready, done = done, []
+                yield from ready
+    finally:  # also behind a failure: what was put before it would be delivered again
+        _save(writer, done)
+    yield from done
+
+
+def _put(writer: StoreWriter, delivery: Delivery, create_topics: bool) -> Delivery:
+    topic, queue_id, message = delivery.topic, delivery.queue_id, delivery.message
+    assert topic is not None and queue_id is not None and message is not None, "it is due"
+    if create_topics and writer.topics.config_of(topic) is None:
+        writer.topics.add(topic, max(DEFAULT_QUEUES, queue_id + 1))
+    stored = writer.put(redelivered(message, topic, queue_id, writer.options))
+    return replace(delivery, state="delivered", stored=stored)
+
+
+def redelivered(message: Message, topic: str, queue_id: int, options: WriteOptions) -> NewMessage:
+    """A delayed record as it is stored again under its real topic.
+
+    The property string is made anew from the map: the same names, DELAY, REAL_TOPIC and REAL_QID
+    among them. Where light queues take part a broker makes it once more, from the map as it is then:
+    without DELAY, with WAIT=false. Source: ScheduleMessageService#messageTimeUp; spec 02 10.5.
+    """
+    profile = options.profile
+    found = properties.decode(message.properties_bytes)
+    found.pop(PROPERTY_CRC_NAME, None)
+    late = late_of(found, topic, queue_id, message.sys_flag, options)
+    if late is not None and late.places:
+        for name in (DELAY, TIMER_DELIVER_MS, TIMER_DELAY_SEC) if profile.has_timer else (DELAY,):
+            found.pop(name, None)
+        found[WAIT] = "false"
+    ordered = properties.java_order(found, profile.property_buckets)
+    return NewMessage(
+        topic,
+        message.body,
+        properties=properties.encode(ordered, dialect=profile.dialect),
+        queue_id=queue_id,
+        flag=message.flag,
+        sys_flag=message.sys_flag,
+        born_timestamp=message.born_timestamp,
+        born_host=message.born_host,
+        store_host=message.store_host,
+        reconsume_times=message.reconsume_times,
+        wait=False,
+    )
+
+
+def _offsets(store: Store) -> dict[int, int]:
+    root = store.layout.root
+    if root is None:
+        return {}
+    loaded = config_files.read_config(root / config_files.FOLDER, config_files.DELAY_OFFSETS)
+    return config_json.delay_offsets(loaded.document)
+
+
+def _save(writer: StoreWriter, done: Iterable[Delivery]) -> None:
+    """Bring to the device what was put, then how far each level is with it."""
+    progress = {each.level: each.queue_offset + 1 for each in done if each.state not in HELD}
+    if not progress:
+        return
+    writer.flush()
+    folder, profile = writer.root / config_files.FOLDER, writer.options.profile
+    time_ms = config_files.now_ms()
+    document = config_files.read_config(folder, config_files.DELAY_OFFSETS).document
+    if not document:
+        document = config_change.new_delay_offsets(profile.name, time_ms)
+    changed = config_change.with_delay_offsets(document, progress, profile.name, time_ms)
+    config_files.write_config(folder, config_files.DELAY_OFFSETS, changed, profile)
