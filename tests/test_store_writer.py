@@ -16,7 +16,6 @@ import pytest
 from rmqtool import NewMessage, Store
 from rmqtool.errors import RefusedError, StoreInUseError, UsageError
 from rmqtool.formats import checkpoint, message, properties
-from rmqtool.problems import BY_CODE
 from rmqtool.store import StoredBlank
 from rmqtool.store.verify import verify
 from rmqtool.store.write.options import MAPPED_SIZE_MAX, WriteOptions
@@ -45,7 +44,7 @@ def messages(count: int, *, body: int = 300, topic: str = "TopicTest") -> list[N
 def bad_findings(path: Path) -> list[str]:
     """The codes that `verify` finds, notes left out."""
     with Store.open(path) as store:
-        return [f.problem for f in verify(store) if BY_CODE[f.problem].severity != "note"]
+        return [f.problem.code for f in verify(store) if f.problem.severity != "note"]
 
 
 def stored(path: Path) -> list[bytes]:
@@ -309,6 +308,14 @@ def test_a_record_larger_than_a_file_is_refused(tmp_path: Path) -> None:
         writer.put(NewMessage("T", b"fits"))
     assert stored(writer.root) == [b"fits"]
     assert len(list((writer.root / "commitlog").iterdir())) == 1
+
+
+def test_a_new_store_keeps_its_file_size(tmp_path: Path) -> None:
+    with small(tmp_path) as writer:
+        pass
+    assert bad_findings(writer.root) == []
+    with Store.open(writer.root, mode="a") as again:
+        assert again.options.commit_log_file_size == 64 << 10
 
 
 def test_many_threads_and_topics(tmp_path: Path) -> None:

@@ -99,9 +99,11 @@ class StoreWriter:
         cls, path: Path | str, profile: str = "5.4", *, auto_create_queues: int = 0, **options: Any
     ) -> StoreWriter:
         """Make a store in a new or empty folder; see `WriteOptions` and, for errors, `opening.create`."""
-        return cls(
+        writer = cls(
             opening.create(Path(path), profile_named(profile), options), auto_create_queues=auto_create_queues
         )
+        writer.log.room()  # makes the first file: without one nothing would tell the next opening its size
+        return writer
 
     @classmethod
     def open(
