@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.formats.index import DEFAULT_SHAPE, Shape
+from rmqtool.formats.index import DEFAULT_SHAPE, HEADER_SIZE, Shape
 from rmqtool.store.index_shape import index_shape
 from rmqtool.store.layout import detect
-from tests.build_store import KEYS, one_queue, write_index, write_log, write_sparse
+from tests.build_store import KEYS, one_queue, patch, write_index, write_log, write_sparse
 
 
 class TestIndexShape:
@@ -37,6 +37,21 @@ class TestIndexShape:
         with path.open("r+b") as file:
             file.seek(shape.entry_offset(3))
             file.write(b"\xff" * 200)
+        assert index_shape([(path, shape.size)]) == shape
+
+    @pytest.mark.parametrize("shape", [Shape(16, 40), Shape(1, 43), Shape(3, 43), Shape(41, 40)])
+    def test_few_slots(self, tmp_path: Path, shape: Shape) -> None:
+        """Another division whose entries lie a multiple of 20 bytes off fits some, and is not taken."""
+        for count in range(1, 40):
+            keys = [(text, offset - 100) for text, offset in KEYS[:count]]
+            path = write_index(tmp_path / "index", shape, keys)
+            assert index_shape([(path, shape.size)]) == shape, count
+
+    @pytest.mark.parametrize("shape", [Shape(16, 40), Shape(100, 400), Shape(5, 1001)])
+    def test_slots_are_ahead_of_the_header_after_a_crash(self, tmp_path: Path, shape: Shape) -> None:
+        path = write_index(tmp_path / "index", shape, KEYS[:39])
+        early = write_index(tmp_path / "early", shape, KEYS[:10])
+        patch(path, 0, early.read_bytes()[:HEADER_SIZE])
         assert index_shape([(path, shape.size)]) == shape
 
     def test_nothing_tells(self, tmp_path: Path) -> None:

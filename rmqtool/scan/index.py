@@ -103,8 +103,8 @@ class EntryCheck:
     ascending: bool
 
 
-def check_entries(reader: IndexReader, count: int) -> EntryCheck:
-    """Check entries [1, count), count >= 2, and all slots.
+def check_entries(reader: IndexReader, count: int, *, grows: bool = False) -> EntryCheck:
+    """Check entries [1, count), count >= 2, and all slots; of a file that `grows`, slots may name later ones.
 
     The links of a sound file are known: an entry points to the next older entry of its slot, the
     slot to its newest. So no chain is ever followed, and none can loop. Memory: 4 bytes per slot.
@@ -125,7 +125,10 @@ def check_entries(reader: IndexReader, count: int) -> EntryCheck:
     first_slots: list[int] = []
     for first in range(0, reader.slot_count, _BLOCK):
         slots = reader.slots(first, first + _BLOCK)
-        found = np.flatnonzero(slots != last[first : first + len(slots)])
+        wrong_here = slots != last[first : first + len(slots)]
+        if grows:
+            wrong_here &= slots < count
+        found = np.flatnonzero(wrong_here)
         wrong_slots += len(found)
         first_slots += (found[: _EXAMPLES - len(first_slots)] + first).tolist()
     low, high, _, ascending = state.tolist()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 
 from rmqtool.formats.index import (
@@ -23,6 +23,7 @@ from rmqtool.formats.index import (
 from rmqtool.store.open_files import opened
 
 _LIKELY = 2  # of `shapes_of`: the default and its ratio of slots to entries come first
+_SMALL = 4096  # bytes of a file of which every shape is tried
 _SAMPLES = 48  # entries looked at on each end of the used part
 _SEARCH_LIMIT = 64 << 20  # bytes of data read, from its end, to find the entries
 _SEARCH_STEP = 1 << 20
@@ -37,8 +38,8 @@ def index_shape(files: Iterable[tuple[Path, int]], hints: Sequence[Shape] = ()) 
         files: path and size of the index files.
         hints: shapes to try first.
 
-    A shape is taken when the entries that it gives are in the chains of their slots. Reads a few
-    kilobytes of a file, or up to 64 MiB of its data where no usual shape fits.
+    The shape is taken under which the most entries are in the chains of their slots, at least half of
+    them. Reads a few kilobytes of a file, or up to 64 MiB of its data where no usual shape fits.
     """
     for path, size in files:
         try:
@@ -62,43 +63,68 @@ def _shape_of_file(descriptor: int, size: int, hints: Sequence[Shape]) -> Shape 
     if len(head) < HEADER_SIZE:
         return None
     header = Header(*HEADER.unpack(head))
-    likely = [shape for shape in (*hints, *islice(shapes_of(size), _LIKELY)) if shape.size == size]
-    for shape in likely:
-        if _fits(descriptor, shape, header.next_entry):
+    best, best_fit = None, (0.5, False)  # a few damaged entries must not hide the shape
+    for shape in _candidates(descriptor, size, header, hints):
+        fit = (_chained_share(descriptor, shape, header.next_entry), shape.slots >= header.hash_slot_count)
+        if fit == (1, True):
             return shape
-    for shape in islice(_shapes_by_last_entry(descriptor, size, header), _HITS):
-        if shape not in likely and _fits(descriptor, shape, header.next_entry):
-            return shape
-    return None
+        if fit > best_fit:
+            best, best_fit = shape, fit
+    return best
 
 
-def _fits(descriptor: int, shape: Shape, next_entry: int) -> bool:
-    """Whether the first and the last entries stand in the chains of their slots.
+def _candidates(descriptor: int, size: int, header: Header, hints: Sequence[Shape]) -> Iterator[Shape]:
+    """The shapes to try, likely ones first, each of them once."""
+    usual = islice(shapes_of(size), _LIKELY if size > _SMALL else None)
+    found = islice(_shapes_by_last_entry(descriptor, size, header), _HITS)
+    tried: set[Shape] = set()
+    for shape in chain(hints, usual, found):
+        if shape.size == size and shape not in tried:
+            tried.add(shape)
+            yield shape
+
+
+def _chained_share(descriptor: int, shape: Shape, next_entry: int) -> float:
+    """Which part of the first and the last entries stands in the chains of their slots, 0 to 1.
 
     Entry n is in its chain when its slot holds n or a later entry, and the entry before it in the
-    chain has the same slot.
+    chain is the newest older one of the same slot. With few slots many a wrong shape has some such
+    entries; the right one has them all.
     """
     newest = min(next_entry, shape.entries) - 1
-    first = range(1, min(_SAMPLES, newest) + 1)
-    last = range(max(_SAMPLES + 1, newest - _SAMPLES), newest + 1)
-    numbers = (*first, *last)
-    good = sum(_is_chained(descriptor, shape, number, newest) for number in numbers)
-    # A few damaged entries must not hide the shape; a wrong shape fits next to none.
-    return 2 * good > len(numbers)
+    middle = min(_SAMPLES, newest) + 1
+    blocks = (range(1, middle), range(max(middle, newest - _SAMPLES), newest + 1))
+    good = sum(_chained(descriptor, shape, numbers) for numbers in blocks if numbers)
+    return good / max(sum(map(len, blocks)), 1)
 
 
-def _is_chained(descriptor: int, shape: Shape, number: int, newest: int) -> bool:
+def _chained(descriptor: int, shape: Shape, numbers: range) -> int:
+    """How many of these entries are in their chains."""
+    last: dict[int, int] = {}
+    good = 0
+    for number in numbers:
+        entry = _entry(descriptor, shape, number)
+        if entry is None or entry.key_hash < 0 or not any(entry):
+            continue
+        slot = entry.key_hash % shape.slots
+        if slot in last:
+            follows = entry.previous == last[slot]
+        else:
+            follows = _is_in_slot(descriptor, shape, entry.previous, slot, numbers.start)
+        last[slot] = number
+        data = os.pread(descriptor, SLOT_SIZE, shape.slot_offset(slot))
+        # After a crash a slot may hold an entry that the header does not count yet.
+        named = len(data) == SLOT_SIZE and number <= SLOT.unpack(data)[0] < shape.entries
+        good += follows and named
+    return good
+
+
+def _is_in_slot(descriptor: int, shape: Shape, number: int, slot: int, stop: int) -> bool:
+    """Whether `number` is none (0), or that of an entry of the slot below `stop`."""
+    if not 0 < number < stop:
+        return number == 0
     entry = _entry(descriptor, shape, number)
-    if entry is None or entry.key_hash < 0 or not 0 <= entry.previous < number:
-        return False
-    slot = entry.key_hash % shape.slots
-    data = os.pread(descriptor, SLOT_SIZE, shape.slot_offset(slot))
-    if len(data) < SLOT_SIZE or not number <= SLOT.unpack(data)[0] <= newest:
-        return False
-    if entry.previous == 0:
-        return True
-    before = _entry(descriptor, shape, entry.previous)
-    return before is not None and before.key_hash % shape.slots == slot
+    return entry is not None and entry.key_hash % shape.slots == slot
 
 
 def _entry(descriptor: int, shape: Shape, number: int) -> Entry | None:

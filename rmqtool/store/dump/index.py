@@ -164,10 +164,20 @@ class _Reader:
         return index.decode_header(os.pread(self.descriptor, index.HEADER_SIZE, 0))
 
     @cached_property
+    def room(self) -> int:
+        """Entries [1, room) are inside the file."""
+        room = (self.file.size - self.shape.entry_offset(0)) // index.ENTRY_SIZE
+        return min(max(room, 0), self.shape.entries)
+
+    @cached_property
     def stop(self) -> int:
         """Entries [1, stop) are in use and inside the file."""
-        room = (self.file.size - self.shape.entry_offset(0)) // index.ENTRY_SIZE
-        return min(self.header.next_entry, max(room, 0), self.shape.entries)
+        return min(self.header.next_entry, self.room)
+
+    @property
+    def grows(self) -> bool:
+        """Whether it is the newest file of a store that is open, or was not closed."""
+        return self.layout.abort is not None and self.file == self.layout.index_files[-1]
 
     def _tell(self, code: str, offset: int, length: int, **detail: int) -> None:
         self.report(finding(code, self.name, offset, length, **detail))
@@ -232,8 +242,11 @@ class _Reader:
             yield {"part": "slots", "slot": slot, "entry": entry, "file": self.name}
 
     def _chain_rows(self, slot: int, newest: int) -> Iterator[Row]:
-        """A chain goes to smaller and smaller entry numbers; anything else would be a loop."""
-        number, limit = newest, self.stop
+        """A chain goes to smaller and smaller entry numbers; anything else would be a loop.
+
+        Slots of a file that grows may name entries that its header does not count yet; these are left out.
+        """
+        number, limit = newest, self.room if self.grows else self.stop
         while number:
             if not 0 < number < limit:
                 self._tell("IX02", self.shape.slot_offset(slot), index.SLOT_SIZE, slot=slot, entry=number)
@@ -243,5 +256,6 @@ class _Reader:
                 entry = index.decode_entry(data)
             except FormatError:
                 return  # the file became shorter since it was listed
-            yield self._entry_row("chains", number, entry) | {"slot": slot}
+            if number < self.stop:
+                yield self._entry_row("chains", number, entry) | {"slot": slot}
             number, limit = entry.previous, number

@@ -7,7 +7,10 @@ the log and the entries for the same range of offsets are compared as two sorted
 Tag entries (5.4) are expected between the first and the last one that is there, for a store may
 have been written by older brokers before and after.
 
-Source: IndexFile#putKey, IndexService#buildIndex; spec 01 section 6, spec 02 section 15.3.
+The newest file of a running broker, or after a crash, is looked at up to what its header counts, for
+entry and slot are written before it. What lies beyond is no damage: the next start indexes it again.
+
+Source: IndexFile#putKey, IndexService#buildIndex, #load; spec 01 section 6, spec 02 sections 3.4, 15.3.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ _SORTED = np.dtype([("physical_offset", np.int64), ("key_hash", np.int32)])
 
 
 class IndexFile(NamedTuple):
-    """One usable index file: its entries [1, stop) cover the records [start, last] of the log."""
+    """One usable index file: its entries [1, stop) cover the records [start, last] of the log.
+
+    One that `grows` is the newest of a store that was not closed: what its header says of its end may lag.
+    """
 
     file: IndexFilePath
     stop: int
@@ -46,6 +52,7 @@ class IndexFile(NamedTuple):
     last: int
     begin_timestamp: int
     end_timestamp: int
+    grows: bool
 
 
 @dataclass(slots=True)
@@ -79,7 +86,8 @@ class IndexPart:
 
     `lost` keys are within the index's range and not there; `behind` and `uncovered` lie outside of
     it, and the next start does or does not index them. Tag entries that are missing stand before,
-    between and after those that are there. `extra` and `doubled` are entries.
+    between and after those that are there. `extra` are the physical offsets of entries, ascending, by
+    the number of their file; `doubled` are entries.
     """
 
     keys: int
@@ -90,7 +98,7 @@ class IndexPart:
     tags_before: Miss = field(default_factory=Miss)
     tags_between: Miss = field(default_factory=Miss)
     tags_after: Miss = field(default_factory=Miss)
-    extra: np.ndarray = field(default_factory=lambda: np.zeros(0, np.int64))
+    extra: dict[int, np.ndarray] = field(default_factory=dict)
     doubled: Miss = field(default_factory=Miss)
 
 
@@ -102,7 +110,8 @@ class IndexCheck:
         self.files: list[IndexFile] = []
         self._lock = Lock()
         self._open: dict[int, IndexReader] = {}
-        self._sums: dict[str, Miss] = {code: Miss() for code in ("IX03", "IX08", "IX10", "IX04", "IX05")}
+        self._sums: dict[str, Miss] = {code: Miss() for code in ("IX03", "IX08", "IX10", "IX05")}
+        self._extra: dict[int, Miss] = {}  # by number of the file
         self._sorted: dict[int, np.ndarray] = {}
         self._tags_after: Miss | None = None
         self.unusable = False
@@ -127,7 +136,8 @@ class IndexCheck:
         context = self.context
         for number, file in enumerate(context.layout.index_files, 1):
             name = context.name(file.path)
-            grows = context.live and number == len(context.layout.index_files)
+            newest = number == len(context.layout.index_files)
+            grows = newest and (context.live or context.after_crash)
             try:
                 source = context.open(file.path)
                 try:
@@ -152,7 +162,10 @@ class IndexCheck:
         return IndexReader(source, layout.index_slots, layout.index_entries)
 
     def _file(self, file: IndexFilePath, name: str, reader: IndexReader, *, grows: bool) -> Iterator[Finding]:
-        """Findings on one file. One that `grows` is looked at up to what its header said at first."""
+        """Findings on one file. One that `grows` is looked at up to what its header said at first.
+
+        Its slots may name entries beyond that, and the fields for its end are written key by key.
+        """
         header, count = reader.header, reader.content_count()
         if grows:
             count = min(reader.used, count)
@@ -168,7 +181,7 @@ class IndexCheck:
                           checkpoint_index_timestamp=newest_full)  # fmt: skip
         if count <= 1:
             return
-        check = check_entries(reader, count)
+        check = check_entries(reader, count, grows=grows)
         if not check.ascending:  # a broker writes in the order of the log
             if count > _SORTED_MAX:
                 self.unusable = True
@@ -176,19 +189,20 @@ class IndexCheck:
                 return
             self._sorted[len(self.files)] = np.sort(_plain(reader.entries(1, count)), order="physical_offset")
         times = (header.begin_timestamp, header.end_timestamp)
-        self.files.append(IndexFile(file, count, check.low, check.high, *times))
-        if header.index_count == count and not grows:
-            for field_name, offset, value in (
-                ("begin_physical_offset", 16, reader.physical_offset(1)),
-                ("end_physical_offset", 24, reader.physical_offset(count - 1)),
-                ("hash_slot_count", 32, reader.slots_in_use()),
-            ):
+        self.files.append(IndexFile(file, count, check.low, check.high, *times, grows))
+        if header.index_count == count:
+            fields = [("begin_physical_offset", 16, reader.physical_offset(1))]
+            if not grows:
+                fields += [
+                    ("end_physical_offset", 24, reader.physical_offset(count - 1)),
+                    ("hash_slot_count", 32, reader.slots_in_use()),
+                ]
+            for field_name, offset, value in fields:
                 if getattr(header, field_name) != value:
                     yield finding("IX01", name, offset, 8 if offset < 32 else 4, field=field_name,
                                   header=getattr(header, field_name), content=value)  # fmt: skip
-        wrong_slots = 0 if grows else check.wrong_slots
-        if check.wrong_entries or wrong_slots:
-            yield finding("IX02", name, None, None, entries=check.wrong_entries, slots=wrong_slots,
+        if check.wrong_entries or check.wrong_slots:
+            yield finding("IX02", name, None, None, entries=check.wrong_entries, slots=check.wrong_slots,
                           first_entries=check.first_wrong_entries,
                           first_slots=check.first_wrong_slots)  # fmt: skip
 
@@ -204,9 +218,10 @@ class IndexCheck:
         offsets = rows["physical_offset"][keys["row"]] - start
         expected = (offsets.astype(np.uint64) << np.uint64(32)) | keys["key_hash"].astype(np.uint64)
         try:
-            entries = np.sort(self._entries(start, stop))
+            by_file = dict(self._entries(start, stop))
         except OSError:
             return IndexPart(len(expected))  # gone, or told by `finish`
+        entries = np.sort(np.concatenate([np.zeros(0, np.uint64), *by_file.values()]))
         is_tag = kinds == KIND_TAG
         if np.array_equal(np.sort(expected), entries):
             return IndexPart(len(expected), tags_found=bool(is_tag.any()))
@@ -230,13 +245,12 @@ class IndexCheck:
             tags_before=Miss.of(tags_missing[tags_missing < first]),
             tags_between=Miss.of(tags_missing[(tags_missing >= first) & (tags_missing <= last)]),
             tags_after=Miss.of(tags_missing[tags_missing > last]),
-            extra=_physical(unique[~known], start),
+            extra={file: _physical(np.setdiff1d(codes, want), start) for file, codes in by_file.items()},
             doubled=Miss.of(_physical(unique[known][counts[known] > wanted], start)),
         )
 
-    def _entries(self, start: int, stop: int) -> np.ndarray:
-        """(physical offset - start) << 32 | key hash of all entries for records [start, stop)."""
-        parts = [np.zeros(0, np.uint64)]
+    def _entries(self, start: int, stop: int) -> Iterator[tuple[int, np.ndarray]]:
+        """(physical offset - start) << 32 | key hash of the entries for records [start, stop), by file."""
         for number, file in enumerate(self.files):
             if file.last < start or file.start >= stop:
                 continue
@@ -244,11 +258,8 @@ class IndexCheck:
             physical = entries["physical_offset"].astype(np.int64)
             hashes = entries["key_hash"].astype(np.int64)
             sound = hashes >= 0
-            parts.append(
-                ((physical[sound] - start).astype(np.uint64) << np.uint64(32))
-                | hashes[sound].astype(np.uint64)
-            )
-        return np.concatenate(parts)
+            high = (physical[sound] - start).astype(np.uint64) << np.uint64(32)
+            yield number, high | hashes[sound].astype(np.uint64)
 
     def _entries_of(self, number: int, start: int, stop: int) -> np.ndarray:
         """The entries of one file for records [start, stop)."""
@@ -285,8 +296,9 @@ class IndexCheck:
             sums["IX08"].add(part.behind)
             sums["IX10"].add(part.uncovered)
             sums["IX05"].add(part.doubled)
-            extra = [offset for offset in part.extra.tolist() if not context.in_bad(offset, offset + 1)]
-            sums["IX04"].add(Miss.of(np.array(extra, np.int64)))
+            for number, offsets in part.extra.items():
+                extra = [offset for offset in offsets.tolist() if not context.in_bad(offset, offset + 1)]
+                self._add_extra(number, extra)
             if part.tags_found:
                 if self._tags_after is not None:
                     sums["IX03"].add(self._tags_after)
@@ -298,28 +310,32 @@ class IndexCheck:
                 self._tags_after.add(part.tags_after)
         scan.index_parts.clear()
 
+    def _add_extra(self, number: int, offsets: list[int]) -> None:
+        self._extra.setdefault(number, Miss()).add(Miss.of(np.array(offsets, np.int64)))
+
     # The whole log
 
     def finish(self) -> Iterator[Finding]:
         """Findings on keys and entries, and on records that no index file covers."""
         context = self.context
         if 0 <= context.log_end <= self.last and not (context.bounds.bounded or context.live):
-            self._sums["IX04"].add(Miss.of(np.array(self._behind_log_end(), np.int64)))
+            self._take_behind_log_end()
         yield from self._header_times()
         for name, error in sorted(self.failed.items()):
             yield finding("IX11", name, reason=reason_of(error))
         for code, miss in self._sums.items():
-            if miss.count and not self._is_told(code, miss):
-                detail = {"keys": miss.count, "first_record": miss.start, "last_record": miss.last}
-                yield finding(code, self._file_of(miss.start), None, None, **detail, records=miss.examples)
+            if not self._is_told(code, miss):
+                yield from _told(code, self._file_of(miss.start), miss)
+        for number, miss in sorted(self._extra.items()):
+            yield from _told("IX04", context.name(self.files[number].file.path), miss)
 
     def _header_times(self) -> Iterator[Finding]:
         """The times in a header, by which a query chooses files, against the records at both ends."""
         for file in self.files:
-            for field_name, offset, header, physical in (
-                ("begin_timestamp", 0, file.begin_timestamp, file.start),
-                ("end_timestamp", 8, file.end_timestamp, file.last),
-            ):
+            ends = [("begin_timestamp", 0, file.begin_timestamp, file.start)]
+            if not file.grows:
+                ends.append(("end_timestamp", 8, file.end_timestamp, file.last))
+            for field_name, offset, header, physical in ends:
                 found = self.context.store.find(physical)
                 if found is None or found.status or self.context.live:
                     continue
@@ -341,15 +357,12 @@ class IndexCheck:
             return True
         return code in ("IX03", "IX10") and (self.unusable or bool(self.failed))
 
-    def _behind_log_end(self) -> list[int]:
-        """Physical offsets of entries for records behind the log's end, ascending."""
-        found: list[int] = []
+    def _take_behind_log_end(self) -> None:
+        """Entries for records behind the log's end name none."""
         for number, file in enumerate(self.files):
             if file.last >= self.context.log_end:
-                found += self._entries_of(number, self.context.log_end, file.last + 1)[
-                    "physical_offset"
-                ].tolist()
-        return sorted(found)
+                entries = self._entries_of(number, self.context.log_end, file.last + 1)
+                self._add_extra(number, entries["physical_offset"].tolist())
 
     def _index_off(self) -> bool:
         """Whether the broker was told to keep no index, or single files were given."""
@@ -368,6 +381,12 @@ class IndexCheck:
         """Close the index files."""
         while self._open:
             self._open.popitem()[1].source.close()
+
+
+def _told(code: str, name: str, miss: Miss) -> Iterator[Finding]:
+    if miss.count:
+        detail = {"keys": miss.count, "first_record": miss.start, "last_record": miss.last}
+        yield finding(code, name, None, None, **detail, records=miss.examples)
 
 
 def _physical(codes: np.ndarray, start: int) -> np.ndarray:
