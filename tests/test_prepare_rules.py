@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from rmqtool.errors import IllegalMessageError
 from rmqtool.formats import message, properties
 from rmqtool.formats.body import decompress
-from rmqtool.formats.java import hash_map_order
+from rmqtool.formats.java import hash_map_order, java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.formats.message_id import UniqueId, host_bytes
 from rmqtool.store.profile import PROFILES
@@ -20,7 +20,7 @@ from rmqtool.store.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.prepare import pack, prepare, prepare_batch, with_offsets
-from rmqtool.store.write.tables import SPECIAL_NAMES
+from rmqtool.store.write.tables import SPECIAL_NAMES, tables_for
 from rmqtool.store.write.unique_id import IDS_PER_MS, UniqueIdMaker
 
 NOW_MS = 1_700_000_000_000
@@ -254,6 +254,29 @@ def test_batches_refused(news: list[NewMessage]) -> None:
         prepare_batch(news, NEWEST, NOW_MS)
 
 
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"store_timestamp": 0}, {"store_timestamp": -1},
+        {"properties": b"INNER_MULTI_DISPATCH\x01%LMQ%" + b"n" * 300},
+        {"properties": b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%a"},
+        {"properties": b"INNER_MULTI_DISPATCH\x01../../etc"},
+        {"properties": b"INNER_MULTI_DISPATCH\x01%LMQ%a,..,%LMQ%b"},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("profile", PROFILES)
+def test_what_would_damage_the_store_is_refused(profile: str, changed: dict[str, Any]) -> None:
+    options = WriteOptions(profile=PROFILES[profile], multi_dispatch=True)
+    with pytest.raises(IllegalMessageError, match="MESSAGE_ILLEGAL"):
+        prepare(NewMessage("T", b"x", queue_id=0, **changed), options, NOW_MS)
+
+
+def test_4_9_knows_no_inner_batch() -> None:
+    kept = NewMessage("T", b"x", queue_id=0, sys_flag=INNER_BATCH, properties=b"INNER_NUM\x011")
+    with pytest.raises(IllegalMessageError, match="inner batch"):
+        prepare(kept, WriteOptions(profile=PROFILES["4.9"]), NOW_MS)
+
+
 # -- by chance -------------------------------------------------------------------------------------
 
 _TEXT = st.text(st.characters(exclude_characters="\x01\x02", exclude_categories=()), min_size=1, max_size=9)
@@ -267,11 +290,14 @@ _NAMES = st.one_of(_TEXT, st.sampled_from(["a", "%s", "color", "Aa", "BB", "KEYS
 def test_the_template_gives_what_the_rules_give(
     own: dict[str, str], tags: str | None, keys: list[str], wait: bool, options: WriteOptions
 ) -> None:
-    """The fast way and the way with the broker's maps make the same bytes."""
+    """The template of the short way and the broker's maps make the same string."""
     own = {name: value for name, value in own.items() if name not in SPECIAL_NAMES}
-    fast = NewMessage("T", tags=tags, keys=keys, wait=wait, uniq_key="U", properties=own)
-    slow = replace(fast, uniq_key=None, properties={**own, "UNIQ_KEY": "U"})
-    assert prepare(fast, options, NOW_MS) == prepare(slow, options, NOW_MS)
+    plan = tables_for(options).plan_of((not tags, not keys, wait, tuple(own)))
+    given_values = [*own.values(), *([tags] if tags else []), *([" ".join(keys)] if keys else []), "U"]
+    message = NewMessage("T", tags=tags, keys=keys, wait=wait, uniq_key="U", properties=own)
+    prepared = prepare(message, options, NOW_MS)
+    text = plan.template % plan.pick(given_values)
+    assert java_utf8_encode(text) == prepared.properties_bytes[2:]
 
 
 def test_the_order_of_client_and_broker_maps() -> None:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.queue_build import Array
 
 LIGHT_PREFIX = "%LMQ%"
+PARTS = ("consumequeue", "batchconsumequeue", "index")
 _COLD_BYTES = 1 << 20  # less, in all runs together, is not worth loading the compiled code
 _WARM_BYTES = 16 << 10  # nor, when it is loaded, setting up a walk
 _KERNELS = "rmqtool.scan.queue_build_kernel"
@@ -91,13 +92,13 @@ class Dispatcher:
         self._topic_codes: dict[bytes, int] = {}
         self._found_batch = {topic for topic, _ in layout.batch_queues}
         self._queues = QueueWriter(
-            root / "consumequeue", layout.consume_queues, UNIT_SIZE, options.consume_queue_file_size
+            root / PARTS[0], layout.consume_queues, UNIT_SIZE, options.consume_queue_file_size
         )
         self._batch_queues = QueueWriter(
-            root / "batchconsumequeue", layout.batch_queues, BATCH_UNIT_SIZE, options.batch_queue_file_size
+            root / PARTS[1], layout.batch_queues, BATCH_UNIT_SIZE, options.batch_queue_file_size
         )
         tags = options.profile.indexes_tags
-        self._index = IndexWriter(root / "index", layout.index_files, options.index_shape, tags=tags)
+        self._index = IndexWriter(root / PARTS[2], layout.index_files, options.index_shape, tags=tags)
 
     @property
     def index_timestamp(self) -> int:
@@ -334,8 +335,14 @@ class Dispatcher:
         for writer in writers:
             writer.synced()
 
+    def _sync_all(self) -> bool:
+        """Flush every file system that queues or index are on; False where no call does it."""
+        parts = (self._root, *(self._root / name for name in PARTS))
+        by_device = {part.stat().st_dev: part for part in parts if part.is_dir()}
+        return all(disk.sync_all(part) for part in by_device.values())
+
     def _sync(self, files: list[str], folders: set[str]) -> None:
-        if len(files) <= _SYNC_ONE_BY_ONE or not disk.sync_all(self._root):
+        if len(files) <= _SYNC_ONE_BY_ONE or not self._sync_all():
             for path in files:
                 descriptor = disk.open_file(path)
                 try:

@@ -19,11 +19,13 @@ from rmqtool.formats.properties import INNER_BASE, INNER_MULTI_DISPATCH, INNER_M
 from rmqtool.store.profile import Profile
 from rmqtool.store.system_topics import BUILT_IN_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.property_map import first_string, map_string, put_wait_last
+from rmqtool.store.write.property_map import first_string, illegal, map_string, put_wait_last
 
 LMQ_PREFIX: Final = "%LMQ%"
 _SEPARATOR: Final = ","
 _RECORD_MAX: Final = (1 << 31) - 1
+_NAME_MAX: Final = 255  # bytes of a folder's name
+_NO_FOLDERS: Final = ("", ".", "..")
 
 
 class Late(NamedTuple):
@@ -58,7 +60,11 @@ def late_of(
     options: WriteOptions,
     stored: bytes | None = None,
 ) -> Late | None:
-    """What a message with the broker's map `found` waits for; None: nothing."""
+    """What a message with the broker's map `found` waits for; None: nothing.
+
+    Raises:
+        IllegalMessageError: the name of a light queue cannot be, or is there twice.
+    """
     inner = bool(sys_flag & INNER_BATCH) and options.profile.has_inner_batch
     names = _light_names(found, topic, options)
     light_queues: list[tuple[str, int]] = []
@@ -85,7 +91,15 @@ def _light_names(found: Mapping[str, str], topic: str, options: WriteOptions) ->
         topic == SCHEDULE_TOPIC or topic.startswith((RETRY_PREFIX, BUILT_IN_PREFIX))
     ):
         return []
-    return text.rstrip(_SEPARATOR).split(_SEPARATOR)  # Java's split: no empty pieces at the end
+    names = text.rstrip(_SEPARATOR).split(_SEPARATOR)  # Java's split: no empty pieces at the end
+    for name in names:
+        # Each names a folder. One named twice gets two units of one record, and with them a queue
+        # that its own broker takes for damaged.
+        if len(java_utf8_encode(name)) > _NAME_MAX or name in _NO_FOLDERS or "/" in name or "\0" in name:
+            raise illegal(f"light queue {name[:40]!r}: no folder can have this name")
+    if len(set(names)) < len(names):
+        raise illegal(f"{INNER_MULTI_DISPATCH} names a light queue twice")
+    return names
 
 
 def late_bytes(late: Late, queue_offset: int, light_offsets: Sequence[int]) -> bytes:

@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from rmqtool.errors import IllegalMessageError
 from rmqtool.formats import batch
 from rmqtool.formats.body import compress, compression_bits
-from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.message import (
     BORN_HOST_V6,
     COMPRESSED,
@@ -25,7 +24,7 @@ from rmqtool.formats.message import (
     STORE_HOST_V6,
     TRANSACTION_MASK,
 )
-from rmqtool.formats.properties import KEY_SEPARATOR, UNIQ_KEY, VALUE_END
+from rmqtool.formats.properties import KEY_SEPARATOR, UNIQ_KEY
 from rmqtool.store.write.batch_items import (
     batch_map,
     batch_records,
@@ -33,7 +32,6 @@ from rmqtool.store.write.batch_items import (
     inner_batch,
     item_properties,
 )
-from rmqtool.store.write.late import Late
 from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.prepared import (
@@ -44,10 +42,10 @@ from rmqtool.store.write.prepared import (
     pack_length,
     with_offsets,
 )
-from rmqtool.store.write.property_map import check_pairs, client_map, illegal
+from rmqtool.store.write.property_map import illegal
 from rmqtool.store.write.record_parts import CLOSED_TOPICS, load_crc32
-from rmqtool.store.write.stored_properties import Stored, check_string, place_new, place_stored
-from rmqtool.store.write.tables import EXTRA_SIZE, NO_PLAN, Tables, tables_for
+from rmqtool.store.write.stored_properties import Stored, place_new, place_stored
+from rmqtool.store.write.tables import EXTRA_SIZE, Tables, tables_for
 from rmqtool.store.write.unique_id import UniqueIdMaker
 
 __all__ = ["EXTRA_SIZE", "Prepared", "pack", "prepare", "prepare_batch", "unique_ids", "with_offsets"]
@@ -63,6 +61,7 @@ _new = tuple.__new__  # the constructor of a named tuple takes three times as lo
 _join_keys = KEY_SEPARATOR.join
 _I32 = range(-(1 << 31), 1 << 31)
 _I64 = range(-(1 << 63), 1 << 63)
+_POSITIVE = range(1, 1 << 63)  # a broker starts with no record stored at 0 or before
 
 
 def _tables(options: WriteOptions) -> Tables:
@@ -97,16 +96,13 @@ def prepare(
     Raises:
         IllegalMessageError: a broker would not take it; `status` is the broker's name for that.
     """
-    known, tables = _latest
-    if known is not options:
-        tables = _tables(options)
-    own, topic, sys_flag = message.properties, message.topic, message.sys_flag | topic_flags
-    magic, topic_bytes, closed = tables.topics.get(topic) or tables.topic(topic)
-    born_host, store_host = message.born_host, message.store_host
-    hosts = tables.own_hosts
-    if born_host is not None or store_host is not None:
-        hosts = tables.hosts.get((born_host, store_host)) or tables.host(born_host, store_host)
+    tables = _tables(options)
+    tables.topic_of(message.topic)  # refuses a name that cannot be
+    hosts = tables.host_of(message.born_host, message.store_host)
     born_host, store_host, host_bits, head_size, pack_head = hosts
+    sys_flag = message.sys_flag | topic_flags
+    if sys_flag & INNER_BATCH and not options.profile.has_inner_batch:
+        raise illegal(f"a broker {options.profile.name} knows no inner batch (sys_flag {sys_flag:#x})")
     if message.queue_id is not None:
         queue_id = message.queue_id
     elif queue_id is None:
@@ -119,47 +115,18 @@ def prepare(
     if body_size > tables.body_limit:
         raise illegal(f"body of {body_size} bytes: at most {tables.body_limit} can be stored")
 
-    tags, keys, waits = message.tags, message.keys, message.wait
-    count, crc_size = 1, tables.crc_size
-    late: Late | None = None
-    template, pick = NO_PLAN
-    values: list[str] = []
-    if not (isinstance(own, bytes) or closed or message.delay_level or sys_flag & _RULED_BITS):
-        plan_key = (not tags, not keys, waits, tuple(own))
-        template, pick = tables.plans.get(plan_key) or tables.plan(plan_key)
-        if own:
-            values += own.values()
-    if template:
-        if tags:
-            values.append(tags)
-        if keys:
-            values.append(keys if isinstance(keys, str) else _join_keys(keys))
-        values.append(message.uniq_key or unique_ids.make(born_host, now_ms))
-        if "" in values or VALUE_END in "".join(values):
-            check_pairs(client_map(message, values[-1]).items())
-        text = template % pick(values)
-        data = text.encode() if text.isascii() else java_utf8_encode(text)
-        if len(data) > tables.properties_limit:
-            check_string(text, data, options)
-    else:
-        topic, queue_id, sys_flag, waits, data, sealed, late, count = _place(
-            message, options, now_ms, queue_id, sys_flag, born_host, batch_topic=batch_topic
-        )
-        crc_size = PROPERTY_CRC_SIZE if sealed else 0
-        magic, topic_bytes, closed = tables.topics.get(topic) or tables.topic(topic)
-
-    if sys_flag or host_bits:
-        sys_flag = sys_flag & ~_HOST_BITS | host_bits
+    topic, queue_id, sys_flag, waits, data, sealed, late, count = _place(
+        message, options, now_ms, queue_id, sys_flag, born_host, batch_topic=batch_topic
+    )
+    crc_size = PROPERTY_CRC_SIZE if sealed else 0
+    magic, topic_bytes, _ = tables.topic_of(topic)
+    sys_flag = sys_flag & ~_HOST_BITS | host_bits
     size = head_size + body_size + len(topic_bytes) + LENGTH_SIZE + len(data) + crc_size
     if size > tables.record_limit:
         tables.check_record(size)
     flag, born_timestamp, store_timestamp = message.flag, message.born_timestamp, message.store_timestamp
     reconsume_times, transaction_offset = message.reconsume_times, message.prepared_transaction_offset
-    if (
-        flag or sys_flag or reconsume_times or transaction_offset
-        or born_timestamp is not None or store_timestamp is not None or not 0 <= queue_id <= _QUEUE_MAX
-    ):  # fmt: skip
-        _check_numbers(message, queue_id, sys_flag)
+    _check_numbers(message, queue_id, sys_flag)
     return _new(Prepared, (
         topic, queue_id, sys_flag & TRANSACTION_MASK, count, size, waits, store_timestamp,
         late.light_queues if late else (), late, tables.room, pack_head, magic, _crc32(body) & CRC_MASK,
@@ -195,7 +162,8 @@ def _check_numbers(message: NewMessage, queue_id: int, sys_flag: int) -> None:
     _fits("reconsume_times", message.reconsume_times, _I32)
     _fits("prepared_transaction_offset", message.prepared_transaction_offset, _I64)
     _fits("born_timestamp", message.born_timestamp or 0, _I64)
-    _fits("store_timestamp", message.store_timestamp or 0, _I64)
+    if message.store_timestamp is not None:
+        _fits("store_timestamp", message.store_timestamp, _POSITIVE)
 
 
 def _fits(name: str, value: int, allowed: range) -> None:
@@ -228,7 +196,7 @@ def prepare_batch(
     """
     tables = _tables(options)
     first = check_batch(messages)
-    hosts = tables.host(first.born_host, first.store_host)
+    hosts = tables.host_of(first.born_host, first.store_host)
     items = []
     for message in messages:
         key = message.uniq_key or unique_ids.make(hosts.born, now_ms)

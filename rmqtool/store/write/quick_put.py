@@ -19,13 +19,14 @@ from rmqtool.store.write.prepared import LENGTH_SIZE, pack_length
 from rmqtool.store.write.put_result import PutResult
 from rmqtool.store.write.queue_offsets import QueueOffset
 from rmqtool.store.write.record_parts import TopicParts, load_crc32
-from rmqtool.store.write.tables import NO_PLAN, tables_for
+from rmqtool.store.write.tables import tables_for
 
 if TYPE_CHECKING:
     from rmqtool.store.write.store_writer import StoreWriter
     from rmqtool.store.write.targets import Turns
 
 _TOPICS_MAX = 65_536  # that are kept at hand
+_QUEUES_MAX = 1024  # of such a topic
 _crc32 = load_crc32()
 _join_keys = " ".join
 _join = b"".join
@@ -36,12 +37,13 @@ _new = tuple.__new__  # the constructor of a named tuple takes three times as lo
 class _Topic:
     """What an ordinary message of one topic needs: its parts of the record, its queues, whose turn it is."""
 
-    __slots__ = ("parts", "queues", "turns")
+    __slots__ = ("count", "parts", "queues", "turns")
 
     def __init__(self, parts: TopicParts, turns: Turns, queues: list[QueueOffset]) -> None:
         self.parts = parts
         self.turns = turns
         self.queues = queues
+        self.count = len(queues)
 
 
 class QuickPut:
@@ -49,66 +51,51 @@ class QuickPut:
 
     def __init__(self, writer: StoreWriter) -> None:
         self._writer = writer
+        self._log = writer.log
         self._tables = tables_for(writer.options)
         self._topics: dict[str, _Topic | None] = {}
 
     def put(self, message: NewMessage) -> PutResult | None:
         """Store `message` when it is an ordinary one; None, with nothing done, when it is not."""
-        tables, topic, own, queue_id = self._tables, message.topic, message.properties, message.queue_id
+        topic, queue_id, body, own = message.topic, message.queue_id, message.body, message.properties
         known = self._topics.get(topic)
-        if known is None:
+        if known is None or isinstance(own, bytes) or not _is_ordinary(message):
             return None
-        if (
-            message.flag or message.sys_flag or message.delay_level or message.reconsume_times
-            or message.prepared_transaction_offset or isinstance(own, bytes) or tables.crc_size
-            or message.compression != "none"
-            or message.born_host is not None or message.store_host is not None
-            or message.born_timestamp is not None or message.store_timestamp is not None
-            or (queue_id is not None and not 0 <= queue_id < len(known.queues))
-        ):  # fmt: skip
-            return None
-        tags, keys = message.tags, message.keys
-        template, pick = tables.plans.get((not tags, not keys, message.wait, tuple(own))) or NO_PLAN
-        if not template:
+        tables, tags, keys = self._tables, message.tags, message.keys
+        plan = tables.plans.get((not tags, not keys, message.wait, tuple(own)))
+        if plan is None or not plan.template or (queue_id is not None and not 0 <= queue_id < known.count):
             return None
         born_host, store_host, _, head_size, pack_head = tables.own_hosts
         now_ms = _time_ns() // 1_000_000
-        values: list[str] = [*own.values()] if own else []
+        values = [*own.values()] if own else []
         if tags:
             values.append(tags)
         if keys:
-            values.append(keys if type(keys) is str else _join_keys(keys))
+            values.append(keys if isinstance(keys, str) else _join_keys(keys))
         values.append(message.uniq_key or unique_ids.make(born_host, now_ms))
-        if "" in values or VALUE_END in "".join(values):
-            return None
-        text = template % pick(values)
-        if not text.isascii():
+        text = plan.template % plan.pick(values)
+        if "" in values or VALUE_END in "".join(values) or not text.isascii():
             return None
         magic, topic_bytes, _ = known.parts
-        body = message.body
-        body_size = len(body)
-        size = head_size + body_size + len(topic_bytes) + LENGTH_SIZE + len(text)
-        if body_size > tables.body_limit or len(text) > tables.properties_limit or size > tables.record_limit:
+        size = head_size + len(body) + len(topic_bytes) + LENGTH_SIZE + len(text)
+        if len(body) > tables.body_limit or len(text) > tables.properties_limit or size > tables.record_limit:
             return None
         tail = topic_bytes + pack_length(len(text)) + text.encode()
         crc = _crc32(body) & CRC_MASK
-        writer = self._writer
-        log = writer.log
+        writer, log = self._writer, self._log
         with writer.lock:
             writer.check_writable()
             offset = log.end
             if size > log.limit - offset:
                 return None
             if queue_id is None:
-                turns = known.turns
-                queue_id = turns.next
-                turns.next = queue_id + 1 if queue_id + 1 < len(known.queues) else 0
+                queue_id = known.turns.next
+                known.turns.next = queue_id + 1 if queue_id + 1 < known.count else 0
             queue = known.queues[queue_id]
-            queue_offset = queue.next
-            stored_at = _time_ns() // 1_000_000
+            queue_offset, stored_at = queue.next, _time_ns() // 1_000_000
             head = pack_head(
                 size, magic, crc, queue_id, 0, queue_offset, offset, 0, now_ms, born_host, stored_at,
-                store_host, 0, 0, body_size,
+                store_host, 0, 0, len(body),
             )  # fmt: skip
             log.append(_join((head, body, tail)), offset)
             log.store_timestamp = stored_at
@@ -118,17 +105,30 @@ class QuickPut:
             (offset, queue_offset, size, topic, queue_id, stored_at, (offset,), store_host, False),
         )
 
-    def learn(self, topic: str) -> None:
-        """Note a topic that a message was put to: later ones may go the short way."""
+    def learn(self, message: NewMessage) -> None:
+        """Note an ordinary message that was put: others like it may go the short way."""
+        topic, own = message.topic, message.properties
+        if isinstance(own, bytes) or not _is_ordinary(message) or self._tables.crc_size:
+            return
+        self._tables.plan_of((not message.tags, not message.keys, message.wait, tuple(own)))
         if topic in self._topics:
             return
         if len(self._topics) >= _TOPICS_MAX:
             self._topics.clear()
         writer = self._writer
         turns = writer.targets.turns(topic)
-        if turns is None:
+        if turns is None or turns.count > _QUEUES_MAX:
             self._topics[topic] = None
             return
         with writer.lock:
             queues = [writer.offsets.queue(topic, queue_id) for queue_id in range(turns.count)]
-        self._topics[topic] = _Topic(self._tables.topic(topic), turns, queues)
+        self._topics[topic] = _Topic(self._tables.topic_of(topic), turns, queues)
+
+
+def _is_ordinary(message: NewMessage) -> bool:
+    return not (
+        message.flag or message.sys_flag or message.delay_level or message.reconsume_times
+        or message.prepared_transaction_offset or message.compression != "none"
+        or message.born_host is not None or message.store_host is not None
+        or message.born_timestamp is not None or message.store_timestamp is not None
+    )  # fmt: skip

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Event, Lock, Thread
 from typing import NamedTuple
 
-from rmqtool.errors import UnwritableError
+from rmqtool.errors import RmqtoolError
 from rmqtool.store.write.dispatcher import Dispatcher
 
 _POLL_S = 0.02
@@ -33,7 +33,7 @@ class Reached(NamedTuple):
 
 
 class Reput:
-    """Runs a dispatcher behind a log; `error` is what stopped it, None while it runs."""
+    """Runs a dispatcher behind a log; `error` is what its last step failed with, None for nothing."""
 
     def __init__(
         self,
@@ -53,13 +53,14 @@ class Reput:
             save: puts log, queues, index and checkpoint on the device.
             interval_ms: between two calls of `save`.
         """
-        self.error: UnwritableError | None = None
+        self.error: RmqtoolError | None = None
         self._dispatcher = dispatcher
         self._limit = limit
         self._save_topics = save_topics
         self._save = save
         self._interval_s = interval_ms / 1000
         self._lock = Lock()
+        self._written_at = self._topics_at = self._saved_at = 0.0
         self._stop = Event()
         self._thread = Thread(target=self._run, name="reput", daemon=True)
 
@@ -92,23 +93,29 @@ class Reput:
             return Reached(dispatcher.position, dispatcher.store_timestamp, dispatcher.index_timestamp)
 
     def _run(self) -> None:
-        written_at = topics_at = saved_at = time.monotonic()
-        try:
-            while not self._stop.wait(_POLL_S):
-                now = time.monotonic()
-                waited = now - written_at >= _PATIENCE_S
-                with self._lock:
-                    behind = self._limit() - self._dispatcher.position
-                    if behind >= _ENOUGH or (behind > 0 and waited):
-                        self._dispatcher.run(self._dispatcher.position + min(behind, _STEP))
-                    elif waited:
-                        self._dispatcher.write_out()
-                        written_at = now
-                if now - topics_at >= _TOPICS_S:
-                    self._save_topics()
-                    topics_at = now
-                if now - saved_at >= self._interval_s:
-                    self._save()
-                    saved_at = now
-        except UnwritableError as error:
-            self.error = error
+        """Until stopped; after a failure it tries again, for a full disk may have space later."""
+        now = time.monotonic()
+        self._written_at, self._topics_at, self._saved_at = now, now, now
+        while not self._stop.wait(_POLL_S):
+            try:
+                self._step(time.monotonic())
+            except RmqtoolError as error:
+                self.error = error
+            else:
+                self.error = None
+
+    def _step(self, now: float) -> None:
+        waited = now - self._written_at >= _PATIENCE_S
+        with self._lock:
+            behind = self._limit() - self._dispatcher.position
+            if behind >= _ENOUGH or (behind > 0 and waited):
+                self._dispatcher.run(self._dispatcher.position + min(behind, _STEP))
+            elif waited:
+                self._dispatcher.write_out()
+                self._written_at = now
+        if now - self._topics_at >= _TOPICS_S:
+            self._save_topics()
+            self._topics_at = now
+        if now - self._saved_at >= self._interval_s:
+            self._save()
+            self._saved_at = now

@@ -155,7 +155,7 @@ class StoreWriter:
         )  # fmt: skip
         with self.lock:
             result = self._append(prepared)
-        self._quick.learn(message.topic)
+        self._quick.learn(message)
         return self._flushed(result) if self._waits and prepared.waits else result
 
     def put_batch(self, messages: Sequence[NewMessage]) -> PutResult:
@@ -242,8 +242,8 @@ class StoreWriter:
     def _flushed(self, result: PutResult) -> PutResult:
         started = time.monotonic()
         end = result.physical_offset + result.size
+        self.targets.save()
         if self.log.flushed < end:
-            self.targets.save()
             self._group_commit.flush_to(end)
         late = (time.monotonic() - started) * 1000 > self.options.sync_flush_timeout_ms
         return result if late else result._replace(flushed=True)

@@ -73,17 +73,20 @@ class Tables:
         self.crc_size = PROPERTY_CRC_SIZE if options.property_crc else 0
         self.properties_limit = MAX_SIZE - self.crc_size
 
-    def topic(self, name: str) -> TopicParts:
-        """Check a topic. Raises IllegalMessageError."""
-        return _remember(self.topics, name, topic_parts(name, self.options.profile))
+    def topic_of(self, name: str) -> TopicParts:
+        """The parts of a topic. Raises IllegalMessageError for a name that cannot be."""
+        return self.topics.get(name) or _remember(self.topics, name, topic_parts(name, self.options.profile))
 
-    def host(self, born: bytes | None, store: bytes | None) -> HostParts:
-        """Check a pair of hosts; None is the store's own. Raises IllegalMessageError."""
+    def host_of(self, born: bytes | None, store: bytes | None) -> HostParts:
+        """The parts of a pair of hosts; None is the store's own. Raises IllegalMessageError."""
+        known = self.hosts.get((born, store))
+        if known is not None:
+            return known
         own = self.options.store_host
         parts = host_parts(own if born is None else born, own if store is None else store)
         return _remember(self.hosts, (born, store), parts)
 
-    def plan(self, key: PlanKey) -> Plan:
+    def plan_of(self, key: PlanKey) -> Plan:
         """The plan for (no tags, no keys, wait, names). Raises IllegalMessageError."""
         return _remember(self.plans, key, _plan(self.options, *key))
 

@@ -9,7 +9,7 @@ from rmqtool.errors import IllegalMessageError, RefusedError, UsageError
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.formats.message import MULTI_TAGS
 from rmqtool.store.write.message import NewMessage
-from rmqtool.store.write.topics import TopicTable
+from rmqtool.store.write.topics import QUEUES_MAX, TopicTable
 
 _MULTI_TAG = "MULTI_TAG"
 
@@ -33,19 +33,19 @@ class Turns:
 
 
 class _Topic:
-    """A topic that was met: what it adds, and the targets of its round robin."""
+    """A topic that was met: what it adds to its records, and the round robin over its queues."""
 
-    __slots__ = ("config", "open", "targets", "turns")
+    __slots__ = ("is_batch", "name", "open", "sys_flag", "turns")
 
     def __init__(self, config: TopicConfig) -> None:
-        self.config = config
+        self.name = config.name
+        self.is_batch = config.is_batch
+        self.sys_flag = MULTI_TAGS if config.topic_filter_type == _MULTI_TAG else 0
         self.open = 0  # queue ids below this one are known to be for producers
-        self.turns = Turns(0)
-        self.targets: list[Target] = []  # of the turns; empty until one was asked for
+        self.turns = Turns(0)  # of no queues until one was asked for
 
     def target(self, queue_id: int) -> Target:
-        flags = MULTI_TAGS if self.config.topic_filter_type == _MULTI_TAG else 0
-        return Target(queue_id, self.config.is_batch, flags)
+        return Target(queue_id, self.is_batch, self.sys_flag)
 
 
 class Targets:
@@ -70,8 +70,8 @@ class Targets:
         topic, queue_id = message.topic, message.queue_id
         with self._lock:
             known = self._known.get(topic) or self._learn(topic)
-            if queue_id is None and known.targets and type(message.properties) is not bytes:
-                return known.targets[self._take(known.turns, 1)]
+            if queue_id is None and known.turns.count and type(message.properties) is not bytes:
+                return known.target(self._take(known.turns, 1))
             return self._look(known, message, queue_id)
 
     def turns(self, topic: str) -> Turns | None:
@@ -82,7 +82,7 @@ class Targets:
                 self._begin_turns(known)
             except (IllegalMessageError, RefusedError):
                 return None
-            return known.turns if known.targets[0] == Target(0, False, 0) else None
+            return None if known.is_batch or known.sys_flag else known.turns
 
     def plain_queues(self, topic: str) -> int:
         """How many queues, ids from 0, take messages with no further look; 0: ask `of` each time."""
@@ -108,25 +108,28 @@ class Targets:
 
     def _look(self, known: _Topic, message: NewMessage, queue_id: int | None) -> Target:
         """The target of a message that names its queue, is as stored, or is the topic's first."""
-        topic = known.config.name
+        topic = known.name
         if isinstance(message.properties, bytes):  # as stored: a broker has let it in already
             if queue_id is None:
                 raise UsageError("a record as it was stored needs its queue id")
             if topic in self._made:
+                if queue_id >= QUEUES_MAX:
+                    raise IllegalMessageError(
+                        f"queue {queue_id} of a new topic: it may have {QUEUES_MAX}",
+                        status="INVALID_PARAMETER",
+                    )
                 self._topics.grow(topic, queue_id + 1)
         elif queue_id is None:
             self._begin_turns(known)
-            return known.targets[self._take(known.turns, 1)]
+            return known.target(self._take(known.turns, 1))
         elif not 0 <= queue_id < known.open:
             self._topics.check(topic, queue_id)
             known.open = max(known.open, queue_id + 1)
         return known.target(queue_id)
 
     def _begin_turns(self, known: _Topic) -> None:
-        if not known.targets:
-            queues = self._topics.spread(known.config.name)[1]  # refuses what must not be spread
-            known.turns.count = queues
-            known.targets = [known.target(queue_id) for queue_id in range(queues)]
+        if not known.turns.count:
+            known.turns.count = self._topics.spread(known.name)[1]  # refuses what must not be spread
 
     def _learn(self, topic: str) -> _Topic:
         config = self._topics.config_of(topic)
