@@ -79,12 +79,24 @@ class Output:
         for an unknown field before anything is read; `--fields help` is one, and names them all.
         """
         format = self.format or ("table" if self._terminal else "jsonl")
-        self._check_fields(columns)
+        self.check_fields(columns)
         if format == "table":
             return self._table(rows, self.fields or table or columns)
         if format in ("csv", "tsv"):
             return self._separated(rows, self.fields or columns, format)
         return self._json_rows(rows, array=format == "json")
+
+    def check_fields(self, columns: Sequence[str]) -> None:
+        """Raises UsageError where `fields` names none of `columns`; for commands that do before they show."""
+        for name in self.fields or ():
+            if name == "help":
+                raise UsageError("these are the fields", hint=", ".join(columns))
+            if name.partition(".")[0] not in columns:
+                from difflib import get_close_matches
+
+                near = get_close_matches(name.partition(".")[0], columns, n=1)
+                hint = f"did you mean {near[0]}? --fields help lists them all" if near else None
+                raise UsageError(f"unknown field: {name!r}", hint=hint or f"fields are: {', '.join(columns)}")
 
     def write_object(self, value: Row, text: Iterable[str] | None = None) -> None:
         """Writes one object: as JSON, or as `text` (lines without their ends).
@@ -125,7 +137,7 @@ class Output:
             print_error(text)
 
     @contextmanager
-    def progress(self, title: str, total_bytes: int) -> Iterator[ProgressBar]:
+    def progress(self, title: str, total_bytes: int | None) -> Iterator[ProgressBar]:
         """A progress bar on stderr for work that takes longer than a second; call `advance(n)`."""
         terminal = sys.stderr is not None and sys.stderr.isatty()
         shown = not self.quiet and (terminal if self._progress is None else self._progress)
@@ -137,17 +149,6 @@ class Output:
             self._bar = None
 
     # formats
-
-    def _check_fields(self, columns: Sequence[str]) -> None:
-        for name in self.fields or ():
-            if name == "help":
-                raise UsageError("these are the fields", hint=", ".join(columns))
-            if name.partition(".")[0] not in columns:
-                from difflib import get_close_matches
-
-                near = get_close_matches(name.partition(".")[0], columns, n=1)
-                hint = f"did you mean {near[0]}? --fields help lists them all" if near else None
-                raise UsageError(f"unknown field: {name!r}", hint=hint or f"fields are: {', '.join(columns)}")
 
     def _json_rows(self, rows: Iterable[Row], *, array: bool) -> int:
         count = 0

@@ -71,10 +71,10 @@ class ProgressBar:
     """How far a long work is; safe to advance from several threads.
 
     Nothing is shown for the first second, nor while rows are written to the same terminal. Without
-    a terminal (`--progress`) it is one plain line a second.
+    a terminal (`--progress`) it is one plain line a second. The total of a pipe is not known: None.
     """
 
-    def __init__(self, title: str, total_bytes: int, *, shown: bool, terminal: bool) -> None:
+    def __init__(self, title: str, total_bytes: int | None, *, shown: bool, terminal: bool) -> None:
         self._title = title
         self._total_bytes = total_bytes
         self._shown = shown
@@ -137,6 +137,8 @@ class ProgressBar:
 
     def _line(self, seconds: float) -> str:
         rate = self._done_bytes / max(seconds, 1e-9)
+        if self._total_bytes is None:
+            return f"{self._title}: {format_size(self._done_bytes)}, {format_size(int(rate))}/s"
         left_ms = int(1000 * max(self._total_bytes - self._done_bytes, 0) / max(rate, 1e-9))
         return (
             f"{self._title}: {format_size(self._done_bytes)} of {format_size(self._total_bytes)}, "

@@ -1,0 +1,364 @@
+"""`rmqtool append`: one message, or many, into a stopped or a new store."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.commands import append_options as own
+from rmqtool.commands import options
+from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError, UsageError
+from rmqtool.output import Output
+from rmqtool.terminal import ProgressBar, format_size
+from rmqtool.times import format_time, parse_time, parse_zone
+
+if TYPE_CHECKING:
+    from rmqtool.store.row_reader import RowError
+    from rmqtool.store.write.dry_run import DryRun
+    from rmqtool.store.write.inputs import Input
+    from rmqtool.store.write.message import NewMessage
+    from rmqtool.store.write.put_result import PutResult
+    from rmqtool.store.write.store_writer import StoreWriter
+
+COLUMNS = (
+    "row", "physical_offset", "queue_offset", "size", "topic", "queue_id", "store_timestamp_ms", "store_time",
+    "offset_msg_id", "flushed",
+)  # fmt: skip
+TABLE_COLUMNS = ("row", "topic", "queue_id", "queue_offset", "physical_offset", "offset_msg_id", "flushed")
+SUMMARY = (
+    "messages", "bytes", "left_out", "blanks", "topics", "queues", "first_physical_offset",
+    "last_physical_offset", "flushed", "dry_run",
+)  # fmt: skip
+_LINES = 20  # wrong rows that are told one by one
+
+
+def append(
+    store: options.StorePath,
+    topic: own.Topic = None,
+    queue: own.Queue = None,
+    tag: own.Tag = None,
+    key: own.Key = None,
+    uniq_key: own.UniqKey = None,
+    property: own.Property = None,
+    body: own.Body = None,
+    body_file: own.BodyFile = None,
+    flag: own.Flag = None,
+    delay_level: own.DelayLevel = None,
+    compress: own.Compress = None,
+    store_time: own.StoreTime = None,
+    born_time: own.BornTime = None,
+    store_host: own.StoreHost = None,
+    born_host: own.BornHost = None,
+    transaction: own.Transaction = None,
+    group: own.Group = None,
+    commit: own.Commit = None,
+    rollback: own.Rollback = None,
+    input: own.InputFile = None,
+    input_format: own.InputFormat = None,
+    on_error: own.OnError = "stop",
+    ignore_unknown: own.IgnoreUnknown = False,
+    queue_by: own.QueueBy = "round-robin",
+    show: own.Show = None,
+    create: own.Create = False,
+    profile: own.Profile = None,
+    commitlog_file_size: own.CommitLogFileSize = None,
+    queue_file_size: own.QueueFileSize = None,
+    index_slots: own.IndexSlots = None,
+    index_entries: own.IndexEntries = None,
+    create_topic: options.CreateTopic = False,
+    queues: own.Queues = None,
+    flush: own.Flush = None,
+    reserve: own.Reserve = True,
+    property_crc: own.PropertyCrc = False,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    dry_run: own.DryRunOnly = False,
+    format: options.RowFormat = None,
+    fields: options.Fields = None,
+    tz: options.TimeZone = None,
+    quiet: options.Quiet = False,
+    progress: options.ShowProgress = None,
+) -> int:
+    r"""Append messages to a store without a broker, as a broker would store them.
+
+    One message from options, or the rows of --input: JSON lines, CSV, Parquet or Arrow. The store
+    must be stopped, and closed cleanly; --create makes a new one.
+
+    \b
+      rmqtool append STORE --topic TopicTest --tag A --key order-17 --body hello
+      echo hello | rmqtool append STORE --topic TopicTest --body-file -
+      rmqtool append STORE --create --create-topic --input messages.parquet
+      rmqtool dump OTHER --topic TopicTest | rmqtool append STORE --create-topic --input -
+
+    A row has the columns of a message row, of which topic and body are enough. tags, keys, uniq_key,
+    delay_level and wait may also be given as properties; body is text, or as body_encoding says.
+    Options of a message fill the columns that a row leaves empty. A row with physical_offset, as
+    dump prints it, is stored as it was, with its times, hosts and properties, but at a new place;
+    rows of blanks are passed over and those of damage refused.
+
+    Shows where each message is, or sums it up. A wrong row is told with its number, column and the
+    broker's name for the reason; the rows before it are stored, and none behind it, unless
+    --on-error skip leaves it out.
+
+    Exits with 0 when all is stored; 2 for a usage error; 3 for a wrong row or an input that cannot be
+    read, and when the store cannot be written; 4 when it was refused: the store was not closed
+    cleanly, an order topic would be spread; 5 when the store is in use.
+    """
+    task = _Task(own.Asked(**locals()))
+    if input is None:
+        return task.one()
+    if dry_run:
+        return task.check()
+    return task.each() if show == "messages" or transaction else task.all()
+
+
+class _Task:
+    """One run of the command."""
+
+    def __init__(self, asked: own.Asked) -> None:
+        self._asked = asked
+        self._output = Output(
+            format=asked.format, fields=asked.fields, quiet=asked.quiet, progress=asked.progress
+        )
+        self._zone = parse_zone(asked.tz)
+        self._now_ms = time.time_ns() // 1_000_000
+        self._left_out = 0
+        asked.check()
+
+    # what there is to do
+
+    def one(self) -> int:
+        """The message of the options, or the end of a transaction."""
+        from rmqtool.store.write.append_input import Queues
+
+        asked = self._asked
+        ends = asked.commit is not None or asked.rollback is not None
+        message = None if ends else self._changed(self._message())
+        if asked.dry_run and message is not None:
+            checker = self._dry_run()
+            checker.put(Queues(checker, asked.queue_by).of_message(message))
+            self._sum_up(messages=1, bytes=checker.bytes, dry_run=True)
+            return EXIT_OK
+        self._output.check_fields(COLUMNS[1:])
+        with self._writer() as writer:
+            if message is None:
+                results = [writer.put(each) for each in self._end_of_transaction(writer)]
+            else:
+                results = [writer.put(Queues(writer, asked.queue_by).of_message(message))]
+            flushed = writer.flush()
+        rows = (
+            self._row(None, result._replace(flushed=result.physical_offset < flushed)) for result in results
+        )
+        self._output.write_rows(rows, COLUMNS[1:], TABLE_COLUMNS[1:])
+        return EXIT_OK
+
+    def all(self) -> int:
+        """The rows of the input, with their sums."""
+        from rmqtool.store.write.append_input import Queues, append_tables
+
+        started = time.monotonic()
+        with self._input() as source, self._writer() as writer:
+            source.rules = replace(source.rules, profile=writer.options.profile)
+            source.complete = Queues(writer, self._asked.queue_by).of_batch
+            result, error = append_tables(writer, source, self._asked.on_error, self._report)
+            flushed = writer.flush()
+        last = result.last_physical_offset
+        self._tell_rate(result.rows, result.bytes, time.monotonic() - started)
+        self._sum_up(
+            messages=result.rows, bytes=result.bytes, left_out=self._left_out, blanks=source.empty,
+            topics=len({topic for topic, _ in result.queues}), queues=len(result.queues),
+            first_physical_offset=result.first_physical_offset, last_physical_offset=last,
+            flushed=last is None or last < flushed,
+        )  # fmt: skip
+        if error is not None:
+            raise error
+        return self._exit_code()
+
+    def each(self) -> int:
+        """The rows of the input, with a row for each."""
+        from rmqtool.store.write.append_input import put_each
+
+        asked = self._asked
+        with self._input() as source, self._writer() as writer:
+            source.rules = replace(source.rules, profile=writer.options.profile)
+            results = put_each(
+                writer, source.messages(), asked.queue_by, asked.on_error, self._report, self._changed
+            )
+            rows = (self._row(number, result) for number, result in results)
+            self._output.write_rows(rows, COLUMNS, TABLE_COLUMNS)
+        return self._exit_code()
+
+    def check(self) -> int:
+        """The rows of the input, checked."""
+        from rmqtool.store.write.append_input import put_each
+
+        asked, count = self._asked, 0
+        with self._input() as source:
+            checker = self._dry_run()
+            source.rules = replace(source.rules, profile=checker.options.profile)
+            for _ in put_each(
+                checker, source.messages(), asked.queue_by, asked.on_error, self._report, self._changed
+            ):
+                count += 1
+        self._sum_up(
+            messages=count, bytes=checker.bytes, left_out=self._left_out, blanks=source.empty, dry_run=True
+        )
+        return self._exit_code()
+
+    # what the options mean
+
+    def _message(self) -> NewMessage:
+        from rmqtool.store.write.inputs import open_input
+        from rmqtool.store.write.message import NewMessage
+
+        asked = self._asked
+        body = (asked.body or "").encode("utf-8", "surrogateescape")
+        if asked.body_file is not None:
+            with open_input(asked.body_file) as file:
+                body = file.read()
+        return NewMessage(
+            topic=asked.topic or "",
+            body=body,
+            tags=asked.tag,
+            keys=asked.key or (),
+            properties=self._properties(),
+            queue_id=asked.queue,
+            flag=asked.flag or 0,
+            born_timestamp=self._time(asked.born_time),
+            born_host=own.host("--born-host", asked.born_host),
+            store_timestamp=self._time(asked.store_time),
+            delay_level=asked.delay_level or 0,
+            uniq_key=asked.uniq_key,
+            compression=asked.compress or "none",
+        )
+
+    def _properties(self) -> dict[str, str]:
+        result: dict[str, str] = {}
+        for text in self._asked.property or ():
+            name, found, value = text.partition("=")
+            if not found or not name or name in result:
+                raise UsageError(f"--property {text!r}: it must be NAME=VALUE, each name once")
+            result[name] = value
+        return result
+
+    def _time(self, text: str | None) -> int | None:
+        return None if text is None else parse_time(text, self._zone, self._now_ms)
+
+    def _changed(self, message: NewMessage) -> NewMessage:
+        """The message, or the first step of a transaction with it where that was asked for."""
+        from rmqtool.store.write.transactions import half
+
+        return message if self._asked.group is None else half(message, self._asked.group)
+
+    def _end_of_transaction(self, writer: StoreWriter) -> list[NewMessage]:
+        from rmqtool.store.commit_log import StoredBlank
+        from rmqtool.store.write.transactions import commit, rollback
+
+        asked = self._asked
+        offset = asked.commit if asked.commit is not None else asked.rollback
+        with writer.read() as opened:
+            found = opened.commit_log.read(offset or 0)
+        if isinstance(found, StoredBlank) or found.status:
+            raise FormatError("no sound record here", path=found.file, physical_offset=offset)
+        end = commit if asked.commit is not None else rollback
+        return end(found.message, writer.options, self._now_ms)
+
+    @contextmanager
+    def _input(self) -> Iterator[Input]:
+        """The input, with a progress bar; what is wrong with it shows before the store is touched."""
+        from rmqtool.store.row_reader import RowRules
+        from rmqtool.store.write.inputs import Input, format_of, open_input, size_of
+
+        asked = self._asked
+        assert asked.input is not None
+        defaults = {
+            "topic": asked.topic, "queue_id": asked.queue, "tags": asked.tag, "keys": asked.key,
+            "properties": self._properties() or None, "flag": asked.flag,
+            "delay_level": asked.delay_level, "body_compression": asked.compress,
+            "born_timestamp_ms": self._time(asked.born_time),
+            "store_timestamp_ms": self._time(asked.store_time),
+            "born_host": asked.born_host,
+        }  # fmt: skip
+        own.host("--born-host", asked.born_host)
+        rules = RowRules(
+            zone=self._zone,
+            defaults={name: value for name, value in defaults.items() if value is not None},
+            ignore_unknown=asked.ignore_unknown,
+        )
+        one_by_one = asked.show == "messages" or asked.transaction is not None
+        self._output.check_fields(COLUMNS if one_by_one and not asked.dry_run else SUMMARY)
+        advanced: list[ProgressBar] = []
+        with open_input(asked.input, lambda count: advanced[0].advance(count) if advanced else None) as file:
+            with self._output.progress("append", size_of(file)) as bar:
+                advanced.append(bar)
+                yield Input(
+                    file, asked.input_format or format_of(file, asked.input), rules,
+                    on_error=asked.on_error, report=self._report,
+                )  # fmt: skip
+
+    # the store
+
+    def _writer(self) -> StoreWriter:
+        from rmqtool.store.write.store_writer import StoreWriter
+
+        asked = self._asked
+        if asked.create:
+            profile = asked.profile or own.NEWEST
+            return StoreWriter.create(
+                asked.store, profile, auto_create_queues=asked.new_queues(), **asked.given()
+            )
+        return StoreWriter.open(
+            asked.store, auto_create_queues=asked.new_queues(), **asked.arguments(), **asked.given()
+        )
+
+    def _dry_run(self) -> DryRun:
+        from rmqtool.store.write.dry_run import DryRun
+
+        asked = self._asked
+        if asked.create:
+            profile = asked.profile or own.NEWEST
+            return DryRun.create(asked.store, profile, auto_create_queues=asked.new_queues(), **asked.given())
+        return DryRun.open(
+            asked.store, auto_create_queues=asked.new_queues(), given=asked.given(), **asked.arguments()
+        )
+
+    # what is shown
+
+    def _row(self, number: int | None, result: PutResult) -> dict[str, Any]:
+        row = {} if number is None else {"row": number}
+        return row | {
+            "physical_offset": result.physical_offset,
+            "queue_offset": result.queue_offset,
+            "size": result.size,
+            "topic": result.topic,
+            "queue_id": result.queue_id,
+            "store_timestamp_ms": result.store_timestamp,
+            "store_time": format_time(result.store_timestamp, self._zone),
+            "offset_msg_id": result.message_ids[0],
+            "flushed": result.flushed,
+        }
+
+    def _sum_up(self, **sums: Any) -> None:
+        if self._output.format is None:
+            self._output.write_object(sums)
+        else:
+            self._output.write_rows([sums], SUMMARY, tuple(sums))
+
+    def _tell_rate(self, rows: int, size: int, seconds: float) -> None:
+        rate = f"{int(rows / max(seconds, 1e-3))} messages/s, {format_size(int(size / max(seconds, 1e-3)))}/s"
+        self._output.note(f"rmqtool: {rows} messages, {format_size(size)} in {seconds:.1f} s: {rate}")
+
+    def _report(self, error: RowError) -> None:
+        """A row that is left out."""
+        self._left_out += 1
+        if self._left_out <= _LINES:
+            self._output.note(f"rmqtool: left out: {error.message}")
+        elif self._left_out == _LINES + 1:
+            self._output.note("rmqtool: more rows are left out")
+
+    def _exit_code(self) -> int:
+        return EXIT_INPUT if self._left_out else EXIT_OK

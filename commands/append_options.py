@@ -1,0 +1,304 @@
+"""The options of `rmqtool append`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.errors import FormatError, UsageError
+
+NEWEST = "5.4"
+DEFAULT_QUEUES = 4
+
+# The message
+
+Topic = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", help="Its topic; with --input that of rows that have none."),
+]
+Queue = Annotated[
+    int | None,
+    typer.Option(
+        "--queue", metavar="N", min=0, max=options.QUEUE_ID_MAX, help="Its queue; default: --queue-by."
+    ),
+]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Its tag (property TAGS).")]
+Key = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="An index key (repeatable).")]
+UniqKey = Annotated[
+    str | None, typer.Option("--uniq-key", metavar="ID", help="Its unique id; default: one is made.")
+]
+Property = Annotated[
+    list[str] | None,
+    typer.Option("--property", metavar="NAME=VALUE", help="A property of the application (repeatable)."),
+]
+Body = Annotated[str | None, typer.Option("--body", metavar="TEXT", help="Its body, stored as UTF-8.")]
+BodyFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--body-file", metavar="FILE|-", help="The file that is its body, byte for byte; -: standard input."
+    ),
+]
+Flag = Annotated[int | None, typer.Option("--flag", metavar="N", help="The application's flag.")]
+DelayLevel = Annotated[
+    int | None, typer.Option("--delay-level", metavar="N", min=0, help="Delay it: 1 is 1 s, 18 is 2 h.")
+]
+Compress = Annotated[
+    Literal["none", "zlib", "lz4", "zstd"] | None,
+    typer.Option(
+        "--compress",
+        metavar="none|zlib|lz4|zstd",
+        help="Compress bodies of 4096 bytes and more, as a client does.",
+    ),
+]
+StoreTime = Annotated[
+    str | None, typer.Option("--store-time", metavar="TIME", help="When it was stored; default: now.")
+]
+BornTime = Annotated[
+    str | None, typer.Option("--born-time", metavar="TIME", help="When it was made; default: now.")
+]
+StoreHost = Annotated[
+    str | None,
+    typer.Option("--store-host", metavar="IP:PORT", help="The broker's address; default: as in the store."),
+]
+BornHost = Annotated[
+    str | None,
+    typer.Option("--born-host", metavar="IP:PORT", help="The producer's address; default: the broker's."),
+]
+
+# Transactions
+
+Transaction = Annotated[
+    Literal["half"] | None,
+    typer.Option("--transaction", metavar="half", help="Store half messages of a transaction of --group."),
+]
+Group = Annotated[
+    str | None, typer.Option("--group", metavar="GROUP", help="The producer group of a transaction.")
+]
+Commit = Annotated[
+    int | None,
+    typer.Option(
+        "--commit", metavar="OFFSET", min=0, help="Commit the half message at this physical offset."
+    ),
+]
+Rollback = Annotated[
+    int | None,
+    typer.Option(
+        "--rollback", metavar="OFFSET", min=0, help="Roll the half message at this physical offset back."
+    ),
+]
+
+# Many messages
+
+InputFile = Annotated[
+    Path | None,
+    typer.Option("--input", metavar="FILE|-", help="Store the rows of a file; -: standard input."),
+]
+InputFormat = Annotated[
+    Literal["jsonl", "csv", "parquet", "arrow"] | None,
+    typer.Option(
+        "--input-format",
+        metavar="jsonl|csv|parquet|arrow",
+        help="What --input is; default: by its name or its start.",
+    ),
+]
+OnError = Annotated[
+    Literal["stop", "skip"],
+    typer.Option("--on-error", metavar="stop|skip", help="What a wrong row does: end, or be left out."),
+]
+IgnoreUnknown = Annotated[
+    bool, typer.Option("--ignore-unknown", help="Pass over columns that no message has; default: an error.")
+]
+QueueBy = Annotated[
+    Literal["round-robin", "key-hash", "column"],
+    typer.Option(
+        "--queue-by",
+        metavar="round-robin|key-hash|column",
+        help="The queue of a message that names none: each in turn, by the Java hash of its first key, or"
+        " (column) none, that is an error.",
+    ),
+]
+Show = Annotated[
+    Literal["messages", "summary"] | None,
+    typer.Option(
+        "--show",
+        metavar="messages|summary",
+        help="A row for each message, or the sums; default: sums with --input.",
+    ),
+]
+
+# The store
+
+Create = Annotated[bool, typer.Option("--create", help="Make the store, in a new or empty folder.")]
+Profile = Annotated[
+    Literal["4.9", "5.3", "5.4"] | None,
+    typer.Option(
+        "--profile", metavar="4.9|5.3|5.4", help="The broker to write for; default: as in the store, 5.4."
+    ),
+]
+CommitLogFileSize = Annotated[
+    int | None,
+    typer.Option(
+        "--commitlog-file-size", metavar="SIZE", parser=options.parse_size, help="With --create; default: 1G."
+    ),
+]
+QueueFileSize = Annotated[
+    int | None,
+    typer.Option(
+        "--queue-file-size", metavar="SIZE", parser=options.parse_size,
+        help="With --create: of consume queue files, a multiple of 20; default: 6000000.",
+    ),
+]  # fmt: skip
+IndexSlots = Annotated[
+    int | None,
+    typer.Option(
+        "--index-slots", metavar="N", min=1, help="With --create: of an index file; default: 5000000."
+    ),
+]
+IndexEntries = Annotated[
+    int | None,
+    typer.Option(
+        "--index-entries", metavar="N", min=2, help="With --create: of an index file; default: 20000000."
+    ),
+]
+Queues = Annotated[
+    int | None,
+    typer.Option(
+        "--queues", metavar="N", min=1, max=options.QUEUE_ID_MAX, help="Queues of such topics; default: 4."
+    ),
+]
+Flush = Annotated[
+    Literal["async", "sync"] | None,
+    typer.Option(
+        "--flush",
+        metavar="async|sync",
+        help="Whether each message is on the device before the next; at the end all are.",
+    ),
+]
+Reserve = Annotated[
+    bool, typer.Option("--reserve/--no-reserve", help="Take the space of a commit log file when it is made.")
+]
+PropertyCrc = Annotated[
+    bool,
+    typer.Option(
+        "--property-crc",
+        help="End records with a CRC over all of them, as 5.x can; default: as in the store.",
+    ),
+]
+DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Check everything and write nothing.")]
+
+
+@dataclass
+class Asked:
+    """What was asked for, by option."""
+
+    store: Path
+    topic: str | None
+    queue: int | None
+    tag: str | None
+    key: list[str] | None
+    uniq_key: str | None
+    property: list[str] | None
+    body: str | None
+    body_file: Path | None
+    flag: int | None
+    delay_level: int | None
+    compress: Literal["none", "zlib", "lz4", "zstd"] | None
+    store_time: str | None
+    born_time: str | None
+    store_host: str | None
+    born_host: str | None
+    transaction: Literal["half"] | None
+    group: str | None
+    commit: int | None
+    rollback: int | None
+    input: Path | None
+    input_format: Literal["jsonl", "csv", "parquet", "arrow"] | None
+    on_error: Literal["stop", "skip"]
+    ignore_unknown: bool
+    queue_by: Literal["round-robin", "key-hash", "column"]
+    show: Literal["messages", "summary"] | None
+    create: bool
+    profile: Literal["4.9", "5.3", "5.4"] | None
+    commitlog_file_size: int | None
+    queue_file_size: int | None
+    index_slots: int | None
+    index_entries: int | None
+    create_topic: bool
+    queues: int | None
+    flush: Literal["async", "sync"] | None
+    reserve: bool
+    property_crc: bool
+    commitlog: list[Path] | None
+    read_only_commitlog: list[Path] | None
+    broker_conf: Path | None
+    dry_run: bool
+    format: Literal["table", "jsonl", "json", "csv", "tsv"] | None
+    fields: str | None
+    tz: str | None
+    quiet: bool
+    progress: bool | None
+
+    def check(self) -> None:
+        """Raises UsageError for options that do not go together."""
+        given = [
+            name
+            for name in ("body", "body_file", "input", "commit", "rollback")
+            if getattr(self, name) is not None
+        ]
+        if len(given) != 1:
+            what = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(
+                f"{what} exclude each other" if given else "there is nothing to append",
+                hint="give one of --body, --body-file, --input, --commit, --rollback",
+            )
+        if given[0].startswith("body") and self.topic is None:
+            raise UsageError("the message has no topic", hint="--topic names it")
+        if given[0] in ("commit", "rollback") and self.dry_run:
+            raise UsageError("--dry-run is for messages, not for --commit and --rollback")
+        if (self.transaction is None) != (self.group is None):
+            raise UsageError("--transaction and --group go together")
+        if self.input is not None and self.uniq_key is not None:
+            raise UsageError("--uniq-key is for one message", hint="rows have a column uniq_key")
+        if self.queues is not None and not self.create_topic:
+            raise UsageError("--queues goes with --create-topic")
+        sizes = (self.commitlog_file_size, self.queue_file_size, self.index_slots, self.index_entries)
+        if not self.create and any(size is not None for size in sizes):
+            raise UsageError("sizes of files go with --create; a store keeps those it has")
+
+    def new_queues(self) -> int:
+        """How many queues a topic gets that the store lacks; 0: such a topic is an error."""
+        return (self.queues or DEFAULT_QUEUES) if self.create_topic else 0
+
+    def given(self) -> dict[str, Any]:
+        """Options of the store by the names of `WriteOptions`."""
+        given: dict[str, Any] = {
+            "commit_log_file_size": self.commitlog_file_size, "consume_queue_file_size": self.queue_file_size,
+            "index_slots": self.index_slots, "index_entries": self.index_entries, "flush": self.flush,
+            "store_host": host("--store-host", self.store_host),
+            "property_crc": self.property_crc or None,
+        }  # fmt: skip
+        return {
+            "reserve": self.reserve,
+            **{name: value for name, value in given.items() if value is not None},
+        }
+
+    def arguments(self) -> dict[str, Any]:
+        """What opening an existing store takes beside."""
+        return {
+            "profile": self.profile, "commitlog_paths": self.commitlog or (),
+            "read_only_paths": self.read_only_commitlog or (), "broker_conf": self.broker_conf,
+        }  # fmt: skip
+
+
+def host(option: str, text: str | None) -> bytes | None:
+    """The stored bytes of the address that an option gives. Raises UsageError."""
+    from rmqtool.formats.message_id import host_bytes
+
+    try:
+        return None if text is None else host_bytes(text)
+    except FormatError as error:
+        raise UsageError(f"{option}: {error.message}") from None

@@ -1,0 +1,203 @@
+"""Rows from CSV, Parquet and Arrow files, batch by batch.
+
+CSV: the first row names the columns; an empty cell is null and `""` the empty text, lists and objects
+are JSON, as `dump --format csv` writes them. Rows count from the header, which is row 1. Parquet and
+Arrow: columns may also have the names that Spark gives them; rows count from 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, BinaryIO, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+
+from rmqtool.errors import InputError
+from rmqtool.scan.columns import COLUMNS as MESSAGE_COLUMNS
+from rmqtool.store.row_reader import COLUMNS, RowError, RowRules
+from rmqtool.store.write.inputs_jsonl import UTF_16, unknown_column
+
+BATCH_SIZE = 16 << 20
+"""Bytes of a batch, about."""
+ROWS_MAX = 1 << 15
+CSV_BLOCK_SIZE = 16 << 20
+"""Bytes that a row of CSV may have; one of up to twice as many may pass."""
+
+_BY_SPARK_NAME = {column.spark_name: column.name for column in MESSAGE_COLUMNS}
+
+
+class Raw(NamedTuple):
+    """Rows as a source has them.
+
+    Attributes:
+        columns: by name of `row_reader.COLUMNS`.
+        numbers: of each row in the source, shape (rows,).
+        errors: rows that could not be read at all, by number.
+    """
+
+    columns: dict[str, Any]
+    numbers: np.ndarray[Any, np.dtype[np.int64]]
+    errors: dict[int, RowError]
+
+
+def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
+    """The rows of a CSV file, all columns as bytes.
+
+    Raises:
+        InputError: it has no header, is not UTF-8, ends inside a quoted cell, or has a row that is
+            longer than CSV_BLOCK_SIZE.
+    """
+    from pyarrow import csv
+
+    wrong: dict[int, RowError] = {}
+
+    def note(row: Any) -> str:
+        what = f"{row.actual_columns} cells, the header has {row.expected_columns}"
+        wrong[row.number] = RowError(what, row=row.number)
+        return "skip"
+
+    with _explained("CSV"):
+        reader = csv.open_csv(
+            pa.PythonFile(_CsvBytes(file), "r"),
+            csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_SIZE),
+            csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
+            csv.ConvertOptions(
+                column_types=dict.fromkeys(COLUMNS, pa.binary()),
+                strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
+            ),
+        )  # fmt: skip
+        names = _names(reader.schema.names, rules, {})
+    following = 2
+    while True:
+        with _explained("CSV"):
+            batch = next(reader, None)
+        if batch is None:
+            break
+        numbers = np.arange(following, following + len(batch) + len(wrong))
+        numbers = numbers[~np.isin(numbers, list(wrong))][: len(batch)]
+        following = int(numbers[-1]) + 1 if len(numbers) else following
+        errors = {number: wrong.pop(number) for number in sorted(wrong) if number < following}
+        for piece in _pieces(batch):
+            start = piece[0]
+            yield Raw(_columns(piece[1], names), numbers[start : start + len(piece[1])], errors)
+            errors = {}
+    if wrong:
+        yield Raw({}, np.zeros(0, np.int64), wrong)
+
+
+def parquet_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
+    """The rows of a Parquet file."""
+    from pyarrow import parquet
+
+    with _explained("Parquet"):
+        opened = parquet.ParquetFile(file, buffer_size=1 << 20)
+        names = _names(opened.schema_arrow.names, rules, _BY_SPARK_NAME)
+        facts = opened.metadata
+        size = sum(facts.row_group(group).total_byte_size for group in range(facts.num_row_groups))
+        count = max(1, min(ROWS_MAX, BATCH_SIZE * facts.num_rows // max(size, 1)))
+        batches = opened.iter_batches(batch_size=count, columns=list(names))
+    return _numbered(_guarded(batches, "Parquet"), names)
+
+
+def arrow_rows(file: BinaryIO, rules: RowRules, *, stream: bool) -> Iterator[Raw]:
+    """The rows of an Arrow IPC file or stream."""
+    with _explained("Arrow"):
+        batches: Iterator[pa.RecordBatch]
+        if stream:
+            opened = pa.ipc.open_stream(file)
+            batches = iter(opened)
+        else:
+            opened = pa.ipc.open_file(file)
+            batches = map(opened.get_batch, range(opened.num_record_batches))
+        names = _names(opened.schema.names, rules, _BY_SPARK_NAME)
+    return _numbered(_guarded(batches, "Arrow"), names)
+
+
+def _numbered(batches: Iterator[pa.RecordBatch], names: Mapping[str, str]) -> Iterator[Raw]:
+    first = 1
+    for batch in batches:
+        for start, piece in _pieces(batch):
+            begin = first + start
+            yield Raw(_columns(piece, names), np.arange(begin, begin + len(piece)), {})
+        first += len(batch)
+
+
+def _pieces(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """(first row, piece) of a batch in pieces of at most ROWS_MAX rows and about BATCH_SIZE bytes."""
+    step = max(1, min(ROWS_MAX, BATCH_SIZE * len(batch) // max(batch.nbytes, 1)))
+    for start in range(0, len(batch), step):
+        yield start, batch.slice(start, step)
+
+
+def _columns(batch: pa.RecordBatch, names: Mapping[str, str]) -> dict[str, Any]:
+    return {name: batch.column(old) for old, name in names.items()}
+
+
+def _names(found: Sequence[str], rules: RowRules, others: Mapping[str, str]) -> dict[str, str]:
+    """Names in the file to names of columns. Raises InputError for unknown and doubled ones."""
+    names: dict[str, str] = {}
+    for old in found:
+        name = old if old in COLUMNS else others.get(old, old)
+        if name not in COLUMNS:
+            if rules.ignore_unknown:
+                continue
+            raise unknown_column(old, None)
+        if old in names or name in names.values():
+            raise InputError(f"the input has the column {name} twice")
+        names[old] = name
+    return names
+
+
+class _CsvBytes:
+    """What the CSV reader reads: not UTF-16, and no quoted cell without an end.
+
+    pyarrow takes the rest of the file for the cell otherwise.
+    """
+
+    closed = False
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._quotes = 0
+        self._started = False
+
+    def read(self, count: int = -1) -> bytes:
+        """Up to `count` bytes."""
+        data = self._file.read(count)
+        if not self._started and data.startswith(UTF_16):
+            raise InputError("the input is UTF-16, not UTF-8", hint="iconv -f UTF-16 -t UTF-8 converts it")
+        self._started = True
+        self._quotes += data.count(b'"')
+        if not data and self._quotes % 2:
+            raise InputError('a cell starts with a quote (") that is never closed')
+        return data
+
+    def close(self) -> None:
+        """Leaves the file to its owner."""
+
+
+@contextmanager
+def _explained(what: str) -> Iterator[None]:
+    """Errors of pyarrow as InputError."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (pa.ArrowException, UnicodeDecodeError) as error:
+        text = str(error).partition("\n")[0]
+        if "straddl" in text:
+            text = f"a row has more than {CSV_BLOCK_SIZE} bytes"
+        elif isinstance(error, UnicodeDecodeError):
+            text = "it is not UTF-8"
+        raise InputError(f"cannot read the input as {what}: {text}") from error
+
+
+def _guarded(batches: Iterator[pa.RecordBatch], what: str) -> Iterator[pa.RecordBatch]:
+    while True:
+        with _explained(what):
+            batch = next(batches, None)
+        if batch is None:
+            return
+        yield batch

@@ -1,0 +1,394 @@
+"""`rmqtool append`: messages of options and of inputs, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from rmqtool.cli import main
+from rmqtool.formats import properties
+from rmqtool.formats.java import string_hash
+from rmqtool.store import Store
+from rmqtool.store.commit_log import StoredMessage
+from rmqtool.store.verify import verify
+from rmqtool.store.write.message import NewMessage
+from rmqtool.store.write.store_writer import StoreWriter
+from tests.dumps import Result
+from tests.stores import Library
+from tests.trees import tree_digest
+
+ROOT = Path(__file__).resolve().parent.parent
+NEW = ("--create", "--commitlog-file-size", "64K", "--queue-file-size", "2000", "--index-slots", "100",
+       "--index-entries", "400", "--no-reserve")  # fmt: skip
+HELLO = ("--topic", "T", "--body", "hello")
+Append = Callable[..., Result]
+
+
+@pytest.fixture
+def append(capfdbinary: pytest.CaptureFixture[bytes]) -> Append:
+    """Runs `rmqtool append`."""
+
+    def run(store: Path, *arguments: object) -> Result:
+        code = main(["append", str(store), "--tz", "UTC", *map(str, arguments)])
+        captured = capfdbinary.readouterr()
+        return Result(code, captured.out, captured.err.decode())
+
+    return run
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A store of small files with topic T of four queues, Order and Closed, and one message."""
+    with Store.create(
+        tmp_path / "store", commit_log_file_size=64 << 10, consume_queue_file_size=2000, index_slots=100,
+        index_entries=400, reserve=False,
+    ) as writer:  # fmt: skip
+        writer.topics.add("T", 4)
+        writer.put(NewMessage("T", b"first"))
+        writer.topics.add("Order", 4, order=True)
+        writer.topics.add("Closed", 4, perm=4)
+    return tmp_path / "store"
+
+
+def stored(store: Path) -> list[StoredMessage]:
+    """The records of a store behind its first one; `verify` must find all of them sound."""
+    with Store.open(store) as opened:
+        assert not [finding for finding in verify(opened) if finding.problem.severity != "note"]
+        return [found for found in opened.messages() if found.message.body != b"first"]
+
+
+def write_rows(path: Path, *rows: dict[str, Any]) -> Path:
+    """JSON lines."""
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def numbered(count: int, **more: Any) -> list[dict[str, Any]]:
+    """Rows like no other."""
+    return [{"topic": "T", "body": f"{n}", "keys": [f"k{n}"], **more} for n in range(count)]
+
+
+# one message
+
+
+def test_one_message_has_what_the_options_say(store: Path, append: Append) -> None:
+    result = append(
+        store, *HELLO, "--queue", 2, "--tag", "A", "--key", "k1", "--key", "k2", "--property", "a=b=c",
+        "--uniq-key", "U1", "--flag", 7, "--born-time", "2026-03-01T00:00:00Z", "--store-time", 1772323201000,
+        "--born-host", "1.2.3.4:5", "--store-host", "[::1]:6",
+    )  # fmt: skip
+    (found,) = stored(store)
+    assert result.code == 0
+    assert result.rows == [{
+        "physical_offset": found.physical_offset, "queue_offset": 0,
+        "size": found.message.total_size, "topic": "T", "queue_id": 2,
+        "store_timestamp_ms": 1772323201000, "store_time": "2026-03-01T00:00:01.000+00:00",
+        "offset_msg_id": f"{1:032X}{6:08X}{found.physical_offset:016X}", "flushed": True,
+    }]  # fmt: skip
+    record = found.message
+    assert (record.topic, record.queue_id, record.body, record.flag) == ("T", 2, b"hello", 7)
+    assert (record.born_timestamp, record.store_timestamp) == (1772323200000, 1772323201000)
+    assert record.born_host == bytes((1, 2, 3, 4, 0, 0, 0, 5))
+    given = properties.decode(record.properties_bytes)
+    assert (given["TAGS"], given["KEYS"], given["UNIQ_KEY"], given["a"]) == ("A", "k1 k2", "U1", "b=c")
+
+
+def test_a_new_store_with_a_new_topic(tmp_path: Path, append: Append) -> None:
+    """Of the profile and sizes asked for."""
+    result = append(tmp_path / "new", *HELLO, *NEW, "--profile", "4.9", "--create-topic", "--queues", 2)
+    assert result.code == 0
+    assert append(tmp_path / "new", *HELLO, "--queue", 1).code == 0
+    assert append(tmp_path / "new", *HELLO, "--queue", 2).code == 3
+    assert [found.message.queue_id for found in stored(tmp_path / "new")] == [0, 1]
+    with Store.open(tmp_path / "new") as opened:
+        assert opened.profile.name == "4.9"
+        assert opened.layout.commit_log_file_size == 64 << 10
+    again = append(tmp_path / "new", *HELLO, *NEW)
+    assert again.code == 4
+    assert "is a store already" in again.err
+
+
+def test_body_is_a_file_byte_for_byte(store: Path, append: Append, tmp_path: Path) -> None:
+    """Compressed where it is long enough and that was asked for."""
+    for size in (4095, 4096):
+        (tmp_path / "body").write_bytes(b"\xff\n" + b"x" * (size - 2))
+        arguments = ("--topic", "T", "--body-file", tmp_path / "body", "--compress", "zlib")
+        assert append(store, *arguments).code == 0
+    short, long = stored(store)
+    assert (len(short.message.body), short.message.sys_flag & 1) == (4095, 0)
+    assert (len(long.message.body) < 100, long.message.sys_flag & 1) == (True, 1)
+
+
+def run(store: Path, *arguments: str, data: bytes) -> subprocess.CompletedProcess[bytes]:
+    """The program itself, with something on its standard input."""
+    return subprocess.run(
+        [sys.executable, "-m", "rmqtool", "append", str(store), *arguments],
+        input=data, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=False,
+    )  # fmt: skip
+
+
+def test_standard_input_is_a_body_or_rows(store: Path) -> None:
+    assert run(store, "--topic", "T", "--body-file", "-", data=b"hello\n").returncode == 0
+    result = run(store, "--topic", "T", "--input", "-", data=b'{"body":"a"}\n{"body":"b"}')
+    assert result.returncode == 0
+    assert result.stdout.splitlines()[0].split() == [b"messages", b"2"]
+    assert [found.message.body for found in stored(store)] == [b"hello\n", b"a", b"b"]
+
+
+def test_one_message_loads_nothing_heavy(store: Path) -> None:
+    """Columns and kernels are for many."""
+    code = (
+        "import sys; from rmqtool.cli import main; main(sys.argv[1:]);"
+        "print(*sorted({name.partition('.')[0] for name in sys.modules}))"
+    )
+    command = [sys.executable, "-c", code, "append", str(store), *HELLO]
+    result = subprocess.run(
+        command, capture_output=True, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True
+    )
+    assert not {"pyarrow", "numpy", "numba", "rich", "tabulate"} & set(result.stdout.decode().split())
+
+
+def test_a_transaction(store: Path, append: Append) -> None:
+    """Half, then commit or rollback; what is no half message is refused."""
+    half = ("--transaction", "half", "--group", "G")
+    first, second = append(store, *HELLO, *half).rows + append(store, *HELLO, *half).rows
+    assert first["topic"] == second["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC"
+    committed, op = append(store, "--commit", first["physical_offset"]).rows
+    assert (committed["topic"], op["topic"]) == ("T", "RMQ_SYS_TRANS_OP_HALF_TOPIC")
+    (op,) = append(store, "--rollback", second["physical_offset"]).rows
+    assert op["topic"] == "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+    refused = append(store, "--commit", committed["physical_offset"])
+    assert refused.code == 4
+    assert append(store, "--commit", 3).code == 3
+    assert len(stored(store)) == 5
+
+
+# many
+
+
+@pytest.mark.parametrize("show", ["summary", "messages"])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_rows_of_an_input(store: Path, append: Append, tmp_path: Path, show: str, kind: str) -> None:
+    """Stored in their order, over the topic's queues in turn."""
+    rows = numbered(10)
+    path = tmp_path / f"rows.{kind}"
+    if kind == "jsonl":
+        write_rows(path, *rows)
+    else:
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    result = append(store, "--input", path, "--show", show, "--format", "jsonl")
+    assert result.code == 0
+    found = stored(store)
+    assert [each.message.body for each in found] == [b"%d" % n for n in range(10)]
+    assert [each.message.queue_id for each in found] == [n % 4 for n in range(10)]
+    if show == "summary":
+        assert result.rows == [{
+            "messages": 10, "bytes": sum(each.message.total_size for each in found), "left_out": 0,
+            "blanks": 0,
+            "topics": 1, "queues": 4, "first_physical_offset": found[0].physical_offset,
+            "last_physical_offset": found[-1].physical_offset, "flushed": True,
+        }]  # fmt: skip
+        assert "rmqtool: 10 messages" in result.err
+    else:
+        assert [row["physical_offset"] for row in result.rows] == [each.physical_offset for each in found]
+        assert [row["row"] for row in result.rows] == list(range(1, 11))
+
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"topic": "T"}, "row 3, body: it has none"),
+    ({"topic": "T", "body": "x", "tag": "A"}, "row 3: no row has a column 'tag'"),
+    ({"topic": "Nope", "body": "x"}, "TOPIC_NOT_EXIST"),
+    ({"topic": "Closed", "body": "x"}, "NO_PERMISSION"),
+    ({"topic": "T", "body": "x", "queue_id": 9}, "INVALID_PARAMETER"),
+    ({"topic": "T", "body": "x" * 70_000}, "MESSAGE_ILLEGAL"),
+    ({"topic": "T", "body": "x", "properties": {"p": "x" * 40_000}}, "PROPERTIES_SIZE_EXCEEDED"),
+    ({"topic": "T" * 200, "body": "x"}, "MESSAGE_ILLEGAL"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "what"), WRONG)
+@pytest.mark.parametrize("show", ["summary", "messages"])
+def test_a_wrong_row_ends_it(
+    store: Path, append: Append, tmp_path: Path, wrong: dict[str, Any], what: str, show: str
+) -> None:
+    """Told with row and reason; the rows before it are stored, whole, and none behind it."""
+    rows = numbered(5)
+    path = write_rows(tmp_path / "rows", *rows[:2], wrong, *rows[3:])
+    result = append(store, "--input", path, "--show", show)
+    assert result.code == 3
+    assert what in result.err
+    assert "row 3" in result.err
+    assert [found.message.body for found in stored(store)] == [b"0", b"1"]
+
+
+@pytest.mark.parametrize("show", ["summary", "messages"])
+def test_wrong_rows_are_left_out(store: Path, append: Append, tmp_path: Path, show: str) -> None:
+    """With --on-error skip; each is told."""
+    wrong = [row for row, _ in WRONG]
+    path = write_rows(tmp_path / "rows", *numbered(3), *wrong, *numbered(3))
+    result = append(store, "--input", path, "--on-error", "skip", "--show", show)
+    assert result.code == 3
+    assert [found.message.body for found in stored(store)] == [b"0", b"1", b"2"] * 2
+    told = [line for line in result.err.splitlines() if "left out" in line]
+    assert [line.split("row ")[1].split(",")[0].split(":")[0] for line in told] == [
+        str(n) for n in range(4, 12)
+    ]
+
+
+def test_an_order_topic_is_not_spread(store: Path, append: Append, tmp_path: Path) -> None:
+    """But a queue, or a key to choose it by, is fine."""
+    rows = write_rows(tmp_path / "rows", {"topic": "Order", "body": "x", "keys": ["k"]})
+    for arguments in (("--topic", "Order", "--body", "x"), ("--input", rows), ("--input", rows, "--dry-run")):
+        result = append(store, *arguments)
+        assert result.code == 4
+        assert "order topic" in result.err
+    assert append(store, "--input", rows, "--queue-by", "key-hash").code == 0
+    assert append(store, "--input", rows, "--queue", 3).code == 0
+    assert [found.message.queue_id for found in stored(store)] == [abs(string_hash("k")) % 4, 3]
+
+
+@pytest.mark.parametrize("show", ["summary", "messages"])
+def test_queues_by_key(store: Path, append: Append, tmp_path: Path, show: str) -> None:
+    """As SelectMessageQueueByHash; a named queue stays, a row without a key is wrong."""
+    rows = [*numbered(20), {"topic": "T", "body": "named", "queue_id": 1}]
+    path = write_rows(tmp_path / "rows", *rows, {"topic": "T", "body": "none"})
+    result = append(store, "--input", path, "--queue-by", "key-hash", "--show", show)
+    assert result.code == 3
+    assert "row 22" in result.err
+    assert [found.message.queue_id for found in stored(store)] == [
+        *(abs(string_hash(f"k{n}")) % 4 for n in range(20)), 1,
+    ]  # fmt: skip
+
+
+def test_queues_by_column(store: Path, append: Append, tmp_path: Path) -> None:
+    """Every row must have one."""
+    path = write_rows(tmp_path / "rows", *numbered(3, queue_id=2), *numbered(1))
+    result = append(store, "--input", path, "--queue-by", "column")
+    assert result.code == 3
+    assert "row 4, queue_id: it has none" in result.err
+    assert [found.message.queue_id for found in stored(store)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("name", ["ok_497_small_ipv6", "ok_540_small_propcrc"])
+def test_what_dump_prints_is_appended(
+    name: str, cases: Library, append: Append, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """The records of a real store, as they were stored: the same bytes of the commit log."""
+    old = cases.path(name)
+    assert main(["dump", str(old), "--gaps"]) == 0
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(capfdbinary.readouterr().out)
+    with Store.open(old) as opened:
+        profile, size = opened.profile.name, opened.layout.commit_log_file_size
+        first, end = opened.commit_log.min_offset, opened.end_offset()
+    assert first == 0
+    new = tmp_path / "new"
+    result = append(
+        new, "--input", path, "--create", "--create-topic", "--profile", profile,
+        "--commitlog-file-size", size,
+        "--index-slots", 100, "--index-entries", 400, "--no-reserve",
+    )  # fmt: skip
+    assert result.code == 0, result.err
+    files = sorted(path.name for path in (old / "commitlog").iterdir())
+    whole = [
+        b"".join((root / "commitlog" / name).read_bytes() for name in files)[:end] for root in (old, new)
+    ]
+    assert whole[0] == whole[1]
+
+
+# what is not done
+
+
+def test_dry_run_writes_nothing(store: Path, append: Append, tmp_path: Path) -> None:
+    """Nor makes a store; it finds what is wrong."""
+    before = tree_digest(store)
+    good = write_rows(tmp_path / "good", *numbered(5))
+    bad = write_rows(tmp_path / "bad", *numbered(2), {"topic": "Nope", "body": "x"})
+    result = append(store, "--input", good, "--dry-run", "--format", "jsonl")
+    (row,) = result.rows
+    assert (row["messages"], row["left_out"], row["dry_run"]) == (5, 0, True)
+    assert append(store, "--input", good).code == 0
+    assert row["bytes"] == sum(found.message.total_size for found in stored(store))
+    before = tree_digest(store)
+    result = append(store, "--input", bad, "--dry-run")
+    assert result.code == 3
+    assert "row 3: the store has no topic Nope (TOPIC_NOT_EXIST)" in result.err
+    assert append(store, "--input", bad, "--dry-run", "--create-topic").code == 0
+    assert append(store, *HELLO, "--dry-run").code == 0
+    assert append(store, "--topic", "T", "--body", "x" * 70_000, "--dry-run").code == 3
+    assert tree_digest(store) == before
+    assert append(tmp_path / "none", *HELLO, *NEW, "--create-topic", "--dry-run").code == 0
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_a_store_in_use_is_refused(store: Path, append: Append, dry_run: list[str]) -> None:
+    with StoreWriter.open(store):
+        result = append(store, *HELLO, *dry_run)
+    assert result.code == 5
+    assert not stored(store)
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_a_store_that_was_not_closed_is_refused(store: Path, append: Append, dry_run: list[str]) -> None:
+    """With the command that helps."""
+    (store / "abort").touch()
+    before = tree_digest(store)
+    result = append(store, *HELLO, *dry_run)
+    assert result.code == 4
+    assert f"rmqtool recover {store}" in result.err
+    assert tree_digest(store) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "what"),
+    [
+        ((), "there is nothing to append"),
+        (("--body", "x"), "the message has no topic"),
+        ((*HELLO, "--input", "x"), "--body and --input exclude each other"),
+        ((*HELLO, "--commit", "1"), "--body and --commit exclude each other"),
+        (("--commit", "1", "--dry-run"), "--dry-run is for messages"),
+        ((*HELLO, "--transaction", "half"), "--transaction and --group go together"),
+        ((*HELLO, "--queues", "2"), "--queues goes with --create-topic"),
+        ((*HELLO, "--index-slots", "2"), "sizes of files go with --create"),
+        ((*HELLO, "--property", "x"), "--property 'x': it must be NAME=VALUE"),
+        ((*HELLO, "--property", "x=1", "--property", "x=2"), "--property 'x=2': it must be"),
+        ((*HELLO, "--born-host", "x"), "--born-host: 'x' is not ip:port"),
+        ((*HELLO, "--store-host", "x"), "--store-host: 'x' is not ip:port"),
+        ((*HELLO, "--store-time", "soon"), "not a time: 'soon'"),
+        ((*HELLO, "--fields", "nothing"), "unknown field: 'nothing'"),
+        (("--input", os.devnull, "--fields", "row"), "unknown field: 'row'"),
+        (("--input", os.devnull, "--uniq-key", "x"), "--uniq-key is for one message"),
+    ],
+)
+def test_usage_errors(store: Path, append: Append, arguments: tuple[str, ...], what: str) -> None:
+    """Nothing is written then."""
+    before = tree_digest(store)
+    result = append(store, *arguments)
+    assert (result.code, result.out) == (2, b"")
+    assert what in result.err
+    assert tree_digest(store) == before
+
+
+def test_the_store_must_be_named(store: Path, monkeypatch: pytest.MonkeyPatch, append: Append) -> None:
+    """RMQTOOL_STORE is not for commands that write."""
+    monkeypatch.setenv("RMQTOOL_STORE", str(store))
+    before = tree_digest(store)
+    assert main(["append", *HELLO]) == 2
+    assert tree_digest(store) == before
+
+
+def test_an_input_that_is_not_there(store: Path, append: Append, tmp_path: Path) -> None:
+    result = append(store, "--input", tmp_path / "none")
+    assert result.code == 3
+    assert "No such file" in result.err
+    assert not (store / "abort").exists()
