@@ -4,6 +4,7 @@ SHELL := /bin/sh
 BIN := .venv/bin
 DEMO_CASE := ok_540_clean
 DEMO_STORE := build/demo/store
+BENCH = JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -s -o python_files='bench_*.py'
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
 # The newest Python on PATH that can make a venv. Each is tried: some are shims that only print an error.
@@ -12,7 +13,14 @@ PYTHON = $(shell IFS=:; for version in 3.14 3.13 3.12 3.11 3; do for folder in $
 	sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 14))' 2>/dev/null && { echo "$$python"; exit; }; \
 	done; done)
 
-.PHONY: demo test lint types man man-check bench release-check clean
+# What `make interop` runs: real brokers and their libraries, on Java 17.
+ROCKETMQ := 4.9.7 5.3.3 5.4.0
+JDK = $(shell for folder in "$${JAVA_HOME:-/none}" /usr/lib/jvm/*17* \
+	"$$(dirname "$$(dirname "$$(readlink -f "$$(command -v javac)")")")"; do \
+	"$$folder/bin/javac" -version 2>&1 | grep -q '^javac 17' && { echo "$$folder"; exit; }; done)
+
+.PHONY: demo test lint types man man-check bench bench-smoke interop java release-check clean
+.PRECIOUS: build/interop/%/lib.done build/interop/%/classes.done
 
 demo: .venv/base
 	@rm -rf build/demo && mkdir -p build/demo && $(BIN)/python -m tests.stores $(DEMO_CASE) $(DEMO_STORE)
@@ -34,8 +42,33 @@ man: .venv/base
 man-check: .venv/base
 	$(BIN)/python -m rmqtool.manpages --check man
 
-bench: .venv/dev
-	$(BIN)/python -m pytest -s -o python_files='bench_*.py' tests/benchmarks
+bench: .venv/dev build/bench/classes.done
+	$(BENCH) tests/benchmarks
+
+bench-smoke: .venv/dev build/bench/classes.done
+	RMQTOOL_BENCH_SMALL=1 $(BENCH) tests/benchmarks/bench_append.py
+
+build/bench/classes.done: build/interop/5.4.0/lib.done tests/benchmarks/StoreBench.java
+	@'$(JDK)/bin/javac' -nowarn -Xlint:none -cp '$(<D)/lib/*' -d $(@D)/classes tests/benchmarks/StoreBench.java && touch $@
+
+interop: .venv/dev $(ROCKETMQ:%=build/interop/%/classes.done)
+	JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -o python_files='interop_*.py' tests/interop
+
+build/interop/%/classes.done: build/interop/%/lib.done $(wildcard tests/interop/java/*.java)
+	@rm -rf $(@D)/classes && '$(JDK)/bin/javac' -nowarn -Xlint:none -XDsuppressNotes -cp '$(@D)/lib/*' -d $(@D)/classes \
+		tests/interop/java/*.java && touch $@
+
+build/interop/%/lib.done: tests/interop/pom.xml | java
+	@echo 'fetching RocketMQ $* with maven' && rm -rf $(@D)/lib && JAVA_HOME='$(JDK)' mvn -B -q -ntp -f $< \
+		-Drocketmq.version=$* -Dmaven.wagon.http.retryHandler.count=3 dependency:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$(@D)/lib' && touch $@
+
+java:
+	@if test -n '$(JDK)' && command -v mvn >/dev/null; then exit; fi; \
+	if test "$$(id -u)" = 0 && command -v apt-get >/dev/null; then echo 'installing Java 17 and maven' && \
+		apt-get update -qq && apt-get install -qq -y --no-upgrade --no-install-recommends openjdk-17-jdk-headless maven >/dev/null; \
+	else echo 'the interop lab needs a JDK 17 (JAVA_HOME, or below /usr/lib/jvm) and maven:' \
+		'apt-get install openjdk-17-jdk-headless maven' >&2; exit 1; fi
 
 release-check: .venv/dev
 	$(BIN)/python -m tests.release_check build/release

@@ -19,8 +19,11 @@ SURROUNDINGS = {"COLUMNS": "100", "LINES": "40", "TZ": "UTC", "LANG": "C.UTF-8",
 FORGOTTEN = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
 os.environ.update(SURROUNDINGS)
+# What the tests themselves are told.
+_OF_TESTS = ("RMQTOOL_CRASH_SWEEP", "RMQTOOL_BENCH_SMALL", "RMQTOOL_BENCH_GIB")
 for _name in [name for name in os.environ if name.startswith("RMQTOOL_") or name in FORGOTTEN]:
-    del os.environ[_name]
+    if _name not in _OF_TESTS:
+        del os.environ[_name]
 time.tzset()
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)

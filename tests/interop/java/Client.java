@@ -1,0 +1,271 @@
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Base64;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
+import java.util.concurrent.atomic.AtomicLong;
+import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
+import org.apache.rocketmq.client.producer.DefaultMQProducer;
+import org.apache.rocketmq.client.producer.LocalTransactionState;
+import org.apache.rocketmq.client.producer.SendResult;
+import org.apache.rocketmq.client.producer.TransactionListener;
+import org.apache.rocketmq.client.producer.TransactionMQProducer;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/** An ordinary producer, transaction producer, push and pull consumers; see Commands for the protocol. */
+public final class Client extends Commands {
+    private static final int TIMEOUT_MS = 60_000;
+
+    private String nameServer;
+    private DefaultMQProducer producer;
+    private TransactionMQProducer transactions;
+    private DefaultMQPullConsumer puller;
+    private final List<DefaultMQPushConsumer> consumers = new ArrayList<>();
+
+    public static void main(String[] arguments) throws Exception {
+        new Client().run();
+    }
+
+    @Override
+    Object call(String name, Command command) throws Exception {
+        switch (name) {
+            case "connect":
+                return connect(command.text("name_server"));
+            case "send":
+                return sent(send(command));
+            case "send_batch":
+                return sendBatch(command);
+            case "send_half":
+                return sent(transactions.sendMessageInTransaction(message(command), command.text("then")));
+            case "produce":
+                return produce(command);
+            case "listen_for_checks":
+                return listenForChecks(command.text("group"), command.text("topic"));
+            case "consume":
+                return consume(command.text("group"), command.map("topics"));
+            case "queues":
+                return queues(command.text("topic"));
+            case "pull":
+                return pull(command);
+            case "query":
+                return query(command);
+            case "view":
+                return row(puller.viewMessage(command.text("topic"), command.text("id")));
+            case "search_offset":
+                return puller.searchOffset(queue(command), command.number("time"));
+            case "close":
+                return close();
+            default:
+                throw new IllegalArgumentException(name);
+        }
+    }
+
+    private Object connect(String address) throws Exception {
+        nameServer = address;
+        producer = new DefaultMQProducer("lab_producer");
+        producer.setNamesrvAddr(address);
+        producer.setSendMsgTimeout(TIMEOUT_MS);
+        producer.setRetryTimesWhenSendFailed(0);
+        producer.start();
+        puller = new DefaultMQPullConsumer("lab_puller");
+        puller.setNamesrvAddr(address);
+        puller.start();
+        return null;
+    }
+
+    /** A transaction producer of a group; its listener decides by the argument, and at checks by "check". */
+    private Object listenForChecks(String group, String topic) throws Exception {
+        transactions = new TransactionMQProducer(group);
+        transactions.setNamesrvAddr(nameServer);
+        transactions.setSendMsgTimeout(TIMEOUT_MS);
+        transactions.setTransactionListener(new TransactionListener() {
+            @Override
+            public LocalTransactionState executeLocalTransaction(Message message, Object then) {
+                return state((String) then);
+            }
+
+            @Override
+            public LocalTransactionState checkLocalTransaction(MessageExt message) {
+                event("check", group, message);
+                return state(message.getProperty("check"));
+            }
+        });
+        transactions.start();
+        // A broker can ask only a group that it knows: the heartbeat goes to the brokers of known topics.
+        MQClientInstance instance = transactions.getDefaultMQProducerImpl().getMqClientFactory();
+        instance.updateTopicRouteInfoFromNameServer(topic);
+        instance.sendHeartbeatToAllBrokerWithLock();
+        return null;
+    }
+
+    private static LocalTransactionState state(String name) {
+        return "commit".equals(name) ? LocalTransactionState.COMMIT_MESSAGE
+            : "rollback".equals(name) ? LocalTransactionState.ROLLBACK_MESSAGE : LocalTransactionState.UNKNOW;
+    }
+
+    private static Message message(Command command) {
+        byte[] body = Base64.getDecoder().decode(command.text("body"));
+        Message message = new Message(command.text("topic"), command.text("tags"), command.text("keys"), body);
+        command.map("properties").forEach((key, value) -> message.putUserProperty(key.toString(), value.toString()));
+        if (command.has("delay_level")) {
+            message.setDelayTimeLevel(command.integer("delay_level"));
+        }
+        if (command.has("flag")) {
+            message.setFlag(command.integer("flag"));
+        }
+        return message;
+    }
+
+    private SendResult send(Command command) throws Exception {
+        return command.has("queue_id")
+            ? producer.send(message(command), queue(command)) : producer.send(message(command));
+    }
+
+    private Object sendBatch(Command command) throws Exception {
+        List<Message> messages = new ArrayList<>();
+        for (Object each : command.list("messages")) {
+            messages.add(message(new Command((Map<?, ?>) each)));
+        }
+        return sent(producer.send(messages));
+    }
+
+    private static Object sent(SendResult result) {
+        return map("status", result.getSendStatus(), "topic", result.getMessageQueue().getTopic(),
+            "queueId", result.getMessageQueue().getQueueId(), "queueOffset", result.getQueueOffset(),
+            "msgId", result.getMsgId(), "offsetMsgId", result.getOffsetMsgId());
+    }
+
+    /** Send from several threads until the broker is gone; every acknowledged message is an event. */
+    private Object produce(Command command) {
+        AtomicLong numbers = new AtomicLong();
+        for (int i = 0; i < command.integer("threads"); i++) {
+            Thread thread = new Thread(() -> produceUntilLost(command, numbers), "producer");
+            thread.setDaemon(true);
+            thread.start();
+        }
+        return null;
+    }
+
+    private void produceUntilLost(Command command, AtomicLong numbers) {
+        try {
+            while (true) {
+                long number = numbers.getAndIncrement();
+                String topic = command.text("topic") + number % 3;
+                List<Message> messages = new ArrayList<>();
+                for (int i = 0; i < (number % 5 == 0 ? 10 : 1); i++) {
+                    String key = number + "-" + i;
+                    byte[] body = (key + "|" + "x".repeat((int) (number * 131 % 3000))).getBytes(StandardCharsets.UTF_8);
+                    messages.add(new Message(topic, "tag" + number % 4, key, body));
+                }
+                if (messages.size() == 1 && number % 7 == 0) {
+                    messages.get(0).setDelayTimeLevel(1);
+                }
+                SendResult result = messages.size() == 1 ? producer.send(messages.get(0)) : producer.send(messages);
+                say("event", map("kind", "sent", "number", number, "count", messages.size(),
+                    "delayed", messages.get(0).getDelayTimeLevel() > 0, "result", sent(result)));
+            }
+        } catch (Exception lost) {
+            say("event", map("kind", "lost", "why", lost.toString()));
+        }
+    }
+
+    /** A push consumer of a new group, in queue order, from the first message on; messages are events. */
+    private Object consume(String group, Map<?, ?> topics) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        for (Map.Entry<?, ?> topic : topics.entrySet()) {
+            consumer.subscribe(topic.getKey().toString(), topic.getValue().toString());
+        }
+        consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
+            for (MessageExt message : messages) {
+                event("consumed", group, message);
+            }
+            return ConsumeOrderlyStatus.SUCCESS;
+        });
+        consumer.start();
+        consumers.add(consumer);
+        return null;
+    }
+
+    private static void event(String kind, String group, MessageExt message) {
+        Map<String, Object> row = map("kind", kind, "group", group, "time", System.currentTimeMillis());
+        try {
+            row.put("message", row(message));
+        } catch (Exception error) {
+            row.put("error", error.toString());
+        }
+        say("event", row);
+    }
+
+    private Object queues(String topic) throws Exception {
+        Map<String, Object> result = new TreeMap<>();
+        for (MessageQueue queue : puller.fetchSubscribeMessageQueues(topic)) {
+            result.put(String.valueOf(queue.getQueueId()),
+                map("min", puller.minOffset(queue), "max", puller.maxOffset(queue)));
+        }
+        return result;
+    }
+
+    private MessageQueue queue(Command command) throws Exception {
+        for (MessageQueue queue : puller.fetchSubscribeMessageQueues(command.text("topic"))) {
+            if (queue.getQueueId() == command.integer("queue_id")) {
+                return queue;
+            }
+        }
+        throw new IllegalArgumentException("no such queue");
+    }
+
+    private Object pull(Command command) throws Exception {
+        PullResult found = puller.pull(queue(command), command.text("tags"), command.number("offset"),
+            command.integer("max"), TIMEOUT_MS);
+        return map("status", found.getPullStatus(), "next", found.getNextBeginOffset(), "min", found.getMinOffset(),
+            "max", found.getMaxOffset(), "messages", rows(found.getMsgFoundList()));
+    }
+
+    private Object query(Command command) throws Exception {
+        QueryResult found = puller.queryMessage(command.text("topic"), command.text("key"),
+            command.integer("max"), command.number("begin"), command.number("end"));
+        return rows(found.getMessageList());
+    }
+
+    private static List<Object> rows(List<MessageExt> messages) throws Exception {
+        List<Object> result = new ArrayList<>();
+        for (MessageExt message : messages == null ? List.<MessageExt>of() : messages) {
+            result.add(row(message));
+        }
+        return result;
+    }
+
+    private static Map<String, Object> row(MessageExt message) throws Exception {
+        return map("topic", message.getTopic(), "queueId", message.getQueueId(),
+            "queueOffset", message.getQueueOffset(), "physicalOffset", message.getCommitLogOffset(),
+            "msgId", message.getMsgId(), "tags", message.getTags(), "keys", message.getKeys(),
+            "flag", message.getFlag(), "sysFlag", message.getSysFlag(),
+            "bornTimestamp", message.getBornTimestamp(), "storeTimestamp", message.getStoreTimestamp(),
+            "reconsumeTimes", message.getReconsumeTimes(),
+            "bodyLength", message.getBody() == null ? 0 : message.getBody().length,
+            "bodySha256", sha256(message.getBody()), "properties", new TreeMap<>(message.getProperties()));
+    }
+
+    private Object close() {
+        consumers.forEach(DefaultMQPushConsumer::shutdown);
+        consumers.clear();
+        if (transactions != null) {
+            transactions.shutdown();
+        }
+        puller.shutdown();
+        producer.shutdown();
+        return null;
+    }
+}
