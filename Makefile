@@ -25,7 +25,9 @@ JDK = $(shell for folder in "$${JAVA_HOME:-/none}" /usr/lib/jvm/*17* \
 demo: .venv/base
 	@rm -rf build/demo && mkdir -p build/demo && $(BIN)/python -m tests.stores $(DEMO_CASE) $(DEMO_STORE)
 	@run() { echo; echo "$$ rmqtool $$*"; $(BIN)/rmqtool "$$@"; }; \
-	run info $(DEMO_STORE) && run dump $(DEMO_STORE) --limit 5 --format table && run verify $(DEMO_STORE)
+	run info $(DEMO_STORE) && run dump $(DEMO_STORE) --limit 5 --format table && run verify $(DEMO_STORE) && \
+	run append $(DEMO_STORE) --create-topic --topic Orders --tag paid --key order-17 --body '1 book' --format table && \
+	run deliver $(DEMO_STORE) --format table; test $$? -le 1
 
 test: .venv/dev
 	$(BIN)/python -m pytest

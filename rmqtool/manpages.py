@@ -70,6 +70,48 @@ _STORE_TEXT = (
     "depends on a length before it is shown as a dash. i32 is a signed, u32 an unsigned integer of 32 bits; "
     "all integers are big-endian unless the text says otherwise."
 )
+_WRITE_RULES = (
+    (
+        "commit log",
+        "Files of one size, named by their first offset; the next one is made ahead and taken from "
+        "the disk when it is made. A record, or a batch as a whole, of n bytes goes where n + 8 bytes"
+        " are left; else a blank ends the file. Queue offset, physical offset and store time are "
+        "given under one lock.",
+    ),
+    (
+        "consume queue",
+        "One unit per record, for ordinary and committed messages; prepared and rolled back ones get "
+        "none. A queue that begins late is filled from its file's start with units 0, 7FFFFFFF, 0. A "
+        "unit below the queue's end is there already and is not written again. The files are sparse.",
+    ),
+    (
+        "index",
+        "For each record: unique key, then each key, then (5.4) the tags. The next file is made when "
+        "an entry finds no place; it is named by the local time.",
+    ),
+    (
+        "order",
+        "The lock is taken first; `abort` is there as long as the store is open. Data goes to the "
+        "device before queues and index, these before the checkpoint, and `abort` is deleted last. "
+        "Config files are replaced with their .bak as the broker of the profile does it.",
+    ),
+    (
+        "profile 4.9",
+        "Record version 1; properties without a last 02, in the order of a map of 16 buckets, without"
+        " WAIT; checkpoint of 3 fields; empty `abort`.",
+    ),
+    (
+        "profile 5.3",
+        "Version 2 for topics over 127 characters; properties with a last 02, in the order of a map "
+        "of 128 buckets, with MSG_REGION and TRACE_ON; checkpoint of 5 fields; the process id in "
+        "`abort`; the items of a batch carry the properties of the batch.",
+    ),
+    (
+        "profile 5.4",
+        "As 5.3, but the items of a batch carry their own properties only, tags are indexed, and a "
+        "committed message loses REAL_TOPIC and REAL_QID.",
+    ),
+)
 _PROBLEMS_TEXT = (
     "Each problem has a stable code. A note is normal after a crash or mended by the next start of a broker; "
     "a warning deserves a look; an error is damage. A command ends with 1 when there is a warning or an "
@@ -248,6 +290,7 @@ def _store_page() -> str:
         "the files of a RocketMQ message store",
         _section("Description", _roff(_STORE_TEXT)),
         *(_structure(title, declaration, text) for title, declaration, text in STRUCTURES),
+        _section("Writing", *(_entry(f"\\fB{_roff(term)}\\fP", text) for term, text in _WRITE_RULES)),
         _see_also(f"{PROGRAM}(1)", f"{PROGRAM}-problems(7)"),
     )
 
