@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands import append_options as own
 from rmqtool.commands import options
-from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError, UsageError
+from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError, IllegalMessageError, UsageError
+from rmqtool.formats.message import RECORD_SIZE_MAX
 from rmqtool.output import Output
 from rmqtool.terminal import ProgressBar, format_size
 from rmqtool.times import format_time, parse_time, parse_zone
@@ -219,7 +220,12 @@ class _Task:
         body = (asked.body or "").encode("utf-8", "surrogateescape")
         if asked.body_file is not None:
             with open_input(asked.body_file) as file:
-                body = file.read()
+                body = file.read(RECORD_SIZE_MAX + 1)
+            if len(body) > RECORD_SIZE_MAX:
+                raise IllegalMessageError(
+                    f"--body-file {asked.body_file}: more than {RECORD_SIZE_MAX} bytes",
+                    status="MESSAGE_ILLEGAL",
+                )
         return NewMessage(
             topic=asked.topic or "",
             body=body,

@@ -411,6 +411,14 @@ def test_several_commit_log_folders(tmp_path: Path) -> None:
         assert len(list(store.messages())) == 1001
 
 
+def test_the_log_of_another_store_is_refused(tmp_path: Path) -> None:
+    with small(tmp_path / "a") as first, small(tmp_path / "b"):
+        pass
+    other = tmp_path / "b" / "store" / "commitlog"
+    with pytest.raises(RefusedError, match="belongs to another store"):
+        Store.open(first.root, mode="a", commitlog_paths=[other])
+
+
 @pytest.mark.parametrize("name", ["ok_497_clean", "ok_533_clean", "ok_540_clean"])
 def test_a_broker_s_store_is_gone_on_with(store_copy: Callable[[str], Path], name: str) -> None:
     root = store_copy(name)

@@ -185,6 +185,10 @@ def _check_layout(layout: StoreLayout, path: Path) -> None:
     for folder in (*layout.commit_log_folders, *(path / name for name in FOLDERS), *sorted(topics), *queues):
         if folder.is_symlink():
             raise RefusedError("is a symbolic link: nothing is written through one", path=folder)
+    for folder in layout.commit_log_folders:
+        parent = folder.resolve().parent
+        if parent != path and any((parent / name).exists() for name in ("lock", "checkpoint", "abort")):
+            raise RefusedError(f"belongs to another store, {parent}", path=folder)
 
 
 def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:

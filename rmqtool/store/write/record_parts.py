@@ -50,6 +50,10 @@ class TopicParts(NamedTuple):
     closed: bool
 
 
+_PORT_SIZE = 4
+_PORT_MAX = 65_535
+
+
 class HostParts(NamedTuple):
     """How a pair of hosts is stored: with which bits of sys_flag and which head."""
 
@@ -98,7 +102,7 @@ def host_parts(born: bytes, store: bytes) -> HostParts:
     """Check a pair of hosts; an IPv6 address that stands for an IPv4 one is stored as that, as in Java.
 
     Raises:
-        IllegalMessageError: a host of other than 8 or 20 bytes.
+        IllegalMessageError: a host of other than 8 or 20 bytes, or a port that a client cannot read.
     """
     born, store = _plain_host(born, "born"), _plain_host(store, "store")
     bits = (len(born) == HOST_V6_SIZE and BORN_HOST_V6) | (len(store) == HOST_V6_SIZE and STORE_HOST_V6)
@@ -108,4 +112,9 @@ def host_parts(born: bytes, store: bytes) -> HostParts:
 def _plain_host(host: bytes, what: str) -> bytes:
     if len(host) not in (HOST_V4_SIZE, HOST_V6_SIZE):
         raise illegal(f"a {what} host of {len(host)} bytes: it must be an address of 4 or 16 and a port of 4")
+    port = int.from_bytes(host[-_PORT_SIZE:], signed=True)
+    if (
+        not 0 <= port <= _PORT_MAX
+    ):  # a Java client takes the record for damaged, and those behind it in a pull
+        raise illegal(f"a {what} host with port {port}: it must be 0 to {_PORT_MAX}")
     return host[len(_MAPPED_V6) :] if len(host) == HOST_V6_SIZE and host.startswith(_MAPPED_V6) else host
