@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.commands import append_options as own
 from rmqtool.commands import options
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError, IllegalMessageError, UsageError
-from rmqtool.formats.message import RECORD_SIZE_MAX
 from rmqtool.output import Output
 from rmqtool.terminal import ProgressBar, format_size
 from rmqtool.times import format_time, parse_time, parse_zone
@@ -213,6 +212,7 @@ class _Task:
     # what the options mean
 
     def _message(self) -> NewMessage:
+        from rmqtool.formats.message import RECORD_SIZE_MAX
         from rmqtool.store.write.inputs import open_input
         from rmqtool.store.write.message import NewMessage
 

@@ -36,9 +36,7 @@ def put_i64(words: Any, at: int, value: int) -> None:
 
 
 @compiled
-def number_codes(
-    codes: Any, slot_codes: Any, slot_numbers: Any, count: int, numbers: Any, fresh: Any
-) -> Any:
+def number_codes(codes: Any, slot_codes: Any, slot_numbers: Any, count: int, numbers: Any, fresh: Any) -> Any:
     """Fill `numbers` (i4) for `codes` (i8); new ones get the next from `count` on and go to `fresh` (i8).
 
     The table (a power of two, more than half of it free) holds number + 1, 0 in a free slot. The

@@ -177,9 +177,7 @@ class IndexWriter:
                 stop = form.decode_header(files.read(file.path, 0, HEADER_SIZE)).next_entry
                 while stop > 1:
                     first = max(stop - _TAIL, 1)
-                    data = files.read(
-                        file.path, self._shape.entry_offset(first), (stop - first) * ENTRY_SIZE
-                    )
+                    data = files.read(file.path, self._shape.entry_offset(first), (stop - first) * ENTRY_SIZE)
                     for place in range(len(data) - ENTRY_SIZE, -1, -ENTRY_SIZE):
                         if form.decode_entry(data, place).physical_offset != physical_offset:
                             return count
