@@ -16,10 +16,10 @@ from rmqtool.terminal import ProgressBar, format_size
 from rmqtool.times import format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
+    from rmqtool.store.inputs.dry_run import DryRun
+    from rmqtool.store.inputs.reader import Input
+    from rmqtool.store.records.message import NewMessage
     from rmqtool.store.row_reader import RowError
-    from rmqtool.store.write.dry_run import DryRun
-    from rmqtool.store.write.inputs import Input
-    from rmqtool.store.write.message import NewMessage
     from rmqtool.store.write.put_result import PutResult
     from rmqtool.store.write.store_writer import StoreWriter
 
@@ -133,7 +133,7 @@ class _Task:
 
     def one(self) -> int:
         """The message of the options, or the end of a transaction."""
-        from rmqtool.store.write.append_input import Queues
+        from rmqtool.store.inputs.append import Queues
 
         asked = self._asked
         ends = asked.commit is not None or asked.rollback is not None
@@ -158,7 +158,7 @@ class _Task:
 
     def all(self) -> int:
         """The rows of the input, with their sums."""
-        from rmqtool.store.write.append_input import Queues, append_tables
+        from rmqtool.store.inputs.append import Queues, append_tables
 
         started = time.monotonic()
         with self._input() as source, self._writer() as writer:
@@ -180,7 +180,7 @@ class _Task:
 
     def each(self) -> int:
         """The rows of the input, with a row for each."""
-        from rmqtool.store.write.append_input import put_each
+        from rmqtool.store.inputs.append import put_each
 
         asked = self._asked
         with self._input() as source, self._writer() as writer:
@@ -194,7 +194,7 @@ class _Task:
 
     def check(self) -> int:
         """The rows of the input, checked."""
-        from rmqtool.store.write.append_input import put_each
+        from rmqtool.store.inputs.append import put_each
 
         asked, count = self._asked, 0
         with self._input() as source:
@@ -213,8 +213,8 @@ class _Task:
 
     def _message(self) -> NewMessage:
         from rmqtool.formats.message import RECORD_SIZE_MAX
-        from rmqtool.store.write.inputs import open_input
-        from rmqtool.store.write.message import NewMessage
+        from rmqtool.store.inputs.reader import open_input
+        from rmqtool.store.records.message import NewMessage
 
         asked = self._asked
         body = (asked.body or "").encode("utf-8", "surrogateescape")
@@ -256,13 +256,13 @@ class _Task:
 
     def _changed(self, message: NewMessage) -> NewMessage:
         """The message, or the first step of a transaction with it where that was asked for."""
-        from rmqtool.store.write.transactions import half
+        from rmqtool.store.records.transactions import half
 
         return message if self._asked.group is None else half(message, self._asked.group)
 
     def _end_of_transaction(self, writer: StoreWriter) -> list[NewMessage]:
         from rmqtool.store.commit_log import StoredBlank
-        from rmqtool.store.write.transactions import commit, rollback
+        from rmqtool.store.records.transactions import commit, rollback
 
         asked = self._asked
         offset = asked.commit if asked.commit is not None else asked.rollback
@@ -276,8 +276,8 @@ class _Task:
     @contextmanager
     def _input(self) -> Iterator[Input]:
         """The input, with a progress bar; what is wrong with it shows before the store is touched."""
+        from rmqtool.store.inputs.reader import Input, format_of, open_input, size_of
         from rmqtool.store.row_reader import RowRules
-        from rmqtool.store.write.inputs import Input, format_of, open_input, size_of
 
         asked = self._asked
         assert asked.input is not None
@@ -322,7 +322,7 @@ class _Task:
         )
 
     def _dry_run(self) -> DryRun:
-        from rmqtool.store.write.dry_run import DryRun
+        from rmqtool.store.inputs.dry_run import DryRun
 
         asked = self._asked
         if asked.create:

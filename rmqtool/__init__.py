@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from rmqtool.problems import Finding as Finding
     from rmqtool.store import Store as Store
-    from rmqtool.store.write.message import NewMessage as NewMessage
+    from rmqtool.store.records.message import NewMessage as NewMessage
 
 __version__ = "0.1.0"
 __all__ = ["Finding", "NewMessage", "Store", "__version__"]
 
 _HOMES = {
     "Finding": "rmqtool.problems",
-    "NewMessage": "rmqtool.store.write.message",
+    "NewMessage": "rmqtool.store.records.message",
     "Store": "rmqtool.store",
 }
 

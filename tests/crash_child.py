@@ -29,7 +29,7 @@ from typing import Any, NamedTuple
 
 from rmqtool.errors import RmqtoolError
 from rmqtool.store import Store
-from rmqtool.store.write.message import NewMessage
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.write.store_writer import PutResult, StoreWriter
 
 Tell = Callable[[list[Any]], None]

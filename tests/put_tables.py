@@ -10,12 +10,12 @@ import pyarrow as pa
 from rmqtool import Store
 from rmqtool.errors import RmqtoolError
 from rmqtool.formats import message
+from rmqtool.store.table.appender import TableAppender, WrongRowError
+from rmqtool.store.table.batch import BatchBuilder
+from rmqtool.store.table.columns import read_columns
+from rmqtool.store.table.queues import Queues
+from rmqtool.store.table.rows import message_of
 from rmqtool.store.write.store_writer import StoreWriter
-from rmqtool.store.write.table import TableAppender, WrongRowError
-from rmqtool.store.write.table_batch import BatchBuilder
-from rmqtool.store.write.table_columns import read_columns
-from rmqtool.store.write.table_queues import Queues
-from rmqtool.store.write.table_rows import message_of
 
 PROFILES = ("4.9", "5.3", "5.4")
 NOW = 1_700_000_000_000

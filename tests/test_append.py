@@ -19,8 +19,8 @@ from rmqtool.formats import properties
 from rmqtool.formats.java import string_hash
 from rmqtool.store import Store
 from rmqtool.store.commit_log import StoredMessage
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.verify import verify
-from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.store_writer import StoreWriter
 from tests.dumps import Result
 from tests.stores import Library

@@ -24,13 +24,14 @@ from rmqtool.formats import body as bodies
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.scan.columns import NAMES
 from rmqtool.store import Store, row_reader
+from rmqtool.store.inputs import jsonl as inputs_jsonl
+from rmqtool.store.inputs import reader as inputs
+from rmqtool.store.inputs.columns import messages_of
+from rmqtool.store.inputs.reader import Format, Input, OnError, format_of, open_input
 from rmqtool.store.profile import PROFILES
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.row_reader import RowError, RowRules
 from rmqtool.store.rows import BodyForm, RowFormat, blank_row, damage_row, message_row
-from rmqtool.store.write import inputs, inputs_jsonl
-from rmqtool.store.write.inputs import Format, Input, OnError, format_of, open_input
-from rmqtool.store.write.inputs_columns import messages_of
-from rmqtool.store.write.message import NewMessage
 from tests.stores import Library, case
 
 HELLO = {"topic": "T", "body": "hello"}

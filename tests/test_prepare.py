@@ -12,17 +12,17 @@ import pytest
 from rmqtool.formats import batch, message, properties
 from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.store.profile import PROFILES
-from rmqtool.store.system_topics import RETRY_PREFIX, SCHEDULE_TOPIC
-from rmqtool.store.write.batch_items import (
+from rmqtool.store.records.batch_items import (
     batch_map,
     batch_records,
     check_batch,
     inner_batch,
     item_properties,
 )
-from rmqtool.store.write.message import NewMessage
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.prepare import Prepared, pack, prepare, with_offsets
+from rmqtool.store.system_topics import RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.prepare import Prepared, pack, prepare, with_offsets
 from tests.stores import Library, real_case
 
 NOW_MS = 1_700_000_000_000

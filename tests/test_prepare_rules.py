@@ -16,12 +16,12 @@ from rmqtool.formats.java import hash_map_order, java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.formats.message_id import UniqueId, host_bytes
 from rmqtool.store.profile import PROFILES
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.prepare import pack, prepare, prepare_batch, with_offsets
+from rmqtool.store.records.tables import SPECIAL_NAMES, tables_for
+from rmqtool.store.records.unique_id import IDS_PER_MS, UniqueIdMaker
 from rmqtool.store.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
-from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.prepare import pack, prepare, prepare_batch, with_offsets
-from rmqtool.store.write.tables import SPECIAL_NAMES, tables_for
-from rmqtool.store.write.unique_id import IDS_PER_MS, UniqueIdMaker
 
 NOW_MS = 1_700_000_000_000
 HOST_V6 = host_bytes("[2001:db8::1]:10911")

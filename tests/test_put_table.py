@@ -18,11 +18,11 @@ from rmqtool.formats import message, properties
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.problems import BY_CODE
 from rmqtool.scan import encode
+from rmqtool.store.table import appender as table
+from rmqtool.store.table.appender import TableAppender, WrongRowError
+from rmqtool.store.table.rows import message_of
 from rmqtool.store.verify import verify
-from rmqtool.store.write import table
 from rmqtool.store.write.store_writer import StoreWriter
-from rmqtool.store.write.table import TableAppender, WrongRowError
-from rmqtool.store.write.table_rows import message_of
 from tests.put_tables import HOSTS, NOW, Pair, Row, log_bytes, make, plain_row, table_of
 from tests.stores import VERSIONS, Library, real_case
 

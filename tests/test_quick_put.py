@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from rmqtool import NewMessage, Store
 from rmqtool.errors import IllegalMessageError
 from rmqtool.formats import message as form
-from rmqtool.store.write.prepare import prepare
-from rmqtool.store.write.prepared import pack
+from rmqtool.store.records.prepare import prepare
+from rmqtool.store.records.prepared import pack
 from rmqtool.store.write.store_writer import StoreWriter
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\x01"), max_size=12)

@@ -10,11 +10,11 @@ from rmqtool.errors import IllegalMessageError, RefusedError
 from rmqtool.formats import message, properties
 from rmqtool.formats.message import TRANSACTION_COMMIT, Message
 from rmqtool.store.profile import PROFILES
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.prepare import pack, prepare
+from rmqtool.store.records.transactions import commit, half, op, rollback
 from rmqtool.store.system_topics import HALF_TOPICS, OP_TOPICS
-from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.prepare import pack, prepare
-from rmqtool.store.write.transactions import commit, half, op, rollback
 from tests.stores import Library
 from tests.test_prepare import NOW_MS, STORES, bytes_of, client_view, options_of, records_of, sent
 

@@ -16,9 +16,9 @@ from rmqtool.formats.body import Compression
 from rmqtool.formats.java import index_key_hash, string_hash
 from rmqtool.formats.message import Message
 from rmqtool.store.info import store_info
+from rmqtool.store.records import transactions
 from rmqtool.store.system_topics import HALF_TOPICS, OP_TOPICS, SCHEDULE_TOPIC
 from rmqtool.store.verify import PASSES, verify
-from rmqtool.store.write import transactions
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.put_result import PutResult
 from rmqtool.store.write.store_writer import StoreWriter

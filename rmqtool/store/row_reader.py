@@ -34,7 +34,7 @@ from rmqtool.formats import properties
 from rmqtool.formats.body import Compression
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.store.profile import NEWEST, Profile
-from rmqtool.store.write.message import NewMessage
+from rmqtool.store.records.message import NewMessage
 from rmqtool.times import parse_time
 
 I32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]

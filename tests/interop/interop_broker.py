@@ -18,10 +18,10 @@ from rmqtool.formats import properties
 from rmqtool.formats.message_id import host_bytes, offset_message_id
 from rmqtool.problems import BY_CODE
 from rmqtool.store import Store
+from rmqtool.store.records import transactions
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.system_topics import parse_delay_levels
 from rmqtool.store.verify import verify
-from rmqtool.store.write import transactions
-from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.store_writer import PutResult, StoreWriter
 from tests.interop.brokers import (
     BROKER_VERSIONS,

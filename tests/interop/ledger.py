@@ -10,7 +10,7 @@ from hashlib import sha256
 from random import Random
 from typing import Any, Literal
 
-from rmqtool.store.write.message import NewMessage
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.write.store_writer import PutResult, StoreWriter
 
 TAGS = ("TagA", "TagB", "标签", None)

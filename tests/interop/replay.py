@@ -9,8 +9,8 @@ from typing import Any
 
 from rmqtool.formats import message
 from rmqtool.store import Store, StoredBlank, StoredMessage
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.system_topics import parse_delay_levels
-from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.store_writer import StoreWriter
 from tests.stores import Case
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 from rmqtool.formats.message import CRC_MASK
 from rmqtool.formats.properties import VALUE_END
-from rmqtool.store.write.message import NewMessage
-from rmqtool.store.write.prepare import unique_ids
-from rmqtool.store.write.prepared import LENGTH_SIZE, pack_length
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.prepare import unique_ids
+from rmqtool.store.records.prepared import LENGTH_SIZE, pack_length
+from rmqtool.store.records.record_parts import TopicParts, load_crc32
+from rmqtool.store.records.tables import tables_for
 from rmqtool.store.write.put_result import PutResult
 from rmqtool.store.write.queue_offsets import QueueOffset
-from rmqtool.store.write.record_parts import TopicParts, load_crc32
-from rmqtool.store.write.tables import tables_for
 
 if TYPE_CHECKING:
     from rmqtool.store.write.store_writer import StoreWriter

@@ -33,10 +33,10 @@ from rmqtool.formats.properties import (
 )
 from rmqtool.scan.events import BODY_CRC
 from rmqtool.store import ConsumeQueue, Store
+from rmqtool.store.records.late import late_of
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.store.write import config_files
-from rmqtool.store.write.late import late_of
-from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.topics import DEFAULT_QUEUES
 

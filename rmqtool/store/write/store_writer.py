@@ -25,12 +25,12 @@ from rmqtool.formats.message import TRANSACTION_COMMIT
 from rmqtool.store import Store
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.profile import profile_named
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.prepare import Prepared, pack, prepare, prepare_batch, with_offsets
 from rmqtool.store.write import opening
 from rmqtool.store.write.dispatcher import Dispatcher
 from rmqtool.store.write.flush import GroupCommit, TimedFlush
 from rmqtool.store.write.log_writer import LogWriter
-from rmqtool.store.write.message import NewMessage
-from rmqtool.store.write.prepare import Prepared, pack, prepare, prepare_batch, with_offsets
 from rmqtool.store.write.put_result import PutResult
 from rmqtool.store.write.queue_offsets import QueueOffsets
 from rmqtool.store.write.quick_put import QuickPut
@@ -42,7 +42,7 @@ from rmqtool.store.write.topics import TopicTable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqtool.store.write.table import TableResult
+    from rmqtool.store.table.appender import TableResult
 
 
 class StoreWriter:
@@ -179,7 +179,7 @@ class StoreWriter:
 
         Raises: as `put`, with the row's number; the rows before it are stored.
         """
-        from rmqtool.store.write.table import TableAppender
+        from rmqtool.store.table.appender import TableAppender
 
         return TableAppender(self).append(table)
 

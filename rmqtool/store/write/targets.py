@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rmqtool.errors import IllegalMessageError, RefusedError, UsageError
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.formats.message import MULTI_TAGS
-from rmqtool.store.write.message import NewMessage
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.write.topics import QUEUES_MAX, TopicTable
 
 _MULTI_TAG = "MULTI_TAG"

@@ -24,9 +24,9 @@ from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.formats.java import string_hash
 from rmqtool.store.profile import Profile
+from rmqtool.store.records.record_parts import CLOSED_TOPICS, topic_parts
 from rmqtool.store.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_system_topic
 from rmqtool.store.write import config_files
-from rmqtool.store.write.record_parts import CLOSED_TOPICS, topic_parts
 
 QueueBy = Literal["round-robin", "key-hash"]
 

@@ -9,10 +9,10 @@ from typing import Any
 from rmqtool.errors import RefusedError
 from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.store.profile import profile_named
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.prepare import prepare
 from rmqtool.store.write import opening
-from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.prepare import prepare
 from rmqtool.store.write.targets import Targets
 from rmqtool.store.write.topics import TopicTable
 

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmqtool.errors import IllegalMessageError, RefusedError, UsageError
-from rmqtool.store.write.message import NewMessage
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.table.topics import Topics, longer
 from rmqtool.store.write.queue_offsets import QueueOffset
-from rmqtool.store.write.table_topics import Topics, longer
 
 if TYPE_CHECKING:
     from rmqtool.store.write.store_writer import StoreWriter

@@ -24,9 +24,9 @@ from rmqtool.formats.properties import (
     TRANSACTION_ID,
     UNIQ_KEY,
 )
+from rmqtool.store.records.property_map import illegal, is_true, number_of
 from rmqtool.store.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.property_map import illegal, is_true, number_of
 
 HALF_TOPIC: Final = HALF_TOPICS[0]
 TIMER_MAX_DELAY_MS = 259_200_000  # timerMaxDelaySec

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.errors import FormatError, IllegalMessageError, RmqtoolError
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.formats.properties import KEY_SEPARATOR
-from rmqtool.store.write.message import NewMessage
-from rmqtool.store.write.table_columns import COMPRESSIONS
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.table.columns import COMPRESSIONS
 
 if TYPE_CHECKING:
     import pyarrow as pa

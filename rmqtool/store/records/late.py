@@ -17,9 +17,9 @@ from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.formats.properties import INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
 from rmqtool.store.profile import Profile
+from rmqtool.store.records.property_map import first_string, illegal, map_string, put_wait_last
 from rmqtool.store.system_topics import BUILT_IN_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.property_map import first_string, illegal, map_string, put_wait_last
 
 LMQ_PREFIX: Final = "%LMQ%"
 _SEPARATOR: Final = ","

@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
 from rmqtool.store import row_reader
+from rmqtool.store.inputs.cells import TYPES, Cells, Mask, as_numpy
 from rmqtool.store.row_reader import OWN_COLUMN, InputRow, RowError
-from rmqtool.store.write.inputs_cells import TYPES, Cells, Mask, as_numpy
 
 _NUMBERS = ("size", "body_length", "sys_flag", "version")
 

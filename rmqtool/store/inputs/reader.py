@@ -23,14 +23,14 @@ from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UsageError
+from rmqtool.store.inputs.jsonl import BOM, UTF_16, JsonRows, joined, line_blocks
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.row_reader import RowError, RowRules, message_of
-from rmqtool.store.write.inputs_jsonl import BOM, UTF_16, JsonRows, joined, line_blocks
-from rmqtool.store.write.message import NewMessage
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqtool.store.write.inputs_files import Raw
+    from rmqtool.store.inputs.files import Raw
 
 Format = Literal["jsonl", "csv", "parquet", "arrow"]
 OnError = Literal["stop", "skip"]
@@ -206,7 +206,7 @@ class Input:
         if self._format == "jsonl":
             yield from self._json_messages()
             return
-        from rmqtool.store.write.inputs_columns import messages_of
+        from rmqtool.store.inputs.columns import messages_of
 
         for batch in self._batches():
             first, numbers = self._numbers[-1]
@@ -217,7 +217,7 @@ class Input:
         import numpy as np
         import pyarrow as pa
 
-        from rmqtool.store.write.inputs_columns import columns_of
+        from rmqtool.store.inputs.columns import columns_of
 
         for columns, numbers, errors in self._raw():
             found = columns_of(columns, len(numbers), self.rules, spelled=self._format == "csv")
@@ -257,7 +257,7 @@ class Input:
         if self._format == "jsonl":
             yield from self._json_columns()
             return
-        from rmqtool.store.write import inputs_files
+        from rmqtool.store.inputs import files as inputs_files
 
         if self._format == "csv":
             yield from inputs_files.csv_rows(self._file, self.rules)
@@ -273,7 +273,7 @@ class Input:
     def _json_columns(self) -> Iterator[Raw]:
         import numpy as np
 
-        from rmqtool.store.write.inputs_files import Raw
+        from rmqtool.store.inputs.files import Raw
 
         decoder = JsonRows(self.rules)
         parts: list[dict[str, Any]] = []

@@ -16,8 +16,8 @@ import pyarrow as pa
 
 from rmqtool.errors import InputError
 from rmqtool.scan.columns import COLUMNS as MESSAGE_COLUMNS
+from rmqtool.store.inputs.jsonl import UTF_16, unknown_column
 from rmqtool.store.row_reader import COLUMNS, RowError, RowRules
-from rmqtool.store.write.inputs_jsonl import UTF_16, unknown_column
 
 BATCH_SIZE = 16 << 20
 """Bytes of a batch, about."""

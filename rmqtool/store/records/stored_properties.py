@@ -14,11 +14,9 @@ from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH, PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
 from rmqtool.formats.properties import INNER_NUM, MAX_SIZE, VALUE_END, WAIT
 from rmqtool.store.profile import Profile
-from rmqtool.store.system_topics import SCHEDULE_TOPIC
-from rmqtool.store.write.late import Late, late_of
-from rmqtool.store.write.message import NewMessage
-from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.property_map import (
+from rmqtool.store.records.late import Late, late_of
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.property_map import (
     broker_map,
     check_pairs,
     check_units,
@@ -31,7 +29,9 @@ from rmqtool.store.write.property_map import (
     put_wait_last,
     too_large,
 )
-from rmqtool.store.write.rewrite import Target, rewrite
+from rmqtool.store.records.rewrite import Target, rewrite
+from rmqtool.store.system_topics import SCHEDULE_TOPIC
+from rmqtool.store.write.options import WriteOptions
 
 _END = VALUE_END.encode()
 _INNER = b"INNER_"  # begins all names that make a record `late`

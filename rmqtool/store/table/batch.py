@@ -11,10 +11,12 @@ from rmqtool.formats import message as form
 from rmqtool.formats.properties import MAX_SIZE
 from rmqtool.scan import encode
 from rmqtool.scan.encode import Batch, Part
-from rmqtool.store.write.prepare import unique_ids
-from rmqtool.store.write.table_columns import Columns, Maps, Texts
-from rmqtool.store.write.table_queues import Queues
-from rmqtool.store.write.table_templates import (
+from rmqtool.store.records.prepare import unique_ids
+from rmqtool.store.records.tables import tables_for
+from rmqtool.store.records.unique_id import IDS_PER_MS
+from rmqtool.store.table.columns import Columns, Maps, Texts
+from rmqtool.store.table.queues import Queues
+from rmqtool.store.table.templates import (
     KEYS,
     STORED,
     STORED_TEMPLATE,
@@ -24,8 +26,6 @@ from rmqtool.store.write.table_templates import (
     Signature,
     Templates,
 )
-from rmqtool.store.write.tables import tables_for
-from rmqtool.store.write.unique_id import IDS_PER_MS
 
 if TYPE_CHECKING:
     from rmqtool.store.write.store_writer import StoreWriter

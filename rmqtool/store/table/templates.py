@@ -13,10 +13,10 @@ from typing import NamedTuple
 from rmqtool.errors import IllegalMessageError
 from rmqtool.formats.java import java_utf8_encode
 from rmqtool.scan.encode import Part, map_value
-from rmqtool.store.write.message import NewMessage
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.prepare import prepare
+from rmqtool.store.records.tables import SPECIAL_NAMES
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.prepare import prepare
-from rmqtool.store.write.tables import SPECIAL_NAMES
 
 # The columns of values in a batch, by their place
 UNIQ_KEY, TAGS, KEYS, STORED = range(4)

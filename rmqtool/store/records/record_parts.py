@@ -22,6 +22,7 @@ from rmqtool.formats.message import (
     STORE_HOST_V6,
 )
 from rmqtool.store.profile import Profile
+from rmqtool.store.records.property_map import illegal
 from rmqtool.store.system_topics import (
     DISCARDED_TOPIC,
     HALF_TOPICS,
@@ -29,7 +30,6 @@ from rmqtool.store.system_topics import (
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
 )
-from rmqtool.store.write.property_map import illegal
 
 V1_TOPIC_BYTES = 127
 _TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")

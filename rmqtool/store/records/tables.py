@@ -10,9 +10,8 @@ from typing import NamedTuple, TypeVar
 from rmqtool.formats import properties
 from rmqtool.formats.message import BLANK_SIZE, PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE
 from rmqtool.formats.properties import KEYS, MAX_SIZE, TAGS, UNIQ_KEY, WAIT
-from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.prepared import check_room
-from rmqtool.store.write.property_map import (
+from rmqtool.store.records.prepared import check_room
+from rmqtool.store.records.property_map import (
     FALSE,
     TRUE,
     broker_map,
@@ -21,8 +20,9 @@ from rmqtool.store.write.property_map import (
     joined,
     stored_order,
 )
-from rmqtool.store.write.record_parts import HostParts, TopicParts, host_parts, topic_parts
-from rmqtool.store.write.rewrite import REWRITING_NAMES
+from rmqtool.store.records.record_parts import HostParts, TopicParts, host_parts, topic_parts
+from rmqtool.store.records.rewrite import REWRITING_NAMES
+from rmqtool.store.write.options import WriteOptions
 
 EXTRA_SIZE = 64 << 10
 """Bytes that a record may have beyond the largest body. Source: MessageExtEncoder#<init>."""

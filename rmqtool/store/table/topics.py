@@ -10,7 +10,7 @@ from rmqtool.errors import IllegalMessageError
 from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.message import VERSION_BY_MAGIC
 from rmqtool.store.profile import Profile
-from rmqtool.store.write.record_parts import topic_parts
+from rmqtool.store.records.record_parts import topic_parts
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

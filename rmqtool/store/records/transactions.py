@@ -38,10 +38,10 @@ from rmqtool.formats.properties import (
     WAIT,
     java_order,
 )
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.property_map import TRUE, illegal, joined, map_string, number_of
 from rmqtool.store.system_topics import HALF_TOPICS, OP_TOPICS
-from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.property_map import TRUE, illegal, joined, map_string, number_of
 
 _OP_TOPIC_OF = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))
 _OP_TAG = "d"

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from rmqtool.formats.message import PROPERTY_CRC_SIZE
 from rmqtool.formats.properties import MAX_SIZE, property_crc_bytes
-from rmqtool.store.write.late import Late, late_bytes
-from rmqtool.store.write.property_map import illegal, too_large
+from rmqtool.store.records.late import Late, late_bytes
+from rmqtool.store.records.property_map import illegal, too_large
 
 pack_length = struct.Struct(">h").pack
 LENGTH_SIZE = 2

@@ -25,16 +25,15 @@ from rmqtool.formats.message import (
     TRANSACTION_MASK,
 )
 from rmqtool.formats.properties import KEY_SEPARATOR, UNIQ_KEY
-from rmqtool.store.write.batch_items import (
+from rmqtool.store.records.batch_items import (
     batch_map,
     batch_records,
     check_batch,
     inner_batch,
     item_properties,
 )
-from rmqtool.store.write.message import NewMessage
-from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.prepared import (
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.prepared import (
     LENGTH_SIZE,
     Prepared,
     check_room,
@@ -42,11 +41,12 @@ from rmqtool.store.write.prepared import (
     pack_length,
     with_offsets,
 )
-from rmqtool.store.write.property_map import illegal
-from rmqtool.store.write.record_parts import CLOSED_TOPICS, load_crc32
-from rmqtool.store.write.stored_properties import Stored, place_new, place_stored
-from rmqtool.store.write.tables import EXTRA_SIZE, Tables, tables_for
-from rmqtool.store.write.unique_id import UniqueIdMaker
+from rmqtool.store.records.property_map import illegal
+from rmqtool.store.records.record_parts import CLOSED_TOPICS, load_crc32
+from rmqtool.store.records.stored_properties import Stored, place_new, place_stored
+from rmqtool.store.records.tables import EXTRA_SIZE, Tables, tables_for
+from rmqtool.store.records.unique_id import UniqueIdMaker
+from rmqtool.store.write.options import WriteOptions
 
 __all__ = ["EXTRA_SIZE", "Prepared", "pack", "prepare", "prepare_batch", "unique_ids", "with_offsets"]
 

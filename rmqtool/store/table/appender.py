@@ -20,11 +20,11 @@ from rmqtool.errors import RmqtoolError, StoreInUseError, UnwritableError
 from rmqtool.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from rmqtool.scan import encode
 from rmqtool.scan.encode import Batch
-from rmqtool.store.write.table_batch import BatchBuilder
-from rmqtool.store.write.table_columns import read_columns
-from rmqtool.store.write.table_pipe import Pipe, Tally
-from rmqtool.store.write.table_queues import Queues
-from rmqtool.store.write.table_rows import WrongRowError, message_of, wrong_row
+from rmqtool.store.table.batch import BatchBuilder
+from rmqtool.store.table.columns import read_columns
+from rmqtool.store.table.pipe import Pipe, Tally
+from rmqtool.store.table.queues import Queues
+from rmqtool.store.table.rows import WrongRowError, message_of, wrong_row
 
 if TYPE_CHECKING:
     from rmqtool.store.write.store_writer import StoreWriter

@@ -24,10 +24,8 @@ from rmqtool.formats.properties import (
     WAIT,
     java_order,
 )
-from rmqtool.store.system_topics import RETRY_PREFIX
-from rmqtool.store.write.message import NewMessage
-from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.property_map import (
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.records.property_map import (
     FALSE,
     TRUE,
     broker_map,
@@ -40,6 +38,8 @@ from rmqtool.store.write.property_map import (
     number_of,
     too_large,
 )
+from rmqtool.store.system_topics import RETRY_PREFIX
+from rmqtool.store.write.options import WriteOptions
 
 _END = VALUE_END.encode()
 

@@ -7,17 +7,17 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 from rmqtool.errors import IllegalMessageError, InputError, RmqtoolError, StoreInUseError, UnwritableError
+from rmqtool.store.inputs.reader import Input, OnError, row_error
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.row_reader import RowError
-from rmqtool.store.write.inputs import Input, OnError, row_error
-from rmqtool.store.write.message import NewMessage
 from rmqtool.store.write.targets import Targets
 from rmqtool.store.write.topics import TopicTable
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from rmqtool.store.table.appender import TableResult
     from rmqtool.store.write.store_writer import StoreWriter
-    from rmqtool.store.write.table import TableResult
 
 QueueBy = Literal["round-robin", "key-hash", "column"]
 Change = Callable[[NewMessage], NewMessage]
@@ -108,8 +108,8 @@ def append_tables(
     Returns:
         (what was stored, the error that ended it or None).
     """
-    from rmqtool.store.write.table import TableAppender
-    from rmqtool.store.write.table_rows import WrongRowError
+    from rmqtool.store.table.appender import TableAppender
+    from rmqtool.store.table.rows import WrongRowError
 
     def found(error: WrongRowError) -> RowError:
         return row_error(error.reason, source.number_of(error.row), error.column)

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool.store import row_reader
+from rmqtool.store.inputs.cells import TYPES, Cells, Mask, as_numpy, is_bytes
+from rmqtool.store.inputs.properties import read_properties
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.row_reader import RowError, RowRules
-from rmqtool.store.write.inputs_cells import TYPES, Cells, Mask, as_numpy, is_bytes
-from rmqtool.store.write.inputs_properties import read_properties
-from rmqtool.store.write.message import NewMessage
 
 _SOUND = pa.array(["ok", '["ok"]'])
 

@@ -39,7 +39,7 @@ from rmqtool.formats.properties import (
     java_order,
 )
 from rmqtool.store.profile import Profile
-from rmqtool.store.write.message import NewMessage
+from rmqtool.store.records.message import NewMessage
 from rmqtool.store.write.options import WriteOptions
 
 TRUE: Final = "true"

@@ -1,0 +1,1 @@
+"""Files of messages: JSON lines, CSV, Parquet and Arrow, read in blocks into the columns of `table`."""

@@ -1,0 +1,1 @@
+"""Tables of messages become records at the speed of memory: Arrow batches, checked and written as columns."""
