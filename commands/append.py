@@ -89,16 +89,17 @@ def append(
     must be stopped, and closed cleanly; --create makes a new one.
 
     \b
-      rmqtool append STORE --topic TopicTest --tag A --key order-17 --body hello
-      echo hello | rmqtool append STORE --topic TopicTest --body-file -
-      rmqtool append STORE --create --create-topic --input messages.parquet
-      rmqtool dump OTHER --topic TopicTest | rmqtool append STORE --create-topic --input -
+    rmqtool append STORE --topic TopicTest --tag A --key order-17 --body hello
+    echo hello | rmqtool append STORE --topic TopicTest --body-file -
+    rmqtool append STORE --create --create-topic --input messages.parquet
+    rmqtool dump OTHER --topic TopicTest | rmqtool append STORE --create-topic --input -
 
     A row has the columns of a message row, of which topic and body are enough. tags, keys, uniq_key,
     delay_level and wait may also be given as properties; body is text, or as body_encoding says.
     Options of a message fill the columns that a row leaves empty. A row with physical_offset, as
     dump prints it, is stored as it was, with its times, hosts and properties, but at a new place;
-    rows of blanks are passed over and those of damage refused.
+    rows of blanks are passed over and those of damage refused. Delayed messages come without the
+    record of which were delivered, so all that are due are due again in a new store.
 
     Shows where each message is, or sums it up. A wrong row is told with its number, column and the
     broker's name for the reason; the rows before it are stored, and none behind it, unless
@@ -144,6 +145,9 @@ class _Task:
             self._sum_up(messages=1, bytes=checker.bytes, dry_run=True)
             return EXIT_OK
         self._output.check_fields(COLUMNS[1:])
+        if message is not None:  # checked first: what is refused makes no topic and no store
+            checker = self._dry_run()
+            checker.put(Queues(checker, asked.queue_by).of_message(message))
         with self._writer() as writer:
             if message is None:
                 results = [writer.put(each) for each in self._end_of_transaction(writer)]
@@ -183,10 +187,10 @@ class _Task:
         from rmqtool.store.inputs.append import put_each
 
         asked = self._asked
-        with self._input() as source, self._writer() as writer:
+        with own.between_messages() as calm, self._input() as source, self._writer() as writer:
             source.rules = replace(source.rules, profile=writer.options.profile)
             results = put_each(
-                writer, source.messages(), asked.queue_by, asked.on_error, self._report, self._changed
+                writer, calm(source.messages()), asked.queue_by, asked.on_error, self._report, self._changed
             )
             rows = (self._row(number, result) for number, result in results)
             self._output.write_rows(rows, COLUMNS, TABLE_COLUMNS)

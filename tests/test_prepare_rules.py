@@ -257,7 +257,8 @@ def test_batches_refused(news: list[NewMessage]) -> None:
 @pytest.mark.parametrize(
     "changed",
     [
-        {"store_timestamp": 0}, {"store_timestamp": -1}, {"born_host": b"\x7f\0\0\1\0\1\0\0"},
+        {"store_timestamp": 0}, {"store_timestamp": -1}, {"flag": 1.5}, {"reconsume_times": 2.0},
+        {"born_host": b"\x7f\0\0\1\0\1\0\0"},
         {"store_host": b"\x7f\0\0\1\xff\xff\xff\xff"},
         {"properties": b"INNER_MULTI_DISPATCH\x01%LMQ%" + b"n" * 300},
         {"properties": b"INNER_MULTI_DISPATCH\x01%LMQ%a,%LMQ%a"},

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +17,14 @@ from typing import Any
 import pytest
 
 from rmqtool import NewMessage, Store
-from rmqtool.errors import RefusedError, StoreInUseError, UsageError
+from rmqtool.errors import (
+    IllegalMessageError,
+    RefusedError,
+    StoreInUseError,
+    UnreadableError,
+    UnwritableError,
+    UsageError,
+)
 from rmqtool.formats import checkpoint, message, properties
 from rmqtool.store import StoredBlank
 from rmqtool.store.verify import verify
@@ -341,6 +351,39 @@ def test_many_threads_and_topics(tmp_path: Path) -> None:
             assert sorted(bodies) == sorted(one.body for one in messages(200))
 
 
+@pytest.mark.parametrize("kind", [bytearray, memoryview])
+def test_other_kinds_of_bytes(tmp_path: Path, kind: Callable[[bytes], bytes]) -> None:
+    with small(tmp_path) as writer:
+        for body in (kind(b"one"), kind(b"two")):
+            writer.put(NewMessage("T", body))
+        with pytest.raises(IllegalMessageError, match="must be bytes"):
+            writer.put(NewMessage("T", "text"))  # type: ignore[arg-type]
+    assert stored(writer.root) == [b"one", b"two"]
+
+
+def test_no_put_is_lost_in_a_close(tmp_path: Path) -> None:
+    """What another thread was told is stored is there, with its unit, when the close is through."""
+    for attempt in range(5):
+        writer = small(tmp_path / str(attempt))
+        acknowledged: list[bytes] = []
+
+        def work(writer: StoreWriter = writer, acknowledged: list[bytes] = acknowledged) -> None:
+            with contextlib.suppress(UsageError):
+                for number in range(100_000):
+                    body = str(number).encode()
+                    writer.put(NewMessage("T", body))
+                    acknowledged.append(body)
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        while len(acknowledged) < 100:
+            pass
+        writer.close()
+        thread.join()
+        assert stored(writer.root) == acknowledged
+        assert bad_findings(writer.root) == []
+
+
 def test_closed_is_closed(tmp_path: Path) -> None:
     with small(tmp_path) as writer:
         pass
@@ -409,6 +452,103 @@ def test_several_commit_log_folders(tmp_path: Path) -> None:
     assert list(folders[2].iterdir()) == []
     with Store.open(writer.root, commitlog_paths=folders[:2]) as store:
         assert len(list(store.messages())) == 1001
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "consumequeue/New", "consumequeue/T/1", "consumequeue/T/0/00000000000000002000",
+        "index/20300101000000000", "config/topics.json", "checkpoint", "lock",
+        "commitlog/00000000000000065536",
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["link", "dangling", "pipe"])
+def test_nothing_odd_is_opened(tmp_path: Path, name: str, kind: str) -> None:
+    """Found before the log is written, and nothing outside of the store is touched."""
+    with small(tmp_path) as writer:
+        writer.put(NewMessage("T", b"x", queue_id=0))
+    path, outside = writer.root / name, tmp_path / "outside"
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        if kind == "link":
+            outside.mkdir()
+        path.symlink_to(outside)
+    with pytest.raises((RefusedError, UnreadableError, UnwritableError)):
+        Store.open(writer.root, mode="a")
+    assert not (writer.root / "abort").exists()
+    assert not outside.exists() or list(outside.iterdir()) == []
+
+
+def test_a_child_process_does_not_have_its_parent_s_store(tmp_path: Path) -> None:
+    with small(tmp_path) as writer:
+        writer.put(NewMessage("T", b"before"))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork: that is the point
+            child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                with contextlib.suppress(UsageError):
+                    writer.put(NewMessage("T", b"from the child"))
+                    status = 2
+                writer.close()
+                status = status - 1 if status == 1 else status
+            finally:
+                os._exit(status)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        assert (writer.root / "abort").exists()
+        writer.put(NewMessage("T", b"after"))
+    assert stored(writer.root) == [b"before", b"after"]
+    assert bad_findings(writer.root) == []
+
+
+class _Alarm(Exception):
+    pass
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a thread's start was hit
+def test_signals_in_the_middle_of_puts(tmp_path: Path) -> None:
+    """Either nothing is wrong, or nothing more is put and the store is left as after a crash."""
+    armed = broken = False
+
+    def ring(*_: object) -> None:
+        nonlocal armed
+        if armed:
+            armed = False
+            raise _Alarm
+
+    before = signal.signal(signal.SIGALRM, ring)
+    bodies = []
+    try:
+        for attempt in range(10):
+            writer = small(tmp_path / str(attempt))
+            signal.setitimer(signal.ITIMER_REAL, 0.003 + attempt / 10_000, 0.0007)
+            for number in range(500):
+                one = NewMessage("T", b"%06d" % number * 50, delay_level=0 if number % 3 else 1)
+                try:
+                    armed = True
+                    writer.put(one)
+                    armed = False
+                    bodies.append(one.body)
+                except _Alarm:
+                    continue
+                except UnwritableError:
+                    broken = True
+                    break
+            armed = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            writer.close()
+            assert set(bodies) <= set(stored(writer.root))
+            bodies.clear()
+            if not (writer.root / "abort").exists():
+                assert bad_findings(writer.root) == []
+                assert not broken
+            broken = False
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def test_the_log_of_another_store_is_refused(tmp_path: Path) -> None:

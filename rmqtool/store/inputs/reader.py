@@ -199,7 +199,7 @@ class Input:
             RowError: a row is wrong; the rows before it were handed out.
             InputError: the input is not what it is taken for.
         """
-        return _ahead(self._batches(), _AHEAD)
+        return _ahead(self._sound_batches(), _AHEAD)
 
     def messages(self) -> Iterator[tuple[int, NewMessage]]:
         """(row number, message), one by one. Raises: as `batches`."""
@@ -208,10 +208,19 @@ class Input:
             return
         from rmqtool.store.inputs.columns import messages_of
 
-        for batch in self._batches():
+        for batch in self._sound_batches():
             first, numbers = self._numbers[-1]
             for number, message in zip(numbers, messages_of(batch), strict=True):
                 yield int(number), message
+
+    def _sound_batches(self) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        try:
+            yield from self._batches()
+        except pa.ArrowException as error:  # a type that cannot be, or bytes that are not what they say
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"the {self._format} input cannot be read as messages: {reason}") from error
 
     def _batches(self) -> Iterator[pa.RecordBatch]:
         import numpy as np

@@ -1,1 +1,1 @@
-"""A message becomes a record without its place: checks, properties, batches, transactions, version by version."""
+"""A message becomes a record without its place: checks, properties, batches, transactions, by version."""

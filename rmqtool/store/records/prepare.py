@@ -11,6 +11,7 @@ CommitLog#asyncPutMessage, MessageExtEncoder#encode; spec 01 10.1 to 10.5.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import index
 
 from rmqtool.errors import IllegalMessageError
 from rmqtool.formats import batch
@@ -108,6 +109,10 @@ def prepare(
     elif queue_id is None:
         queue_id = 0
     body = message.body
+    if not isinstance(body, bytes):
+        if not isinstance(body, bytearray | memoryview):
+            raise illegal(f"a body must be bytes, not {type(body).__name__}")
+        body = bytes(body)
     if message.compression != "none" and len(body) >= options.compress_over and not sys_flag & COMPRESSED:
         body = compress(body, message.compression)
         sys_flag |= compression_bits(message.compression)
@@ -167,8 +172,12 @@ def _check_numbers(message: NewMessage, queue_id: int, sys_flag: int) -> None:
 
 
 def _fits(name: str, value: int, allowed: range) -> None:
-    if value not in allowed:
-        raise illegal(f"{name} {value}: it must be {allowed.start} to {allowed.stop - 1}")
+    try:
+        number = index(value)  # `in range` would try every number of the range for a float
+    except TypeError:
+        raise illegal(f"{name} {value!r} is no whole number") from None
+    if number not in allowed:
+        raise illegal(f"{name} {number}: it must be {allowed.start} to {allowed.stop - 1}")
 
 
 def prepare_batch(

@@ -144,7 +144,7 @@ class LogWriter:
                 self.commit()
             try:
                 disk.write(file.descriptor, data, offset - file.start, file.path)
-            except UnwritableError:
+            except BaseException:  # also a signal in the middle: what is behind the end must be zero
                 self._clear(file, offset, len(data))
                 raise
             self.end = self.committed = offset + len(data)
@@ -240,6 +240,7 @@ class LogWriter:
         if existing is not None:
             return _LogFile(existing, disk.open_file(existing), start, start + self._size)
         path = self._folder_of(start) / f"{start:020d}"
+        disk.remove(path)  # what an interrupted attempt has left
         descriptor = disk.create_file(path, self._size, reserve=self._options.reserve)
         file = _LogFile(path, descriptor, start, start + self._size)
         try:

@@ -7,7 +7,7 @@ rmqtool does not write what it is kept in, or when its log, its queues and its i
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -124,6 +124,7 @@ def open_existing(
         held = lock.acquire(path / "lock")
         stack.callback(held.release)
         layout = look()
+        _check_entries(layout, path)
         store = Store(layout)
         end = store.end_offset()
         options = _options(store, layout, end, profile, given)
@@ -180,15 +181,56 @@ def _check_layout(layout: StoreLayout, path: Path) -> None:
     for entry in layout.commit_log_strays:
         raise RefusedError("does not belong into a commit log, a broker would not start", path=entry,
                            hint=f"rmqtool verify {path}")  # fmt: skip
-    queues = [queue.folder for queue in (*layout.consume_queues.values(), *layout.batch_queues.values())]
-    topics = {folder.parent for folder in queues}
-    for folder in (*layout.commit_log_folders, *(path / name for name in FOLDERS), *sorted(topics), *queues):
+    for folder in (*layout.commit_log_folders, *(path / name for name in FOLDERS)):
         if folder.is_symlink():
-            raise RefusedError("is a symbolic link: nothing is written through one", path=folder)
+            raise _link(folder)
     for folder in layout.commit_log_folders:
         parent = folder.resolve().parent
         if parent != path and any((parent / name).exists() for name in ("lock", "checkpoint", "abort")):
             raise RefusedError(f"belongs to another store, {parent}", path=folder)
+
+
+def _link(path: Path) -> RefusedError:
+    return RefusedError("is a symbolic link: nothing is written through one", path=path)
+
+
+def _check_entries(layout: StoreLayout, path: Path) -> None:
+    """That everything a writer may open is a plain file, and its folders are folders of the store."""
+    for name in ("checkpoint", "lock", "abort.bak"):
+        file = path / name
+        if file.is_symlink():
+            raise _link(file)
+        if file.exists() and not file.is_file():
+            raise RefusedError("is no plain file", path=file)
+    for part in ("consumequeue", "batchconsumequeue"):
+        for topic in _entries(path / part):
+            for queue in _entries(topic):
+                _check_files(_entries(queue))
+    _check_files(_entries(path / "index"))
+    # 5.x keeps folders of RocksDB in config/, and passes over a folder in the commit log.
+    for folder in (path / "config", *layout.commit_log_folders):
+        _check_files(entry for entry in _entries(folder) if not entry.is_dir())
+
+
+def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
+    """What a folder holds; nothing when it is missing. Raises RefusedError for a symbolic link in it."""
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError as error:
+        raise RefusedError("is no folder", path=Path(folder)) from error
+    for entry in entries:
+        if entry.is_symlink():
+            raise _link(Path(entry.path))
+    return entries
+
+
+def _check_files(entries: Iterable[os.DirEntry[str]]) -> None:
+    for entry in entries:
+        if not entry.is_file():
+            raise RefusedError("is no plain file", path=Path(entry.path))
 
 
 def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:

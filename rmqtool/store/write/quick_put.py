@@ -59,7 +59,7 @@ class QuickPut:
         """Store `message` when it is an ordinary one; None, with nothing done, when it is not."""
         topic, queue_id, body, own = message.topic, message.queue_id, message.body, message.properties
         known = self._topics.get(topic)
-        if known is None or isinstance(own, bytes) or not _is_ordinary(message):
+        if known is None or isinstance(own, bytes) or type(body) is not bytes or not _is_ordinary(message):
             return None
         tables, tags, keys = self._tables, message.tags, message.keys
         plan = tables.plans.get((not tags, not keys, message.wait, tuple(own)))
@@ -97,9 +97,13 @@ class QuickPut:
                 size, magic, crc, queue_id, 0, queue_offset, offset, 0, now_ms, born_host, stored_at,
                 store_host, 0, 0, len(body),
             )  # fmt: skip
-            log.append(_join((head, body, tail)), offset)
-            log.store_timestamp = stored_at
-            queue.next = queue_offset + 1
+            try:
+                log.append(_join((head, body, tail)), offset)
+                log.store_timestamp = stored_at
+                queue.next = queue_offset + 1
+            except BaseException as error:
+                writer.interrupted(error)
+                raise
         return _new(
             PutResult,
             (offset, queue_offset, size, topic, queue_id, stored_at, (offset,), store_host, False),

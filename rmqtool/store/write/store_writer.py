@@ -13,14 +13,16 @@ Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages; spec 
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from threading import Lock, RLock
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
-from rmqtool.errors import UsageError
+from rmqtool.errors import RmqtoolError, UnwritableError, UsageError
 from rmqtool.formats.message import TRANSACTION_COMMIT
 from rmqtool.store import Store
 from rmqtool.store.broker_conf import BrokerConf
@@ -45,6 +47,18 @@ if TYPE_CHECKING:
     from rmqtool.store.table.appender import TableResult
 
 
+_open_writers: WeakSet[StoreWriter] = WeakSet()
+
+
+def _after_fork() -> None:
+    """In a child process: its parent's stores are the parent's alone."""
+    for writer in _open_writers:
+        writer.disown()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
 class StoreWriter:
     """A store whose lock this process holds. Made by `Store.create` and `Store.open(path, mode="a")`."""
 
@@ -62,6 +76,7 @@ class StoreWriter:
         self._lock_file = opened.lock
         self._save_lock = Lock()
         self._closed = False
+        self._broken = False
         self._waits = opened.options.flush == "sync"
         self._state = StateFiles(opened.root, opened.options.profile)
         try:
@@ -84,6 +99,7 @@ class StoreWriter:
         self._quick = QuickPut(self)
         self._group_commit = GroupCommit(self.log)
         self._flusher = TimedFlush(self.log, opened.options)
+        _open_writers.add(self)
         self._flusher.start()
         self._reput.start()
 
@@ -154,7 +170,11 @@ class StoreWriter:
             batch_topic=target.is_batch, topic_flags=target.sys_flag,
         )  # fmt: skip
         with self.lock:
-            result = self._append(prepared)
+            try:
+                result = self._append(prepared)
+            except BaseException as error:
+                self.interrupted(error)
+                raise
         self._quick.learn(message)
         return self._flushed(result) if self._waits and prepared.waits else result
 
@@ -171,7 +191,11 @@ class StoreWriter:
             batch_topic=target.is_batch, topic_flags=target.sys_flag,
         )  # fmt: skip
         with self.lock:
-            result = self._append_group(group)
+            try:
+                result = self._append_group(group)
+            except BaseException as error:
+                self.interrupted(error)
+                raise
         return self._flushed(result) if self._waits and group[0].waits else result
 
     def put_table(self, table: pa.Table | pa.RecordBatchReader | Iterable[pa.RecordBatch]) -> TableResult:
@@ -248,10 +272,27 @@ class StoreWriter:
         late = (time.monotonic() - started) * 1000 > self.options.sync_flush_timeout_ms
         return result if late else result._replace(flushed=True)
 
+    def disown(self) -> None:
+        """Take the store for closed, with nothing written: another process goes on with it."""
+        self._closed = True
+        self._lock_file.release()  # this process's copy; the other one still holds it
+
+    def interrupted(self, error: BaseException) -> None:
+        """Note what ended an append in the middle; the caller holds the put lock.
+
+        An error of rmqtool's leaves everything as it was. After any other (a signal's exception) log and
+        queue offsets may not fit together: nothing more is put, and the store is left as after a crash.
+        """
+        if not isinstance(error, RmqtoolError):
+            self._broken = True
+
     def check_writable(self) -> None:
-        """Raises UnwritableError after a failure in the background, UsageError when closed."""
+        """Raises UnwritableError after a failure or an interruption, UsageError when closed."""
         if self._closed:
             raise UsageError("the store is closed")
+        if self._broken:
+            raise UnwritableError("a put was interrupted in the middle", path=self.root,
+                                  hint="close the store: it is left as after a crash")  # fmt: skip
         if self._reput.error is not None:
             raise self._reput.error
 
@@ -263,6 +304,8 @@ class StoreWriter:
 
     def dispatch(self) -> int:
         """Bring queues and index level with the log; the physical offset reached. Raises UnwritableError."""
+        if self._closed:
+            raise UsageError("the store is closed")
         self.log.commit()
         return self._reput.catch_up().position
 
@@ -287,15 +330,17 @@ class StoreWriter:
         Raises:
             UnwritableError: that failed. The store is closed, but left as after a crash: `abort` stays.
         """
-        if self._closed:
-            return
-        self._closed = True
+        with self.lock:
+            if self._closed:
+                return
+            self._closed = True
         self._flusher.stop()
         self._reput.stop()
         try:
             self._save()
             self.log.close()
-            self._state.mark_closed()
+            if not self._broken:
+                self._state.mark_closed()
         except BaseException:
             self.log.abandon()
             raise
