@@ -29,7 +29,7 @@ time.tzset()
 _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
-    "ci", max_examples=200, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+    "ci", max_examples=100, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -128,6 +128,15 @@ EXPECTED = {
 }
 
 
+# The next start of a broker drops the newest index file of a store that was not closed, whatever is in it:
+# what its header says too much or too little is then no damage, but keys that are not in the index.
+EXPECTED_AFTER_CRASH = {
+    "index-count-zero": "IX08 IX10?",
+    "index-endphy-too-large": "",
+    "index-header-zero": "IX08 IX10?",
+}
+
+
 def overlaps(row: Row, start: int, length: int) -> bool:
     """Whether the finding's range touches [start, start + length)."""
     first, size = row["physical_offset"], max(row["length"] or 1, 1)
@@ -158,7 +167,8 @@ def is_at_place(row: Row, variant: Variant) -> bool:
 def check(variant: Variant, rows: list[Row], baseline: set[str]) -> None:
     """The rows are what `EXPECTED` says, beside what the undamaged base shows."""
     found = {row["problem"] for row in rows}
-    words = EXPECTED[variant["variant"]].split()
+    expected = EXPECTED_AFTER_CRASH if variant["abortFile"] else {}
+    words = expected.get(variant["variant"], EXPECTED[variant["variant"]]).split()
     if not words:
         assert found <= baseline
         return
