@@ -83,7 +83,7 @@ def client_view(record: Message) -> dict[str, str]:
 
 def bytes_of(made: Prepared, record: Message) -> bytes:
     """The bytes of `made` where `record` was."""
-    if made.needs_offsets:
+    if made.late is not None:
         made = with_offsets(made, record.queue_offset)
     data = pack(made, record.queue_offset, record.physical_offset, record.store_timestamp)
     assert len(data) == made.size

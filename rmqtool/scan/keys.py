@@ -12,14 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
-from unicodedata import decimal
 
 import numpy as np
 
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
 from rmqtool.formats.index import key_text, tag_text
-from rmqtool.formats.java import index_key_hash, java_utf8_decode, string_hash, tags_code
+from rmqtool.formats.java import index_key_hash, java_utf8_decode, parse_integer, string_hash, tags_code
 from rmqtool.scan.frames import Frames
 
 if TYPE_CHECKING:
@@ -164,35 +163,17 @@ def _read_numbers(column: np.void, found: dict[str, str]) -> None:
     """Fill delay level and inner batch of one record in full; the kernel knows ASCII digits only."""
     bad = False
     if properties.DELAY in found:
-        level = _java_number(found[properties.DELAY], 1 << 31)
+        level = parse_integer(found[properties.DELAY], 1 << 31)
         column["delay_level"] = BAD_DELAY if level is None else max(level, 0)
         bad = level is None
     if properties.INNER_BASE in found and properties.INNER_NUM in found:
-        base = _java_number(found[properties.INNER_BASE], 1 << 63)
-        count = _java_number(found[properties.INNER_NUM], 1 << 15)
+        base = parse_integer(found[properties.INNER_BASE], 1 << 63)
+        count = parse_integer(found[properties.INNER_NUM], 1 << 15)
         if base is None or count is None:
             bad = True
         else:
             column["inner_base"], column["inner_count"] = base, count
     column["flags"] = (int(column["flags"]) & ~BAD_NUMBER) | (BAD_NUMBER if bad else 0)
-
-
-def _java_number(text: str, limit: int) -> int | None:
-    """Java's parseInt (parseLong, parseShort) within [-limit, limit); None where it throws.
-
-    It takes the decimal digits of every script, as long as they are one UTF-16 unit.
-    """
-    digits = text[1:] if text[:1] in ("+", "-") else text
-    if not digits or max(digits) > "\uffff":
-        return None
-    values = [decimal(digit, -1) for digit in digits]
-    if -1 in values:
-        return None
-    value = 0
-    for digit in values:
-        value = min(10 * value + digit, limit + 1)  # bounded: a value may have thousands of digits
-    value = -value if text[0] == "-" else value
-    return value if -limit <= value < limit else None
 
 
 @lru_cache(maxsize=1 << 16)

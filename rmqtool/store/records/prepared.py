@@ -65,11 +65,6 @@ class Prepared(NamedTuple):
     properties_bytes: bytes
     sealed: bool
 
-    @property
-    def needs_offsets(self) -> bool:
-        """Whether `with_offsets` must be called before `size` counts."""
-        return self.late is not None
-
 
 def pack(prepared: Prepared, queue_offset: int, physical_offset: int, store_timestamp: int) -> bytes:
     """The record's bytes.

@@ -88,7 +88,7 @@ class Tables:
 
     def plan_of(self, key: PlanKey) -> Plan:
         """The plan for (no tags, no keys, wait, names). Raises IllegalMessageError."""
-        return _remember(self.plans, key, _plan(self.options, *key))
+        return self.plans.get(key) or _remember(self.plans, key, _plan(self.options, *key))
 
     def check_record(self, size: int) -> None:
         """Check the size of a record. Raises IllegalMessageError."""
