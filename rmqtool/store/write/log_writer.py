@@ -17,7 +17,6 @@ import os
 import shutil
 from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
@@ -26,6 +25,7 @@ from rmqtool.errors import RefusedError, UnwritableError
 from rmqtool.formats.message import BLANK_SIZE, encode_blank
 from rmqtool.store import disk
 from rmqtool.store.layout import StoreFile
+from rmqtool.store.write.allocate import AllocateAhead
 from rmqtool.store.write.memory import LockedMemory, anonymous, pages_of
 from rmqtool.store.write.options import WriteOptions
 
@@ -81,8 +81,7 @@ class LogWriter:
         self._current: _LogFile | None = None
         self._unflushed: deque[_LogFile] = deque()  # files with bytes that are not on the device
         self._flush_lock, self._commit_lock = Lock(), Lock()
-        self._allocator = ThreadPoolExecutor(1, "allocate")
-        self._ahead: Future[_LogFile] | None = None
+        self._ahead = AllocateAhead(self._make_or_open)
         self._buffer = anonymous(min(_BUFFER_SIZE, self._size)) if options.write_buffer else None
 
     def room(self) -> int:
@@ -110,13 +109,13 @@ class LogWriter:
     def roll(self) -> None:
         """End the current file with a blank and go on in the next. Raises UnwritableError."""
         file = self._open_current()
-        following = self._next_file(file.stop)
+        following = self._ahead.file(file.stop)
         self.append(encode_blank(file.stop - self.end), self.end)
         self.commit()
         with self._flush_lock, self._commit_lock:
             self._unflushed.append(following)
             self._current = following
-            self._ahead = None
+            self._ahead.taken()
             self.committed = file.stop
             self.end = file.stop
             self.limit = following.stop - BLANK_SIZE
@@ -148,8 +147,8 @@ class LogWriter:
                 self._clear(file, offset, len(data))
                 raise
             self.end = self.committed = offset + len(data)
-        if self._ahead is None and file.stop - self.end < self._ahead_at:
-            self._ahead = self._allocator.submit(self._make_or_open, file.stop)
+        if file.stop - self.end < self._ahead_at:
+            self._ahead.request(file.stop)
 
     def commit(self) -> None:
         """Put what is in the write buffer into the file. Raises UnwritableError."""
@@ -200,13 +199,11 @@ class LogWriter:
 
     def abandon(self) -> None:
         """Close without a flush; the file made ahead is deleted."""
-        self._allocator.shutdown(wait=True)
-        if self._ahead is not None and self._ahead.exception() is None:
-            file = self._ahead.result()
-            file.close()
-            if file.start not in self._existing:
-                disk.remove(file.path)
-        self._ahead = None
+        made = self._ahead.close()
+        if made is not None:
+            made.close()
+            if made.start not in self._existing:
+                disk.remove(made.path)
         for file in self._unflushed:
             file.close()
         if self._current is not None and self._current not in self._unflushed:
@@ -226,14 +223,6 @@ class LogWriter:
             self._unflushed.append(self._current)
             self.limit = self._current.stop - BLANK_SIZE
         return self._current
-
-    def _next_file(self, start: int) -> _LogFile:
-        """The file made ahead, or else made now: where that had failed there may be space again."""
-        if self._ahead is None or self._ahead.exception() is not None:
-            made: Future[_LogFile] = Future()
-            made.set_result(self._make_or_open(start))
-            self._ahead = made
-        return self._ahead.result()
 
     def _make_or_open(self, start: int) -> _LogFile:
         existing = self._existing.get(start)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from threading import Lock, RLock
 from types import TracebackType
@@ -79,13 +80,15 @@ class StoreWriter:
         self._broken = False
         self._waits = opened.options.flush == "sync"
         self._state = StateFiles(opened.root, opened.options.profile)
-        try:
+        with ExitStack() as undo:
+            undo.callback(opened.lock.release)
             self.topics = TopicTable.load(opened.root, opened.options.profile)
             self._dispatcher = Dispatcher(
                 opened.root, opened.options, opened.store.layout,
                 start=opened.dispatched, batch_topics=self.topics.is_batch,
             )  # fmt: skip
             self.log = LogWriter(opened.folders, opened.store.layout.commit_log, opened.end, opened.options)
+            undo.callback(self.log.abandon)
             self.targets = Targets(self.topics, auto_create_queues)
             self._reput = Reput(
                 self._dispatcher, lambda: self.log.committed, save_topics=self.targets.save,
@@ -93,9 +96,7 @@ class StoreWriter:
             )  # fmt: skip
             self._state.mark_open()
             self.offsets = QueueOffsets(self._level(opened))
-        except BaseException:
-            opened.lock.release()
-            raise
+            undo.pop_all()
         self._quick = QuickPut(self)
         self._group_commit = GroupCommit(self.log)
         self._flusher = TimedFlush(self.log, opened.options)
