@@ -4,7 +4,9 @@ import java.util.Base64;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeMap;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -25,6 +27,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
 /** An ordinary producer, transaction producer, push and pull consumers; see Commands for the protocol. */
 public final class Client extends Commands {
     private static final int TIMEOUT_MS = 60_000;
+    /** How long every send fails before the broker is taken for gone, and how long one may take. */
+    private static final int LOST_MS = 3_000;
+    private static final int SEND_MS = 10_000;
 
     private String nameServer;
     private DefaultMQProducer producer;
@@ -156,27 +161,38 @@ public final class Client extends Commands {
         return null;
     }
 
+    /** A refused send alone is no end: a broker that has just started, or is busy, refuses some. */
     private void produceUntilLost(Command command, AtomicLong numbers) {
-        try {
-            while (true) {
-                long number = numbers.getAndIncrement();
-                String topic = command.text("topic") + number % 3;
-                List<Message> messages = new ArrayList<>();
-                for (int i = 0; i < (number % 5 == 0 ? 10 : 1); i++) {
-                    String key = number + "-" + i;
-                    byte[] body = (key + "|" + "x".repeat((int) (number * 131 % 3000))).getBytes(StandardCharsets.UTF_8);
-                    messages.add(new Message(topic, "tag" + number % 4, key, body));
+        long giveUpAt = System.currentTimeMillis() + TIMEOUT_MS;
+        while (true) {
+            try {
+                produceNext(command, numbers.getAndIncrement());
+                giveUpAt = System.currentTimeMillis() + LOST_MS;
+            } catch (Exception refused) {
+                if (System.currentTimeMillis() > giveUpAt) {
+                    say("event", map("kind", "lost", "why", refused.toString()));
+                    return;
                 }
-                if (messages.size() == 1 && number % 7 == 0) {
-                    messages.get(0).setDelayTimeLevel(1);
-                }
-                SendResult result = messages.size() == 1 ? producer.send(messages.get(0)) : producer.send(messages);
-                say("event", map("kind", "sent", "number", number, "count", messages.size(),
-                    "delayed", messages.get(0).getDelayTimeLevel() > 0, "result", sent(result)));
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(50));
             }
-        } catch (Exception lost) {
-            say("event", map("kind", "lost", "why", lost.toString()));
         }
+    }
+
+    private void produceNext(Command command, long number) throws Exception {
+        String topic = command.text("topic") + number % 3;
+        List<Message> messages = new ArrayList<>();
+        for (int i = 0; i < (number % 5 == 0 ? 10 : 1); i++) {
+            String key = number + "-" + i;
+            byte[] body = (key + "|" + "x".repeat((int) (number * 131 % 3000))).getBytes(StandardCharsets.UTF_8);
+            messages.add(new Message(topic, "tag" + number % 4, key, body));
+        }
+        if (messages.size() == 1 && number % 7 == 0) {
+            messages.get(0).setDelayTimeLevel(1);
+        }
+        SendResult result = messages.size() == 1
+            ? producer.send(messages.get(0), SEND_MS) : producer.send(messages, SEND_MS);
+        say("event", map("kind", "sent", "number", number, "count", messages.size(),
+            "delayed", messages.get(0).getDelayTimeLevel() > 0, "result", sent(result)));
     }
 
     /** A push consumer of a new group, in queue order, from the first message on; messages are events. */
