@@ -30,7 +30,7 @@ demo: .venv/base
 	run deliver $(DEMO_STORE) --format table; test $$? -le 1
 
 test: .venv/dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 lint: .venv/dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -25,6 +26,8 @@ for _name in [name for name in os.environ if name.startswith("RMQTOOL_") or name
     if _name not in _OF_TESTS:
         del os.environ[_name]
 time.tzset()
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started in the background: children would ignore it too
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=_SLOW)

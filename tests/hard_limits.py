@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import EXIT_INPUT, UnwritableError
+from tests.ordinary_user import open_to_all
 
 ROOT = os.geteuid() == 0
 
@@ -20,8 +21,7 @@ ROOT = os.geteuid() == 0
 @pytest.fixture(autouse=True)
 def reachable(tmp_path: Path) -> None:
     """The folders above are closed to other users as pytest makes them."""
-    for folder in tmp_path.parents[:2]:
-        folder.chmod(0o755)
+    open_to_all(tmp_path.parent)
 
 
 def refused(action: Callable[[], object], path: Path, reason: int | str) -> UnwritableError:

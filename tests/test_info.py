@@ -20,8 +20,8 @@ from rmqtool.formats.message import Message
 from rmqtool.store import Store, open_files
 from rmqtool.store.info import store_info
 from tests.build_store import KEYS, file_name, patch, two_queues, write_index, write_queue, write_store
+from tests.ordinary_user import as_nobody, open_to_all
 from tests.records import record
-from tests.test_layout_permissions import as_nobody
 
 HUGE = 1 << 30
 
@@ -34,8 +34,7 @@ def root(tmp_path: Path) -> Path:
     (root / "config").mkdir()
     (root / "config/topics.json").write_text("{}")
     (root / "checkpoint").write_bytes(bytes(4096))
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o755)
+    open_to_all(tmp_path)
     return root
 
 

@@ -10,7 +10,7 @@ import pytest
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.store.layout import detect
 from tests.build_store import one_queue, write_store
-from tests.ordinary_user import as_nobody
+from tests.ordinary_user import as_nobody, open_to_all
 
 
 @pytest.fixture
@@ -22,8 +22,7 @@ def store(tmp_path: Path) -> Path:
 class TestPermissions:
     @pytest.fixture(autouse=True)
     def reachable(self, tmp_path: Path) -> None:
-        for folder in (tmp_path, *tmp_path.parents[:2]):
-            folder.chmod(0o755)
+        open_to_all(tmp_path)
 
     def expect(self, path: Path, error: type[RmqtoolError]) -> Callable[[], None]:
         def action() -> None:

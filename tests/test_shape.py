@@ -67,6 +67,7 @@ PROGRAMS = {
     "build",
     "mypy",
     "pytest",
+    "pytest-xdist",
     "ruff",
     "types-tabulate",
 }  # of the extra dev: run, or stubs, not imported

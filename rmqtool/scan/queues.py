@@ -123,8 +123,15 @@ class UnitReader:
 
 
 def present(units: np.ndarray) -> np.ndarray:
-    """Which units a broker takes for valid: offset >= 0 and size > 0 (pre-blanks count)."""
-    return np.asarray((units["physical_offset"] >= 0) & (units["size"] > 0))
+    """Which units a broker takes for valid: offset >= 0 and size > 0 (pre-blanks count).
+
+    Of a batch queue also: first queue offset >= 0 and count > 0. Source: ConsumeQueue#recover,
+    BatchConsumeQueue#recover.
+    """
+    valid = (units["physical_offset"] >= 0) & (units["size"] > 0)
+    if "batch_size" in (units.dtype.names or ()):
+        valid &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
+    return np.asarray(valid)
 
 
 def pre_blank(units: np.ndarray) -> np.ndarray:

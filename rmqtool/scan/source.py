@@ -89,24 +89,25 @@ class RateLimiter:
 
 
 class BytesSource:
-    """A source over bytes in memory."""
+    """A source over bytes in memory: all of it, or what lies from byte `first` on."""
 
-    def __init__(self, data: bytes, name: str = "memory") -> None:
+    def __init__(self, data: bytes | Bytes, name: str = "memory", *, first: int = 0) -> None:
         self.name = name
-        self.size = len(data)
+        self.size = first + len(data)
         self.unreadable: list[tuple[int, int]] = []
         self._data = data
+        self._first = first
 
     def window(self, offset: int, length: int) -> Bytes:
         """See ByteSource."""
         import numpy as np
 
         length = max(0, min(length, self.size - offset))
-        return np.frombuffer(self._data, np.uint8, length, offset if length else 0)
+        return np.frombuffer(self._data, np.uint8, length, offset - self._first if length else 0)
 
     def read(self, offset: int, length: int) -> bytes:
         """See ByteSource."""
-        return self._data[offset : offset + length]
+        return bytes(self._data[offset - self._first : offset - self._first + length])
 
     def data_from(self, offset: int) -> int:
         """See ByteSource."""
@@ -116,24 +117,30 @@ class BytesSource:
         """See ByteSource."""
 
 
-def open_source(path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None) -> ByteSource:
+def open_source(
+    path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None, is_warm: bool = False
+) -> ByteSource:
     """A source over a local file, of the size that it has now.
 
     Args:
         path: the file.
         keep_cache: leave what was read in the page cache.
         limiter: bounds the rate of reading; share it between sources.
+        is_warm: this process has just written what will be read: nothing is fetched ahead or dropped.
 
     Raises:
         OSError: the file cannot be opened.
     """
-    return FileSource(path, keep_cache=keep_cache, limiter=limiter)
+    return FileSource(path, keep_cache=keep_cache, limiter=limiter, is_warm=is_warm)
 
 
 class FileSource:
     """A local file; see `open_source`."""
 
-    def __init__(self, path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None) -> None:
+    def __init__(
+        self, path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None,
+        is_warm: bool = False,
+    ) -> None:  # fmt: skip
         self.name = str(path)
         self.unreadable: list[tuple[int, int]] = []
         self._limiter = limiter
@@ -143,7 +150,7 @@ class FileSource:
         self._can_populate = sys.platform == "linux"
         self._pages: PageCache | None = None
         self._keep_cache = keep_cache
-        if self.size and page_cache.is_available():
+        if self.size and not is_warm and page_cache.is_available():
             self._pages = PageCache(self._fd, self.size)
 
     def window(self, offset: int, length: int) -> Bytes:

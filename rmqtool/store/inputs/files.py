@@ -7,7 +7,7 @@ Arrow: columns may also have the names that Spark gives them; rows count from 1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
 
@@ -19,7 +19,7 @@ from rmqtool.scan.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqtool.store.inputs.jsonl import UTF_16, unknown_column
 from rmqtool.store.row_reader import COLUMNS, RowError, RowRules
 
-BATCH_SIZE = 16 << 20
+BATCH_SIZE = 24 << 20
 """Bytes of a batch, about."""
 ROWS_MAX = 1 << 15
 CSV_BLOCK_SIZE = 16 << 20
@@ -87,18 +87,23 @@ def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
         yield Raw({}, np.zeros(0, np.int64), wrong)
 
 
-def parquet_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
-    """The rows of a Parquet file."""
+def parquet_rows(file: BinaryIO, rules: RowRules, advance: Callable[[int], None]) -> Iterator[Raw]:
+    """The rows of a Parquet file; `advance` is told of bytes read, in proportion to the rows."""
     from pyarrow import parquet
 
     with _explained("Parquet"):
-        opened = parquet.ParquetFile(file, buffer_size=1 << 20)
+        # Opened anew by pyarrow itself: through a Python object every read would copy and take the GIL.
+        own = pa.OSFile(f"/dev/fd/{file.fileno()}")
+        opened = parquet.ParquetFile(own, buffer_size=1 << 20)
         names = _names(opened.schema_arrow.names, rules, _BY_SPARK_NAME)
         facts = opened.metadata
         size = sum(facts.row_group(group).total_byte_size for group in range(facts.num_row_groups))
         count = max(1, min(ROWS_MAX, BATCH_SIZE * facts.num_rows // max(size, 1)))
         batches = opened.iter_batches(batch_size=count, columns=list(names))
-    return _numbered(_guarded(batches, "Parquet"), names)
+    size_each = own.size() / max(facts.num_rows, 1)
+    for raw in _numbered(_guarded(batches, "Parquet"), names):
+        advance(round(size_each * len(raw.numbers)))
+        yield raw
 
 
 def arrow_rows(file: BinaryIO, rules: RowRules, *, stream: bool) -> Iterator[Raw]:

@@ -23,6 +23,7 @@ LINE_LIMIT = 64 << 20
 BLOCK_SIZE = 1 << 20
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
+_NEWLINE = ord("\n")
 _PLACE = re.compile(r" - at `\$\.?(\w*)[^`]*`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 
@@ -59,6 +60,8 @@ def line_blocks(file: Readable, *, size: int = BLOCK_SIZE, limit: int = LINE_LIM
     Raises:
         InputError: the input is UTF-16.
     """
+    import numpy as np
+
     buffer = bytearray(size)
     first, begin, stop = 1, 0, 0  # bytes [begin, stop) of the buffer were not handed out yet
     started = too_long = False
@@ -79,7 +82,7 @@ def line_blocks(file: Readable, *, size: int = BLOCK_SIZE, limit: int = LINE_LIM
             too_long, begin, first = not end, end or stop, first + (end > 0)
         cut = buffer.rfind(b"\n", max(begin, 0 if too_long else rest), stop) + 1
         if cut > begin:
-            count = buffer.count(b"\n", begin, cut)
+            count = int(np.count_nonzero(np.frombuffer(buffer, np.uint8, cut - begin, begin) == _NEWLINE))
             yield Lines(first, count, memoryview(buffer)[begin:cut])
             first, begin = first + count, cut
         if stop - begin > limit:
@@ -224,7 +227,7 @@ def raw_columns(rows: Sequence[Any]) -> dict[str, Any]:
             result[name] = _maps(values)
         else:
             if name in ("keys", "status"):
-                values = tuple(" ".join(each) if isinstance(each, list) else each for each in values)
+                values = tuple([" ".join(each) if isinstance(each, list) else each for each in values])
             result[name] = pa.array(values, _type(name))
     return result
 

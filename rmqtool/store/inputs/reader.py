@@ -66,7 +66,7 @@ class CountedFile(io.RawIOBase):
 
     def __init__(self, file: io.FileIO, advance: Callable[[int], None]) -> None:
         self._file = file
-        self._advance = advance
+        self.advance = advance
 
     def readable(self) -> bool:
         """Yes."""
@@ -91,7 +91,7 @@ class CountedFile(io.RawIOBase):
     def readinto(self, buffer: Any, /) -> int | None:
         """As of any file."""
         count = self._file.readinto(buffer)
-        self._advance(count or 0)
+        self.advance(count or 0)
         return count
 
     def close(self) -> None:
@@ -100,7 +100,7 @@ class CountedFile(io.RawIOBase):
         super().close()
 
 
-def open_input(path: Path, advance: Callable[[int], None] = lambda count: None) -> io.BufferedReader:
+def open_input(path: Path, advance: Callable[[int], None] | None = None) -> io.BufferedReader:
     """The input at `path`, `-` for standard input; `advance` is told how many bytes were read.
 
     Raises:
@@ -108,13 +108,14 @@ def open_input(path: Path, advance: Callable[[int], None] = lambda count: None) 
         OSError: it cannot be opened.
     """
     if path != STANDARD_INPUT:
-        return io.BufferedReader(CountedFile(io.FileIO(path), advance), 1 << 20)
+        return io.BufferedReader(CountedFile(io.FileIO(path), advance or _nobody), 1 << 20)
     if sys.stdin is None:
         raise InputError("standard input is closed")
     if sys.stdin.isatty():
         raise UsageError("standard input is a terminal", hint="pipe rows into it, or name a file")
     # Its own file: one that a thread waits for must not be closed when the interpreter ends.
-    return io.BufferedReader(CountedFile(io.FileIO(sys.stdin.fileno(), closefd=False), advance), 1 << 20)
+    own = io.FileIO(sys.stdin.fileno(), closefd=False)
+    return io.BufferedReader(CountedFile(own, advance or _nobody), 1 << 20)
 
 
 def size_of(file: io.BufferedReader) -> int | None:
@@ -273,9 +274,9 @@ class Input:
         elif self._format == "arrow" and not self._file.peek(8).startswith(_ARROW_FILE):
             yield from inputs_files.arrow_rows(self._file, self.rules, stream=True)
         else:
-            with _searchable(self._file) as file:
+            with _searchable(self._file) as (file, advance):
                 if self._format == "parquet":
-                    yield from inputs_files.parquet_rows(file, self.rules)
+                    yield from inputs_files.parquet_rows(file, self.rules, advance)
                 else:
                     yield from inputs_files.arrow_rows(file, self.rules, stream=False)
 
@@ -330,15 +331,19 @@ class Input:
 
 
 @contextmanager
-def _searchable(file: io.BufferedReader) -> Iterator[BinaryIO]:
-    """The file itself, or a copy of a pipe in a file without a name."""
+def _searchable(file: io.BufferedReader) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
+    """The file itself, or a copy of a pipe in a file without a name; whom to tell of reading past `file`."""
     if file.seekable():
-        yield file
+        yield file, file.raw.advance if isinstance(file.raw, CountedFile) else _nobody
         return
     with tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(file, copy, 1 << 20)
         copy.seek(0)
-        yield copy
+        yield copy, _nobody  # the copying has told it
+
+
+def _nobody(count: int) -> None:
+    """Nobody is to be told."""
 
 
 def _ahead(items: Iterator[Item], count: int) -> Iterator[Item]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmqtool.errors import UnwritableError
+from rmqtool.store.write.recent import Part
 
 if TYPE_CHECKING:
     from rmqtool.store.write.store_writer import StoreWriter
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, np.dtype[Any]]
 
 BUFFER_SIZE = 4 << 20
-_BUFFERS = 3
+_BUFFERS = 6
 
 
 @dataclass(slots=True)
@@ -88,6 +89,7 @@ class Pipe:
         if not self._free:
             self._free.append(self._sent.popleft().result())
         self._filling = self._free.popleft()
+        self._writer.recent.reclaim(self._filling)
         if len(self._filling) < size:
             self._filling = np.empty(size, np.uint8)
         return self._filling
@@ -137,6 +139,7 @@ class Pipe:
         except UnwritableError as error:
             self._error = error
             return buffer
+        self._writer.recent.offer(Part(start, buffer[:used]))
         self.next_offsets = next_offsets
         self._tally.count(rows, used, start, start + used - last_size)
         self._writer.appended(store_timestamp)

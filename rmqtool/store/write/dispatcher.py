@@ -28,13 +28,14 @@ from rmqtool.formats.java import index_key_hash, java_utf8_decode, parse_integer
 from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, Message
 from rmqtool.scan.events import Record
 from rmqtool.scan.reference import walk_reference
-from rmqtool.scan.source import ByteSource, open_source
+from rmqtool.scan.source import ByteSource, BytesSource, open_source
 from rmqtool.store import disk
 from rmqtool.store.layout import StoreFile, StoreLayout
-from rmqtool.store.system_topics import BUILT_IN_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, deliver_timestamp
+from rmqtool.store.system_topics import SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.store.write.index_writer import IndexWriter
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.queue_writer import Entry, QueueWriter
+from rmqtool.store.write.recent import Part, Recent
 
 if TYPE_CHECKING:
     from rmqtool.scan.frames import Frames
@@ -56,6 +57,7 @@ class Dispatcher:
     """Dispatches one store's log; for one thread.
 
     Attributes:
+        recent: parts of the log that need not be read from its files.
         position: physical offset up to which everything was dispatched, in memory at least.
         store_timestamp: of the newest record dispatched, ms since 1970; 0 before the first.
     """
@@ -86,6 +88,7 @@ class Dispatcher:
         self._log_folders = layout.commit_log_folders or (root / "commitlog",)
         self._log = sorted(layout.commit_log, key=_start_of)
         self._source: tuple[StoreFile, ByteSource] | None = None
+        self.recent = Recent()
         self._failed: UnwritableError | None = None
         self._is_batch_topic = batch_topics
         self._batch_by_topic: dict[bytes, bool] = {}
@@ -119,18 +122,30 @@ class Dispatcher:
         """
         count = 0
         while self.position < stop:
+            with self.recent.reading(self.position) as part:
+                count += self._run_in_file(stop, part)
+        return count
+
+    def _run_in_file(self, stop: int, part: Part | None) -> int:
+        """Dispatch up to `stop`, the file's or the part's end; how many records."""
+        if part is None:
             file, source = self._source_at(self.position)
-            end = min(stop, file.end)
-            size = end - self.position
-            if size < (_WARM_BYTES if _KERNELS in sys.modules else _COLD_BYTES - self._plain_bytes):
-                count += self._run_plain(file, source, end)
-                self._plain_bytes += size
-            else:
-                count += self._run_compiled(file, source, end)
-            if source.unreadable:
-                offset = file.file_from_offset + source.unreadable[0][0]
-                raise UnreadableError("cannot read the commit log", path=file.path, physical_offset=offset)
-            self.position = max(self.position, end)
+            stop = min(stop, self.recent.start_behind(self.position) or stop)
+        else:
+            file = self._file_at(self.position)
+            source = BytesSource(part.data, str(file.path), first=part.start - file.file_from_offset)
+            stop = min(stop, part.stop)
+        end = min(stop, file.end)
+        size = end - self.position
+        if size < (_WARM_BYTES if _KERNELS in sys.modules else _COLD_BYTES - self._plain_bytes):
+            count = self._run_plain(file, source, end)
+            self._plain_bytes += size
+        else:
+            count = self._run_compiled(file, source, end)
+        if source.unreadable:
+            offset = file.file_from_offset + source.unreadable[0][0]
+            raise UnreadableError("cannot read the commit log", path=file.path, physical_offset=offset)
+        self.position = max(self.position, end)
         return count
 
     def _source_at(self, offset: int) -> tuple[StoreFile, ByteSource]:
@@ -143,7 +158,7 @@ class Dispatcher:
             self._source = None
         file = self._file_at(offset)
         try:
-            self._source = file, open_source(file.path, keep_cache=True)
+            self._source = file, open_source(file.path, keep_cache=True, is_warm=True)
         except OSError as error:
             raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
         return self._source
@@ -193,7 +208,7 @@ class Dispatcher:
             elif message.topic_bytes == _SCHEDULE:
                 entry = entry._replace(tags_code=self._delayed_code(found, message.store_timestamp, code))
             queues.put(message.topic_bytes, message.queue_id, entry)
-            if queues is self._queues and self._is_light(message.topic_bytes):
+            if queues is self._queues and self._options.may_be_light(message.topic_bytes):
                 for name, queue_id, offset in _light_queues(found, message.queue_id):
                     light = entry._replace(tags_code=code, queue_offset=offset)
                     self._queues.put(name.encode(), queue_id, light)
@@ -218,14 +233,6 @@ class Dispatcher:
             name = java_utf8_decode(topic)
             known = self._batch_by_topic[topic] = name in self._found_batch or self._is_batch_topic(name)
         return known
-
-    def _is_light(self, topic: bytes) -> bool:
-        """Whether its records may belong to light queues too. Source: MultiDispatchUtils, MultiDispatch."""
-        if not self._options.multi_dispatch:
-            return False
-        name = java_utf8_decode(topic)
-        excluded = name.startswith((RETRY_PREFIX, BUILT_IN_PREFIX)) or name == SCHEDULE_TOPIC
-        return not (excluded and self._options.profile.writes_version_2)
 
     # compiled
 
@@ -292,7 +299,7 @@ class Dispatcher:
         for place in np.flatnonzero((dispatch.flags[chosen] & MULTI_DISPATCH) != 0).tolist():
             row = int(chosen[place])
             record = frames.rows[row]
-            if not self._is_light(frames.topics[int(record["topic_id"])]):
+            if not self._options.may_be_light(frames.topics[int(record["topic_id"])]):
                 continue
             stop = int(stops[row])
             found = properties.decode(frames.data[stop - int(record["properties_length"]) : stop].tobytes())

@@ -61,7 +61,9 @@ class Reput:
         self._interval_s = interval_ms / 1000
         self._lock = Lock()
         self._written_at = self._topics_at = self._saved_at = 0.0
-        self._stop = Event()
+        self._stopped = False
+        self._work = Event()
+        dispatcher.recent.wake = self._work.set
         self._thread = Thread(target=self._run, name="reput", daemon=True)
 
     def start(self) -> None:
@@ -70,7 +72,8 @@ class Reput:
 
     def stop(self) -> None:
         """End; what is not dispatched stays so."""
-        self._stop.set()
+        self._stopped = True
+        self._work.set()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -96,7 +99,9 @@ class Reput:
         """Until stopped; after a failure it tries again, for a full disk may have space later."""
         now = time.monotonic()
         self._written_at, self._topics_at, self._saved_at = now, now, now
-        while not self._stop.wait(_POLL_S):
+        while not self._stopped:
+            self._work.wait(_POLL_S)
+            self._work.clear()
             try:
                 self._step(time.monotonic())
             except RmqtoolError as error:

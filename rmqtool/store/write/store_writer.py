@@ -87,6 +87,7 @@ class StoreWriter:
                 opened.root, opened.options, opened.store.layout,
                 start=opened.dispatched, batch_topics=self.topics.is_batch,
             )  # fmt: skip
+            self.recent = self._dispatcher.recent
             self.log = LogWriter(opened.folders, opened.store.layout.commit_log, opened.end, opened.options)
             undo.callback(self.log.abandon)
             self.targets = Targets(self.topics, auto_create_queues)
