@@ -6,8 +6,12 @@ us, served again. `Ledger` holds what any consumer must get at each point.
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -16,7 +20,6 @@ import pytest
 
 from rmqtool.formats import properties
 from rmqtool.formats.message_id import host_bytes, offset_message_id
-from rmqtool.problems import BY_CODE
 from rmqtool.store import Store
 from rmqtool.store.records import transactions
 from rmqtool.store.records.message import NewMessage
@@ -38,6 +41,7 @@ from tests.interop.ledger import (
     Row,
     command,
     consumed_row,
+    json_row,
     messages,
     row_of,
     text_message,
@@ -48,7 +52,8 @@ PROFILES = {"4.9.7": "4.9", "5.4.0": "5.4"}
 PLAIN = ("Ours0", "Ours1", "Ours2")
 LONG, BATCH, INNER = "OursLong", "OursBatch", "OursInner"
 DELAYED, TRANSACTION = "OursDelayed", "OursTransaction"
-EMPTY = "OursEmpty"  # nobody subscribes to it
+EMPTY = "OursEmpty"  # nobody subscribes to it, nor to these
+AGAIN = ("%RETRY%lab_nobody", "%DLQ%lab_nobody")
 GROUP, LATE_GROUP, PRODUCERS = "lab_readers", "lab_late_readers", "lab_transactions"
 DELAY_LEVELS = "1s 3s 30s 1h"
 SEED = 4
@@ -79,16 +84,48 @@ class Life:
         self.put: list[tuple[NewMessage, PutResult]] = []
 
     def make(self) -> None:
-        """A new store with every kind of message, several log, queue and index files."""
-        with StoreWriter.create(self.root, self.profile, auto_create_queues=4, **self.sizes) as writer:
+        """A new store with every kind of message, several log, queue and index files.
+
+        `rmqtool append` makes it, and stores plain messages; the engine goes on with all kinds.
+        """
+        made = list(messages(self.random, "command", PLAIN, 600, smallest=self.smallest))
+        create = ("--create", "--profile", self.profile, "--create-topic", "--queues", "4",
+                  "--commitlog-file-size", str(LOG_FILE_SIZE), "--queue-file-size", str(QUEUE_FILE_SIZE),
+                  "--index-slots", str(INDEX_SLOTS), "--index-entries", str(INDEX_ENTRIES))  # fmt: skip
+        self.append_by_command(made[:300], "--show", "messages", *create)
+        self.append_by_command(made[300:], "--show", "messages")
+        with StoreWriter.open(self.root, auto_create_queues=4, **self.sizes) as writer:
             if INNER in self.topics:
                 writer.topics.add(INNER, 2, attributes={"queue.type": "BatchCQ"})
-            self.append(writer, "made", 2400)
+            self.append(writer, "made", 1800)
             self.put_halves(writer)
             for level in (1, 2, 3):
                 self.put_delayed(writer, f"delayed-{level}", level)
             writer.put(text_message(DELAYED, "never", delay_level=4))
             writer.put(NewMessage(EMPTY, keys=["empty"], queue_id=0))
+            for topic in AGAIN:
+                again = NewMessage(topic, b"again", keys=[topic[1:6]], queue_id=0, reconsume_times=3)
+                writer.put(replace(again, properties={properties.RETRY_TOPIC: PLAIN[0]}))
+
+    def append_by_command(self, made: list[NewMessage], *options: str) -> None:
+        """`rmqtool append --input` of JSON lines."""
+        lines = "".join(json.dumps(json_row(message)) + "\n" for message in made)
+        done = subprocess.run(
+            [sys.executable, "-m", "rmqtool", "append", str(self.root), "--input", "-", "--format", "jsonl",
+             *options],
+            input=lines, capture_output=True, encoding="utf-8", check=False,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        for message, line in zip(made, done.stdout.splitlines(), strict=True):
+            row = json.loads(line)
+            result = PutResult(
+                row["physical_offset"], row["queue_offset"], row["size"], row["topic"], row["queue_id"],
+                row["store_timestamp_ms"], (row["physical_offset"],), host_bytes("127.0.0.1:10911"),
+                row["flushed"],
+            )  # fmt: skip
+            assert result.topic == message.topic
+            self.put.append((message, result))
+            self.ledger.add(message.topic, result.queue_id, [row_of(message)])
 
     def append(self, writer: StoreWriter, prefix: str, count: int) -> None:
         """Plain messages, long queues, batches, compressed bodies; inner batches where there are any."""
@@ -178,7 +215,7 @@ def wait_consumed(client: Program, group: str, rows: list[Row]) -> list[dict[str
 def check_verify(root: Path) -> None:
     """`verify` finds nothing that is wrong."""
     with Store.open(root) as store:
-        found = [finding for finding in verify(store) if BY_CODE[finding.problem].severity != "note"]
+        found = [finding for finding in verify(store) if finding.problem.severity != "note"]
     assert found == []
 
 
@@ -223,6 +260,16 @@ def check_empty_body(client: Program) -> None:
     assert [(found["keys"], found["bodyLength"]) for found in answer["messages"]] == [("empty", 0)]
 
 
+def check_again(client: Program) -> None:
+    """What waits to be consumed again, and what was given up, is served under the group's own topics."""
+    wait_for_topic(client, AGAIN)
+    for topic in AGAIN:
+        answer = client.call("pull", topic=topic, queue_id=0, offset=0, tags="*", max=8)
+        (found,) = answer["messages"]
+        assert (found["keys"], found["reconsumeTimes"]) == (topic[1:6], 3)
+        assert found["properties"][properties.RETRY_TOPIC] == PLAIN[0]
+
+
 def check_lookups(client: Program, life: Life, port: int) -> None:
     """By key, by unique key, by message id and by time the broker finds what we put."""
     now = int(time.time() * 1000)
@@ -263,6 +310,7 @@ def test_broker_reads_ours_goes_on_and_reads_what_we_add(version: str, tmp_path:
             check_delays(client, life)
             check_pull_by_tag(client, life)
             check_empty_body(client)
+            check_again(client)
             check_lookups(client, life, broker.port)
             life.send(client)
             life.ledger.check(wait_consumed(client, GROUP, life.ledger.rows()))

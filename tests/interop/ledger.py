@@ -93,6 +93,20 @@ def command(message: NewMessage) -> dict[str, Any]:
     }
 
 
+def json_row(message: NewMessage) -> dict[str, Any]:
+    """A message as `rmqtool append --input` takes it."""
+    assert not isinstance(message.properties, bytes)
+    return {
+        "topic": message.topic,
+        "body": base64.b64encode(message.body).decode(),
+        "body_encoding": "base64",
+        "tags": message.tags,
+        "keys": list(message.keys),
+        "flag": message.flag,
+        "properties": dict(message.properties),
+    }
+
+
 @dataclass
 class Ledger:
     """Every message that a consumer must get: by queue in order, or by topic where the order is free.
