@@ -21,12 +21,14 @@ FORGOTTEN = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE
 
 os.environ.update(SURROUNDINGS)
 # What the tests themselves are told.
-_OF_TESTS = ("RMQTOOL_CRASH_SWEEP", "RMQTOOL_BENCH_SMALL", "RMQTOOL_BENCH_GIB")
+_OF_TESTS = ("RMQTOOL_CRASH_SWEEP", "RMQTOOL_BENCH_SMALL", "RMQTOOL_BENCH_GIB", "RMQTOOL_BENCH_DIR")
 for _name in [name for name in os.environ if name.startswith("RMQTOOL_") or name in FORGOTTEN]:
     if _name not in _OF_TESTS:
         del os.environ[_name]
 time.tzset()
-if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # started in the background: children would ignore it too
+if (
+    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+):  # started in the background: children would ignore it too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)

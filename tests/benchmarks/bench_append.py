@@ -41,7 +41,7 @@ from rmqtool.store.row_reader import RowRules
 from rmqtool.store.write.store_writer import StoreWriter
 from tests.benchmarks import messages as made
 from tests.benchmarks.java_store import JavaStore, most_topics
-from tests.benchmarks.machine import BUILD, SMALL, Clock, against, finish, rate, report, touch_memory
+from tests.benchmarks.machine import SMALL, STORES, Clock, against, finish, rate, report, touch_memory
 
 
 class Table(NamedTuple):
@@ -86,7 +86,7 @@ OPTIONS: dict[str, Any] = {"cluster": None, "region": None}
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:
     """Where all stores lie; memory has been touched by then."""
-    path = BUILD / "stores"
+    path = STORES
     shutil.rmtree(path, ignore_errors=True)
     path.mkdir(parents=True)
     touch_memory(SIZES.touch_bytes)

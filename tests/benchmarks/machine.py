@@ -14,7 +14,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 BUILD = Path(__file__).resolve().parents[2] / "build" / "bench"
-"""Where `make bench` compiles, and where the stores lie: one file system for all of them."""
+"""Where `make bench` compiles."""
+STORES = Path(os.environ.get("RMQTOOL_BENCH_DIR", BUILD)) / "stores"
+"""Where the stores of both sides lie while they are measured, on one file system."""
 SMALL = bool(os.environ.get("RMQTOOL_BENCH_SMALL"))
 """`make bench-smoke`: the same benches with small counts; their figures mean nothing."""
 
