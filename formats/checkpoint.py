@@ -49,8 +49,12 @@ class Checkpoint:
 
     @property
     def min_timestamp(self) -> int:
-        """Where abnormal recovery starts, ms since 1970. Source: StoreCheckpoint#getMinTimestamp."""
-        return max(min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS, 0)
+        """Where abnormal recovery starts, ms since 1970. Source: StoreCheckpoint#getMinTimestamp.
+
+        A timestamp near the smallest wraps round, as it does in Java.
+        """
+        earliest = min(self.physic_msg_timestamp, self.logics_msg_timestamp) - _MARGIN_MS
+        return max(earliest if earliest >= -(1 << 63) else earliest + (1 << 64), 0)
 
     @property
     def min_timestamp_index(self) -> int:

@@ -25,9 +25,12 @@ from rmqtool.store import disk
 How = Literal["before", "half", "after"]
 HOWS: tuple[How, ...] = ("before", "half", "after")
 # What needs new space: the calls that a full disk refuses.
-TAKES_SPACE = ("make_folder", "create_file", "write")
+TAKES_SPACE = ("make_folder", "create_file", "write", "copy_range")
 _SYNCS = ("sync", "sync_folder", "sync_all")
-NAMES = ("make_folder", "create_file", "open_file", "write", *_SYNCS, "rename", "remove")
+NAMES = (
+    "make_folder", "create_file", "open_file", "write", "copy_range", "truncate", "set_mtime", "take_owner",
+    *_SYNCS, "rename", "remove", "remove_folder",
+)  # fmt: skip
 
 
 class Call(NamedTuple):
@@ -35,7 +38,9 @@ class Call(NamedTuple):
 
     `file` numbers what a descriptor or a path stands for, in the order in which they were met: two
     calls with one number mean one file, under whatever name. `begun` is the number of calls that
-    had ended when this one began; what a sync covers is known by it.
+    had ended when this one began; what a sync covers is known by it. A `copy_range` is kept as the
+    `write` that it comes to. `size` is that of the file for create_file and truncate, the time in ns for
+    set_mtime, and 1 for a sync that covers the times. `mtime_ns` is the file's after a change of its bytes.
     """
 
     name: str
@@ -47,6 +52,7 @@ class Call(NamedTuple):
     begun: int = 0
     other: str = ""
     told: Any = None
+    mtime_ns: int = 0
 
 
 class Stop(NamedTuple):
@@ -121,22 +127,31 @@ def _watch(calls: Calls, name: str, original: Callable[..., Any]) -> Callable[..
         result = original(*args, **named)
         with calls.lock:
             if result is not False:
-                calls.done.append(_call(calls, name, args, None)._replace(begun=begun))
+                times = int(bool(named.get("times")) or name == "sync_all")
+                calls.done.append(_call(calls, name, args, None)._replace(begun=begun, size=times))
         return result
 
     return watching
 
 
 def _call(calls: Calls, name: str, args: tuple[Any, ...], result: Any) -> Call:
-    if name == "write":
-        descriptor, data, offset, path = args
-        return Call(name, str(path), calls.descriptors[descriptor], offset, bytes(data))
+    if name in ("write", "copy_range"):
+        descriptor, data, offset, path = args if name == "write" else (args[1], b"", args[2], args[4])
+        written = bytes(data) if name == "write" else os.pread(descriptor, args[3], offset)
+        time = os.fstat(descriptor).st_mtime_ns
+        return Call("write", str(path), calls.descriptors[descriptor], offset, written, mtime_ns=time)
+    if name == "truncate":
+        time = os.fstat(args[0]).st_mtime_ns
+        return Call(name, str(args[2]), calls.descriptors[args[0]], size=args[1], mtime_ns=time)
     if name == "sync":
         return Call(name, str(args[1]), calls.descriptors[args[0]])
     path = str(args[0])
+    if name == "set_mtime":
+        return Call(name, path, calls.files.get(path, -1), size=args[1])
     if name in ("create_file", "open_file"):
         calls.descriptors[result] = number = calls.file_of(path, new=name == "create_file")
-        return Call(name, path, number, size=args[1] if name == "create_file" else 0)
+        time = os.fstat(result).st_mtime_ns
+        return Call(name, path, number, size=args[1] if name == "create_file" else 0, mtime_ns=time)
     if name == "rename":
         calls.files[str(args[1])] = number = calls.files.pop(path)
         return Call(name, path, number, other=str(args[1]))
@@ -153,6 +168,9 @@ def _end(how: How, name: str, original: Callable[..., Any], args: tuple[Any, ...
         elif how == "half" and name == "write":
             descriptor, data, offset, path = args
             original(descriptor, memoryview(data)[: len(data) // 2], offset, path)
+        elif how == "half" and name == "copy_range":
+            source, descriptor, offset, length, path = args
+            original(source, descriptor, offset, length // 2, path)
         elif how == "half" and name == "create_file":
             with suppress(OSError):
                 os.open(args[0], os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
@@ -161,7 +179,7 @@ def _end(how: How, name: str, original: Callable[..., Any], args: tuple[Any, ...
 
 
 def _refuse(calls: Calls, name: str, number: int, args: tuple[Any, ...]) -> None:
-    path = Path(args[1] if name == "sync" else args[3] if name == "write" else args[0])
+    path = Path(args[{"sync": 1, "write": 3, "copy_range": 4, "truncate": 2}.get(name, 0)])
     if name in _SYNCS and calls.failing and calls.failing in str(path):
         calls.failing = ""
         calls.refused += 1
@@ -176,5 +194,10 @@ def _refuse(calls: Calls, name: str, number: int, args: tuple[Any, ...]) -> None
     if name == "write":  # a part of it still fits
         descriptor, data, offset, _ = args
         os.pwrite(descriptor, memoryview(data)[: len(data) // 2], offset)
-    what = {"write": "write", "create_file": "make the file", "make_folder": "make the folder"}[name]
+    what = {
+        "write": "write",
+        "copy_range": "copy to",
+        "create_file": "make the file",
+        "make_folder": "make the folder",
+    }[name]
     raise UnwritableError(f"cannot {what}: {os.strerror(errno.ENOSPC)}", path=path)

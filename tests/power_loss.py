@@ -5,14 +5,18 @@ the entries of a folder that were made before a `sync_folder` of it began, or bo
 began. Everything later may be there
 or not, whatever came after it: page by page (or sector by sector) a file holds an older or a newer
 state, a file has its size but none of its bytes, an entry is missing, a deleted one is back. A rename
-is done or not done. Calls of one kind on one page keep their order, as the page cache keeps it.
+is done or not done; it is sure when both its folders are synced. The mtime of a file is one that was set
+and synced, or one that came later. Calls of one kind on one page keep their order, as the page
+cache keeps it.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from pathlib import Path
 from random import Random
 from typing import Literal
@@ -22,18 +26,25 @@ from tests.disk_calls import Call, numbered
 Mode = Literal["nothing", "names", "bytes", "prefix", "one lost", "one kept", "random", "everything"]
 MODES: tuple[Mode, ...] = ("nothing", "names", "bytes", "prefix", "one lost", "one kept", "random")
 SECTOR, PAGE = 512, 4096
-_NAMESPACE = ("make_folder", "create_file", "rename", "remove")
+_NAMESPACE = ("make_folder", "create_file", "rename", "remove", "remove_folder")
 
 
 @dataclass
 class _File:
-    """The bytes of a file: what was there first, then writes (index of the call, offset, data)."""
+    """The bytes of a file: what was there first, then writes (index of the call, offset, data).
+
+    `sizes` and `mtimes` are (index of the call, what was set).
+    """
 
     data: bytes = b""
     size: int = 0
     made: int = -1
     synced: int = 0  # calls before this one are on the device
+    synced_times: int = 0
+    mtime_ns: int = 0
     writes: list[tuple[int, int, bytes]] = field(default_factory=list)
+    sizes: list[tuple[int, int]] = field(default_factory=list)
+    mtimes: list[tuple[int, int]] = field(default_factory=list)
 
 
 @dataclass
@@ -101,7 +112,7 @@ def rebuild(
         names[str(root / path.relative_to(base))] = None if path.is_dir() else 0
     for path, number in {} if base is None else numbered(base).items():
         data = Path(path).read_bytes()
-        files[number] = _File(data, len(data))
+        files[number] = _File(data, len(data), mtime_ns=Path(path).stat().st_mtime_ns)
         names[str(root / Path(path).relative_to(base))] = number
     before = calls[:cut]
     sure = _survey(before, files)
@@ -122,29 +133,52 @@ def rebuild(
             place.mkdir(parents=place == target)
         else:
             place.write_bytes(_content(files[number], choice))
+            mtime_ns = _mtime(files[number], choice)
+            os.utime(place, ns=(mtime_ns, mtime_ns))
 
 
 def _survey(calls: Sequence[Call], files: dict[int, _File]) -> set[int]:
     """Gather the bytes of all files in `files`; the indexes of the changes of names that are sure."""
-    pending: dict[str, list[int]] = {}
+    pending: dict[int, set[str]] = {}
     sure: set[int] = set()
     for index, call in enumerate(calls):
         if call.name == "create_file":
-            files[call.file] = _File(size=call.size, made=index)
+            files[call.file] = _File(size=call.size, made=index, mtime_ns=call.mtime_ns)
         if call.name in _NAMESPACE:
-            pending.setdefault(str(Path(call.path).parent), []).append(index)
-            assert not call.other or Path(call.other).parent == Path(call.path).parent, call
+            pending[index] = {str(Path(path).parent) for path in (call.path, call.other) if path}
         elif call.name == "write":
             files[call.file].writes.append((index, call.offset, call.data))
+            files[call.file].mtimes.append((index, call.mtime_ns))
+        elif call.name == "truncate":
+            files[call.file].sizes.append((index, call.size))
+            files[call.file].mtimes.append((index, call.mtime_ns))
+        elif call.name == "set_mtime" and call.file in files:
+            files[call.file].mtimes.append((index, call.size))
         elif call.name == "sync":
-            files[call.file].synced = max(files[call.file].synced, call.begun)
-        elif call.name == "sync_folder":
-            sure.update(index for index in pending.get(call.path, ()) if index < call.begun)
-        elif call.name == "sync_all":
-            sure.update(index for made in pending.values() for index in made if index < call.begun)
-            for file in files.values():
-                file.synced = max(file.synced, call.begun)
+            _sync(files[call.file], call)
+        elif call.name in ("sync_folder", "sync_all"):
+            for made, folders in pending.items():
+                if made < call.begun:
+                    folders.difference_update([call.path] if call.name == "sync_folder" else list(folders))
+                    sure.update(() if folders else (made,))
+            for file in files.values() if call.name == "sync_all" else ():
+                _sync(file, call)
     return sure
+
+
+def _sync(file: _File, call: Call) -> None:
+    file.synced = max(file.synced, call.begun)
+    if call.size:
+        file.synced_times = max(file.synced_times, call.begun)
+
+
+def _mtime(file: _File, choice: _Choice) -> int:
+    """One of the mtimes that the device may hold."""
+    mtime_ns = file.mtime_ns
+    for index, wanted in file.mtimes:
+        if index < file.synced_times or choice.has_name(index):
+            mtime_ns = wanted
+    return mtime_ns
 
 
 def _apply(names: dict[str, int | None], call: Call) -> None:
@@ -162,10 +196,11 @@ def _content(file: _File, choice: _Choice) -> bytes:
     data = bytearray(file.data)
     if file.made < file.synced or choice.has_name(file.made):
         data.extend(bytes(max(file.size - len(data), 0)))
+    done: list[tuple[int, int, bytes | None]] = []  # index of the call, offset or size, bytes written
     pieces: dict[int, list[tuple[int, int, bytes]]] = {}
     for index, offset, written in file.writes:
         if index < file.synced:
-            _put(data, offset, written)
+            done.append((index, offset, written))
             continue
         start, stop = offset, offset + len(written)
         while start < stop:
@@ -174,8 +209,14 @@ def _content(file: _File, choice: _Choice) -> bytes:
             pieces.setdefault(start // choice.unit, []).append((index, start, piece))
             start = end
     for writes in pieces.values():
-        for _, offset, piece in writes[: choice.state([index for index, _, _ in writes])]:
-            _put(data, offset, piece)
+        done += writes[: choice.state([index for index, _, _ in writes])]
+    done += ((index, size, None) for index, size in file.sizes
+             if index < file.synced or choice.has_name(index))  # fmt: skip
+    for _, place, piece_or_none in sorted(done, key=itemgetter(0)):
+        if piece_or_none is None:
+            data = data[:place].ljust(place, b"\0")
+        else:
+            _put(data, place, piece_or_none)
     return bytes(data)
 
 

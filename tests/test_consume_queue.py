@@ -171,6 +171,13 @@ class TestBatchQueues:
         assert bounds(tmp_path, profile, 0) == (0, 250)
         assert bounds(tmp_path, profile, 4500) == (50, 250)
 
+    def test_minimum_behind_the_last_live_record(self, tmp_path: Path) -> None:
+        """It moves behind each unit of the first file whose record is gone, seen on 5.4.0."""
+        queue_of(tmp_path, self.UNITS[:10], file_size=460)
+        assert [bounds(tmp_path, "5.4", at) for at in (9000, 9001)] == [(90, 100), (100, 100)]
+        queue_of(tmp_path, self.UNITS, file_size=460)
+        assert bounds(tmp_path, "5.4", 24_001) == (100, 250)
+
     def test_the_unit_that_holds_an_offset(self, tmp_path: Path) -> None:
         with Store.open(queue_of(tmp_path, self.UNITS, file_size=460)) as store:
             queue = store.queues["T", 0]

@@ -124,6 +124,71 @@ class TestChanging:
         if sys.platform == "linux":
             refused(lambda: disk.sync_all(tmp_path / "gone"), tmp_path / "gone", errno.ENOENT)
 
+    def test_a_range_is_copied_to_the_same_place(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        old, new = tmp_path / "old", tmp_path / "new"
+        data = os.urandom(3 * PAGE)
+        old.write_bytes(data)
+        source = os.open(old, os.O_RDONLY)
+        for refusal in (None, errno.EXDEV, errno.ENOSYS, 0):  # 0: the call says that it copied nothing
+            if refusal is not None and hasattr(os, "copy_file_range"):
+
+                def refuse(*_: object, refusal: int = refusal) -> int:
+                    if refusal:
+                        raise OSError(refusal, os.strerror(refusal))
+                    return 0
+
+                monkeypatch.setattr(os, "copy_file_range", refuse)
+            target = disk.create_file(new, 0)
+            disk.copy_range(source, target, 100, 2 * PAGE, new)
+            assert new.read_bytes() == bytes(100) + data[100 : 100 + 2 * PAGE]
+            refused(lambda target=target: disk.copy_range(source, target, 0, 4 * PAGE, new), new,
+                    f"ends at byte {3 * PAGE}, before {4 * PAGE}")  # fmt: skip
+            refused(lambda: disk.copy_range(source, source, 0, PAGE, old), old, errno.EBADF)
+            os.close(target)
+            disk.remove(new)
+        os.close(source)
+
+    def test_a_file_gets_another_size(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(b"abc")
+        descriptor = disk.open_file(path)
+        for size in (5, 2, 0):
+            disk.truncate(descriptor, size, path)
+            assert path.read_bytes() == b"abc\0\0"[:size]
+        os.close(descriptor)
+        refused(lambda: disk.truncate(descriptor, 1, path), path, errno.EBADF)
+
+    def test_times(self, tmp_path: Path) -> None:
+        path = tmp_path / "file"
+        path.write_bytes(b"")
+        (tmp_path / "link").symlink_to("file")
+        os.utime(path, ns=(1, 2))
+        disk.set_mtime(tmp_path / "link", 77)
+        assert (tmp_path / "link").lstat().st_mtime_ns == 77
+        assert (path.stat().st_atime_ns, path.stat().st_mtime_ns) == (1, 2)
+        for mtime_ns in (0, 10**18 + 123_456_789, -5):
+            disk.set_mtime(path, mtime_ns)
+            disk.set_mtime(tmp_path, mtime_ns)
+            assert path.stat().st_mtime_ns == tmp_path.stat().st_mtime_ns == mtime_ns
+        assert path.stat().st_atime_ns == 1
+        descriptor = disk.open_file(path)
+        disk.sync(descriptor, path, times=True)
+        os.close(descriptor)
+        refused(lambda: disk.set_mtime(tmp_path / "gone", 1), tmp_path / "gone", errno.ENOENT)
+
+    def test_only_an_empty_folder_is_deleted(self, tmp_path: Path) -> None:
+        folder = tmp_path / "folder"
+        (folder / "below").mkdir(parents=True)
+        refused(lambda: disk.remove_folder(folder), folder, errno.ENOTEMPTY)
+        disk.remove_folder(folder / "below")
+        disk.remove_folder(folder)
+        disk.remove_folder(folder)
+        assert not folder.exists()
+        folder.write_bytes(b"")
+        refused(lambda: disk.remove_folder(folder), folder, errno.ENOTDIR)
+
 
 class TestSymbolicLinks:
     """What a link points to stays as it is."""
@@ -210,6 +275,25 @@ class TestOwnerAndMode:
             new = (tmp_path / "new").stat()
             assert (new.st_uid, new.st_gid) == (old.stat().st_uid, old.stat().st_gid)
             disk.remove(tmp_path / "new")
+
+    def test_owner_and_mode_are_taken_from_a_file_or_a_folder(self, tmp_path: Path) -> None:
+        file, folder, model, above = (tmp_path / name for name in ("file", "folder", "model", "above"))
+        for path in (file, model):
+            path.write_bytes(b"")
+        for path in (folder, above):
+            path.mkdir()
+        model.chmod(0o740)
+        above.chmod(0o2751)
+        if ROOT:
+            os.chown(model, OFFICE, OFFICE + 1)
+        disk.take_owner(file, model)
+        assert mode_of(file) == 0o740
+        assert (file.stat().st_uid, file.stat().st_gid) == (model.stat().st_uid, model.stat().st_gid)
+        disk.take_owner(file, above)
+        assert mode_of(file) == 0o640
+        disk.take_owner(folder, above)
+        assert mode_of(folder) == 0o2751
+        refused(lambda: disk.take_owner(file, tmp_path / "gone"), file, errno.ENOENT)
 
     @pytest.mark.skipif(not ROOT, reason="only root may give files away")
     def test_root_gives_what_it_makes_to_the_folders_owner(self, tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ def random_work(root: Path, random: Random, steps: range) -> None:
         files = sorted(numbered(root))
         path = Path(random.choice(files)) if files else None
         folder = root / random.choice(("a", "a/b", "c"))
-        match random.randrange(7) if path else 0:
+        match random.randrange(10) if path else 0:
             case 0:
                 os.close(disk.create_file(folder / f"f{step}", random.randrange(3 * PAGE)))
             case 1 | 2 | 3:
@@ -44,6 +44,23 @@ def random_work(root: Path, random: Random, steps: range) -> None:
                 disk.remove(path)
             case 6:
                 disk.write_new(folder / f"n{step}", random.randbytes(random.randrange(PAGE)))
+            case 7:
+                disk.rename(path, folder / "moved")
+                disk.make_folder(root / "empty")
+                disk.remove_folder(root / "empty")
+            case 8:
+                descriptor = disk.open_file(path)
+                disk.truncate(descriptor, random.randrange(3 * PAGE), path)
+                disk.write(descriptor, b"end", random.randrange(PAGE), path)
+                disk.sync(descriptor, path, times=random.random() < 0.5)
+                disk.set_mtime(path, 10**18 + step)
+                os.close(descriptor)
+            case 9:
+                other = random.choice(files)
+                source, target = disk.open_file(path), disk.open_file(other)
+                disk.copy_range(source, target, 0, random.randrange(path.stat().st_size + 1), other)
+                os.close(source)
+                os.close(target)
         if random.random() < 0.3:
             disk.sync_folder(folder)
 

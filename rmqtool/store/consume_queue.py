@@ -279,15 +279,19 @@ class BatchConsumeQueue(_Units[BatchUnit]):
     def _min_offset(
         self, min_physical_offset: int, profile: Profile, end: int, last: BatchUnit | None
     ) -> int:
-        """See the base class; -1 in a queue without units. Source: BatchConsumeQueue#correctMinOffset."""
-        first = None
+        """See the base class; -1 in a queue without units. Source: BatchConsumeQueue#correctMinOffset.
+
+        The minimum moves behind each unit of the first file whose record is gone, the last one too.
+        """
+        low = -1
         if self.files:
             start = self._starts[0]
             for _, unit in self.numbered(start, min(end, start + self.files[0].size // BATCH_UNIT_SIZE)):
-                first = unit if first is None else first
+                low = unit.base_offset if low < 0 else low
                 if unit.physical_offset >= min_physical_offset:
-                    return unit.base_offset
-        return -1 if first is None else first.base_offset
+                    break
+                low = unit.base_offset + unit.batch_size
+        return low
 
     def unit(self, queue_offset: int) -> BatchUnit | None:
         """The unit that holds a queue offset; None where there is none.

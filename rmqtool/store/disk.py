@@ -30,6 +30,9 @@ _FOLDER_BITS = 0o2777  # a folder with the set-group-ID bit hands its group on
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
 # Where a file system cannot reserve space.
 _CANNOT_RESERVE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
+# Where the system cannot copy between two files by itself: other file systems, old kernels.
+_CANNOT_COPY = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM})
+_COPY_BYTES = 1 << 30  # asked of the system at once
 
 
 @contextmanager
@@ -132,13 +135,76 @@ def write(descriptor: int, data: Data, offset: int, path: Name) -> None:
         raise UnwritableError(f"cannot write: {error.strerror or error}", path=path) from error
 
 
-def sync(descriptor: int, path: Name) -> None:
-    """Wait until the file's bytes, and its size, are on the device. Raises UnwritableError."""
+def copy_range(source: int, target: int, offset: int, length: int, path: Name) -> None:
+    """Copy `length` bytes at byte `offset` of one file to the same place of another, `path`.
+
+    By the file system itself where it can.
+
+    Raises:
+        UnwritableError: also where the source ends before; a part may be written then.
+    """
+    with _explained("copy to", path):
+        end = offset + length
+        while offset < end:
+            done = _copy_piece(source, target, offset, end - offset)
+            if done == 0:
+                raise OSError(errno.EIO, f"what is to be copied ends at byte {offset}, before {end}")
+            offset += done
+
+
+def _copy_piece(source: int, target: int, offset: int, length: int) -> int:
+    if hasattr(os, "copy_file_range"):
+        try:
+            done = os.copy_file_range(source, target, min(length, _COPY_BYTES), offset, offset)
+            if done:  # some file systems say 0 for what they cannot copy
+                return done
+        except OSError as error:
+            if error.errno not in _CANNOT_COPY:
+                raise
+    return os.pwrite(target, os.pread(source, min(length, len(_ZEROS)), offset), offset)
+
+
+def truncate(descriptor: int, size: int, path: Name) -> None:
+    """Make the file `size` bytes long: cut it, or add a hole. Raises UnwritableError."""
+    with _explained("set the size of", path):
+        os.ftruncate(descriptor, size)
+
+
+def set_mtime(path: Name, mtime_ns: int) -> None:
+    """Set the mtime, ns since 1970, of a file or folder; its atime stays.
+
+    It is on the device after a `sync` with `times`. Raises UnwritableError.
+    """
+    with _explained("set the time of", path):
+        atime_ns = os.stat(path, follow_symlinks=False).st_atime_ns
+        os.utime(path, ns=(atime_ns, mtime_ns), follow_symlinks=False)
+
+
+def take_owner(path: Name, like: Name) -> None:
+    """Give the file or folder `path` owner, group and mode of `like`; neither is a link.
+
+    A file that is to be like a folder gets the mode without the bits to search it.
+
+    Raises:
+        UnwritableError: as where only root may give files away.
+    """
+    with _explained("set owner and mode of", path):
+        bits = _FILE_BITS if os.path.isdir(like) else _MODE_BITS
+        _take_owner(path, like, _FOLDER_BITS if os.path.isdir(path) else bits)
+
+
+def sync(descriptor: int, path: Name, *, times: bool = False) -> None:
+    """Wait until the file's bytes and size, and its mtime with `times`, are on the device.
+
+    Raises UnwritableError.
+    """
     with _explained("flush", path):
         if sys.platform == "darwin":
             import fcntl
 
             fcntl.fcntl(descriptor, fcntl.F_FULLFSYNC)
+        elif times:
+            os.fsync(descriptor)
         else:
             os.fdatasync(descriptor)
 
@@ -186,6 +252,13 @@ def remove(path: Name) -> None:
     with _explained("delete", path):
         with suppress(FileNotFoundError):
             os.unlink(path)
+
+
+def remove_folder(path: Name) -> None:
+    """Delete the empty folder `path`; nothing when it is gone. Raises UnwritableError."""
+    with _explained("delete the folder", path):
+        with suppress(FileNotFoundError):
+            os.rmdir(path)
 
 
 def write_new(path: Path, data: Data, *, like: Path | None = None) -> None:

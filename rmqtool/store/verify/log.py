@@ -19,7 +19,7 @@ import numpy as np
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.problems import Finding
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, ZeroRest
-from rmqtool.scan.frames import Frames, walk
+from rmqtool.scan.frames import WINDOW, Frames, walk
 from rmqtool.scan.keys import (
     BAD_NUMBER,
     PROPERTIES_UNSOUND,
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 class LogCheck:
     """The walk over the commit log's files, and what it means for the log as a whole."""
+
+    window = WINDOW
 
     def __init__(
         self, context: Context, queues: QueueCheck | None, index: IndexCheck | None, *, bodies: bool = False
@@ -122,7 +124,8 @@ class LogCheck:
             reader, scan.queues = self.queues.reader(), Spans()
         try:
             position = start
-            for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop):
+            for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop,
+                              window=self.window):  # fmt: skip
                 if self._stopped.is_set():
                     break
                 if isinstance(event, Frames):

@@ -44,7 +44,7 @@ _RIGHT = -1  # in place of a Kind: the unit is right
 _TOLD = -2  # another finding tells why the unit differs or cannot be had
 
 
-class _Columns(NamedTuple):
+class Columns(NamedTuple):
     """What is compared of the records of a window, in the order of queues: arrays of shape (n,)."""
 
     queue_offset: np.ndarray
@@ -60,7 +60,7 @@ class _Columns(NamedTuple):
     inner_count: np.ndarray
 
     @classmethod
-    def of(cls, rows: np.ndarray, dispatch: Dispatch, order: np.ndarray) -> _Columns:
+    def of(cls, rows: np.ndarray, dispatch: Dispatch, order: np.ndarray) -> Columns:
         """The columns of the records `order`, numbers of rows."""
         clock_back = np.zeros(len(rows), bool)
         clock_back[1:] = np.diff(rows["store_timestamp"]) < 0
@@ -78,13 +78,13 @@ class _Columns(NamedTuple):
             inner_count=dispatch.inner_count[order],
         )
 
-    def cut(self, start: int, stop: int) -> _Columns:
+    def cut(self, start: int, stop: int) -> Columns:
         """Records [start, stop)."""
-        return _Columns(*(column[start:stop] for column in self))
+        return Columns(*(column[start:stop] for column in self))
 
-    def pick(self, numbers: np.ndarray) -> _Columns:
+    def pick(self, numbers: np.ndarray) -> Columns:
         """The records `numbers`."""
-        return _Columns(*(column[numbers] for column in self))
+        return Columns(*(column[numbers] for column in self))
 
 
 def unit_reader(
@@ -135,7 +135,7 @@ class QueueCheck:
         codes = (topics << 32) | (rows["queue_id"][chosen].astype(np.int64) & 0xFFFFFFFF)
         by_queue = np.argsort(codes, kind="stable")
         order, codes = chosen[by_queue], codes[by_queue]
-        columns = _Columns.of(rows, dispatch, order)
+        columns = Columns.of(rows, dispatch, order)
         cuts = (np.flatnonzero(np.diff(codes)) + 1).tolist()
         for start, stop in zip([0, *cuts], [*cuts, len(order)], strict=True):
             topic = java_utf8_decode(frames.topics[int(rows["topic_id"][order[start]])])
@@ -144,7 +144,7 @@ class QueueCheck:
         for key, span in self._light(frames, dispatch, chosen, reader):
             spans.add(key, span)
 
-    def _span(self, key: Key, rows: _Columns, reader: UnitReader) -> Span:
+    def _span(self, key: Key, rows: Columns, reader: UnitReader) -> Span:
         """One queue's records of a window, in physical order."""
         is_batch = key[0] in self._batch_topics or bool(rows.sys_flag[0] & INNER_BATCH)
         offsets, steps = rows.queue_offset, np.ones(len(rows.queue_offset), np.int64)
@@ -175,7 +175,7 @@ class QueueCheck:
         _add_runs(span, kinds, offsets, steps, physical, ends)
         return span
 
-    def _compare(self, key: Key, rows: _Columns, reader: UnitReader) -> np.ndarray:
+    def _compare(self, key: Key, rows: Columns, reader: UnitReader) -> np.ndarray:
         """Per record a `Kind`, or `_RIGHT` where the unit is right."""
         queue = self.context.layout.consume_queues.get(key)
         if queue is None:
@@ -190,7 +190,7 @@ class QueueCheck:
             kinds[usable] = self._compare_sorted(key, queue, rows.pick(usable), reader)
         return kinds
 
-    def _compare_sorted(self, key: Key, queue: QueueFiles, rows: _Columns, reader: UnitReader) -> np.ndarray:
+    def _compare_sorted(self, key: Key, queue: QueueFiles, rows: Columns, reader: UnitReader) -> np.ndarray:
         units = reader.gather(queue.files, rows.queue_offset)
         unit_offset, unit_size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int32)
         code = units["tags_code"].astype(np.int64)
@@ -209,7 +209,7 @@ class QueueCheck:
         found[(unit_offset < 0) | (unit_size <= 0)] = Kind.MISSING
         return found
 
-    def _compare_batch(self, key: Key, rows: _Columns, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
+    def _compare_batch(self, key: Key, rows: Columns, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """The same for a batch queue, whose units are found by their physical offset."""
         kinds = np.full(len(offsets), int(Kind.MISSING), np.int8)
         units = self.batch_units(key)
@@ -251,13 +251,18 @@ class QueueCheck:
         rows = frames.rows
         spans: dict[Key, list[tuple[int, int]]] = {}
         for row in chosen[(dispatch.flags[chosen] & MULTI_DISPATCH) != 0].tolist():
+            topic = frames.topics[int(rows["topic_id"][row])]
             for key, offset in light_dispatches(_properties(frames, row), int(rows["queue_id"][row])):
-                if key in self.context.layout.consume_queues:
+                if self.is_light(topic, key):
                     spans.setdefault(key, []).append((row, offset))
         for key, pairs in spans.items():
-            columns = _Columns.of(rows, dispatch, np.array([row for row, _ in pairs]))
+            columns = Columns.of(rows, dispatch, np.array([row for row, _ in pairs]))
             offsets = np.array([offset for _, offset in pairs], np.int64)
             yield key, self._span(key, columns._replace(queue_offset=offsets), reader)
+
+    def is_light(self, topic: bytes, key: Key) -> bool:
+        """Whether the light queue `key` should hold units of records of `topic` that name it."""
+        return key in self.context.layout.consume_queues
 
     def take(self, scan: FileScan) -> None:
         """Add what was found in one file; called in the order of the log."""

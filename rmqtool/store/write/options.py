@@ -11,6 +11,7 @@ from typing import Literal
 from rmqtool.errors import UsageError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.index import DEFAULT_SHAPE, Shape
+from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE, RECORD_SIZE_MAX
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.store.layout import (
@@ -19,7 +20,7 @@ from rmqtool.store.layout import (
     DEFAULT_CONSUME_QUEUE_FILE_SIZE,
 )
 from rmqtool.store.profile import NEWEST, Profile
-from rmqtool.store.system_topics import DEFAULT_DELAYS_MS
+from rmqtool.store.system_topics import BUILT_IN_PREFIX, DEFAULT_DELAYS_MS, RETRY_PREFIX, SCHEDULE_TOPIC
 
 MAPPED_SIZE_MAX = (1 << 31) - 1
 """Bytes of the largest file that a broker can map."""
@@ -119,6 +120,17 @@ class WriteOptions:
         """Bytes that a body may have."""
         fits = self.commit_log_file_size - MIN_RECORD_SIZE - BLANK_SIZE
         return self.max_message_size or min(DEFAULT_MAX_MESSAGE_SIZE, fits)
+
+    def may_be_light(self, topic: bytes) -> bool:
+        """Whether records of `topic` may belong to light queues too.
+
+        Source: MultiDispatchUtils, MultiDispatch.
+        """
+        if not self.multi_dispatch:
+            return False
+        name = java_utf8_decode(topic)
+        excluded = name.startswith((RETRY_PREFIX, BUILT_IN_PREFIX)) or name == SCHEDULE_TOPIC
+        return not (excluded and self.profile.writes_version_2)
 
 
 def _check(what: str, value: int, smallest: int, largest: int, multiple: int = 1) -> None:

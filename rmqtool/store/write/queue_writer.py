@@ -219,6 +219,16 @@ class QueueWriter:
         self._begin()
         self._finish()
 
+    def write_units(self, queue: int, data: bytes) -> None:
+        """Write packed units, as fillers, behind those of a queue by its number; nothing of it may wait.
+
+        Raises:
+            UnwritableError: they cannot be written.
+        """
+        run = _Run(queue, self._next[queue], memoryview(data))
+        self._next[queue] += len(data) // self._unit_size
+        self._write_runs([run])
+
     def _begin(self) -> None:
         """Begin to write what waits; where many files are to be written, threads do it."""
         if self._pending is not None and self._pending.count:
