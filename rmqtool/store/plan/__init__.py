@@ -1,0 +1,23 @@
+"""Changes of a store: planned as data first, then done so that they can be gone on with and undone.
+
+    action.py       Action, Plan                            what would change
+    fingerprint.py  Fingerprint, fingerprint                the store that a plan is for
+    plan_file.py    write_plan, read_plan, agree            a plan on paper
+    apply.py        apply, default_backup                   does a plan
+    undo.py         undo                                    gives back the former bytes
+    backup.py       Backup, Manifest                        what was there before
+    guard.py        keeps brokers out, names the unfinished runs
+
+Plans are made by others: `salvage`, `rebuild`, `expire`.
+"""
+
+from rmqtool.store.plan.action import Action, Kind, Plan
+from rmqtool.store.plan.apply import Applied, apply, default_backup
+from rmqtool.store.plan.fingerprint import Fingerprint, fingerprint
+from rmqtool.store.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
+from rmqtool.store.plan.undo import Undone, undo
+
+__all__ = [
+    "Action", "Applied", "Fingerprint", "Kind", "Plan", "PlanFile", "Undone", "agree", "apply",
+    "check_unchanged", "default_backup", "fingerprint", "read_plan", "undo", "write_plan",
+]  # fmt: skip

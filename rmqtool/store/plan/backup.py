@@ -1,0 +1,290 @@
+"""The backup of a run: what was there before, so that every byte and mtime of it can be given back.
+
+    manifest.json     what the run changes, and the state of each file before; written first
+    files/PATH        whole files: copied here, or moved here when another takes their place
+    ranges/PATH       the ranges of a file that change in place, each at its own offset, holes between them
+    copied.json       CRCs of what was copied. From here on the store changes
+    applied.json      the fingerprint of the store when all was done
+    undoing, undone   how far an undo has come
+
+Everything in it is untrusted when it is read again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+import uuid
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from rmqtool.errors import InputError, NotAStoreError, RefusedError, RmqtoolError, UnreadableError
+from rmqtool.store import disk
+from rmqtool.store.plan.action import IN_PLACE, Action
+from rmqtool.store.plan.documents import (
+    LARGEST,
+    convert,
+    fingerprint_row,
+    put_json,
+    read_fingerprint,
+    read_json,
+)
+from rmqtool.store.plan.fingerprint import Fingerprint
+from rmqtool.store.plan.guard import OpenRuns
+from rmqtool.store.plan.places import Places
+
+VERSION = 1
+_MANIFEST, _COPIED, _APPLIED, _UNDOING, _UNDONE = (
+    "manifest.json", "copied.json", "applied.json", "undoing", "undone",
+)  # fmt: skip
+What = Literal["file", "folder", "other", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A path that a run changes, and what was there before.
+
+    Attributes:
+        path: as `Action.path`.
+        what: `other` is a link, pipe or the like.
+        size: bytes; 0 for what is no file.
+        mtime_ns: ns since 1970; 0 where nothing was.
+        ranges: half-open ranges of bytes that change in place; the file stays.
+        moved: another file, or none, takes its place.
+        after_ns: the mtime that the run gives to what is there then; None: whatever it gets.
+    """
+
+    path: str
+    what: What
+    size: int = 0
+    mtime_ns: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
+    moved: bool = False
+    after_ns: int | None = None
+
+    @property
+    def kept_ranges(self) -> tuple[tuple[int, int], ...]:
+        """Those of the ranges that were in the file, none where the file was not there."""
+        if self.what != "file" or self.moved:
+            return ()
+        return tuple((start, min(stop, self.size)) for start, stop in self.ranges if start < self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a run changes.
+
+    Attributes:
+        run: a name for the run that no other has.
+        command: `recover`, `rebuild` or `expire`.
+        made_ms: when, ms since 1970.
+        store: the store's root, for people.
+        open: the unfinished runs before this one, as in the journal.
+        entries: what changes.
+        folders: mtime in ns of every folder with changes in it; None for one that the run makes.
+    """
+
+    run: str
+    command: str
+    made_ms: int
+    store: str
+    open: tuple[tuple[str, str], ...]
+    entries: tuple[Entry, ...]
+    folders: dict[str, int | None]
+    rmqtool_backup: int = VERSION
+
+
+def what_is(mode: int) -> What:
+    """What lies at a path, by its mode; links are not followed."""
+    if stat.S_ISREG(mode):
+        return "file"
+    return "folder" if stat.S_ISDIR(mode) else "other"
+
+
+def survey(places: Places, command: str, actions: Iterable[Action], open_runs: OpenRuns) -> Manifest:
+    """What actions will change, as it is now; times that killed runs have lost come from their manifests.
+
+    Raises:
+        ValueError: they contradict each other.
+        RefusedError, UnreadableError: as `Places.checked`; or a file is not what an action takes it for.
+    """
+    by_path: dict[str, list[Action]] = {}
+    for action in actions:
+        by_path.setdefault(action.path, []).append(action)
+    times = unfinished_times(places, open_runs)
+    entries = tuple(_entry(places, path, group, times.get(path)) for path, group in by_path.items())
+    folders: dict[str, int | None] = {}
+    for path in ("journal", f"{places.name(places.log_folders[0])}/guard", *by_path):
+        _add_folders(places, path, folders)
+    return Manifest(
+        uuid.uuid4().hex, command, time.time_ns() // 1_000_000, str(places.root.resolve()), open_runs,
+        entries, folders,
+    )  # fmt: skip
+
+
+def unfinished_times(places: Places, open_runs: OpenRuns) -> dict[str, int]:
+    """The mtimes, by path, that unfinished runs were to leave; a backup that is gone tells none."""
+    times: dict[str, int] = {}
+    for run, folder in open_runs:
+        with suppress(RmqtoolError):
+            manifest = Backup(Path(folder)).manifest()
+            for entry in manifest.entries if manifest.run == run else ():
+                if entry.after_ns is not None:
+                    times[entry.path] = entry.after_ns
+    return times
+
+
+def _add_folders(places: Places, path: str, folders: dict[str, int | None]) -> None:
+    """The folders on the way to a path that was checked, the root as `.`."""
+    names = path.split("/")[:-1]
+    ways = ["/".join(names)] if path.startswith("/") else ["/".join(names[:n]) for n in range(len(names) + 1)]
+    for way in ways:
+        name = way or "."
+        if name not in folders:
+            try:
+                folders[name] = os.lstat(places.root / way).st_mtime_ns
+            except FileNotFoundError:
+                folders[name] = None
+
+
+def _entry(places: Places, path: str, actions: list[Action], lost_ns: int | None) -> Entry:
+    place = places.checked(path)
+    kinds = [action.kind for action in actions]
+    whole = [kind for kind in kinds if kind not in IN_PLACE]
+    if (
+        len(whole) > 1
+        or (whole and kinds[0] != whole[0])
+        or (len(kinds) > 1 and whole not in ([], ["create"]))
+    ):
+        raise ValueError(f"{path} is changed in ways that do not go together: {', '.join(kinds)}")
+    try:
+        status = place.lstat()
+    except FileNotFoundError:
+        what: What = "missing"
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=place) from error
+    else:
+        what = what_is(status.st_mode)
+    if (kinds[0] == "create") != (what == "missing"):
+        how = "is there already" if kinds[0] == "create" else "is gone"
+        raise RefusedError(f"{path} {how}", path=place, hint="make the plan again")
+    if what not in ("file", "missing") and kinds[0] != "delete":
+        raise RefusedError(f"{path} is no plain file", path=place)
+    after_ns = next((one.mtime_ns for one in reversed(actions) if one.mtime_ns is not None), lost_ns)
+    if what == "missing":
+        return Entry(path, what, moved=True, after_ns=after_ns)
+    if after_ns is None and places.is_timed(path):
+        after_ns = status.st_mtime_ns
+    size = status.st_size if what == "file" else 0
+    ranges = tuple(sorted((a.offset, a.end) for a in actions if a.kind in IN_PLACE and a.length))
+    return Entry(path, what, size, status.st_mtime_ns, ranges, kinds[0] not in IN_PLACE, after_ns)
+
+
+class Backup:
+    """The folder of a backup. Raises UnwritableError for what cannot be written to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def kept(self, places: Places, entry: Entry) -> Path:
+        """Where the former bytes of an entry are, if they are."""
+        return places.within(self.folder / ("files" if entry.moved else "ranges"), entry.path)
+
+    # writing
+
+    def set_manifest(self, manifest: Manifest) -> None:
+        """Say what the run is going to change."""
+        self._put(_MANIFEST, asdict(manifest))
+
+    def set_copied(self, crcs: dict[str, int]) -> None:
+        """Say that everything that has to be copied is, with the CRC-32 of each copy by path."""
+        self._put(_COPIED, {"crc32": crcs})
+
+    def set_applied(self, found: Fingerprint, *, partly: bool = False) -> None:
+        """Say that the run is done, and what the store is like now; `partly`: what it left was not wanted."""
+        self._put(_APPLIED, {**fingerprint_row(found), "partly": partly})
+
+    def set_undoing(self, *, on: bool = True) -> None:
+        """Say that an undo has begun, or that it is given up for another run."""
+        if on:
+            self._put(_UNDOING, {})
+        elif self.is_undoing:
+            disk.remove(self.folder / _UNDOING)
+            disk.sync_folder(self.folder)
+
+    def set_undone(self) -> None:
+        """Say that everything was given back."""
+        self._put(_UNDONE, {})
+
+    def _put(self, name: str, document: dict[str, Any]) -> None:
+        put_json(self.folder / name, document)
+
+    # reading
+
+    def manifest(self) -> Manifest:
+        """The manifest, checked: every path is one of the store's, every range lies in its file.
+
+        Raises:
+            NotAStoreError: the folder is no backup.
+            InputError: it cannot be understood.
+        """
+        document = read_json(self.folder / _MANIFEST)
+        if document is None:
+            raise NotAStoreError("this is no backup of rmqtool", path=self.folder,
+                                 hint="name the folder that holds manifest.json")  # fmt: skip
+        found = convert(document, Manifest, self.folder / _MANIFEST)
+        if found.rmqtool_backup != VERSION:
+            raise InputError("a backup of a newer rmqtool", path=self.folder)
+        if any(abs(mtime_ns or 0) >= LARGEST for mtime_ns in found.folders.values()):
+            raise InputError("a folder's time in the manifest is not possible", path=self.folder / _MANIFEST)
+        seen = set()
+        for entry in found.entries:
+            if entry.path in seen or not _is_possible(entry):
+                raise InputError(f"the manifest's entry for {entry.path!r} is not possible",
+                                 path=self.folder / _MANIFEST)  # fmt: skip
+            seen.add(entry.path)
+        return found
+
+    def crcs(self) -> dict[str, int] | None:
+        """CRC-32 of what was copied, by path; None: the run ended before it changed anything."""
+        document = read_json(self.folder / _COPIED)
+        if document is None:
+            return None
+        return convert(document.get("crc32"), dict[str, int], self.folder / _COPIED)
+
+    def applied(self) -> Fingerprint | None:
+        """The store's fingerprint after the run; None: it was not finished."""
+        document = read_json(self.folder / _APPLIED)
+        return None if document is None else read_fingerprint(document, self.folder / _APPLIED)
+
+    @property
+    def is_in_between(self) -> bool:
+        """Whether entries may be as they were: the run was killed, finished in part, or is being undone."""
+        document = read_json(self.folder / _APPLIED)
+        return document is None or document.get("partly") is True or self.is_undoing
+
+    @property
+    def is_undoing(self) -> bool:
+        """Whether an undo has begun."""
+        return (self.folder / _UNDOING).is_file()
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether everything was given back."""
+        return (self.folder / _UNDONE).is_file()
+
+
+def _is_possible(entry: Entry) -> bool:
+    numbers = [entry.size, *(number for pair in entry.ranges for number in pair)]
+    return (
+        all(0 <= number < LARGEST for number in numbers)
+        and abs(entry.mtime_ns) < LARGEST
+        and abs(entry.after_ns or 0) < LARGEST
+        and all(start < stop for start, stop in entry.ranges)
+        and (entry.what == "file" or (entry.size == 0 and entry.moved))
+        and (not entry.moved or not entry.ranges)
+    )
