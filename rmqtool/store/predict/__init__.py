@@ -1,0 +1,211 @@
+"""What a start of broker 4.9, 5.3 or 5.4 would do to a store, computed without changing a byte.
+
+    from rmqtool.store import Store
+    from rmqtool.store.predict import predict_all
+
+    with Store.open(path) as store:
+        for prediction in predict_all(store):
+            print(prediction.row())
+
+The log is walked once for all brokers. The version differences are one table, `rules.RULES`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, UsageError
+from rmqtool.formats import checkpoint as checkpoint_format
+from rmqtool.formats import config_json
+from rmqtool.store import Store
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.open_files import OpenFiles, head_of, read_head
+from rmqtool.store.predict.prediction import IndexPrediction, OffsetBeyond, Prediction, QueuePrediction
+from rmqtool.store.predict.rules import BROKERS, Broker, StartRules, StartSettings, rules_of
+
+if TYPE_CHECKING:
+    from rmqtool.store.predict.load import QueueKey
+    from rmqtool.store.predict.queue_reader import QueueReader
+    from rmqtool.store.predict.queues import QueueState
+    from rmqtool.store.predict.start import Start, World
+
+__all__ = [
+    "BROKERS", "Broker", "IndexPrediction", "OffsetBeyond", "Prediction", "QueuePrediction", "StartRules",
+    "StartSettings", "predict", "predict_all", "rules_of",
+]  # fmt: skip
+
+_CONFIG_LIMIT = 64 << 20
+_PARTS = frozenset({"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"})
+
+
+def predict(
+    store: Store, broker: Broker, *, abort: bool | None = None, settings: StartSettings | None = None
+) -> Prediction:
+    """What one broker would do; see `predict_all`."""
+    return predict_all(store, (broker,), abort=abort, settings=settings)[0]
+
+
+def predict_all(
+    store: Store,
+    brokers: Sequence[str] = BROKERS,
+    *,
+    abort: bool | None = None,
+    settings: StartSettings | None = None,
+    keep_cache: bool = False,
+    index_slots: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> list[Prediction]:
+    """What the start of each of these brokers would do to the store as it stands.
+
+    Args:
+        store: a store root, opened for reading.
+        brokers: 4.9, 5.3, 5.4.
+        abort: whether the abort file is there; None: as it is.
+        settings: of the broker; None: from broker.conf, else the defaults.
+        keep_cache: leave what was read in the page cache.
+        index_slots: count the slots in use of index files that change, too: that costs more than all else.
+        progress: is told how many bytes of the log more were walked.
+
+    Raises:
+        UsageError: a broker that is not modelled, or no store root.
+        UnsupportedStoreError: the queues are in RocksDB.
+        UnreadableError: a file cannot be read.
+    """
+    from rmqtool.store.predict.start import World
+
+    layout = store.layout
+    if layout.kind != "store" or layout.root is None:
+        raise UsageError("a start can be predicted for a whole store only, give its root")
+    if not layout.has_files_of_queues:
+        raise UnsupportedStoreError("the consume queues are in RocksDB", path=layout.root)
+    rules = [rules_of(broker) for broker in brokers]
+    settings = settings or StartSettings.of(layout.broker_conf)
+    has_abort = layout.abort is not None if abort is None else abort
+    for path, reason in layout.unreadable:
+        if layout.relative(path).partition("/")[0] in _PARTS or path.parent in layout.commit_log_folders:
+            raise UnreadableError(f"cannot read: {reason}", path=path)
+    try:
+        with OpenFiles() as open_files:
+            checkpoint, is_batch_topic = _checkpoint(layout), _batch_topics(layout)
+            world = World(layout, open_files, checkpoint, is_batch_topic, has_abort, settings, index_slots)
+            return _predict(world, rules, store.profile.searches_min_offset, keep_cache, progress)
+    except OSError as error:
+        if isinstance(error, UnreadableError):
+            raise
+        path = error.filename or layout.root
+        raise UnreadableError(f"cannot read: {error.strerror}", path=Path(os.fsdecode(path))) from error
+
+
+def _predict(
+    world: World,
+    rules: Sequence[StartRules],
+    searches: bool,
+    keep_cache: bool,
+    progress: Callable[[int], None] | None,
+) -> list[Prediction]:
+    from rmqtool.store.predict.prediction import prediction_of
+    from rmqtool.store.predict.queue_reader import QueueReader
+    from rmqtool.store.predict.start import Start
+
+    starts = [Start(world, each) for each in rules]
+    running = [start for start in starts if start.runs]
+    reader = QueueReader(world.open_files)
+    plain, batch = _recovered(reader, running, world.layout)
+    before = _spans(reader, [*plain.values(), *batch.values()], world.layout, searches)
+    for start in running:
+        start.prepare(plain, batch)
+    _scan(running, world.settings, keep_cache=keep_cache, progress=progress)
+    for start in running:
+        start.finish()
+    return [prediction_of(start, before) for start in starts]
+
+
+def _recovered(
+    reader: QueueReader, starts: Sequence[Start], layout: StoreLayout
+) -> tuple[dict[QueueKey, QueueState], dict[QueueKey, QueueState]]:
+    """The plain and the batch queues behind recovery, which is the same for all brokers."""
+    plain: dict[QueueKey, QueueState] = {}
+    batch: dict[QueueKey, QueueState] = {}
+    for start in starts:
+        if not plain:
+            for key, files in start.loaded.queues.items():
+                size = layout.consume_queue_file_size
+                plain[key] = reader.recovered(key, files, is_batch=False, file_size=size)
+        if not batch:
+            for key, files in start.loaded.batch_queues.items():
+                size = layout.batch_queue_file_size
+                batch[key] = reader.recovered(key, files, is_batch=True, file_size=size)
+    return plain, batch
+
+
+def _spans(
+    reader: QueueReader, states: Sequence[QueueState], layout: StoreLayout, searches: bool
+) -> dict[tuple[QueueKey, bool], tuple[int, int]]:
+    """(min, max) of the queues as they are now, by queue and whether it is a batch queue."""
+    from rmqtool.store.predict.queue_reader import StartError
+
+    minimum = layout.commit_log[0].file_from_offset if layout.commit_log else -1
+    spans = {}
+    for state in states:
+        now = state.copy()
+        try:
+            reader.correct_min(now, minimum, searches=searches)
+        except StartError:
+            pass  # an empty last file: the minimum is not known, and stays 0
+        low, high = now.span()
+        key = state.topic, state.queue_id
+        spans[key, state.is_batch] = low, max([high, *(reader.end_of(now, file) for file in state.deleted)])
+    return spans
+
+
+def _scan(
+    starts: Sequence[Start],
+    settings: StartSettings,
+    *,
+    keep_cache: bool,
+    progress: Callable[[int], None] | None,
+) -> None:
+    """Walk the log once, from the first file that any start scans."""
+    from rmqtool.store.predict.log_scan import ahead, scan
+
+    log = starts[0].loaded.log if starts else ()
+    if not log:
+        return
+    first = min(start.first for start in starts)
+    leaders: list[Start] = []
+    led: list[tuple[Start, Start]] = []
+    for start in starts:
+        leader = next((other for other in leaders if start.scans_like(other)), None)
+        if leader is None:
+            leaders.append(start)
+        else:
+            leader.lead(start)
+            led.append((start, leader))
+    for number, event in ahead(scan(log[first:], settings, keep_cache=keep_cache, progress=progress)):
+        for start in leaders:
+            start.take(first + number, event)
+    for start, leader in led:
+        start.follow(leader)
+
+
+def _checkpoint(layout: StoreLayout) -> checkpoint_format.Checkpoint:
+    """The checkpoint; zeros where there is none: a broker makes one, and extends a short one with zeros."""
+    if layout.checkpoint is None:
+        return checkpoint_format.Checkpoint()
+    head = read_head(layout.checkpoint, checkpoint_format.CHECKPOINT.size) or b""
+    return checkpoint_format.decode(head.ljust(checkpoint_format.CHECKPOINT.size, b"\0"))
+
+
+def _batch_topics(layout: StoreLayout) -> Callable[[str], bool]:
+    """Whether topics.json, or its .bak, gives a topic queue.type=BatchCQ."""
+    names = ("topics.json", "topics.json.bak")
+    texts = (head_of(layout.config[name], _CONFIG_LIMIT) if name in layout.config else None for name in names)
+    try:
+        configs = config_json.topics(config_json.load_with_bak(*texts).document)
+    except FormatError:
+        return frozenset[str]().__contains__  # the broker ends before load(), or begins with an empty table
+    batch = frozenset(name for name, config in configs.items() if config.is_batch)
+    return batch.__contains__

@@ -1,0 +1,165 @@
+"""Parts of a predicted start: start() of 4.x, rules that no verdict shows, the outcome as actions."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import RefusedError
+from rmqtool.formats import message as form
+from rmqtool.store import Store
+from rmqtool.store.layout import StoreFile
+from rmqtool.store.plan.action import Action
+from rmqtool.store.predict import Prediction, predict, predict_all
+from rmqtool.store.predict.actions import broker_actions
+from rmqtool.store.predict.reput import LogFile, Reput, half_message
+from rmqtool.store.predict.rules import RULES
+from tests.build_store import file_name
+from tests.stores import Library, apply_edit, find_variant, real_case
+from tests.verdicts import SIZES
+
+# -- reput of 4.x -----------------------------------------------------------------------------------
+
+
+def record(body: bytes, total: int | None = None) -> bytes:
+    """A record of the first version, of which only the lengths matter."""
+    head = bytearray(form.HEAD_SIZE_V4)
+    head[-4:] = struct.pack(">i", len(body))
+    data = bytes(head) + body + b"\x01t" + b"\0\0"
+    return struct.pack(">ii", len(data) if total is None else total, form.MAGIC_V1) + data[8:]
+
+
+def test_half_messages() -> None:
+    """A size that is not that of the parts is stepped over by what it says, the bytes by their parts."""
+    sound = record(b"x" * 30)
+    assert half_message(lambda at, n: sound[at : at + n], 0, len(sound)) is None
+    for total in (len(sound) + 1, len(sound) - 1, 1, 1 << 30):
+        data = record(b"x" * 30, total)
+        assert half_message(lambda at, n, d=data: d[at : at + n], 0, len(data)) == (total, len(data))
+    for data in (record(b"x" * 30, -5), record(b"x" * 30, 0), sound[:-1], bytes(200)):
+        assert half_message(lambda at, n, d=data: d[at : at + n], 0, len(data)) is None
+
+
+@pytest.mark.parametrize("is_master", [True, False])
+def test_reput_over_half_messages(is_master: bool, tmp_path: Path) -> None:
+    """The offset moves by what a half message says, the bytes by its parts; at the end they have parted.
+
+    A master steps over what is left, a slave waits for ever.
+    """
+    first, last = record(b"a" * 50), record(b"b" * 70)
+    half = record(b"h" * 60, 60 + len(record(b"")) + 1)
+    data = first + half + last
+    path = tmp_path / file_name(0)
+    path.write_bytes(data.ljust(4096, b"\0"))
+    sizes: list[int] = []
+    log = [LogFile(StoreFile(path, 0, 4096), len(data))]
+    reput = Reput(
+        log, 4096, RULES["4.9"], lambda batch, count: sizes.extend(batch.rows["size"][:count].tolist()),
+        is_master=is_master,
+    )  # fmt: skip
+    assert reput.run(-1) is is_master
+    assert sizes == [len(first), len(last)]
+    assert reput.position == len(data) + 1 + (len(half) if is_master else 0)
+
+
+def test_reput_ends_in_a_gap(tmp_path: Path) -> None:
+    """Behind a blank the next file is not there: start() waits for ever."""
+    data = record(b"a" * 50)
+    for offset in (0, 8192):
+        blank = form.encode_blank(4096 - len(data))
+        (tmp_path / file_name(offset)).write_bytes((data + blank).ljust(4096, b"\0"))
+    log = [LogFile(StoreFile(tmp_path / file_name(offset), offset, 4096), 4096) for offset in (0, 8192)]
+    reput = Reput(log, 4096, RULES["4.9"], lambda batch, count: None, is_master=True)
+    assert not reput.run(-1)
+    assert reput.position == 4096
+
+
+# -- where the versions differ beyond the verdicts ---------------------------------------------------
+
+
+def test_queues_are_cut_by_their_end_after_dispatch(store_copy: Callable[[str], Path]) -> None:
+    """5.4 cuts queues when dispatch has brought them to the log's end, 5.3 only when they were there before.
+
+    An empty last file then gets a unit of zeros (5.4), or ends load() with an exception (5.3).
+    Source: ConsumeQueueStore#truncateDirty of 5.4.0, CommitLog#recoverAbnormally of 5.3.3.
+    """
+    root = store_copy("ok_540_clean")
+    with Store.open(root) as store:
+        offsets = {
+            key: unit.physical_offset
+            for key in store.layout.consume_queues
+            if (unit := store.queues[key].last_unit()) is not None
+        }
+        newest = max(offsets, key=lambda key: offsets[key])
+        end, file = store.max_offset(*newest), store.layout.consume_queues[newest].files[-1]
+    with file.path.open("r+b") as out:  # so that the queues are behind the log
+        out.seek((end - 1) * 20 - file.file_from_offset)
+        out.write(bytes(20))
+    folder = root / "consumequeue/NoSuchTopic/0"
+    folder.mkdir(parents=True)
+    (folder / file_name(0)).write_bytes(struct.pack(">qiq", 0, 359, 0) * 1000)
+    (folder / file_name(20_000)).write_bytes(bytes(20_000))
+    with Store.open(root) as store:
+        _, before, after = predict_all(store, abort=True)
+    assert (before.loads, after.loads) == (False, True)
+    assert before.load_error is not None and "correctMinOffset" in before.load_error
+    assert after.queues["NoSuchTopic", 0].max_after == 1001
+
+
+# -- the broker's outcome as actions ----------------------------------------------------------------
+
+
+def do(root: Path, actions: list[Action]) -> None:
+    """Do cuts and deletes."""
+    for action in actions:
+        path = root / action.path
+        if action.kind == "delete":
+            path.unlink()
+        else:
+            assert action.kind == "cut"
+            with path.open("r+b") as file:
+                file.seek(action.offset)
+                file.write(bytes(action.length))
+
+
+@pytest.mark.parametrize("variant", [
+    "flip-body-last-file:abort", "flip-body-first-file:abort", "zero-page-second-last-file:abort",
+    "log-delete-last:noabort", "torn-in-body-and-rest-of-log-zero:noabort", "cq-zero-unit-first-file:noabort",
+])  # fmt: skip
+def test_actions_are_the_brokers_outcome(variant: str, cases: Library, tmp_path: Path) -> None:
+    """Behind the actions a start finds the same end, abandons nothing, and there is nothing left to do."""
+    version = "5.4.0"
+    _, row = find_variant(f"{version}:clean:{variant}")
+    root = cases.copy(real_case(version, "clean").name, tmp_path / "store")
+    for edit in row["edits"]:
+        apply_edit(root, edit)
+    with Store.open(root, file_sizes=SIZES) as store:
+        before = predict(store, "5.4")
+        actions = broker_actions(store, before)
+    assert actions
+    do(root, actions)
+    with Store.open(root, file_sizes=SIZES) as store:
+        after = predict(store, "5.4")
+        assert broker_actions(store, after) == []
+    assert after.end_offset == before.end_offset
+    assert (after.messages_abandoned, after.bytes_abandoned) == (0, 0)
+    assert spans(after) == spans(before)
+
+
+def spans(prediction: Prediction) -> dict[tuple[str, int], tuple[int, int]]:
+    """(min, max) of every queue that is not empty."""
+    found = {key: (queue.min_after, queue.max_after) for key, queue in prediction.queues.items()}
+    return {key: span for key, span in found.items() if span[1] > 0}
+
+
+def test_no_actions_for_a_broker_that_does_not_start(cases: Library, tmp_path: Path) -> None:
+    """There is no outcome to repeat."""
+    path = cases.variant("4.9.7:killed-burst:log-delete-last:noabort", tmp_path / "store")
+    with Store.open(path, file_sizes=SIZES) as store:
+        found = predict(store, "4.9")
+        assert found.hangs
+        with pytest.raises(RefusedError, match="for ever"):
+            broker_actions(store, found)
