@@ -1,0 +1,172 @@
+"""`rmqtool rebuild`: consume queues, index and topics.json anew from the log."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError
+from rmqtool.output import Output
+from rmqtool.terminal import format_size
+
+if TYPE_CHECKING:
+    from rmqtool.store.plan import Applied
+    from rmqtool.store.rebuild.run import Planned, Request
+
+COLUMNS = ("state", "change", "path", "length", "problem", "reason", "detail")
+TABLE_COLUMNS = ("state", "change", "path", "length", "reason")
+
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only",
+        metavar="queues|index|config",
+        help="Only this part (repeatable); default: all of them, with --topic or --queue the queues.",
+    ),
+]
+
+
+def rebuild(
+    store: options.StorePath,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    only: Only = None,
+    topic: options.Topic = None,
+    queue: options.Queue = None,
+    apply: options.Apply = False,
+    plan: options.PlanFile = None,
+    write_plan: options.WritePlan = None,
+    backup_dir: options.BackupDir = None,
+    force: options.Force = False,
+    jobs: options.Jobs = 0,
+    format: options.RowFormat = None,
+    fields: options.Fields = None,
+    quiet: options.Quiet = False,
+    progress: options.ShowProgress = None,
+) -> int:
+    r"""Write consume queues and index anew from the commit log, where they do not agree with it.
+
+    Every record is compared with its queue unit and its index entries. A queue that is wrong is made
+    anew, an index from its first wrong file on; both are written beside, looked at and put in place,
+    with the times of the files that they replace. What is right is not touched. Numbers of queues
+    stay: where the records of a queue's beginning have expired, their units are kept, or fillers stand
+    for them. A topics.json that is lost is made from the log, with as many queues as are met; other
+    config files come from their .bak.
+
+    Without --apply it is only shown. What is replaced or deleted is kept in a backup, which rmqtool
+    recover --undo gives back. Delivery times of delayed messages follow from the levels: give
+    --broker-conf where they are not the usual ones. Sizes of files are those that are met, so give
+    it too where all queues or the whole index are gone and their sizes are not the usual ones.
+
+    The state of a row is planned or done; or left, with the reason: damage of the log is for rmqtool
+    recover, which also mends a store that was not closed cleanly. Queues without files whose topic
+    topics.json does not know were deleted: they are made only when --topic names them.
+
+    Exits with 0 when nothing is wrong, or it was mended; 1 when something would change; 2 for a usage
+    error; 3 when something could not be read or written; 4 when something is left or was refused; 5
+    when the store is in use.
+    """
+    from rmqtool.scan import kernels
+
+    output = Output(format=format, fields=fields, quiet=quiet, progress=progress)
+    if plan is not None and not apply:
+        raise UsageError("--plan is for --apply", hint="--write-plan FILE writes one")
+    if plan is not None and (only or topic or queue):
+        raise UsageError("--only, --topic and --queue do not go with --plan")
+    if apply and write_plan is not None:
+        raise UsageError("--write-plan shows a plan, --apply does it", hint="one after the other")
+    opening = partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf)
+    kernels.load_kernels()
+    if apply:
+        from rmqtool.store.rebuild.run import rebuild_store
+
+        request = None if plan is not None else _request(only, topic, queue)
+        planned, applied = rebuild_store(
+            opening, request, plan_file=plan, backup_dir=backup_dir, force=force, jobs=jobs
+        )
+        output.write_rows(_rows(planned, "done"), COLUMNS, TABLE_COLUMNS)
+        output.note(f"rmqtool: {_done(planned, applied)}")
+        _notes(planned, output)
+        return EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK
+    return _show(opening, _request(only, topic, queue), write_plan, output, jobs, store)
+
+
+def _request(only: Sequence[Any] | None, topic: Sequence[str] | None, queue: Sequence[str] | None) -> Request:
+    from rmqtool.store.rebuild.run import PARTS, Request
+
+    unknown = sorted(set(only or ()) - set(PARTS))
+    if unknown:
+        raise UsageError(f"unknown part {unknown[0]!r}", hint=f"parts: {', '.join(PARTS)}")
+    queues = sorted({number for text in queue or () for number in options.parse_queues(text)})
+    parts = tuple(only) if only else ("queues",) if topic or queues else PARTS
+    return Request(tuple(p for p in PARTS if p in parts), tuple(topic or ()), tuple(queues))
+
+
+def _show(
+    opening: Any, request: Request, write_plan: Path | None, output: Output, jobs: int, path: Path
+) -> int:
+    from rmqtool.store import plan as plans
+    from rmqtool.store.rebuild.run import plan as make_plan
+
+    with opening() as opened:
+        if opened.live:
+            output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
+        total = sum(file.size for file in opened.layout.commit_log)
+        with output.progress("rebuild", total) as bar:
+            planned = make_plan(opened, request, jobs=jobs, progress=bar.advance)
+    if write_plan is not None:
+        plans.write_plan(planned.plan, write_plan)
+    output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
+    output.note(f"rmqtool: {_summary(planned)}")
+    _notes(planned, output)
+    if planned.refusal is not None and planned.is_needed:
+        output.note(f"rmqtool: --apply is refused: {planned.refusal}; see rmqtool recover")
+    elif planned.plan.actions:
+        command = ["rmqtool", "rebuild", str(path), "--apply"]
+        command += ["--plan", str(write_plan)] if write_plan is not None else []
+        output.note(f"rmqtool: nothing was changed; to do it: {shlex.join(command)}")
+    return EXIT_FINDINGS if planned.is_needed or planned.rebuild.unmended else EXIT_OK
+
+
+def _rows(planned: Planned, state: str) -> Iterator[dict[str, Any]]:
+    for action in planned.plan.actions:
+        yield {"state": state, "change": action.kind, "path": action.path, "length": action.length,
+               "problem": action.problem, "reason": action.reason, "detail": action.detail}  # fmt: skip
+    for item in planned.rebuild.unmended:
+        yield {"state": "left", "change": None, "path": item.path, "length": None,
+               "problem": item.problems[0], "reason": item.reason,
+               "detail": {"topic": item.topic, "queue_id": item.queue_id}}  # fmt: skip
+
+
+def _summary(planned: Planned) -> str:
+    found = planned.rebuild
+    parts = [f"{len(found.tasks)} queue{'' if len(found.tasks) == 1 else 's'} to write anew"]
+    if found.index is not None:
+        parts.append(f"{found.index.keys} index entries")
+    kinds = Counter(action.kind for action in planned.plan.actions)
+    parts += [f"{count} files to {kind}" for kind, count in sorted(kinds.items())]
+    if found.unmended:
+        parts.append(f"{len(found.unmended)} left")
+    return ", ".join(parts) if planned.is_needed or found.unmended else "queues and index agree with the log"
+
+
+def _done(planned: Planned, applied: Applied | None) -> str:
+    if applied is None:
+        return "nothing was changed: queues and index agree with the log"
+    backup = "" if applied.backup is None else f"; what was there before is in {applied.backup}"
+    return f"{applied.actions} changes, {format_size(applied.bytes_changed)}{backup}"
+
+
+def _notes(planned: Planned, output: Output) -> None:
+    topics = sorted({topic for topic, _ in planned.rebuild.deleted})
+    if topics:
+        names = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
+        output.note(f"rmqtool: topics.json does not know {names}: --topic makes their queues")
