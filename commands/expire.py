@@ -1,0 +1,258 @@
+"""`rmqtool expire`: which files of a store go, and their deletion."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.expire_text import expire_lines
+from rmqtool.commands.recover_text import with_times
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
+from rmqtool.output import Output
+from rmqtool.terminal import format_size
+from rmqtool.times import parse_time, parse_zone
+
+if TYPE_CHECKING:
+    from rmqtool.store import Store
+    from rmqtool.store.expire import Expiry, Options, Request
+    from rmqtool.store.plan.plan_file import PlanFile
+
+_OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
+
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at", metavar="TIME", help="Decide for this time; ISO 8601, epoch milliseconds; default: now."
+    ),
+]
+KeepHours = Annotated[
+    float | None,
+    typer.Option(
+        "--keep-hours", metavar="HOURS", min=0, help="Files go that were last changed so many hours ago."
+    ),
+]
+UntilFree = Annotated[
+    int | None,
+    typer.Option(
+        "--until-free",
+        metavar="SIZE",
+        parser=options.parse_size,
+        help="Files go until so much of the disk is free, as 100G.",
+    ),
+]
+Before = Annotated[
+    str | None,
+    typer.Option(
+        "--before",
+        metavar="OFFSET|TIME",
+        help="Files go that end at or before this physical offset (a plain number), or hold only messages"
+        " stored before this time.",
+    ),
+]
+Archive = Annotated[
+    Path | None,
+    typer.Option(
+        "--archive", metavar="DIR", help="With --apply: copy what goes to this folder first, verified."
+    ),
+]
+All = Annotated[bool, typer.Option("--all", help="Show every file, queue and group, not the first ones.")]
+
+
+def expire(
+    store: options.StorePath,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    broker: options.Brokers = None,
+    at: At = None,
+    keep_hours: KeepHours = None,
+    until_free: UntilFree = None,
+    before: Before = None,
+    archive: Archive = None,
+    apply: options.Apply = False,
+    plan: options.PlanFile = None,
+    write_plan: options.WritePlan = None,
+    force: options.Force = False,
+    all: All = False,
+    tz: options.TimeZone = None,
+    format: options.ObjectFormat = None,
+    quiet: options.Quiet = False,
+    progress: options.ShowProgress = None,
+) -> int:
+    r"""Show which files expire, who would miss their messages, and when the disk is full; delete them.
+
+    A broker deletes log files that were last changed fileReservedTime hours ago: in the hours of
+    deleteWhen, and at any hour where the disk is fuller than diskMaxUsedSpaceRatio (which it limits to
+    10 to 95). Above 85 % it deletes files of any age, above 90 % it refuses messages as well. It takes
+    the oldest first, ten every ten seconds, stops at the first file that stays, and never takes the last
+    one; a first file that is still being read is tried again every two minutes. Queue and index files
+    follow when all that they know of lies before the log's new start. Numbers come from --broker-conf,
+    hours count in --tz. What is shown is what all passes from now on delete.
+
+    With --keep-hours, --until-free or --before these decide, at any hour; of several all must agree.
+    The last file and the one with the newest message stay.
+
+    Counts the messages that groups have not consumed, and delayed, half and timer messages that still
+    wait: then --apply is refused, unless with --force. --archive copies first: each copy is read back and
+    compared, and listed with its CRC in a manifest. Without it nothing is kept. Files of a store in use
+    are shown, never deleted. Stopped at any moment the store is sound, and running it again goes on.
+
+    Exits with 0 when nothing goes or --apply has deleted it; 1 when something would go; 2 for a usage
+    error; 3 when something could not be read or written; 4 when it is refused; 5 when the store is in use.
+    """
+    from rmqtool.store.expire.report import report
+
+    output = Output(format=format, quiet=quiet, progress=progress)
+    _check_options(apply=apply, archive=archive, plan=plan, write_plan=write_plan)
+    asked = _Asked(partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf), store)
+    given = (at, keep_hours, until_free, before, broker)
+    if plan is not None:
+        if any(value not in (None, []) for value in given):
+            raise UsageError("the plan says which files go", hint="leave --plan or the rules out")
+        asked.plan = _read_plan_file(plan)
+        chosen = asked.plan_options()
+    else:
+        chosen = _options(at, keep_hours, until_free, before, broker, tz)
+    request = chosen.request(read_only_commitlog or ())
+    manifest = None
+    if apply:
+        expiry, manifest = _applied(asked, request, output, force=force, archive=archive)
+    else:
+        expiry = _planned(asked, request, output, None if write_plan is None else (write_plan, chosen))
+    found = {"path": str(store), "applied": apply, **report(expiry, request.now_ms)}
+    if manifest is not None:
+        found["manifest"] = str(manifest)
+    zone = parse_zone(tz)
+    shown = with_times(found, zone)
+    output.write_object(shown, expire_lines(shown, zone, everything=all))
+    output.note(_summary(expiry, applied=apply))
+    return _exit_code(expiry, applied=apply)
+
+
+@dataclass
+class _Asked:
+    """The store, how it is opened, and the plan that was given."""
+
+    opening: partial[Store]
+    path: Path
+    plan: PlanFile | None = None
+
+    def plan_options(self) -> Options:
+        """What the plan that was given was made with. Raises InputError where that makes no sense."""
+        from rmqtool.store.expire import Options
+        from rmqtool.store.plan.documents import convert
+
+        assert self.plan is not None, "a plan was given"
+        return convert(self.plan.options, Options, self.plan.path)
+
+    def check(self, opened: Store, expiry: Expiry) -> None:
+        """Raise RefusedError unless the plan that was given is for the store as it is."""
+        from rmqtool.store.expire import as_plan
+        from rmqtool.store.plan.plan_file import agree, check_unchanged
+
+        if self.plan is not None:
+            check_unchanged(self.plan, opened.layout, "expire")
+            agree(as_plan(expiry, self.plan_options(), self.plan.fingerprint, {}), self.plan)
+
+
+def _read_plan_file(path: Path) -> PlanFile:
+    """The plan in a file. Raises InputError where it is none, UsageError where it is another command's."""
+    from rmqtool.store.plan.plan_file import read_plan
+
+    found = read_plan(path)
+    if found.command != "expire":
+        raise UsageError(f"{path} is a plan of rmqtool {found.command}, not of expire")
+    return found
+
+
+def _check_options(*, apply: bool, archive: Path | None, plan: Path | None, write_plan: Path | None) -> None:
+    if archive is not None and not apply:
+        raise UsageError("--archive copies what --apply deletes", hint="add --apply, or leave it out")
+    if plan is not None and not apply:
+        raise UsageError("--plan is what --apply does", hint="add --apply")
+    if write_plan is not None and apply:
+        raise UsageError("--write-plan is for a look before, --apply for after it")
+
+
+def _options(
+    at: str | None,
+    keep_hours: float | None,
+    until_free: int | None,
+    before: str | None,
+    broker: list[str] | None,
+    tz: str | None,
+) -> Options:
+    from rmqtool.store.expire import Options
+
+    if broker is not None and len(set(broker)) > 1:
+        raise UsageError("files go by the rules of one broker", hint="give --broker once")
+    zone, clock_ms = parse_zone(tz), time.time_ns() // 1_000_000
+    if keep_hours is not None and not math.isfinite(keep_hours):
+        raise UsageError("--keep-hours is no number of hours")
+    offset = time_ms = None
+    if before is not None and _OFFSET.fullmatch(before.strip()):
+        offset = int(before)
+    elif before is not None:
+        time_ms = parse_time(before, zone, clock_ms)
+    now_ms = clock_ms if at is None else parse_time(at, zone, clock_ms)
+    return Options(now_ms, tz, broker[0] if broker else None, keep_hours, until_free, offset, time_ms)
+
+
+def _planned(asked: _Asked, request: Request, output: Output, write: tuple[Path, Options] | None) -> Expiry:
+    from rmqtool.store.expire import as_plan, plan_expiry
+    from rmqtool.store.expire.report import report
+    from rmqtool.store.plan import fingerprint
+    from rmqtool.store.plan.plan_file import write_plan
+
+    with asked.opening() as opened:
+        if opened.live:
+            output.note("rmqtool: a broker is using the store, it deletes files itself")
+        expiry = plan_expiry(opened, request)
+        if write is not None:
+            path, chosen = write
+            summary = {"totals": report(expiry, request.now_ms)["totals"]}
+            write_plan(as_plan(expiry, chosen, fingerprint(opened.layout), summary), path)
+    return expiry
+
+
+def _applied(
+    asked: _Asked, request: Request, output: Output, *, force: bool, archive: Path | None
+) -> tuple[Expiry, Path | None]:
+    from rmqtool.store.expire.remove import expire as run
+
+    with output.progress("archive", None) as bar:
+        done = run(
+            asked.path,
+            lambda: asked.opening().layout,
+            request,
+            force=force,
+            archive=archive,
+            check=asked.check,
+            progress=bar.advance,
+        )
+    return done.expiry, done.manifest
+
+
+def _summary(expiry: Expiry, *, applied: bool) -> str:
+    going = expiry.going
+    if not going:
+        return "rmqtool: nothing goes"
+    what = f"{len(going)} file{'' if len(going) == 1 else 's'}, {format_size(expiry.freed_bytes)}"
+    return f"rmqtool: deleted {what}" if applied else f"rmqtool: {what} would go; --apply deletes them"
+
+
+def _exit_code(expiry: Expiry, *, applied: bool) -> int:
+    codes = [EXIT_OK]
+    if expiry.going and not applied:
+        codes.append(EXIT_FINDINGS)
+    if expiry.unread or (expiry.losses.unknown and not applied):
+        codes.append(EXIT_INPUT)
+    return worst_exit_code(*codes)

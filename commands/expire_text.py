@@ -1,0 +1,152 @@
+"""What `rmqtool expire` says to a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import tzinfo
+from typing import Any
+
+from rmqtool.output import Output
+from rmqtool.terminal import format_size
+from rmqtool.times import format_duration, format_time
+
+Row = dict[str, Any]
+
+_FILES_SHOWN = 40
+_ROWS_SHOWN = 20
+_FILE_COLUMNS = ("decision", "pass", "path", "size", "modified_time", "reason")
+_QUEUE_COLUMNS = (
+    "topic", "queue_id", "min_offset_before", "min_offset_after", "max_offset", "messages_going",
+    "becomes_empty",
+)  # fmt: skip
+_GROUP_COLUMNS = ("group", "topic", "queue_id", "committed", "messages")
+_LIMITS = {
+    "diskMaxUsedSpaceRatio": "old files go at any hour",
+    "diskSpaceCleanForciblyRatio": "files go whatever their age",
+    "diskSpaceWarningLevelRatio": "messages are refused",
+}
+
+
+def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterator[str]:
+    """The lines of a report, as `rmqtool.store.expire.report` makes it."""
+    yield f"store        {found['path']}"
+    yield f"at           {format_time(found['at_timestamp_ms'], zone)}"
+    yield from _rule_lines(found, zone)
+    yield from _disk_lines(found)
+    yield from _outcome_lines(found)
+    yield ""
+    yield from _file_lines(found, everything=everything)
+    yield from _queue_lines(found, everything=everything)
+    yield from _loss_lines(found, everything=everything)
+    for row in found["unread"]:
+        yield f"unreadable   {row['path']}: {row['reason']}"
+
+
+def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
+    settings = {name: row["value"] for name, row in found["settings"].items()}
+    if found["rules"] == "own":
+        yield "rules        your own"
+    else:
+        hours = ", ".join(f"{hour:02}" for hour in settings["deleteWhen"]) or "never"
+        yield (
+            f"rules        of broker {found['rules']}: kept {settings['fileReservedTime']}h,"
+            f" deleted at {hours} h; above {settings['diskMaxUsedSpaceRatio']:.0%} of the disk at any hour,"
+            f" above {settings['diskSpaceCleanForciblyRatio']:.0%} whatever the age"
+        )
+        yield f"trigger      {_trigger_text(found, zone)}"
+    for name, row in found["settings"].items():
+        if "configured" in row:
+            yield f"limited      {name} is {row['configured']}, a broker takes {row['value']:.0%}"
+
+
+def _trigger_text(found: Row, zone: tzinfo | None) -> str:
+    trigger = found["trigger"]
+    if trigger["reason"]:
+        return str(trigger["reason"])
+    following = found["next_delete_timestamp_ms"]
+    if following is None:
+        return "none, and deleteWhen has no hour that ever comes"
+    wait = format_duration(following - found["at_timestamp_ms"])
+    return f"none now; deleteWhen comes in {wait}, at {format_time(following, zone)}"
+
+
+def _disk_lines(found: Row) -> Iterator[str]:
+    for disk in found["disks"]:
+        yield (
+            f"disk         {disk['used_ratio']:.0%} used, {format_size(disk['usable_bytes'])} free"
+            f" ({' and '.join(disk['holds'])})"
+        )
+    forecast = found["forecast"]
+    rate = forecast["store_bytes_per_s"]
+    if rate is None:
+        yield "growth       not known: the log's store times tell no rate"
+        return
+    hourly, of_log = (format_size(round(each * 3600)) for each in (rate, forecast["log_bytes_per_s"]))
+    yield (
+        f"growth       {hourly} an hour, of that {of_log} commit log;"
+        f" {format_size(forecast['reserved_bytes'])} in fileReservedTime,"
+        f" and {forecast['hours_that_fit']:.0f}h fit below {forecast['reached'][0]['ratio']:.0%}"
+    )
+    for row in forecast["reached"]:
+        when = "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
+        yield f"             {row['ratio']:.0%} {when}: then {_LIMITS[row['limit']]}"
+
+
+def _outcome_lines(found: Row) -> Iterator[str]:
+    log, totals = found["commit_log"], found["totals"]
+    if not totals["files_going"]:
+        yield "outcome      nothing goes"
+        return
+    yield (
+        f"outcome      {log['files_going']} of {log['files']} log files go,"
+        f" {totals['files_going']} files in all, {format_size(totals['freed_bytes'])};"
+        f" the log then begins at {log['start_after']}"
+    )
+    yield (
+        f"             {totals['messages_going']} messages go,"
+        f" {totals['queues_that_become_empty']} queues become empty"
+    )
+
+
+def _file_lines(found: Row, *, everything: bool) -> Iterator[str]:
+    """Log files, and of what follows it the files that go."""
+    shown = [
+        row for row in found["files"] if row["kind"] == "commitlog" or row["decision"] == "goes" or everything
+    ]
+    rows = [
+        {**row, "size": format_size(row["size_bytes"]), "modified_time": row.get("modified_time")}
+        for row in shown
+    ]
+    yield from _table(rows, _FILE_COLUMNS, "files", None if everything else _FILES_SHOWN)
+
+
+def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
+    rows = [row for row in found["queues"] if row["messages_going"] or everything]
+    rows.sort(key=lambda row: (-row["messages_going"], row["topic"], row["queue_id"]))
+    if rows:
+        yield ""
+    yield from _table(rows, _QUEUE_COLUMNS, "queues", None if everything else _ROWS_SHOWN)
+
+
+def _loss_lines(found: Row, *, everything: bool) -> Iterator[str]:
+    rows = sorted(found["unconsumed"], key=lambda row: (-row["messages"], row["group"], row["topic"]))
+    if rows:
+        yield ""
+        yield f"warning      {sum(row['messages'] for row in rows)} messages go that groups have not consumed"
+    yield from _table(rows, _GROUP_COLUMNS, "rows", None if everything else _ROWS_SHOWN)
+    for row in found["pending"]:
+        level = f" of level {row['level']}" if row["level"] is not None else ""
+        most = "" if row["exact"] else "at most "
+        yield f"warning      {most}{row['messages']} {row['kind']} messages{level} go that still wait"
+    for topic, count in sorted(found["without_group"].items(), key=lambda item: (-item[1], item[0]))[
+        :_ROWS_SHOWN
+    ]:
+        yield f"note         {count} messages of {topic} go, for which no group has ever committed an offset"
+    for reason in found["unknown"]:
+        yield f"not known    {reason}"
+
+
+def _table(rows: list[Row], columns: tuple[str, ...], what: str, limit: int | None) -> Iterator[str]:
+    yield from Output.table_lines(rows[:limit], columns)
+    if limit is not None and len(rows) > limit:
+        yield f"... and {len(rows) - limit} more {what} (--all shows them)"
