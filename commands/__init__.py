@@ -2,4 +2,15 @@
 
 from __future__ import annotations
 
-COMMANDS: tuple[str, ...] = ("info", "dump", "verify", "append", "deliver", "problems")
+COMMANDS: tuple[str, ...] = (
+    "info",
+    "dump",
+    "verify",
+    "recover",
+    "rebuild",
+    "diff",
+    "expire",
+    "append",
+    "deliver",
+    "problems",
+)

@@ -33,7 +33,6 @@ Now = Annotated[
     str | None,
     typer.Option("--now", metavar="TIME", help="Take this for the time now; ISO 8601 or epoch milliseconds."),
 ]
-Apply = Annotated[bool, typer.Option("--apply", help="Deliver them; without it they are only shown.")]
 
 
 def deliver(
@@ -42,7 +41,7 @@ def deliver(
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,
     now: Now = None,
-    apply: Apply = False,
+    apply: options.Apply = False,
     create_topic: options.CreateTopic = False,
     tz: options.TimeZone = None,
     format: options.RowFormat = None,

@@ -172,7 +172,10 @@ def _risk_text(risk: dict[str, Any]) -> str:
 
 def _state_text(state: dict[str, Any]) -> str:
     if state["repair_unfinished"]:
-        return "a repair was interrupted: no broker can load the store until it is finished"
+        return (
+            "a repair was interrupted: no broker can load the store until it is finished"
+            " (rmqtool recover STORE --apply)"
+        )
     if state["lock"] == "held":
         pid = state["lock_holder_pid"]
         return f"in use{f' by process {pid}' if pid else ''}; its end moves"

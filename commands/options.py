@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 QUEUE_ID_MAX = 65_535
 SIZE_MAX = (1 << 63) - 1
 _SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))? *([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_BROKERS = ("4.9", "5.3", "5.4")
 _QUEUES = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
@@ -63,6 +64,13 @@ def parse_queues(text: str) -> tuple[int, ...]:
             raise typer.BadParameter(f"{text!r} is no queue id; use 3, 0-3 or 0-3,7")
         ids.update(range(first, last + 1))
     return tuple(sorted(ids))
+
+
+def parse_broker(text: str) -> str:
+    """A broker version whose behaviour is known. Raises typer.BadParameter for any other text."""
+    if text not in _BROKERS:
+        raise typer.BadParameter(f"{_short(text)} is not known; use {', '.join(_BROKERS)}")
+    return text
 
 
 def _name_environment_store(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
@@ -165,6 +173,44 @@ Reverse = Annotated[bool, typer.Option("--reverse", help="Newest first.")]
 
 CreateTopic = Annotated[
     bool, typer.Option("--create-topic", help="Make a topic that messages are for and the store lacks.")
+]
+
+# What to change
+
+Apply = Annotated[bool, typer.Option("--apply", help="Do it; without this it is only shown.")]
+PlanFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--plan",
+        metavar="FILE",
+        help="With --apply: do this plan, if the store has not changed since.",
+    ),
+]
+WritePlan = Annotated[
+    Path | None, typer.Option("--write-plan", metavar="FILE", help="Write the plan to this new file.")
+]
+BackupDir = Annotated[
+    Path | None,
+    typer.Option(
+        "--backup-dir",
+        metavar="DIR",
+        help="New folder for what is cut, replaced or deleted; default: beside STORE, named by the time.",
+    ),
+]
+Undo = Annotated[
+    Path | None,
+    typer.Option("--undo", metavar="BACKUP", help="Give the store back the bytes that this backup holds."),
+]
+Force = Annotated[bool, typer.Option("--force", help="Do it although it was refused.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to giving up messages that are sound.")]
+Brokers = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--broker",
+        metavar="4.9|5.3|5.4",
+        parser=parse_broker,
+        help="Whose behaviour (repeatable); 4.x before 4.9 is not known.",
+    ),
 ]
 
 # What to show

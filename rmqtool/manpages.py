@@ -3,6 +3,7 @@
     rmqtool.1 and one rmqtool-<command>.1    from the Typer app: options, help texts, exit codes
     rmqtool-store.5                          from the declarations in `formats/`
     rmqtool-problems.7                       from the table of problems
+    rmqtool-recovery.7                       from the text in `recovery_page.py`
 
 Only facts are taken from Typer (names, help, defaults, variables); the rendering is ours, so that
 the pages do not change with Typer, the terminal, the locale or the day.
@@ -25,6 +26,7 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE
 from rmqtool.formats import STRUCTURES
 from rmqtool.formats.declare import Field, Layout, fields_of
 from rmqtool.problems import PROBLEMS, Finding, Problem
+from rmqtool.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.scan.columns import COLUMNS, Column
 from rmqtool.terminal import print_error
 
@@ -128,6 +130,7 @@ def pages() -> dict[str, str]:
         result[f"{PROGRAM}-{name}.1"] = _command_page(name, command)
     result[f"{PROGRAM}-store.5"] = _store_page()
     result[f"{PROGRAM}-problems.7"] = _problems_page()
+    result[f"{PROGRAM}-recovery.7"] = _recovery_page()
     return result
 
 
@@ -333,6 +336,33 @@ def _problem(problem: Problem) -> str:
     repair = [f"Repair: {problem.repair}."] if problem.repair else []
     broker = f"The broker: {problem.broker}."
     return _entry(term, _sentence(problem.message), broker, *repair)
+
+
+def _recovery_page() -> str:
+    sections = (part.partition("\n") for part in RECOVERY_TEXT.split("\n## ")[1:])
+    names = ("info", "recover", "verify", "diff", "rebuild", "expire")
+    return _page(
+        f"{PROGRAM}-recovery",
+        7,
+        "when the broker does not start, or messages are gone",
+        *(_section(_roff(title), *_guide_parts(text)) for title, _, text in sections),
+        _see_also(*(f"{PROGRAM}-{name}(1)" for name in names), f"{PROGRAM}-problems(7)"),
+    )
+
+
+def _guide_parts(text: str) -> Iterator[str]:
+    """The paragraphs, entries and blocks of one section of a guide."""
+    for number, part in enumerate(text.split("```")):
+        if number % 2:
+            yield ".PP\n" + _verbatim(part.rstrip("\n").split("\n")[1:])
+            continue
+        for paragraph in filter(None, map(str.strip, part.split("\n\n"))):
+            if not paragraph.startswith("- "):
+                yield ".PP\n" + _roff(paragraph)
+                continue
+            for entry in paragraph.removeprefix("- ").split("\n- "):
+                term, _, rest = entry.partition(". ")
+                yield _entry(f"\\fB{_roff(term)}\\fP", rest)
 
 
 def main(arguments: list[str]) -> int:

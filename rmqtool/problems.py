@@ -82,9 +82,12 @@ def exit_code(findings: Iterable[Finding]) -> int:
 _LOG_STOP = "takes it for the end of the log: every record and file after it in the recovered range is lost"
 _NOT_NOTICED = "does not notice; serves what the bytes say"
 _LOAD_FAILS = "load fails: the broker does not start"
-_REWRITE_QUEUE = "write the queue anew from the commit log"
-_REWRITE_INDEX = "write the index anew from the commit log"
-_CUT_OR_FILL = "fill the range so that brokers step over it, or cut the log here"
+_REWRITE_QUEUE = "rmqtool rebuild STORE: writes the queue anew from the commit log"
+_REWRITE_INDEX = "rmqtool rebuild STORE: writes the index anew from the commit log"
+_MOVE_AWAY = "rmqtool recover STORE: moves it into the backup"
+_MOVE_OFFSET = "rmqtool recover STORE: sets it to the queue's end"
+_TIMER = "rmqtool recover STORE: ends the timer log there, and writes the wheel to match"
+_CUT_OR_FILL = "rmqtool recover STORE: fills the range so that brokers step over it, or cuts the log here"
 
 PROBLEMS: tuple[Problem, ...] = (
     # commit log: records
@@ -101,7 +104,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL06", "foreign record", "error", "a record whose stored physical offset is not its position",
             "does not compare; queues and index get the stored offset", _CUT_OR_FILL, "spec 02 C6"),
     Problem("CL07", "zombie tail", "warning", "older records follow newer ones: bytes that a truncation left behind",
-            "takes them for valid when they start exactly at the end", "cut the log here and zero what follows", "spec 02 C14"),
+            "takes them for valid when they start exactly at the end", "rmqtool recover STORE: cuts the log here and zeroes what follows", "spec 02 C14"),
     Problem("CL08", "zeroed page", "error", "whole zeroed pages inside a record or between records",
             _LOG_STOP, _CUT_OR_FILL, "spec 02 C2"),
     Problem("CL09", "property CRC", "error", "the record does not match its property CRC",
@@ -126,13 +129,13 @@ PROBLEMS: tuple[Problem, ...] = (
             _LOG_STOP, _CUT_OR_FILL, "spec 02 4.1"),
     # commit log: the set of files
     Problem("CL20", "missing file", "error", "a file is missing between two others",
-            "loads; reads in the gap fail, 4.x may never finish its start", None, "spec 02 C7"),
+            "loads; reads in the gap fail, 4.x may never finish its start", "rmqtool recover STORE: fills the gap", "spec 02 C7"),
     Problem("CL21", "wrong-size file", "error", "the file does not have the size of a commit log file",
-            _LOAD_FAILS, "pad a short last file with zeros, or move the file away", "spec 02 C10"),
+            _LOAD_FAILS, "rmqtool recover STORE: gives it its size", "spec 02 C10"),
     Problem("CL22", "stray entry", "error", "an entry in the commit log's folder that is no commit log file",
-            _LOAD_FAILS, "move it away", "spec 02 C13"),
+            _LOAD_FAILS, _MOVE_AWAY, "spec 02 C13"),
     Problem("CL23", "empty file", "warning", "the file has no bytes",
-            "4.x: load fails; 5.x: deletes it when it is the last", "delete it", "spec 02 C11"),
+            "4.x: load fails; 5.x: deletes it when it is the last", "rmqtool recover STORE: takes it away, if it is the last", "spec 02 C11"),
     Problem("CL24", "next file", "note", "an all-zero file, allocated ahead and never used",
             "deletes or keeps it at the next start", None, "spec 02 C12"),
     Problem("CL25", "misnamed file", "error", "the file's name is not a multiple of the file size, or files overlap",
@@ -140,7 +143,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL26", "log missing", "error", "queues or index exist, but the commit log has no files",
             "deletes every consume queue", None, "spec 02 C16"),
     Problem("CL27", "stray folder", "warning", "a folder in the commit log's folder",
-            "5.x skips it; with 4.x load fails", "move it away", "spec 02 C13"),
+            "5.x skips it; with 4.x load fails", _MOVE_AWAY, "spec 02 C13"),
     # consume queues
     Problem("CQ01", "queue behind", "note", "the newest records are not in the queue yet",
             "dispatches them at the next start", None, "spec 02 Q2"),
@@ -163,9 +166,9 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CQ10", "missing file", "error", "a queue file is missing between two others",
             "jumps over it when reading", _REWRITE_QUEUE, "spec 02 Q7"),
     Problem("CQ11", "stray entry", "warning", "an entry that is no consume queue file or folder",
-            "load fails for a file inside a queue, else skipped", "move it away", "spec 02 1.2, 1.3"),
+            "load fails for a file inside a queue, else skipped", _MOVE_AWAY, "spec 02 1.2, 1.3"),
     Problem("CQ12", "empty last file", "warning", "the last queue file holds no unit",
-            "4.x may count a phantom unit; 5.x may fail to load", "delete it", "spec 02 Q9, 3.6"),
+            "4.x may count a phantom unit; 5.x may fail to load", _REWRITE_QUEUE, "spec 02 Q9, 3.6"),
     Problem("CQ13", "queue missing", "error", "the log has records of this queue, but the queue has no files",
             "starts the queue at 0 again: queue offsets are used twice", _REWRITE_QUEUE, "spec 02 Q5"),
     Problem("CQ14", "unit without record", "error", "the unit names no record of the log",
@@ -188,7 +191,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("IX06", "wrong-size file", "error", "the index file's size does not match its slots and entries",
             "grows a short file with zeros, reads a long one in part", _REWRITE_INDEX, "spec 02 I3"),
     Problem("IX07", "stray entry", "warning", "an entry that is no index file",
-            "logs and skips it", "move it away", "spec 02 1.3"),
+            "logs and skips it", _MOVE_AWAY, "spec 02 1.3"),
     Problem("IX08", "index behind", "note", "the newest records are not in the index yet",
             "indexes them when it dispatches them", None, "spec 02 5.5"),
     Problem("IX09", "dropped at start", "note", "the next start deletes this index file, for the last stop was unclean",
@@ -202,44 +205,44 @@ PROBLEMS: tuple[Problem, ...] = (
             "after a clean stop nothing; after a crash it scans the whole log and drops the index",
             None, "spec 02 K1, K2"),
     Problem("CP02", "checkpoint size", "warning", "the checkpoint is not 4096 bytes",
-            "extends it with zeros", None, "spec 02 1.1"),
+            "extends it with zeros", "rmqtool recover STORE: writes it anew", "spec 02 1.1"),
     Problem("CP03", "checkpoint in the future", "warning", "the checkpoint is newer than the last record",
-            "after a crash it starts too late: holes in queues and index", "set its times back", "spec 02 K3"),
+            "after a crash it starts too late: holes in queues and index", "rmqtool recover STORE: sets its times back", "spec 02 K3"),
     Problem("CP07", "checkpoint behind", "note", "the checkpoint is older than the last record, although the last stop was clean",
             "scans more of the log after the next crash", None, "spec 02 6"),
     Problem("CP04", "abort present", "note", "the last stop was unclean, or a broker is running",
             "recovers abnormally", None, "spec 02 1.1"),
     Problem("CP05", "repair unfinished", "error", "a repair was interrupted: its guard file is still there",
-            _LOAD_FAILS, "run the repair again", "design 9"),
+            _LOAD_FAILS, "rmqtool recover STORE: finishes it", "design 9"),
     Problem("CP06", "unreadable", "error", "the operating system could not read this file",
             "does not start", None, "design 6", input_unread=True),
     Problem("CP08", "wrong type", "error", "an entry of the store is not of the type that its name says, as a pipe in place of a file",
             "fails when it opens it", "move it away", "spec 02 1.1, 1.2"),
     # config
     Problem("CF01", "config unreadable, .bak good", "warning", "the config file cannot be read, its .bak can",
-            "loads the .bak", "copy the .bak over it", "spec 01 9.1"),
+            "loads the .bak", "rmqtool recover STORE: copies the .bak over it", "spec 01 9.1"),
     Problem("CF02", "config unreadable", "error", "neither the config file nor its .bak can be read",
             "does not start", None, "spec 01 9.1"),
     Problem("CF03", "topic unknown", "note", "the log has messages of a topic that topics.json does not know",
             "serves nothing of it", None, "spec 01 9.3"),
     Problem("CF04", "consumer offset beyond queue", "warning", "a committed offset lies behind the queue's end",
-            "answers OFFSET_OVERFLOW; the group stands still or skips", None, "spec 02 8.3"),
+            "answers OFFSET_OVERFLOW; the group stands still or skips", _MOVE_OFFSET, "spec 02 8.3"),
     Problem("CF05", "delay offset beyond queue", "warning", "a delay level's offset lies outside its queue",
-            "moves it into the queue's range at the next start", None, "spec 02 10.3"),
+            "moves it into the queue's range at the next start", _MOVE_OFFSET, "spec 02 10.3"),
     Problem("CF06", "topics missing", "warning", "there is no topics.json and no .bak of it",
-            "serves no topic until it is made again; 5.x does not load batch queues", "write topics.json anew from the log",
+            "serves no topic until it is made again; 5.x does not load batch queues", "rmqtool rebuild STORE: writes topics.json anew from the log",
             "spec 02 19"),
     Problem("CF07", "delay offsets missing", "warning", "there is no delayOffset.json and no .bak of it, but delayed messages are stored",
             "delivers every delayed message that is still stored once more", None, "spec 02 D1"),
     # timer, epoch, compaction
     Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
-            "does not start", None, "spec 02 T1"),
+            "does not start", _TIMER, "spec 02 T1"),
     Problem("TM02", "bad timer unit", "warning", "a timer log unit is damaged",
-            "cuts the timer log here", None, "spec 02 T1"),
+            "cuts the timer log here", _TIMER, "spec 02 T1"),
     Problem("EP01", "bad epoch file", "warning", "the epoch file's count, CRC or order is wrong",
             "uses the .bak, else an empty list", None, "spec 02 E1"),
     Problem("CC01", "bad compaction checkpoint", "warning", "compaction/position-checkpoint cannot be read",
-            "compacts from the start again", None, "spec 01 1"),
+            "compacts from the start again", "rmqtool recover STORE: takes its .bak, or takes it away", "spec 01 1"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised, but out of reach: not checked",
             "reads it", None, "design 2", input_unread=True),

@@ -1,10 +1,11 @@
-"""The examples of README.md: run, compared, written anew.
+"""The examples of README.md and of the page rmqtool-recovery(7): run, compared, written anew.
 
-    python -m tests.readme        runs every example and writes the outputs that differ into README.md
+    python -m tests.readme        runs every example and writes the outputs that differ into the documents
 
 A console block is one command line (`$ rmqtool ...`) and its output, both streams as they come; a
 Python block is a whole program, its output in comments is not looked at. They run in a folder that
-holds the case `ok_540_clean` as `store`. In an output `...` stands for any text, on a line of its
+holds the case `ok_540_clean` as `store`; those of the recovery page one after the other in a folder
+that `prepare_recovery` makes. In an output `...` stands for any text, on a line of its
 own for any lines.
 """
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -20,13 +22,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.scan.kernels import load_kernels
+from rmqtool.store import Store
 from tests import stores
 from tests.conftest import SURROUNDINGS
+from tests.trees import copy_tree
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
 CASE = "ok_540_clean"
+RECOVERY = ROOT / "rmqtool" / "recovery_page.py"
+RECOVERY_CASE = "5.4.0:clean:flip-body-last-file:abort"
+_SLAVE_END = 3_600_000  # about where the slave of the recovery page ends
 _BLOCK = re.compile(r"^```(console|python)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -78,18 +86,54 @@ def examples(text: str) -> Iterator[Example]:
         yield Example("console", prompt.removeprefix("$ "), output, match.start(2), match.end(2))
 
 
+def prepare_recovery(cases: stores.Library, folder: Path) -> None:
+    """Put the damaged `store` of the recovery page into `folder`, and a sound `slave` that is behind."""
+    damaged = cases.variant(RECOVERY_CASE, folder / "linked")
+    copy_tree(damaged, folder / "store")
+    shutil.rmtree(damaged)
+    slave = cases.copy(CASE, folder / "slave")
+    with Store.open(slave) as opened:
+        end = max(each.physical_offset for each in opened.messages() if each.physical_offset < _SLAVE_END)
+        for key, queue in opened.layout.consume_queues.items():
+            first = next((n for n, unit in opened.queues[key].units() if unit.physical_offset >= end), None)
+            for file in queue.files if first is not None else ():
+                cut_file(file.path, max(first * UNIT_SIZE - file.file_from_offset, 0))
+        newest = opened.layout.commit_log[-1]
+    cut_file(newest.path, end - newest.file_from_offset)
+
+
+def cut_file(path: Path, start: int) -> None:
+    """Make everything behind `start` zero."""
+    size = path.stat().st_size
+    if start < size:
+        os.truncate(path, start)
+        os.truncate(path, size)
+
+
+def renewed(text: str, folder: Path) -> str:
+    """The text of a document with the outputs that its examples have in `folder`, in their order."""
+    pieces, done = [], 0
+    for example in examples(text):
+        output = example.run(folder)
+        pieces.append(text[done : example.start])
+        done = example.end
+        changed = example.kind == "console" and not example.matches(output)
+        pieces.append(f"$ {example.command}\n{output}" if changed else text[example.start : example.end])
+    return "".join((*pieces, text[done:]))
+
+
 def main() -> None:
-    """Writes README.md anew where an output differs."""
-    text = README.read_text("utf-8")
-    with tempfile.TemporaryDirectory() as folder:
-        cases = Path(folder) / "cases"
-        cases.mkdir()
-        stores.Library(cases).copy(CASE, Path(folder) / "store")
-        for example in reversed(list(examples(text))):
-            output = example.run(Path(folder))
-            if example.kind == "console" and not example.matches(output):
-                text = f"{text[: example.start]}$ {example.command}\n{output}{text[example.end :]}"
-    README.write_text(text, "utf-8")
+    """Writes the documents anew where an output differs."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for made in (folder / "cases", folder / "readme", folder / "recovery"):
+            made.mkdir()
+        cases = stores.Library(folder / "cases")
+        cases.copy(CASE, folder / "readme/store")
+        prepare_recovery(cases, folder / "recovery")
+        for document, place in ((README, "readme"), (RECOVERY, "recovery")):
+            text = document.read_text("utf-8")
+            document.write_text(renewed(text, folder / place), "utf-8")
 
 
 if __name__ == "__main__":

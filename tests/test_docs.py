@@ -19,8 +19,11 @@ from rmqtool.cli import EXIT_STATUS, build_app
 from rmqtool.commands import COMMANDS
 from rmqtool.formats import STRUCTURES
 from rmqtool.problems import PROBLEMS
+from rmqtool.recovery_page import TEXT as RECOVERY_TEXT
 from tests import readme
+from tests.stores import Library
 from tests.test_shape import names, project
+from tests.trees import tree_digest
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = manpages.pages()
@@ -125,6 +128,28 @@ def test_readme_example_is_real(
         assert example.matches(output), output
     else:
         assert output
+
+
+def test_recovery_page_is_real(cases: Library, tmp_path: Path) -> None:
+    """Every command of the page in its order, on a damaged store: it prints what the page shows."""
+    readme.prepare_recovery(cases, tmp_path)
+    before = tree_digest(tmp_path / "store")
+    steps = list(readme.examples(readme.RECOVERY.read_text("utf-8")))
+    assert len(steps) > 5
+    for step in steps:
+        output = step.run(tmp_path)
+        assert step.output and step.matches(output), f"{step.command}\n{output}"
+    assert tree_digest(tmp_path / "store") == before  # it was undone
+
+
+def test_recovery_page_has_every_part_of_its_text() -> None:
+    """Headings, entries, blocks: nothing of the text is lost on the way to the page."""
+    page = PAGES["rmqtool-recovery.7"].replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
+    for line in RECOVERY_TEXT.splitlines():
+        words = re.sub(r"^(## |- |```\w*)", "", line).replace("`", "").split()
+        found = page.upper() if line.startswith("## ") else re.sub(r"\\f(?:B|P|I|\(CW)", "", page)
+        for word in words:
+            assert (word.upper() if line.startswith("## ") else word).strip(".") in found, line
 
 
 def test_readme_comparison_knows_ellipses() -> None:

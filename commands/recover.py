@@ -1,0 +1,235 @@
+"""`rmqtool recover`: what a broker's start would do to a store, and a better way."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.recover_text import recover_lines, undo_lines, with_times
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UnsupportedStoreError, UsageError
+from rmqtool.output import Output
+from rmqtool.times import parse_zone
+
+if TYPE_CHECKING:
+    from rmqtool.store import Store
+    from rmqtool.store.recover import Broker, Recovery, Request
+    from rmqtool.terminal import ProgressBar
+
+Mode = Annotated[
+    Literal["best", "broker"] | None,
+    typer.Option(
+        "--mode",
+        metavar="best|broker",
+        help="Keep every valid record, or end the log where a broker's start would; default: best.",
+    ),
+]
+Fill = Annotated[
+    Literal["records", "none"] | None,
+    typer.Option(
+        "--fill",
+        metavar="records|none",
+        help="What comes into holes of the log: filler records, or nothing: the log ends at the first hole,"
+        " and what follows is written to a file for append. Default: records.",
+    ),
+]
+
+
+def recover(
+    store: options.StorePath,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    broker: options.Brokers = None,
+    mode: Mode = None,
+    fill: Fill = None,
+    apply: options.Apply = False,
+    plan: options.PlanFile = None,
+    write_plan: options.WritePlan = None,
+    backup_dir: options.BackupDir = None,
+    undo: options.Undo = None,
+    force: options.Force = False,
+    yes: options.Yes = False,
+    jobs: options.Jobs = 0,
+    tz: options.TimeZone = None,
+    format: options.ObjectFormat = None,
+    quiet: options.Quiet = False,
+    progress: options.ShowProgress = None,
+) -> int:
+    r"""Show what a broker's start would do to a store, and mend it without losing messages.
+
+    Without --apply nothing is changed. For each version it is told, from the store's own bytes,
+    whether its start loads the store, where it ends the log, which files it deletes, which messages
+    are lost, and which queues and index files it cuts; beside it, what recover would do instead.
+
+    --mode best keeps every record that is valid, also behind damage. Where records are lost a filler
+    takes the place of each, in its own topic, queue and queue offset, with the tag RMQTOOL_FILLER:
+    brokers and consumers of every version step over it, but who subscribes to * sees the fillers.
+    Queues and index are written anew where they do not agree with the log. --mode broker ends the log
+    where a start of --broker would, and zeroes what lies behind, so that it cannot come back.
+
+    What is cut, replaced or deleted is kept in a backup first; --undo gives it back, byte for byte,
+    until a broker has written to the store. A run that was killed is finished by running it again.
+    Until then the file commitlog/rmqtool-repair keeps every broker from loading the store.
+
+    Exits with 0 when nothing is to be done, or it was done; 1 when the plan would change something;
+    2 for a usage error; 3 when something could not be read or is out of reach; 4 when it was refused:
+    it would give up sound messages (--yes), needs --force, the plan is for another state of the
+    store, or a part of it is kept where rmqtool mends nothing; 5 when the store is in use.
+    """
+    output = Output(format=format, quiet=quiet, progress=progress)
+    asked = _Asked(store, commitlog or (), read_only_commitlog or (), broker_conf, jobs)
+    if undo is not None:
+        others = {"--apply": apply, "--plan": plan, "--write-plan": write_plan, "--mode": mode}
+        _no_others({**others, "--fill": fill, "--broker": broker, "--backup-dir": backup_dir}, "--undo")
+        return _undo(asked, undo, output)
+    if plan is not None:
+        if not apply:
+            raise UsageError("--plan is for --apply", hint="--write-plan FILE writes one")
+        _no_others({"--mode": mode, "--fill": fill, "--broker": broker}, "--plan")
+    if apply:
+        if write_plan is not None:
+            raise UsageError("--write-plan shows a plan, --apply does it", hint="one after the other")
+        request = None if plan is not None else _request(mode, fill, broker)
+        return _apply(asked, request, plan, backup_dir, output, tz, yes=yes, force=force)
+    return _show(asked, _request(mode, fill, broker), broker, write_plan, output, tz)
+
+
+class _Asked:
+    """The store that was named, to be opened when its lock is held or not."""
+
+    def __init__(
+        self,
+        path: Path,
+        commitlog: Sequence[Path],
+        read_only: Sequence[Path],
+        broker_conf: Path | None,
+        jobs: int,
+    ) -> None:
+        self.path = path
+        self._commitlog = commitlog
+        self._read_only = read_only
+        self._broker_conf = broker_conf
+        self.jobs = jobs
+
+    def open(self) -> Store:
+        """The store, opened for reading; raises as `Store.open` does."""
+        return options.open_store(self.path, self._commitlog, self._read_only, self._broker_conf)
+
+
+def _no_others(others: dict[str, Any], option: str) -> None:
+    for name, value in others.items():
+        if value:
+            raise UsageError(f"{name} does not go with {option}")
+
+
+def _request(mode: str | None, fill: str | None, brokers: Sequence[str] | None) -> Request:
+    from rmqtool.store.recover import Request
+
+    if mode != "broker":
+        return Request("best", None, "none" if fill == "none" else "records")
+    if fill is not None:
+        raise UsageError("--fill is for --mode best: a broker fills nothing")
+    if brokers is None or len(set(brokers)) != 1:
+        raise UsageError("--mode broker needs one version", hint="--broker 4.9, 5.3 or 5.4")
+    return Request.of_options({"mode": "broker", "broker": brokers[0], "fill": "records"})
+
+
+def _show(
+    asked: _Asked,
+    request: Request,
+    brokers: Sequence[str] | None,
+    write_plan: Path | None,
+    output: Output,
+    tz: str | None,
+) -> int:
+    from rmqtool.store import plan as plans
+    from rmqtool.store.recover import BROKERS, plan_recover
+
+    zone = parse_zone(tz)
+    with asked.open() as opened:
+        if opened.live:
+            output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
+        versions = [broker for broker in BROKERS if not brokers or broker in brokers]
+        total = sum(file.size for file in opened.layout.commit_log)
+        with output.progress("recover", 3 * total) as bar:  # salvage, queues and index, the brokers' starts
+            recovery = plan_recover(opened, request, jobs=asked.jobs, progress=bar.advance)
+            found = _report(opened, recovery)
+            found["predictions"] = _predicted(opened, versions, found, bar)
+    if write_plan is not None:
+        plans.write_plan(recovery.plan, write_plan)
+    found = with_times(found, zone)
+    output.write_object(found, recover_lines(found))
+    if recovery.plan.actions:
+        output.note(f"rmqtool: nothing was changed; to do it: {_command(asked.path, request, write_plan)}")
+    if recovery.is_partial:
+        return EXIT_INPUT
+    return EXIT_FINDINGS if recovery.is_needed else EXIT_OK
+
+
+def _predicted(
+    opened: Store, brokers: Sequence[Broker], found: dict[str, Any], bar: ProgressBar
+) -> list[dict[str, Any]]:
+    """What each broker's start would do; where nobody can say, a warning in `found`."""
+    from rmqtool.store.recover import predictions
+
+    try:
+        return predictions(opened, brokers, progress=bar.advance)
+    except UnsupportedStoreError as error:
+        found["warnings"] = [*found["warnings"], f"what a start would do is not known: {error.message}"]
+        return []
+
+
+def _command(store: Path, request: Request, plan: Path | None) -> str:
+    """The command line that does what was shown."""
+    words = ["rmqtool", "recover", str(store)]
+    if plan is not None:
+        words += ["--plan", str(plan)]
+    elif request.broker is not None:
+        words += ["--mode", request.mode, "--broker", request.broker]
+    elif request.fill != "records":
+        words += ["--fill", request.fill]
+    return shlex.join([*words, "--apply"])
+
+
+def _apply(
+    asked: _Asked,
+    request: Request | None,
+    plan_file: Path | None,
+    backup_dir: Path | None,
+    output: Output,
+    tz: str | None,
+    *,
+    yes: bool,
+    force: bool,
+) -> int:
+    from rmqtool.store.recover import recover_store
+
+    with asked.open() as opened:
+        total = sum(file.size for file in opened.layout.commit_log)
+    with output.progress("recover", 2 * total) as bar:
+        result = recover_store(
+            asked.open, request, plan_file=plan_file, backup_dir=backup_dir, yes=yes, force=force,
+            jobs=asked.jobs, progress=bar.advance,
+        )  # fmt: skip
+    found = with_times(result.row(), parse_zone(tz))
+    output.write_object(found, recover_lines(found))
+    return EXIT_OK
+
+
+def _undo(asked: _Asked, backup: Path, output: Output) -> int:
+    from rmqtool.store.recover import undo_recover
+
+    row = undo_recover(asked.open, backup)
+    output.write_object(row, undo_lines(row))
+    return EXIT_OK
+
+
+def _report(opened: Store, recovery: Recovery) -> dict[str, Any]:
+    state = {"abort": opened.layout.abort is not None, "guard": opened.layout.guard is not None}
+    return {"store": str(opened.layout.root), "written_by": opened.profile.name, **state,
+            "predictions": [], **recovery.row()}  # fmt: skip

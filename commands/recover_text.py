@@ -1,0 +1,253 @@
+"""What `recover` shows to a person: each broker's start beside the plan, what is lost, what changes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from datetime import tzinfo
+from typing import Any
+
+from rmqtool.output import Output
+from rmqtool.terminal import format_size
+from rmqtool.times import format_time
+
+_LOST_SHOWN = 20
+_CHANGES_SHOWN = 20
+_QUEUES_SHOWN = 20
+_NAMES_SHOWN = 2
+_LOST_COLUMNS = (
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "size",
+    "stored_from",
+    "stored_until",
+)
+_CHANGE_COLUMNS = ("change", "path", "offset", "bytes", "reason")
+
+Row = dict[str, Any]
+
+
+def with_times(value: Any, zone: tzinfo | None) -> Any:
+    """The same object with a readable time beside every `*_timestamp_ms`."""
+    if isinstance(value, list | tuple):
+        return [with_times(item, zone) for item in value]
+    if not isinstance(value, dict):
+        return value
+    result: Row = {}
+    for name, item in value.items():
+        result[name] = with_times(item, zone)
+        if name.endswith("_timestamp_ms"):
+            result[f"{name.removesuffix('stamp_ms')}"] = format_time(item, zone) if item else None
+    return result
+
+
+def recover_lines(found: Row) -> Iterator[str]:
+    """The lines of a report, as `commands/recover.py` makes it."""
+    yield from _head(found)
+    if found.get("predictions"):
+        yield ""
+        yield from _starts(found)
+        yield from _queue_lines(found)
+    yield from _note_lines(found["predictions"])
+    yield from _lost_lines(found)
+    yield from _change_lines(found)
+    for title, texts in (("warning", found["warnings"]), ("replica", found["replica"])):
+        for text in texts:
+            yield f"{title:<13}{text}"
+    for refusal in found["refusals"]:
+        needs = f" (--{refusal['needs']})" if refusal["needs"] else ""
+        yield f"{'refused':<13}{refusal['reason']}{needs}"
+    yield from _applied_lines(found["applied"])
+
+
+def _head(found: Row) -> Iterator[str]:
+    state = "unclean: abort is there" if found["abort"] else "stopped cleanly"
+    if found["guard"]:
+        state = "a repair was interrupted; no broker loads the store until it is finished"
+    yield f"{'store':<13}{found['store']}"
+    yield f"{'state':<13}{state}"
+    yield f"{'mode':<13}{_mode_text(found)}"
+    if not found["actions"]:
+        done = "remove the guard file of an interrupted repair" if found["guard"] else "nothing to do"
+        yield f"{'plan':<13}{done}"
+        return
+    lost, given_up = found["lost_messages"], found["given_up_messages"]
+    count = len(found["actions"])
+    parts = [
+        f"{count} change{'' if count == 1 else 's'}",
+        f"{lost} messages are lost" if lost else "no message is lost",
+    ]
+    if given_up:
+        parts.append(f"{given_up} sound ones are given up")
+    yield f"{'plan':<13}{', '.join(parts)}; the backup needs {format_size(found['backup_bytes'])}"
+
+
+def _mode_text(found: Row) -> str:
+    if found["mode"] == "broker":
+        return f"broker: the log ends where a start of {found['broker']} ends it"
+    if found["fill"] == "none":
+        return "best without fillers: the log ends at the first hole"
+    return "best: every valid record is kept, fillers take the place of lost ones"
+
+
+# Each broker beside the plan
+
+
+def _starts(found: Row) -> Iterator[str]:
+    """One line for each question, one column for each broker and one for the plan."""
+    brokers = found["predictions"]
+    columns = ("a start would", *(row["broker"] for row in brokers), "recover")
+    rows = []
+    for title, of_broker, of_plan in _QUESTIONS:
+        cells = [of_broker(row) for row in brokers] + [of_plan(found)]
+        if any(cell not in ("", "0", "-") for cell in cells):
+            rows.append(dict(zip(columns, (title, *cells), strict=True)))
+    yield from Output.table_lines(rows, columns)
+
+
+def _outcome(row: Row) -> str:
+    if not row["loads"]:
+        return "not load"
+    if row["hangs"]:
+        return "hang"
+    return "run out of memory" if row["crashes"] else "load"
+
+
+def _names(names: Sequence[str]) -> str:
+    if not names:
+        return "0"
+    shown = ", ".join(name.rpartition("/")[2].lstrip("0") or "0" for name in names[:_NAMES_SHOWN])
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return f"{len(names)}: {shown}{more}"
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _size(value: int) -> str:
+    return format_size(value) if value else "0"
+
+
+def _cut_queues(row: Row) -> str:
+    return str(sum(queue["cut_to"] is not None for queue in row["queues"]))
+
+
+_Question = tuple[str, Callable[[Row], str], Callable[[Row], str]]
+_QUESTIONS: tuple[_Question, ...] = (
+    ("", _outcome, lambda plan: ""),
+    ("because of", lambda row: row["load_path"] or "", lambda plan: ""),
+    ("scan the log from", lambda row: _text(row["start_file"]), lambda plan: "its start"),
+    ("end the log at", lambda row: _text(row["end_offset"]), lambda plan: _text(plan["log_end"])),
+    ("delete log files", lambda row: _names(row["log_files_deleted"]),
+     lambda plan: _names(plan["log_files_deleted"])),
+    ("abandon bytes", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
+    ("lose sound messages", lambda row: _text(row["messages_abandoned"]),
+     lambda plan: _text(plan["given_up_messages"])),
+    ("stored from", lambda row: _text(row.get("first_abandoned_time")), lambda plan: ""),
+    ("until", lambda row: _text(row.get("last_abandoned_time")), lambda plan: ""),
+    ("cut queues", _cut_queues, lambda plan: "0"),
+    ("delete index files", lambda row: _names(row["index_files_deleted"]), lambda plan: "0"),
+    ("dispatch again", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
+    ("never dispatch", lambda row: _text(row["never_dispatched"]), lambda plan: "0"),
+    ("leave groups beyond", lambda row: str(len(row["consumer_offsets_beyond"])), lambda plan: "0"),
+)  # fmt: skip
+
+
+def _queue_lines(found: Row) -> Iterator[str]:
+    """Queues whose range would change, with their ends."""
+    brokers = found["predictions"]
+    ends: dict[tuple[str, int], Row] = {}
+    for row in brokers:
+        for queue in row["queues"] if row["loads"] else ():
+            before = (queue["min_before"] or 0, queue["max_before"] or 0)
+            if before == (queue["min_after"], queue["max_after"]):
+                continue
+            key = (queue["topic"], queue["queue_id"])
+            now = "none" if queue["max_before"] is None else f"{queue['min_before']}..{queue['max_before']}"
+            entry = ends.setdefault(key, {"topic": key[0], "queue_id": key[1], "now": now})
+            entry[row["broker"]] = f"{queue['min_after']}..{queue['max_after']}"
+    if not ends:
+        return
+    planned = {(queue["topic"], queue["queue_id"]): queue for queue in found["queues"]}
+    columns = ("topic", "queue_id", "now", *(row["broker"] for row in brokers), "recover")
+    rows = []
+    for key, entry in sorted(ends.items()):
+        own = planned.get(key)
+        row = {**dict.fromkeys(columns, "same"), **entry}
+        row["recover"] = f"{own['min_offset']}..{own['max_offset']}" if own is not None else "-"
+        rows.append(row)
+    yield ""
+    yield f"queue offsets that change in {len(ends)} queues (minimum..maximum)"
+    yield from Output.table_lines(rows[:_QUEUES_SHOWN], columns)
+    if len(rows) > _QUEUES_SHOWN:
+        yield f"... and {len(rows) - _QUEUES_SHOWN} more queues (--format json shows all)"
+
+
+def _note_lines(brokers: Sequence[Row]) -> Iterator[str]:
+    """Remarks about the starts, each once with the brokers that it is about."""
+    notes: dict[str, list[str]] = {}
+    for row in brokers:
+        for note in row["notes"]:
+            notes.setdefault(note, []).append(row["broker"])
+    for note, versions in notes.items():
+        yield f"{'a start':<13}{', '.join(versions)}: {note}"
+
+
+# What is lost, what changes
+
+
+def _lost_lines(found: Row) -> Iterator[str]:
+    lost = found["lost"]
+    if not lost:
+        return
+    yield ""
+    yield f"lost         {len(lost)} records; subscribers of * see a message tagged RMQTOOL_FILLER for each"
+    rows = [
+        {**row, "stored_from": row.get("stored_after_time"), "stored_until": row.get("stored_before_time")}
+        for row in lost[:_LOST_SHOWN]
+    ]
+    yield from Output.table_lines(rows, _LOST_COLUMNS)
+    if len(lost) > _LOST_SHOWN:
+        yield f"... and {len(lost) - _LOST_SHOWN} more (--format json shows all)"
+
+
+def _change_lines(found: Row) -> Iterator[str]:
+    actions = found["actions"]
+    if not actions:
+        return
+    yield ""
+    counts = Counter(f"{row['kind']} in {row['path'].partition('/')[0]}" for row in actions)
+    yield f"changes      {', '.join(f'{count} {what}' for what, count in counts.items())}"
+    telling = sorted(actions, key=lambda row: "consumequeue" in row["path"].partition("/")[0])
+    rows = [
+        {"change": row["kind"], "path": row["path"], "offset": row["offset"], "bytes": row["length"],
+         "reason": row["reason"]}
+        for row in telling[:_CHANGES_SHOWN]
+    ]  # fmt: skip
+    yield from Output.table_lines(rows, _CHANGE_COLUMNS)
+    if len(actions) > _CHANGES_SHOWN:
+        yield f"... and {len(actions) - _CHANGES_SHOWN} more (--format json shows all)"
+
+
+def _applied_lines(applied: Row | None) -> Iterator[str]:
+    if applied is None:
+        return
+    yield ""
+    yield f"{'applied':<13}{applied['changes']} changes"
+    if applied["backup"] is not None:
+        yield f"{'backup':<13}{applied['backup']}; rmqtool recover STORE --undo BACKUP gives it back"
+    if applied["tail"] is not None:
+        yield f"{'tail':<13}{applied['tail']}: {applied['tail_messages']} messages, for rmqtool append"
+
+
+def undo_lines(row: Row) -> Iterator[str]:
+    """The lines of what `--undo` has done."""
+    if row["already"]:
+        yield f"{'undone':<13}before: {row['backup']} had been given back already"
+    else:
+        yield f"{'undone':<13}{row['files']} files are what they were, from {row['backup']}"
+    if row["next"] is not None:
+        yield f"{'go on':<13}an earlier run is not finished either: --undo {row['next']}"

@@ -1,0 +1,241 @@
+"""One plan out of its parts: the log, the queues and the index that follow from it, and all the rest.
+
+Source: spec 02 section 15.4, spec 03, design section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.store import Store
+from rmqtool.store.plan import Action, Plan, fingerprint
+from rmqtool.store.recover.after import After
+from rmqtool.store.recover.offsets import offset_actions
+from rmqtool.store.recover.refusals import Refusal, deliberate, out_of_reach, replica_notes
+from rmqtool.store.recover.request import Broker, Request
+from rmqtool.store.recover.state import closing_actions
+from rmqtool.store.recover.strays import compaction_actions, epoch_actions, stray_actions
+from rmqtool.store.recover.timer import timer_actions
+
+if TYPE_CHECKING:
+    from rmqtool.store.rebuild import Rebuild
+    from rmqtool.store.salvage import LostRecord
+
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes of the log that were just read."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """A plan and what stands against it.
+
+    Attributes:
+        plan: what would change.
+        refusals: why it is not applied, unless what they need is given.
+        tail: ranges of the log, half-open physical offsets, whose valid records the plan takes out of it;
+            they are written to a file for `append`. Only without fillers.
+        is_needed: whether applying it changes anything, the guard of a run that was killed included.
+        is_partial: whether something could not be read, or is out of reach.
+    """
+
+    plan: Plan
+    refusals: tuple[Refusal, ...]
+    tail: tuple[tuple[int, int], ...]
+    is_needed: bool
+    is_partial: bool
+
+    def row(self) -> dict[str, Any]:
+        """The plan as JSON for a person or a program: without the bytes of its changes."""
+        rows = self.plan.rows()
+        for row in rows:
+            row.pop("content_base64", None)
+        return {
+            **self.plan.summary,
+            "backup_bytes": self.plan.backup_bytes,
+            "refusals": [refusal.row() for refusal in self.refusals],
+            "actions": rows,
+            "applied": None,
+        }
+
+
+@dataclass
+class _Log:
+    """What becomes of the log, by salvage or by a broker's rule."""
+
+    actions: tuple[Action, ...]
+    end: int
+    lost: Sequence[LostRecord]
+    given_up: int
+    tail: tuple[tuple[int, int], ...]
+    notes: list[str]
+    refusals: list[Refusal]
+
+
+def predictions(
+    store: Store, brokers: Iterable[Broker], *, progress: Progress | None = None
+) -> list[dict[str, Any]]:
+    """What a start of each broker would do to the store as it stands, as JSON; raises as `predict_all`."""
+    from rmqtool.store.predict import predict_all
+
+    rows = [found.row() for found in predict_all(store, tuple(brokers), progress=progress)]
+    return [
+        {f"{name}_ms" if name.endswith("_timestamp") else name: value for name, value in row.items()}
+        for row in rows
+    ]
+
+
+def plan_recover(
+    store: Store, request: Request, *, jobs: int = 0, progress: Progress | None = None
+) -> Recovery:
+    """The plan that `request` means for a store; nothing is changed.
+
+    Args:
+        store: opened for reading; where it is to be applied, under the store's lock.
+        request: how to recover.
+        jobs: threads; 0 for one per processor.
+        progress: called with bytes of the log as they are read, which is twice, from any thread.
+
+    Raises:
+        UsageError: it is no store root.
+        RefusedError: the broker whose outcome is wanted would not start.
+        UnreadableError: something that has to be known cannot be read.
+    """
+    from rmqtool.store.rebuild.config import config_actions
+
+    unreachable = out_of_reach(store)
+    if request.broker is None:
+        log = _best_log(store, request, jobs, progress)
+    else:
+        log = _broker_log(store, request.broker, progress)
+    rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
+    elsewhere, warnings = _elsewhere(store, log, rebuild)
+    actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
+    agreed = 0 if request.mode == "best" and request.fill == "records" else log.given_up
+    refusals = [*unreachable, *log.refusals, *deliberate(store, actions, agreed)]
+    touched = {action.path for action in actions if "consumequeue" in action.path.partition("/")[0]}
+    plan = Plan(
+        "recover",
+        request.options(),
+        tuple(actions),
+        fingerprint(store.layout, log_end=log.end, touched=touched),
+        _summary(store, request, log, rebuild, actions, warnings),
+        rebuild.build,
+    )
+    is_needed = bool(actions) or store.layout.guard is not None
+    is_partial = bool(store.layout.unsupported or store.layout.unreadable or log.refusals)
+    return Recovery(plan, tuple(refusals), log.tail, is_needed, is_partial)
+
+
+def _best_log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
+    from rmqtool.store.salvage import salvage
+
+    found = salvage(store, fill=request.fill, jobs=jobs, progress=progress)
+    return _Log(
+        found.actions,
+        found.end,
+        found.lost,
+        found.given_up,
+        found.tail,
+        list(found.notes),
+        [
+            Refusal(f"{path} cannot be read from byte {start} on: copy it to a sound disk first")
+            for path, start, _ in found.unreadable
+        ],
+    )
+
+
+def _broker_log(store: Store, broker: Broker, progress: Progress | None) -> _Log:
+    from rmqtool.store.predict import predict_all
+    from rmqtool.store.recover.broker_log import broker_actions
+
+    (found,) = predict_all(store, (broker,), progress=progress)
+    actions = tuple(broker_actions(store, found))
+    return _Log(actions, found.end_offset, (), found.messages_abandoned, (), [], [])
+
+
+def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, reachable: bool) -> Rebuild:
+    """Queues and index as the log wants them; left alone where they are kept out of reach."""
+    from rmqtool.store.rebuild import plan_rebuild
+
+    return plan_rebuild(
+        store, log_actions=log.actions, queues=reachable, index=reachable, jobs=jobs, progress=progress
+    )
+
+
+def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action], list[str]]:
+    """The changes of all other files, and warnings in words."""
+    after = After(
+        log_end=log.end,
+        last_store_timestamp=rebuild.last_store_timestamp,
+        index_timestamp=rebuild.index_timestamp,
+        queues=rebuild.queue_ends,
+        # A run that was killed may have changed them: then it is finished as it would have been.
+        changes=bool(log.actions or rebuild.actions) or store.layout.guard is not None,
+    )
+    actions, warnings = list(stray_actions(store)), list(log.notes)
+    warnings += [
+        f"{item.path} stays as it is ({', '.join(item.problems)}): {item.reason}" for item in rebuild.unmended
+    ]
+    for found, texts in (
+        offset_actions(store, after),
+        timer_actions(store, after),
+        epoch_actions(store, after),
+    ):
+        actions += found
+        warnings += texts
+    actions += compaction_actions(store)
+    actions += closing_actions(store, after)
+    return actions, warnings
+
+
+def _in_order(actions: Iterable[Action]) -> list[Action]:
+    """The changes, where of two that replace one file the later stands: it knows what the first one did."""
+    kept: dict[object, Action] = {}
+    for number, action in enumerate(actions):
+        whole = action.kind in ("create", "replace", "delete")
+        kept[action.path if whole and action.path.startswith("config/") else number] = action
+    return list(kept.values())
+
+
+def _summary(
+    store: Store,
+    request: Request,
+    log: _Log,
+    rebuild: Rebuild,
+    actions: Sequence[Action],
+    warnings: Sequence[str],
+) -> dict[str, Any]:
+    deleted = [a.path for a in log.actions if a.kind == "delete"]
+    return {
+        **request.options(),
+        "log_end": log.end,
+        "log_files_deleted": deleted,
+        "lost": [_lost_row(record) for record in log.lost],
+        "lost_messages": sum(record.count for record in log.lost),
+        "given_up_messages": log.given_up,
+        "queues": [
+            {"topic": topic, "queue_id": queue_id, "min_offset": low, "max_offset": high}
+            for (topic, queue_id), (low, high) in sorted(rebuild.queue_ends.items())
+        ],
+        "warnings": list(warnings),
+        "replica": replica_notes(store, actions),
+    }
+
+
+def _lost_row(record: LostRecord) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "count": record.count,
+        "physical_offset": record.physical_offset,
+        "size": record.size,
+        "stored_after_timestamp_ms": record.after_ms,
+        "stored_before_timestamp_ms": record.before_ms,
+        "sure": record.sure,
+        "known_from": record.known_from,
+        "fate": record.fate,
+    }

@@ -1,0 +1,155 @@
+"""Do a plan, or undo it: the lock first, then look, then change.
+
+Source: design section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import UsageError
+from rmqtool.store import Store, lock
+from rmqtool.store import plan as plans
+from rmqtool.store.lock import StoreLock
+from rmqtool.store.recover.assemble import Progress, Recovery, plan_recover
+from rmqtool.store.recover.refusals import must_be_allowed, out_of_reach
+from rmqtool.store.recover.request import Request
+from rmqtool.store.recover.tail import write_tail
+
+OpenStore = Callable[[], Store]
+"""Opens the store that is meant, for reading, each time anew."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What was done.
+
+    Attributes:
+        store: the store's root.
+        written_by: the broker version that used it last.
+        abort, guard: whether these files were there before.
+        recovery: the plan; without changes where nothing was to be done.
+        backup: where the bytes are that were there before; None where nothing was changed.
+        tail: the file with the messages behind the log's new end; None where there are none.
+        tail_messages: how many.
+    """
+
+    store: Path
+    written_by: str
+    abort: bool
+    guard: bool
+    recovery: Recovery
+    backup: Path | None = None
+    tail: Path | None = None
+    tail_messages: int = 0
+
+    def row(self) -> dict[str, Any]:
+        """As JSON, in the form of the plan with `applied` set."""
+        done = self.recovery.is_needed
+        applied = {
+            "changes": len(self.recovery.plan.actions),
+            "backup": None if self.backup is None else str(self.backup),
+            "tail": None if self.tail is None else str(self.tail),
+            "tail_messages": self.tail_messages,
+        }
+        return {
+            "store": str(self.store),
+            "written_by": self.written_by,
+            "abort": self.abort,
+            "guard": self.guard,
+            "predictions": [],
+            **self.recovery.row(),
+            "refusals": [],  # what stood against it was set aside
+            "applied": applied if done else None,
+        }
+
+
+def recover_store(
+    open_store: OpenStore,
+    request: Request | None,
+    *,
+    plan_file: Path | None = None,
+    backup_dir: Path | None = None,
+    yes: bool = False,
+    force: bool = False,
+    jobs: int = 0,
+    progress: Progress | None = None,
+) -> Outcome:
+    """Make the plan under the store's lock and do it. A run that was killed is finished by the next.
+
+    Args:
+        open_store: see `OpenStore`.
+        request: how to recover; None where `plan_file` says it.
+        plan_file: a plan that has to come out again, for a store that has not changed since.
+        backup_dir: a new folder; None: beside the store.
+        yes: give up messages that are sound.
+        force: change the log of a slave.
+        jobs: threads; 0 for one per processor.
+        progress: as for `plan_recover`.
+
+    Raises:
+        StoreInUseError: a broker holds the lock.
+        RefusedError: something stands against it, or the plan is for another state of the store.
+        UnwritableError: the disk is full, or a permission is missing.
+        UnreadableError, FormatError: the store or the plan file cannot be read or understood.
+    """
+    file = None if plan_file is None else plans.read_plan(plan_file)
+    if file is not None:
+        request = Request.of_options(file.options)
+    if request is None:
+        raise UsageError("neither a request nor a plan was given")
+    with locked(open_store) as (store, held):
+        if file is not None:
+            plans.check_unchanged(file, store.layout, "recover")
+        recovery = plan_recover(store, request, jobs=jobs, progress=progress)
+        if file is not None:
+            plans.agree(recovery.plan, file)
+        must_be_allowed(recovery.refusals, yes=yes, force=force)
+        layout = store.layout
+        root = layout.root
+        assert root is not None, "out_of_reach refuses all else"
+        before = Outcome(
+            root, store.profile.name, layout.abort is not None, layout.guard is not None, recovery
+        )
+        if not recovery.is_needed:
+            return before
+        backup = backup_dir if backup_dir is not None else plans.default_backup(root)
+        tail, messages = write_tail(store, recovery.tail, backup)
+        store.close()
+        applied = plans.apply(recovery.plan, layout, backup_dir=backup, held=held)
+    return Outcome(
+        before.store, before.written_by, before.abort, before.guard, recovery, applied.backup, tail, messages
+    )
+
+
+def undo_recover(open_store: OpenStore, backup: Path) -> dict[str, Any]:
+    """Give the store back what `backup` holds; what was done, as JSON.
+
+    Raises:
+        RefusedError: the store was written to since.
+        StoreInUseError: a broker holds the lock.
+        InputError: this is no backup, or it is damaged.
+    """
+    with locked(open_store) as (store, held):
+        undone = plans.undo(backup, store.layout, held=held)
+    following = None if undone.next is None else str(undone.next)
+    return {"backup": str(backup), "files": undone.files, "already": undone.already, "next": following}
+
+
+@contextmanager
+def locked(open_store: OpenStore) -> Iterator[tuple[Store, StoreLock]]:
+    """The store as it is once its lock is held, and the lock."""
+    with open_store() as store:
+        out_of_reach(store)  # raises where it is no store root
+        root = store.layout.root
+    assert root is not None, "out_of_reach refuses all else"
+    held = lock.acquire(root / "lock")
+    try:
+        with open_store() as store:
+            yield store, held
+    finally:
+        held.release()

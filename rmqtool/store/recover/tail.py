@@ -1,0 +1,64 @@
+"""The messages behind the log's new end, as rows of JSON that `append` reads."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+
+from rmqtool.store import Store, disk
+from rmqtool.store.rows import RowFormat, message_row
+from rmqtool.store.selection import Selection
+
+_PIECE = 1 << 20
+
+
+def write_tail(store: Store, ranges: Sequence[tuple[int, int]], backup: Path) -> tuple[Path | None, int]:
+    """Write the messages of `ranges` to a new file beside the folder `backup`; its path and their number.
+
+    Args:
+        store: as it stands.
+        ranges: of the log, half-open physical offsets.
+        backup: the folder of the backup, which need not be there yet.
+
+    Raises:
+        UnwritableError: the file cannot be written.
+        UnreadableError: the log cannot be read.
+    """
+    if not ranges:
+        return None, 0
+    path = next(path for path in _names(backup) if not path.exists())
+    disk.make_folder(path.parent)
+    descriptor, position, messages = disk.create_file(path, 0), 0, 0
+    piece = bytearray()
+    try:
+        for line in _lines(store, ranges):
+            piece += line
+            messages += 1
+            if len(piece) >= _PIECE:
+                disk.write(descriptor, piece, position, path)
+                position += len(piece)
+                piece = bytearray()
+        disk.write(descriptor, piece, position, path)
+        disk.sync(descriptor, path)
+    finally:
+        os.close(descriptor)
+    disk.sync_folder(path.parent)
+    return path, messages
+
+
+def _names(backup: Path) -> Iterator[Path]:
+    """Names beside the backup: a run that was killed has left its own."""
+    yield backup.with_name(f"{backup.name}.tail.jsonl")
+    for number in count(2):
+        yield backup.with_name(f"{backup.name}.tail-{number}.jsonl")
+
+
+def _lines(store: Store, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
+    form = RowFormat()
+    for start, stop in ranges:
+        for stored in store.messages(Selection(from_offset=start, to_offset=stop), damage="skip"):
+            row = message_row(stored.message, stored.physical_offset, stored.file, form)
+            yield json.dumps(row, ensure_ascii=True).encode("ascii") + b"\n"

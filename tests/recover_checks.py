@@ -1,0 +1,107 @@
+"""What every recovered store must be: sound, with every record that was valid, the same when done again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from rmqtool.formats import filler
+from rmqtool.store import Store
+from rmqtool.store.recover import Outcome, Request, recover_store
+from rmqtool.store.verify import verify
+
+BEST = Request()
+SOUND = ("CL15", "CL17")  # what verify says of records that a broker and its consumers read
+Record = tuple[str, int, int, bytes, bool]
+"""Topic, queue id, queue offset, the record's bytes, whether it is a filler."""
+
+
+def opener(root: Path) -> Callable[[], Store]:
+    """How a store is opened, as `recover_store` wants it."""
+    return lambda: Store.open(root)
+
+
+def recovered(
+    root: Path, request: Request = BEST, backup: Path | None = None, *, yes: bool = False
+) -> Outcome:
+    """`recover --apply`, with the backup beside the store or in `backup`."""
+    return recover_store(opener(root), request, backup_dir=backup, yes=yes, jobs=1)
+
+
+def log_bytes(root: Path) -> dict[int, bytes]:
+    """Every file of the log, by its first offset."""
+    with Store.open(root) as store:
+        return {file.file_from_offset: file.path.read_bytes() for file in store.layout.commit_log}
+
+
+def records(root: Path) -> dict[int, Record]:
+    """Every record of the log that is sound for `verify`, by physical offset; of older logs' ends none."""
+    found = {}
+    with Store.open(root) as store:
+        bad, zombies = _bad_places(store)
+        for stored in store.messages(damage="skip"):
+            message, place = stored.message, stored.physical_offset
+            if stored.status or place in bad or (zombies is not None and place >= zombies):
+                continue
+            with stored.path.open("rb") as opened:
+                opened.seek(place - int(stored.path.name))
+                data = opened.read(message.total_size)
+            found[place] = (
+                message.topic,
+                message.queue_id,
+                message.queue_offset,
+                data,
+                filler.is_filler(message),
+            )
+    return found
+
+
+def _bad_places(store: Store) -> tuple[set[int], int | None]:
+    """Offsets of records that look sound and are not, and where records of an older log begin."""
+    bad: set[int] = set()
+    zombies = None
+    for found in verify(store, passes=("log", "queues"), jobs=1):
+        place = found.physical_offset
+        code = found.problem.code
+        is_bad = found.problem.severity != "note" and code not in SOUND
+        if is_bad and code.startswith("CL") and place is not None:
+            bad.add(place)
+        if found.problem.code == "CL07" and place is not None:
+            zombies = place if zombies is None else min(place, zombies)
+    return bad, zombies
+
+
+def is_filler(record: Record) -> bool:
+    """Whether a record was made to fill a hole."""
+    return record[4]
+
+
+def codes(root: Path) -> set[str]:
+    """The problems of warning or error that `verify` finds."""
+    with Store.open(root) as store:
+        found = list(verify(store, jobs=1))
+    return {each.problem.code for each in found if each.problem.severity != "note"}
+
+
+def must_have_kept(
+    before: dict[int, Record], log: dict[int, bytes], after: dict[int, Record], outcome: Outcome
+) -> None:
+    """Every valid record is where it was, byte for byte, but those that the plan names; none is invented.
+
+    Args:
+        before: `records` of the damaged store.
+        log: `log_bytes` of it.
+        after: `records` of the recovered one.
+        outcome: of `recovered`.
+    """
+    summary = outcome.recovery.plan.summary
+    taken = {row["physical_offset"] for row in summary["lost"] if row["fate"] != "filled"}
+    gone = {place: record for place, record in before.items() if after.get(place) != record}
+    unexplained = {place: record[:3] for place, record in gone.items() if place not in taken}
+    assert not unexplained
+    assert len(gone) <= summary["given_up_messages"]
+    for place, record in after.items():
+        if place not in before and not is_filler(record):
+            start = max(first for first in log if first <= place)
+            was = log[start][place - start : place - start + len(record[3])]
+            assert was == record[3], f"{place}: {record[:3]} was not there"

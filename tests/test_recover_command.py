@@ -1,0 +1,174 @@
+"""The command `recover`: what it prints, what it ends with."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.commands.recover_text import recover_lines, with_times
+from tests.recover_checks import codes
+from tests.stores import Library
+
+StoreCopy = Callable[[str], Path]
+Unchanged = Callable[[Path], AbstractContextManager[None]]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    code = main(["recover", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, dict[str, Any]]:
+    """Exit code and the JSON object."""
+    code, out, _ = run(capsys, *arguments, "--format", "json")
+    return code, json.loads(out)
+
+
+def test_each_broker_stands_beside_the_plan(
+    cases: Library, unchanged: Unchanged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One column for each version; nothing is changed."""
+    root = cases.path("gap_cl02_zero_hole")
+    with unchanged(root):
+        code, out, err = run(capsys, root)
+    assert code == 1
+    head = next(line for line in out.splitlines() if line.startswith("a start would"))
+    assert head.split()[3:] == ["4.9", "5.3", "5.4", "recover"]
+    assert "end the log at" in out and "lose sound messages" in out
+    assert "RMQTOOL_FILLER" in out
+    assert "nothing was changed" in err and f"rmqtool recover {root} --apply" in err
+
+
+def test_only_the_brokers_that_are_asked_for(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the order of the versions."""
+    root = cases.path("gap_cl02_zero_hole")
+    _, found = report(capsys, root, "--broker", "5.4", "--broker", "4.9")
+    assert [row["broker"] for row in found["predictions"]] == ["4.9", "5.4"]
+
+
+def test_a_program_gets_everything(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """Times beside milliseconds, every change with its reason and problem."""
+    code, found = report(capsys, cases.path("gap_cl02_zero_hole"))
+    assert code == 1 and found["mode"] == "best" and found["applied"] is None
+    assert found["lost_messages"] == sum(row["count"] for row in found["lost"]) > 0
+    for row in found["lost"]:
+        assert row["stored_after_time"] is None or row["stored_after_time"].startswith("20")
+    assert {row["kind"] for row in found["actions"]} >= {"fill"}
+    assert all(row["reason"] and "content_base64" not in row for row in found["actions"])
+
+
+def test_a_sound_store_needs_nothing(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 0, and no command to run."""
+    code, out, err = run(capsys, cases.path("ok_540_clean"))
+    assert (code, err) == (0, "")
+    assert "nothing to do" in out
+
+
+def test_from_plan_to_undo(store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The way of an operator: look, write the plan, do it, look again, go back."""
+    root, plan, backup = store_copy("gap_cl02_zero_hole"), tmp_path / "plan", tmp_path / "backup"
+    before = codes(root)
+    assert run(capsys, root, "--write-plan", plan)[0] == 1
+    code, out, _ = run(capsys, root, "--apply", "--plan", plan, "--backup-dir", backup)
+    assert code == 0 and str(backup) in out and "applied" in out
+    assert run(capsys, root)[0] == 0
+    assert codes(root) == set()
+    code, found = report(capsys, root, "--undo", backup)
+    assert code == 0 and found["backup"] == str(backup)
+    assert codes(root) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--plan", "x"],
+        ["--mode", "broker"],
+        ["--mode", "broker", "--broker", "5.3", "--broker", "5.4"],
+        ["--mode", "broker", "--broker", "5.4", "--fill", "none"],
+        ["--apply", "--plan", "x", "--mode", "best"],
+        ["--apply", "--write-plan", "x"],
+        ["--undo", "x", "--apply"],
+        ["--broker", "4.8"],
+        ["--fill", "zeros"],
+    ],
+)
+def test_options_that_do_not_go_together(
+    cases: Library, unchanged: Unchanged, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """Usage errors; nothing is looked at."""
+    root = cases.path("gap_cl02_zero_hole")
+    with unchanged(root):
+        assert run(capsys, root, *arguments)[0] == 2
+
+
+def test_less_than_a_store_is_a_usage_error(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing that it would have to agree with."""
+    code, _, err = run(capsys, cases.path("ok_540_clean") / "commitlog")
+    assert code == 2 and "whole store" in err
+
+
+def test_out_of_reach_is_shown_and_not_mended(
+    cases: Library, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """3 for looking, 4 for doing; records of pop consumers do not matter."""
+    root = store_copy("ok_540_small_ipv6")
+    (root / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
+    code, out, _ = run(capsys, root)
+    assert code == 3 and "RocksDB" in out
+    assert run(capsys, root, "--apply")[0] == 4
+    assert run(capsys, cases.path("old_un01_rocksdb"))[0] == 3
+    assert run(capsys, store_copy("old_un01_rocksdb"), "--apply")[0] == 0
+
+
+def test_giving_up_sound_messages_needs_yes(
+    cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused with 4; the hint names the option."""
+    from tests.trees import copy_tree
+
+    cases.variant("5.4.0:clean:flip-body-last-file:abort", tmp_path / "linked")
+    root = copy_tree(tmp_path / "linked", tmp_path / "store")
+    code, out, err = run(capsys, root, "--mode", "broker", "--broker", "5.4")
+    assert code == 1 and "refused" in out and "(--yes)" in out
+    arguments = (root, "--mode", "broker", "--broker", "5.4", "--apply")
+    code, _, err = run(capsys, *arguments)
+    assert code == 4 and "--yes" in err
+    assert run(capsys, *arguments, "--yes")[0] == 0
+
+
+def test_a_store_of_the_environment_is_not_changed(
+    cases: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has to be named."""
+    monkeypatch.setenv("RMQTOOL_STORE", str(cases.path("ok_540_clean")))
+    assert main(["recover", "--apply"]) == 2
+    assert "name the store" in capsys.readouterr().err
+
+
+def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
+    """A topic's control characters are escaped in the lines, and times are added to every row."""
+    found = with_times(
+        {
+            "store": "/s", "abort": True, "guard": False, "mode": "best", "broker": None, "fill": "records",
+            "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1, "queues": [],
+            "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r"}],
+            "warnings": ["w"], "replica": ["x"], "refusals": [{"reason": "n", "needs": None}],
+            "applied": None,
+            "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
+                      "stored_after_timestamp_ms": 0, "stored_before_timestamp_ms": 1}],
+        },
+        None,
+    )  # fmt: skip
+    lines = list(recover_lines(found))
+    assert not any("\x1b" in line for line in lines)
+    assert any("a\\x1b[31m" in line for line in lines)
+    assert found["lost"][0]["stored_before_time"].startswith("1970-01-01T")
+    assert found["lost"][0]["stored_after_time"] is None
