@@ -48,10 +48,10 @@ bench: .venv/dev build/bench/classes.done
 	$(BENCH) tests/benchmarks
 
 bench-smoke: .venv/dev build/bench/classes.done
-	RMQTOOL_BENCH_SMALL=1 $(BENCH) tests/benchmarks/bench_append.py
+	RMQTOOL_BENCH_SMALL=1 $(BENCH) tests/benchmarks/bench_append.py tests/benchmarks/bench_recover.py
 
-build/bench/classes.done: build/interop/5.4.0/lib.done tests/benchmarks/StoreBench.java
-	@'$(JDK)/bin/javac' -nowarn -Xlint:none -cp '$(<D)/lib/*' -d $(@D)/classes tests/benchmarks/StoreBench.java && touch $@
+build/bench/classes.done: build/interop/5.4.0/lib.done $(wildcard tests/benchmarks/*.java)
+	@'$(JDK)/bin/javac' -nowarn -Xlint:none -cp '$(<D)/lib/*' -d $(@D)/classes tests/benchmarks/*.java && touch $@
 
 interop: .venv/dev $(ROCKETMQ:%=build/interop/%/classes.done)
 	JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -o python_files='interop_*.py' tests/interop

@@ -172,9 +172,11 @@ class JavaProcess:
 class Program(JavaProcess):
     """A program that takes commands and answers them; see java/Commands.java."""
 
-    def __init__(self, version: str, main: str, *, home: Path, heap_mb: int = 256) -> None:
-        quiet = write_logback(home)
-        super().__init__(version, [main], home=home, heap_mb=heap_mb, properties=quiet, reads=True)
+    def __init__(
+        self, version: str, main: str, *, home: Path, heap_mb: int = 256, properties: Sequence[str] = ()
+    ) -> None:
+        told = [*write_logback(home), *properties]
+        super().__init__(version, [main], home=home, heap_mb=heap_mb, properties=told, reads=True)
         self._events: list[Any] = []
         self._changed = threading.Lock()
         self._answers: queue.Queue[dict[str, Any] | None] = queue.Queue()
@@ -251,7 +253,7 @@ def write_logback(home: Path) -> list[str]:
 
 
 @contextmanager
-def store_library(version: str, home: Path) -> Iterator[Program]:
+def store_library(version: str, home: Path, *, properties: Sequence[str] = ()) -> Iterator[Program]:
     """The store library of a version, alone in a process; nothing is opened yet."""
-    with Program(version, "StoreLibrary", home=home, heap_mb=512) as program:
+    with Program(version, "StoreLibrary", home=home, heap_mb=512, properties=properties) as program:
         yield program

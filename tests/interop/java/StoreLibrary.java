@@ -15,6 +15,7 @@ import java.util.TreeMap;
 import java.util.concurrent.ConcurrentHashMap;
 import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
+import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.store.CommitLog;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.DispatchRequest;
@@ -37,6 +38,8 @@ public final class StoreLibrary extends Commands {
         switch (name) {
             case "load":
                 return load(command.text("store"), command.map("settings"));
+            case "open":
+                return open(command.text("store"), command.map("settings"));
             case "start":
                 store.start();
                 while (store.dispatchBehindBytes() > 0) {
@@ -58,6 +61,16 @@ public final class StoreLibrary extends Commands {
             case "time":
                 return store.getOffsetInQueueByTime(
                     command.text("topic"), command.integer("queue_id"), command.number("time"));
+            case "ranges":
+                return Serving.ranges(store);
+            case "serve":
+                return Serving.serve(store, Paths.get(command.text("output")));
+            case "put":
+                return Serving.put(store, command.text("topic"), command.integer("queue_id"));
+            case "clean":
+                return Serving.clean(store);
+            case "used_ratio":
+                return UtilAll.getDiskPartitionSpaceUsedPercent(command.text("path"));
             case "shutdown":
                 store.shutdown();
                 return null;
@@ -76,6 +89,15 @@ public final class StoreLibrary extends Commands {
         config.setHaListenPort(0);
         store = make(config, new BrokerStatsManager("lab", true), new BrokerConfig());
         return store.load();
+    }
+
+    /** As a broker sees it: what load says, and the error that a broker would end with. */
+    private Object open(String root, Map<?, ?> settings) throws Exception {
+        try {
+            return map("load", load(root, settings));
+        } catch (Error error) { // OutOfMemoryError: load catches exceptions only
+            return map("load", false, "loadException", error.toString());
+        }
     }
 
     /** 5.x wants the topics as well: they say which of them have batch queues. */
