@@ -86,9 +86,13 @@ def at(log: dict[int, bytes], offset: int, size: int) -> bytes:
 
 
 def files_of(root: Path) -> dict[int, bytes]:
-    """The log's files of the right names, as far as they belong to it."""
+    """The log's files of the right names and of the full size: a short one has zeros behind its end."""
     names = (path for path in (root / "commitlog").iterdir() if path.name.isdigit() and path.is_file())
-    return {int(path.name): path.read_bytes()[:FILE_SIZE] for path in names if len(path.name) == 20}
+    return {
+        int(path.name): path.read_bytes()[:FILE_SIZE].ljust(FILE_SIZE, b"\0")
+        for path in names
+        if len(path.name) == 20
+    }
 
 
 @settings(max_examples=60)
