@@ -281,6 +281,13 @@ def test_saved_in_between(store: Path) -> None:
     assert seen == [4] * 4 + [8] * 4 + [9]
 
 
+def grow(root: Path) -> None:
+    """Go on into another log file: nothing is appended behind damage in the last one."""
+    with Store.open(root, mode="a", auto_create_queues=1) as writer:
+        while writer.log.end < SIZES["commit_log_file_size"] + 1000:
+            writer.put(NewMessage("Other", bytes(100_000)))
+
+
 def damage(root: Path, body: bytes, change: Callable[[bytes], bytes]) -> None:
     """Change the record of `body` in the log of a small store."""
     path = root / "commitlog" / ("0" * 20)
@@ -293,7 +300,11 @@ def damage(root: Path, body: bytes, change: Callable[[bytes], bytes]) -> None:
 
 
 def test_damaged_body_holds_its_level(store: Path) -> None:
-    """A body that does not match its CRC is not stored again as a sound one; nothing passes it."""
+    """A body that does not match its CRC is not stored again as a sound one; nothing passes it.
+
+    In an older file, which a broker's start does not look at either.
+    """
+    grow(store)
     damage(store, b"1-1", lambda record: record.replace(b"1-1", b"1-x"))
     assert planned(store, T0 + 100_000)[:3] == [
         ("due", "1-0", 1_000), ("damaged", "1-x", 11_000), ("due", "2-0", 60_000),
@@ -405,6 +416,7 @@ def test_command_with_broker_conf(run: Run, store: Path, tmp_path: Path) -> None
 
 def test_command_exit_codes(run: Run, store: Path) -> None:
     """Held: 1 when planned, 4 when applied; passed over: 1; in use: 5; not closed cleanly: 4; no root: 2."""
+    grow(store)
     damage(store, b"1-0", lambda record: record.replace(b"1-0", b"1-x"))
     now = str(T0 + 50_000)
     assert run(store, "--now", now)[0] == 1

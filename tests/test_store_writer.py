@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -30,6 +31,7 @@ from rmqtool.store import StoredBlank
 from rmqtool.store.verify import verify
 from rmqtool.store.write.options import MAPPED_SIZE_MAX, WriteOptions
 from rmqtool.store.write.store_writer import StoreWriter
+from tests.trees import unchanged
 
 SMALL: dict[str, Any] = {
     "auto_create_queues": 4, "commit_log_file_size": 64 << 10, "consume_queue_file_size": 2000,
@@ -576,3 +578,42 @@ def test_a_broker_s_store_is_gone_on_with(store_copy: Callable[[str], Path], nam
         assert after[-1].message.body == b"more"
         assert not store.live
     assert bad_findings(root) == []
+
+
+@pytest.mark.parametrize("name", ["bad_cl03_body_crc", "gap_cl02_zero_hole", "gap_cl08_zeroed_page"])
+def test_nothing_is_appended_behind_damage_in_the_last_file(
+    store_copy: Callable[[str], Path], name: str
+) -> None:
+    """A broker's start would end the log before what was appended."""
+    root = store_copy(name)
+    with unchanged(root), pytest.raises(RefusedError, match="damage in the file that the log ends in"):
+        Store.open(root, mode="a")
+
+
+def test_queue_offsets_are_not_given_out_twice(store_copy: Callable[[str], Path]) -> None:
+    """Queues that were lost, while a batch queue says that all was dispatched."""
+    root = store_copy("ok_540_clean")
+    shutil.rmtree(root / "consumequeue")
+    with pytest.raises(RefusedError, match="lacks its unit") as refused:
+        Store.open(root, mode="a")
+    assert not (root / "consumequeue").exists() and not (root / "abort").exists()
+    assert refused.value.hint is not None and "rmqtool rebuild" in refused.value.hint
+
+
+@pytest.mark.parametrize("count", [50, 3000])  # read by plain code, by compiled code
+def test_one_queue_that_was_lost_is_missed(tmp_path: Path, count: int) -> None:
+    """Of every queue the last record in the last file is looked for; the log is sound until then."""
+    with Store.create(tmp_path / "store", auto_create_queues=2, commit_log_file_size=8 << 20) as writer:
+        for number in range(count):
+            writer.put(NewMessage(f"T{number % 3}", bytes(1000)))
+    with Store.open(tmp_path / "store", mode="a") as writer:
+        assert writer.put(NewMessage("T1", b"")).queue_offset > 5
+    shutil.rmtree(tmp_path / "store" / "consumequeue" / "T0" / "1")
+    with pytest.raises(RefusedError, match="queue 1 of T0 lacks its unit"):
+        Store.open(tmp_path / "store", mode="a")
+    path = next((tmp_path / "store" / "commitlog").iterdir())
+    with path.open("r+b") as file:
+        file.seek(2000)
+        file.write(b"x")
+    with pytest.raises(RefusedError, match="damage in the file that the log ends in"):
+        Store.open(tmp_path / "store", mode="a")

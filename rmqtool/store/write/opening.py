@@ -26,6 +26,7 @@ from rmqtool.store.profile import Profile, detect_profile, profile_named
 from rmqtool.store.roots import is_store
 from rmqtool.store.system_topics import parse_delay_levels
 from rmqtool.store.write import config_files
+from rmqtool.store.write.last_file import check_last_file
 from rmqtool.store.write.options import WriteOptions
 
 _REST_CHECKED = 64 << 10  # bytes behind the log's end that must be zero
@@ -274,6 +275,7 @@ def _check_ends(store: Store, end: int) -> int:
         if any(rest):
             raise RefusedError("the log goes on behind its last sound record", path=file.path,
                                physical_offset=file.file_from_offset + start, hint=hint)  # fmt: skip
+    check_last_file(store, end, dispatched)
     return dispatched if dispatched >= 0 else max(store.commit_log.min_offset, 0)
 
 
