@@ -83,7 +83,7 @@ def append(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    r"""Append messages to a store without a broker, as a broker would store them.
+    """Append messages to a store without a broker, as a broker would store them.
 
     One message from options, or the rows of --input: JSON lines, CSV, Parquet or Arrow. The store
     must be stopped, and closed cleanly; --create makes a new one.
@@ -107,8 +107,9 @@ def append(
 
     Exits with 0 when all is stored; 2 for a usage error; 3 for a wrong row or an input that cannot be
     read, and when the store cannot be written; 4 when it was refused: the store was not closed
-    cleanly, an order topic would be spread; 5 when the store is in use.
-    """
+    cleanly, its last log file is damaged, a queue lacks its last unit, an order topic would be spread;
+    5 when the store is in use.
+    """  # noqa: D301  a backspace character keeps the lines as they are
     task = _Task(own.Asked(**locals()))
     if input is None:
         return task.one()

@@ -82,7 +82,8 @@ def diff(
 
     Nothing is changed, and stores in use can be compared: of these what was complete when it began.
     A slave that was once ahead of its master stays different for ever in that range, and no broker
-    reports it.
+    reports it. Two logs have diverged where from one offset up to their ends each holds sound records
+    of its own; then neither is ahead.
     """
     from rmqtool.scan.source import RateLimiter
     from rmqtool.store.diff import common_bytes, look_at

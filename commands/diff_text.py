@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.commands.recover_text import counted
 from rmqtool.terminal import format_size
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ def lines(row: Row, found: Difference) -> Iterator[str]:
         side = f"{part['side'].upper()} " if part["side"] else ""
         yield f"not read     {side}{part['path']}: {part['reason']}"
     if row["vanished"]:
-        yield f"vanished     {len(row['vanished'])} files were deleted meanwhile by a running broker"
+        gone = len(row["vanished"])
+        was = "was" if gone == 1 else "were"
+        yield f"vanished     {counted(gone, 'file')} {was} deleted meanwhile by a running broker"
     if row["not_compared"]:
         yield f"left out     {', '.join(row['not_compared'])}: each broker makes its own"
     yield f"result       {_result(found)}"
@@ -71,9 +74,21 @@ def _log_lines(log: Row, row: Row) -> Iterator[str]:
         yield "             and more ranges: --differences N shows N of them"
     if None not in (log["epoch_a"], log["epoch_b"]):
         yield f"epoch        of the first difference: {log['epoch_a']} in A, {log['epoch_b']} in B"
+    if log["diverged"] is not None:
+        yield from _diverged_lines(log["diverged"])
     for part in log["only"]:
+        if part["place"] == "after" and log["diverged"] is not None:
+            continue  # of what it has of its own: that has been said
         yield f"only {part['side'].upper():<8}{_only_text(part)}"
-    yield from _ahead_lines(log, row)
+    if log["diverged"] is None:
+        yield from _ahead_lines(log, row)
+
+
+def _diverged_lines(found: Row) -> Iterator[str]:
+    start = found["physical_offset"]
+    yield f"diverged     from {start} on each log holds records of its own, which no broker brings together"
+    for name in "ab":
+        yield f"             {name.upper()} has {_only_text(found[name])}"
 
 
 def _log_verdict(log: Row) -> str:
@@ -131,9 +146,11 @@ def _found_text(part: Row) -> str:
 
 def _only_text(part: Row) -> str:
     stop = part["physical_offset"] + part["length"]
-    count = f", {part['records']} records" if part["records"] is not None else ""
+    count = f", {counted(part['records'], 'record')}" if part["records"] is not None else ""
     first, last = part["first_store_time"], part["last_store_time"]
     times = f", stored {first} to {last}" if first and last else f", stored from {first} on" if first else ""
+    if first and first == last:
+        times = f", stored {first}"
     missing = f": {_OTHER[part['side']].upper()} lacks it" if part["place"] == "inside" else ""
     return f"{part['physical_offset']} to {stop}, {format_size(part['length'])}{count}{times}{missing}"
 
@@ -161,9 +178,14 @@ def _queue_lines(queues: Row) -> Iterator[str]:
         ("behind", "behind their log"),
         ("more", "reach further on one side"),
     )
-    counts = (f"{queues[name]} {text}" for name, text in texts if queues[name])
+    counts = (
+        f"{queues[name]} {'reaches' + text[5:] if name == 'more' and queues[name] == 1 else text}"
+        for name, text in texts
+        if queues[name]
+    )
     verdict = "identical" if queues["identical"] == queues["compared"] else ", ".join(counts)
-    yield f"queues       {queues['compared']} with {queues['compared_units']} units in both: {verdict}"
+    units = counted(queues["compared_units"], "unit")
+    yield f"queues       {queues['compared']} with {units} in both: {verdict}"
     for each in queues["queues"]:
         if each["state"] != "more":
             yield f"             {_queue_text(each)}"
@@ -178,9 +200,13 @@ def _topic_lines(side: str, topics: list[Row]) -> Iterator[str]:
         return
     counts.sort(key=lambda item: (-item[0], item[1]))
     text = ", ".join(f"{topic} {count}" for count, topic in counts[:_TOPICS_SHOWN])
-    rest = f" and {len(counts) - _TOPICS_SHOWN} more topics" if len(counts) > _TOPICS_SHOWN else ""
+    rest = (
+        f" and {len(counts) - _TOPICS_SHOWN} more topic{'s' * (len(counts) > _TOPICS_SHOWN + 1)}"
+        if len(counts) > _TOPICS_SHOWN
+        else ""
+    )
     total = sum(count for count, _ in counts)
-    yield f"only {side.upper():<8}{total} messages by its queues: {text}{rest}"
+    yield f"only {side.upper():<8}{counted(total, 'message')} by its queues: {text}{rest}"
 
 
 def _queue_text(each: Row) -> str:
@@ -207,7 +233,8 @@ def _queue_text(each: Row) -> str:
 def _config_lines(config: Row) -> Iterator[str]:
     files = len(config["compared"])
     verdict = "identical by value" if config["identical"] else ", ".join(
-        f"{count} entries of {name}" for name, count in config["differing_entries"].items()
+        f"{count} {'entry' if count == 1 else 'entries'} of {name}"
+        for name, count in config["differing_entries"].items()
     ) + " differ"  # fmt: skip
     yield f"config       {files} file{'' if files == 1 else 's'} compared: {verdict}"
     for each in config["entries"]:
@@ -222,7 +249,8 @@ def _value_text(value: Any) -> str:
 
 def _result(found: Difference) -> str:
     if found.differs_in_common:
-        return "the stores differ"
+        parted = found.log is not None and found.log.diverged is not None
+        return "the stores differ, their logs have diverged" if parted else "the stores differ"
     more = ", one side holds more" if found.has_more else ""
     moving = ", offsets of consumers or deliveries differ" if found.differs else ""
     rest = ", not all could be read" if found.unread else ""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+import shlex
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -14,7 +15,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.expire_text import expire_lines
-from rmqtool.commands.recover_text import with_times
+from rmqtool.commands.recover_text import counted, with_times
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import format_size
@@ -98,12 +99,16 @@ def expire(
     hours count in --tz. What is shown is what all passes from now on delete.
 
     With --keep-hours, --until-free or --before these decide, at any hour; of several all must agree.
-    The last file and the one with the newest message stay.
+    The last file and the one with the newest message stay. Space that cannot be reached is warned of.
 
     Counts the messages that groups have not consumed, and delayed, half and timer messages that still
-    wait: then --apply is refused, unless with --force. --archive copies first: each copy is read back and
-    compared, and listed with its CRC in a manifest. Without it nothing is kept. Files of a store in use
-    are shown, never deleted. Stopped at any moment the store is sound, and running it again goes on.
+    wait: then --apply is refused, unless with --force. Messages of topics that no group has ever read are
+    a warning and no reason to refuse, for consumers that broadcast commit no offset. Files of a store in
+    use are shown, never deleted. Stopped at any moment the store is sound, running it again goes on.
+
+    --archive copies first: each copy is read back and compared, and listed with its CRC in a manifest.
+    Without it nothing is kept. The copies have the paths that their files had, so what is in DIR but the
+    manifests is copied back over STORE: see rmqtool-recovery(7).
 
     Exits with 0 when nothing goes or --apply has deleted it; 1 when something would go; 2 for a usage
     error; 3 when something could not be read or written; 4 when it is refused; 5 when the store is in use.
@@ -127,23 +132,25 @@ def expire(
         expiry, manifest = _applied(asked, request, output, force=force, archive=archive)
     else:
         expiry = _planned(asked, request, output, None if write_plan is None else (write_plan, chosen))
-    found = {"path": str(store), "applied": apply, **report(expiry, request.now_ms)}
+    found = {"path": str(store), "applied": apply, **report(expiry, request.now_ms, applied=apply)}
+    found["refusals"] = asked.refusals
     if manifest is not None:
         found["manifest"] = str(manifest)
     zone = parse_zone(tz)
     shown = with_times(found, zone)
     output.write_object(shown, expire_lines(shown, zone, everything=all))
-    output.note(_summary(expiry, applied=apply))
+    output.note(f"rmqtool: {_summary(expiry, applied=apply)}{_next(asked, expiry, apply, write_plan)}")
     return _exit_code(expiry, applied=apply)
 
 
 @dataclass
 class _Asked:
-    """The store, how it is opened, and the plan that was given."""
+    """The store, how it is opened, the plan that was given, and why --apply would be refused."""
 
     opening: partial[Store]
     path: Path
     plan: PlanFile | None = None
+    refusals: list[dict[str, str | None]] = field(default_factory=list)
 
     def plan_options(self) -> Options:
         """What the plan that was given was made with. Raises InputError where that makes no sense."""
@@ -159,7 +166,7 @@ class _Asked:
         from rmqtool.store.plan.plan_file import agree, check_unchanged
 
         if self.plan is not None:
-            check_unchanged(self.plan, opened.layout, "expire")
+            check_unchanged(self.plan, opened.layout)
             agree(as_plan(expiry, self.plan_options(), self.plan.fingerprint, {}), self.plan)
 
 
@@ -167,7 +174,7 @@ def _read_plan_file(path: Path) -> PlanFile:
     """The plan in a file. Raises InputError where it is none, UsageError where it is another command's."""
     from rmqtool.store.plan.plan_file import read_plan
 
-    found = read_plan(path)
+    found = read_plan(path, "expire")
     if found.command != "expire":
         raise UsageError(f"{path} is a plan of rmqtool {found.command}, not of expire")
     return found
@@ -208,6 +215,7 @@ def _options(
 
 def _planned(asked: _Asked, request: Request, output: Output, write: tuple[Path, Options] | None) -> Expiry:
     from rmqtool.store.expire import as_plan, plan_expiry
+    from rmqtool.store.expire.remove import refusals
     from rmqtool.store.expire.report import report
     from rmqtool.store.plan import fingerprint
     from rmqtool.store.plan.plan_file import write_plan
@@ -216,10 +224,13 @@ def _planned(asked: _Asked, request: Request, output: Output, write: tuple[Path,
         if opened.live:
             output.note("rmqtool: a broker is using the store, it deletes files itself")
         expiry = plan_expiry(opened, request)
+        asked.refusals = refusals(opened.layout, expiry) if expiry.going else []
+        if opened.live and expiry.going:
+            asked.refusals.append({"reason": "a broker is using the store: stop it first", "needs": None})
         if write is not None:
             path, chosen = write
             summary = {"totals": report(expiry, request.now_ms)["totals"]}
-            write_plan(as_plan(expiry, chosen, fingerprint(opened.layout), summary), path)
+            write_plan(as_plan(expiry, chosen, fingerprint(opened.layout), summary), opened.layout, path)
     return expiry
 
 
@@ -244,9 +255,24 @@ def _applied(
 def _summary(expiry: Expiry, *, applied: bool) -> str:
     going = expiry.going
     if not going:
-        return "rmqtool: nothing goes"
-    what = f"{len(going)} file{'' if len(going) == 1 else 's'}, {format_size(expiry.freed_bytes)}"
-    return f"rmqtool: deleted {what}" if applied else f"rmqtool: {what} would go; --apply deletes them"
+        return "nothing goes"
+    what = f"{counted(len(going), 'file')}, {format_size(expiry.freed_bytes)}"
+    return f"deleted {what}" if applied else f"{what} would go"
+
+
+def _next(asked: _Asked, expiry: Expiry, applied: bool, plan: Path | None) -> str:
+    """How what was shown is done; nothing where there is nothing to do."""
+    if applied or not expiry.going:
+        return ""
+    needs = sorted({f"--{refusal['needs']}" for refusal in asked.refusals if refusal["needs"]})
+    if any(refusal["needs"] is None for refusal in asked.refusals):
+        return "; --apply would be refused"
+    if plan is not None:
+        command = shlex.join(["rmqtool", "expire", str(asked.path), "--apply", "--plan", str(plan), *needs])
+        return f"; to do it: {command}"
+    return f"; --apply deletes {'it' if len(expiry.going) == 1 else 'them'}" + (
+        f", but is refused without {' '.join(needs)}" if needs else ""
+    )
 
 
 def _exit_code(expiry: Expiry, *, applied: bool) -> int:

@@ -6,12 +6,14 @@ from collections.abc import Iterator
 from datetime import tzinfo
 from typing import Any
 
+from rmqtool.commands.recover_text import counted
 from rmqtool.output import Output
 from rmqtool.terminal import format_size
 from rmqtool.times import format_duration, format_time
 
 Row = dict[str, Any]
 
+_GONE = ("goes", "deleted")
 _FILES_SHOWN = 40
 _ROWS_SHOWN = 20
 _FILE_COLUMNS = ("decision", "pass", "path", "size", "modified_time", "reason")
@@ -19,6 +21,7 @@ _QUEUE_COLUMNS = (
     "topic", "queue_id", "min_offset_before", "min_offset_after", "max_offset", "messages_going",
     "becomes_empty",
 )  # fmt: skip
+_TOPIC_COLUMNS = ("topic", "messages")
 _GROUP_COLUMNS = ("group", "topic", "queue_id", "committed", "messages")
 _LIMITS = {
     "diskMaxUsedSpaceRatio": "old files go at any hour",
@@ -38,8 +41,24 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
     yield from _file_lines(found, everything=everything)
     yield from _queue_lines(found, everything=everything)
     yield from _loss_lines(found, everything=everything)
+    yield from _unread_topic_lines(found, everything=everything)
+    yield from _goal_lines(found)
+    for reason in found["unknown"]:
+        yield f"not known    {reason}"
     for row in found["unread"]:
         yield f"unreadable   {row['path']}: {row['reason']}"
+    for refusal in found["refusals"]:
+        needs = f" (--{refusal['needs']})" if refusal["needs"] else ""
+        yield f"refused      {refusal['reason']}{needs}"
+    if found.get("manifest") is not None:
+        yield f"archive      {counted(found['totals']['files_going'], 'file')}, listed in {found['manifest']}"
+
+
+def _go(found: Row, count: int) -> str:
+    """What becomes of so many things, or what became of them."""
+    if found["applied"]:
+        return "was deleted" if count == 1 else "were deleted"
+    return "goes" if count == 1 else "go"
 
 
 def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
@@ -97,21 +116,26 @@ def _outcome_lines(found: Row) -> Iterator[str]:
     if not totals["files_going"]:
         yield "outcome      nothing goes"
         return
+    begins = "now" if found["applied"] else "then"
     yield (
-        f"outcome      {log['files_going']} of {log['files']} log files go,"
-        f" {totals['files_going']} files in all, {format_size(totals['freed_bytes'])};"
-        f" the log then begins at {log['start_after']}"
+        f"outcome      {log['files_going']} of {counted(log['files'], 'log file')}"
+        f" {_go(found, log['files_going'])}, {counted(totals['files_going'], 'file')} in all,"
+        f" {format_size(totals['freed_bytes'])}; the log {begins} begins at {log['start_after']}"
     )
+    messages, empty = totals["messages_going"], totals["queues_that_become_empty"]
+    become = "are empty now" if found["applied"] else "become empty"
+    if empty == 1:
+        become = "is empty now" if found["applied"] else "becomes empty"
     yield (
-        f"             {totals['messages_going']} messages go,"
-        f" {totals['queues_that_become_empty']} queues become empty"
+        f"             {counted(messages, 'message')} {_go(found, messages)},"
+        f" {counted(empty, 'queue')} {become}"
     )
 
 
 def _file_lines(found: Row, *, everything: bool) -> Iterator[str]:
     """Log files, and of what follows it the files that go."""
     shown = [
-        row for row in found["files"] if row["kind"] == "commitlog" or row["decision"] == "goes" or everything
+        row for row in found["files"] if row["kind"] == "commitlog" or row["decision"] in _GONE or everything
     ]
     rows = [
         {**row, "size": format_size(row["size_bytes"]), "modified_time": row.get("modified_time")}
@@ -126,24 +150,60 @@ def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
     if rows:
         yield ""
     yield from _table(rows, _QUEUE_COLUMNS, "queues", None if everything else _ROWS_SHOWN)
+    if any(row["becomes_empty"] for row in rows):
+        yield "note         an empty queue keeps its max_offset: its next message gets that number"
+    if any(row["min_offset_after"] == 0 < row["first_offset_after"] for row in rows):
+        yield (
+            "note         a min_offset_after of 0 where messages went: so this broker answers for a queue"
+            " in whose first file no message is left"
+        )
 
 
 def _loss_lines(found: Row, *, everything: bool) -> Iterator[str]:
     rows = sorted(found["unconsumed"], key=lambda row: (-row["messages"], row["group"], row["topic"]))
     if rows:
         yield ""
-        yield f"warning      {sum(row['messages'] for row in rows)} messages go that groups have not consumed"
+        total = sum(row["messages"] for row in rows)
+        yield (
+            f"warning      {counted(total, 'message')} {_go(found, total)} that groups have not consumed;"
+            " one is counted for each group"
+        )
     yield from _table(rows, _GROUP_COLUMNS, "rows", None if everything else _ROWS_SHOWN)
     for row in found["pending"]:
         level = f" of level {row['level']}" if row["level"] is not None else ""
         most = "" if row["exact"] else "at most "
-        yield f"warning      {most}{row['messages']} {row['kind']} messages{level} go that still wait"
-    for topic, count in sorted(found["without_group"].items(), key=lambda item: (-item[1], item[0]))[
-        :_ROWS_SHOWN
-    ]:
-        yield f"note         {count} messages of {topic} go, for which no group has ever committed an offset"
-    for reason in found["unknown"]:
-        yield f"not known    {reason}"
+        what = counted(row["messages"], f"{row['kind']} message")
+        wait = "waits" if row["messages"] == 1 else "wait"
+        wait = f"still {'waited' if found['applied'] else wait}"
+        yield f"warning      {most}{what}{level} {_go(found, row['messages'])} that {wait}"
+
+
+def _unread_topic_lines(found: Row, *, everything: bool) -> Iterator[str]:
+    rows = [{"topic": topic, "messages": count} for topic, count in found["without_group"].items()]
+    rows.sort(key=lambda row: (-row["messages"], row["topic"]))
+    if not rows:
+        return
+    total = sum(row["messages"] for row in rows)
+    yield (
+        f"warning      {counted(total, 'message')} {_go(found, total)} of {counted(len(rows), 'topic')}"
+        " that no group has ever read (consumers that broadcast commit no offset here)"
+        + ("" if found["applied"] else "; that alone needs no --force")
+    )
+    yield from _table(rows, _TOPIC_COLUMNS, "topics", None if everything else _ROWS_SHOWN)
+
+
+def _goal_lines(found: Row) -> Iterator[str]:
+    goal = found["goal"]
+    if goal is None or not goal["missing_bytes"]:
+        return
+    verb = "is not" if found["applied"] else "cannot be"
+    gain = goal["free_after_bytes"] - goal["free_before_bytes"]
+    were, goes = ("were", "went") if found["applied"] else ("are", "goes")
+    yield (
+        f"warning      --until-free {verb} reached: {format_size(goal['free_before_bytes'])} {were} free,"
+        f" what {goes} gives {format_size(gain)}; {format_size(goal['missing_bytes'])} are missing"
+        f" to {format_size(goal['wanted_bytes'])}"
+    )
 
 
 def _table(rows: list[Row], columns: tuple[str, ...], what: str, limit: int | None) -> Iterator[str]:

@@ -187,7 +187,10 @@ PlanFile = Annotated[
     ),
 ]
 WritePlan = Annotated[
-    Path | None, typer.Option("--write-plan", metavar="FILE", help="Write the plan to this new file.")
+    Path | None,
+    typer.Option(
+        "--write-plan", metavar="FILE", help="Write the plan to this file, in place of one that is there."
+    ),
 ]
 BackupDir = Annotated[
     Path | None,

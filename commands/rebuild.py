@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.recover_text import counted
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError
 from rmqtool.output import Output
 from rmqtool.terminal import format_size
@@ -83,6 +84,7 @@ def rebuild(
         raise UsageError("--only, --topic and --queue do not go with --plan")
     if apply and write_plan is not None:
         raise UsageError("--write-plan shows a plan, --apply does it", hint="one after the other")
+    output.check_fields(COLUMNS)  # before anything is changed
     opening = partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf)
     kernels.load_kernels()
     if apply:
@@ -123,7 +125,7 @@ def _show(
         with output.progress("rebuild", total) as bar:
             planned = make_plan(opened, request, jobs=jobs, progress=bar.advance)
     if write_plan is not None:
-        plans.write_plan(planned.plan, write_plan)
+        plans.write_plan(planned.plan, opened.layout, write_plan)
     output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(planned)}")
     _notes(planned, output)
@@ -148,11 +150,11 @@ def _rows(planned: Planned, state: str) -> Iterator[dict[str, Any]]:
 
 def _summary(planned: Planned) -> str:
     found = planned.rebuild
-    parts = [f"{len(found.tasks)} queue{'' if len(found.tasks) == 1 else 's'} to write anew"]
+    parts = [f"{counted(len(found.tasks), 'queue')} to write anew"]
     if found.index is not None:
-        parts.append(f"{found.index.keys} index entries")
+        parts.append("1 index entry" if found.index.keys == 1 else f"{found.index.keys} index entries")
     kinds = Counter(action.kind for action in planned.plan.actions)
-    parts += [f"{count} files to {kind}" for kind, count in sorted(kinds.items())]
+    parts += [f"{counted(count, 'file')} to {kind}" for kind, count in sorted(kinds.items())]
     if found.unmended:
         parts.append(f"{len(found.unmended)} left")
     return ", ".join(parts) if planned.is_needed or found.unmended else "queues and index agree with the log"
@@ -162,7 +164,7 @@ def _done(planned: Planned, applied: Applied | None) -> str:
     if applied is None:
         return "nothing was changed: queues and index agree with the log"
     backup = "" if applied.backup is None else f"; what was there before is in {applied.backup}"
-    return f"{applied.actions} changes, {format_size(applied.bytes_changed)}{backup}"
+    return f"{counted(applied.actions, 'change')}, {format_size(applied.bytes_changed)}{backup}"
 
 
 def _notes(planned: Planned, output: Output) -> None:

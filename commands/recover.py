@@ -73,7 +73,8 @@ def recover(
     where a start of --broker would, and zeroes what lies behind, so that it cannot come back.
 
     What is cut, replaced or deleted is kept in a backup first; --undo gives it back, byte for byte,
-    until a broker has written to the store. A run that was killed is finished by running it again.
+    until a broker has written to the store, and only to the store that it is of (--force: which has
+    been moved since). A run that was killed is finished by running it again.
     Until then the file commitlog/rmqtool-repair keeps every broker from loading the store.
 
     Exits with 0 when nothing is to be done, or it was done; 1 when the plan would change something;
@@ -86,7 +87,7 @@ def recover(
     if undo is not None:
         others = {"--apply": apply, "--plan": plan, "--write-plan": write_plan, "--mode": mode}
         _no_others({**others, "--fill": fill, "--broker": broker, "--backup-dir": backup_dir}, "--undo")
-        return _undo(asked, undo, output)
+        return _undo(asked, undo, output, moved=force)
     if plan is not None:
         if not apply:
             raise UsageError("--plan is for --apply", hint="--write-plan FILE writes one")
@@ -161,11 +162,13 @@ def _show(
             found = _report(opened, recovery)
             found["predictions"] = _predicted(opened, versions, found, bar)
     if write_plan is not None:
-        plans.write_plan(recovery.plan, write_plan)
+        plans.write_plan(recovery.plan, opened.layout, write_plan)
     found = with_times(found, zone)
     output.write_object(found, recover_lines(found))
     if recovery.plan.actions:
-        output.note(f"rmqtool: nothing was changed; to do it: {_command(asked.path, request, write_plan)}")
+        output.note(
+            f"rmqtool: nothing was changed; to do it: {_command(asked.path, recovery, request, write_plan)}"
+        )
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed else EXIT_OK
@@ -184,8 +187,9 @@ def _predicted(
         return []
 
 
-def _command(store: Path, request: Request, plan: Path | None) -> str:
+def _command(store: Path, recovery: Recovery, request: Request, plan: Path | None) -> str:
     """The command line that does what was shown."""
+    needs = sorted({f"--{refusal.needs}" for refusal in recovery.refusals if refusal.needs})
     words = ["rmqtool", "recover", str(store)]
     if plan is not None:
         words += ["--plan", str(plan)]
@@ -193,7 +197,7 @@ def _command(store: Path, request: Request, plan: Path | None) -> str:
         words += ["--mode", request.mode, "--broker", request.broker]
     elif request.fill != "records":
         words += ["--fill", request.fill]
-    return shlex.join([*words, "--apply"])
+    return shlex.join([*words, "--apply", *needs])
 
 
 def _apply(
@@ -209,6 +213,7 @@ def _apply(
 ) -> int:
     from rmqtool.store.recover import recover_store
 
+    zone = parse_zone(tz)
     with asked.open() as opened:
         total = sum(file.size for file in opened.layout.commit_log)
     with output.progress("recover", 2 * total) as bar:
@@ -216,15 +221,17 @@ def _apply(
             asked.open, request, plan_file=plan_file, backup_dir=backup_dir, yes=yes, force=force,
             jobs=asked.jobs, progress=bar.advance,
         )  # fmt: skip
-    found = with_times(result.row(), parse_zone(tz))
+    if result.backup is not None:  # first: the report may not reach anybody
+        output.note(f"rmqtool: applied; what was there before is in {result.backup}")
+    found = with_times(result.row(), zone)
     output.write_object(found, recover_lines(found))
     return EXIT_OK
 
 
-def _undo(asked: _Asked, backup: Path, output: Output) -> int:
+def _undo(asked: _Asked, backup: Path, output: Output, *, moved: bool) -> int:
     from rmqtool.store.recover import undo_recover
 
-    row = undo_recover(asked.open, backup)
+    row = undo_recover(asked.open, backup, moved=moved)
     output.write_object(row, undo_lines(row))
     return EXIT_OK
 

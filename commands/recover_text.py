@@ -43,6 +43,11 @@ def with_times(value: Any, zone: tzinfo | None) -> Any:
     return result
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def recover_lines(found: Row) -> Iterator[str]:
     """The lines of a report, as `commands/recover.py` makes it."""
     yield from _head(found)
@@ -75,12 +80,11 @@ def _head(found: Row) -> Iterator[str]:
         return
     lost, given_up = found["lost_messages"], found["given_up_messages"]
     count = len(found["actions"])
-    parts = [
-        f"{count} change{'' if count == 1 else 's'}",
-        f"{lost} messages are lost" if lost else "no message is lost",
-    ]
+    parts = [counted(count, "change")]
+    if lost or not given_up:
+        parts.append(f"{counted(lost, 'message')} cannot be read any more" if lost else "no message is lost")
     if given_up:
-        parts.append(f"{given_up} sound ones are given up")
+        parts.append(f"{counted(given_up, 'sound message')} given up")
     yield f"{'plan':<13}{', '.join(parts)}; the backup needs {format_size(found['backup_bytes'])}"
 
 
@@ -101,8 +105,9 @@ def _starts(found: Row) -> Iterator[str]:
     columns = ("a start would", *(row["broker"] for row in brokers), "recover")
     rows = []
     for title, of_broker, of_plan in _QUESTIONS:
-        cells = [of_broker(row) for row in brokers] + [of_plan(found)]
-        if any(cell not in ("", "0", "-") for cell in cells):
+        told = title in _OF_THE_LOAD
+        cells = [of_broker(row) if told or row["loads"] else "-" for row in brokers] + [of_plan(found)]
+        if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in cells):
             rows.append(dict(zip(columns, (title, *cells), strict=True)))
     yield from Output.table_lines(rows, columns)
 
@@ -135,6 +140,8 @@ def _cut_queues(row: Row) -> str:
     return str(sum(queue["cut_to"] is not None for queue in row["queues"]))
 
 
+_OF_THE_LOAD = ("", "because of")
+_ALWAYS = "lose sound messages"  # the one number that is looked for, also when it is 0
 _Question = tuple[str, Callable[[Row], str], Callable[[Row], str]]
 _QUESTIONS: tuple[_Question, ...] = (
     ("", _outcome, lambda plan: ""),
@@ -143,8 +150,8 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("end the log at", lambda row: _text(row["end_offset"]), lambda plan: _text(plan["log_end"])),
     ("delete log files", lambda row: _names(row["log_files_deleted"]),
      lambda plan: _names(plan["log_files_deleted"])),
-    ("abandon bytes", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
-    ("lose sound messages", lambda row: _text(row["messages_abandoned"]),
+    ("bytes behind that end", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
+    (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
      lambda plan: _text(plan["given_up_messages"])),
     ("stored from", lambda row: _text(row.get("first_abandoned_time")), lambda plan: ""),
     ("until", lambda row: _text(row.get("last_abandoned_time")), lambda plan: ""),
@@ -204,7 +211,10 @@ def _lost_lines(found: Row) -> Iterator[str]:
     if not lost:
         return
     yield ""
-    yield f"lost         {len(lost)} records; subscribers of * see a message tagged RMQTOOL_FILLER for each"
+    seen = ""
+    if any(row["fate"] == "filled" for row in lost):
+        seen = "; subscribers of * see a message tagged RMQTOOL_FILLER in place of each"
+    yield f"{'damaged':<13}{counted(len(lost), 'record')} in the log, lost already{seen}"
     rows = [
         {**row, "stored_from": row.get("stored_after_time"), "stored_until": row.get("stored_before_time")}
         for row in lost[:_LOST_SHOWN]
@@ -236,7 +246,7 @@ def _applied_lines(applied: Row | None) -> Iterator[str]:
     if applied is None:
         return
     yield ""
-    yield f"{'applied':<13}{applied['changes']} changes"
+    yield f"{'applied':<13}{counted(applied['changes'], 'change')}"
     if applied["backup"] is not None:
         yield f"{'backup':<13}{applied['backup']}; rmqtool recover STORE --undo BACKUP gives it back"
     if applied["tail"] is not None:
@@ -248,6 +258,6 @@ def undo_lines(row: Row) -> Iterator[str]:
     if row["already"]:
         yield f"{'undone':<13}before: {row['backup']} had been given back already"
     else:
-        yield f"{'undone':<13}{row['files']} files are what they were, from {row['backup']}"
+        yield f"{'undone':<13}{counted(row['files'], 'file')} as before, from {row['backup']}"
     if row["next"] is not None:
         yield f"{'go on':<13}an earlier run is not finished either: --undo {row['next']}"

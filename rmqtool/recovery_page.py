@@ -58,7 +58,7 @@ may wait for ever in its start.
 says what a power failure now could cost.
 - A full disk. Above 85% the broker deletes log files whatever their age, consumed or not.
 - A slave that was ahead of its master. From there on the two logs hold different messages for ever, and no
-broker says so.
+broker says so: `rmqtool diff` says that they have diverged, and from which offset on.
 - An older broker. 4.x takes a record of a topic whose name is longer than 127 bytes, as 5.x writes it, for
 the end of the log.
 
@@ -80,17 +80,17 @@ state        unclean: abort is there
 mode         best: every valid record is kept, fillers take the place of lost ones
 plan         4 changes, ...
 
-a start would        4.9                            5.4                            recover
--------------------  -----------------------------  -----------------------------  ---------
-                     load                           load
-scan the log from    3145728                        3145728                        its start
-end the log at       3511773                        3511773                        3718465
-abandon bytes        201.8 KiB                      201.8 KiB                      0
-lose sound messages  261                            261                            0
-stored from          2026-11-21T08:50:33.180+00:00  2026-11-21T08:50:33.180+00:00
-until                2026-11-21T08:51:16.716+00:00  2026-11-21T08:51:16.716+00:00
+a start would          4.9                            5.4                            recover
+---------------------  -----------------------------  -----------------------------  ---------
+                       load                           load
+scan the log from      3145728                        3145728                        its start
+end the log at         3511773                        3511773                        3718465
+bytes behind that end  201.8 KiB                      201.8 KiB                      0
+lose sound messages    261                            261                            0
+stored from            2026-11-21T08:50:33.180+00:00  2026-11-21T08:50:33.180+00:00
+until                  2026-11-21T08:51:16.716+00:00  2026-11-21T08:51:16.716+00:00
 ...
-lost         1 ...
+damaged      1 record ...
 topic     queue_id  queue_offset  physical_offset  size  stored_from...
 --------  --------  ------------  ---------------  ----  -----------...
 pubBatch         3             3          3511773  4229  2026-11-21T08:50:33.180+00:00...
@@ -146,7 +146,7 @@ the store. Run the same command again: it finishes what the other one began. Do 
 
 ```console
 $ rmqtool recover store --undo backup
-undone       4 files are what they were, from backup
+undone       4 files as before, from backup
 ```
 
 Every file is what it was, byte for byte. Once a broker has written to the store this is refused.
@@ -186,8 +186,21 @@ can take the master's place. `--common` exits with 0 when nothing differs but ho
 ## The disk is full
 
 `rmqtool expire STORE` shows which files the broker would delete now, why, and which messages nobody has
-consumed yet. `--until-free 100G --apply --archive DIR` copies what goes away first. What a group has not
-consumed is not deleted without `--force`. The broker has to be stopped.
+consumed yet. `--until-free 100G --apply --archive DIR` copies what goes to another disk first; without
+`--archive` nothing is kept. What a group has not consumed, and delayed, half and timer messages that still
+wait, are not deleted without `--force`. A topic that no group has ever read is only warned of, with its
+count: look at the plan before `--apply`. The broker has to be stopped.
+
+To bring an archive back, stop the broker, raise fileReservedTime (or it deletes the files again), and copy
+the folders, not the manifests, over the store:
+
+```text
+cp -an DIR/*/ STORE
+rmqtool verify STORE                Must say: sound.
+```
+
+Of several archives the newest goes back first: a commit log has no gap. Files of commit log folders outside
+of STORE are in DIR/outside, under their whole paths.
 
 ## What cannot be helped
 

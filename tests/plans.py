@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 from rmqtool.store import Store, disk
 from rmqtool.store.layout import detect
@@ -105,6 +107,15 @@ def plan_towards(root: Path, wanted: Wanted, **named: Any) -> Plan:
     touched = [action.path for action in actions if action.path.startswith("consumequeue/")]
     before = fingerprint(layout, touched=touched)
     return Plan("recover", {"mode": "best"}, tuple(actions), before, build=build, **named)
+
+
+def set_manifest(backup: Path, document: Any) -> None:
+    """Put another manifest into a backup, whose other files then tell the CRC of it."""
+    (backup / "manifest.json").write_text(json.dumps(document))
+    for path in (backup / "copied.json", backup / "applied.json"):
+        row = json.loads(path.read_text())
+        row["manifest_crc32"] = crc32((backup / "manifest.json").read_bytes())
+        path.write_text(json.dumps(row))
 
 
 def _in_place(name: str, old: bytes, new: bytes) -> list[Action]:

@@ -144,6 +144,25 @@ def test_text_of_differences(pair: Pair, capfd: Capture) -> None:
         assert part in text, (part, text)
 
 
+def test_text_of_logs_that_have_diverged(tmp_path: Path, capfd: Capture) -> None:
+    """Neither is ahead: both have records of their own from one offset on."""
+    for name, bodies in (("a", [b"mine"]), ("b", [b"longer", b"and more"])):
+        own = [record(body=body) for body in bodies]
+        write_whole(tmp_path / name, [*keyed(20), *own], log_file_size=1 << 20)
+    assert main(["diff", str(tmp_path / "a"), str(tmp_path / "b")]) == EXIT_FINDINGS
+    text = capfd.readouterr().out
+    with Store.open(tmp_path / "a") as store:
+        place = [each.physical_offset for each in store.messages()][-1]
+    for part in (
+        f"diverged     from {place} on each log holds records of its own, ",
+        f"             A has {place} to ", ", 1 record, stored ",
+        f"             B has {place} to ", ", 2 records, stored ",
+        "result       the stores differ, their logs have diverged\n",
+    ):  # fmt: skip
+        assert part in text, (part, text)
+    assert "ahead" not in text and f"only B       {place}" not in text
+
+
 def test_text_from_a_store_is_escaped(pair: Pair, capfd: Capture) -> None:
     """Names cannot drive a terminal."""
     for root, count in zip(pair, (1, 2), strict=True):

@@ -251,7 +251,9 @@ def test_two_logs_that_parted(tmp_path: Path) -> None:
     records = keyed(80)
     write_whole(tmp_path / "a", records, log_file_size=SIZE, shape=SHAPE)
     other = [
-        item if number < 50 else replace(item, born_timestamp=item.born_timestamp + 1)
+        item
+        if number < 50
+        else replace(item, born_timestamp=item.born_timestamp + 1, store_timestamp=item.store_timestamp + 1)
         for number, item in enumerate(records)
     ]
     write_whole(tmp_path / "b", other, log_file_size=SIZE, shape=SHAPE)
@@ -262,10 +264,34 @@ def test_two_logs_that_parted(tmp_path: Path) -> None:
     assert found.log is not None and found.log.epochs == (2, 3)
     first = found.log.ranges[0]
     assert first.start == offsets_of(tmp_path / "a")[50] + 47
-    assert first.changed == ["born_timestamp"]
+    assert first.changed == ["born_timestamp", "store_timestamp"]
     assert first.a is not None and first.b is not None and first.a.at is not None and first.b.at is not None
     assert (first.a.at.status, first.b.at.status) == ("ok", "ok")
     assert found.queues is not None and not found.queues.differs
+    place = offsets_of(tmp_path / "a")[50]
+    assert found.log.diverged is not None and found.log.diverged.start == place
+    for held, side in ((found.log.diverged.a, found.a), (found.log.diverged.b, found.b)):
+        assert (held.start, held.stop, held.records) == (place, side.end, 30)
+
+
+def test_logs_that_parted_at_the_last_record(tmp_path: Path) -> None:
+    """One record each, of other lengths: the longer log is not simply ahead."""
+    records = keyed(30)
+    for name, body in (("a", b"mine"), ("b", b"longer")):
+        write_whole(tmp_path / name, [*records, record(body=body)], log_file_size=1 << 20)
+    found = log_of(tmp_path / "a", tmp_path / "b")
+    assert found.diverged is not None and found.diverged.start == offsets_of(tmp_path / "a")[-1]
+    assert (found.diverged.a.records, found.diverged.b.records) == (1, 1)
+    assert (found.ahead, found.ahead_bytes) == ("b", 2)
+
+
+def test_damage_is_no_parting(pair: Pair) -> None:
+    """Not one field of one sound record, in the middle or at the end, nor a record that is not sound."""
+    offsets = offsets_of(pair[0])
+    for offset, place in ((offsets[30], 47), (offsets[-1], 47), (offsets[20], 100)):
+        patch_log(pair[1], offset + place, b"\xf3")  # the time of birth, a body
+        found = log_of(*pair)
+        assert found.ranges and found.diverged is None, (offset, place)
 
 
 def test_damage_alike_on_both_sides(pair: Pair) -> None:

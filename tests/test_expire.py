@@ -468,7 +468,11 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     root, now = store
     code, found, note = run(root, "--at", now)
     size = format_size(found["totals"]["freed_bytes"])
-    assert code == 1 and note == f"rmqtool: 5 files, {size} would go; --apply deletes them\n"
+    assert code == 1
+    assert (
+        note == f"rmqtool: 5 files, {size} would go; --apply deletes them, but is refused without --force\n"
+    )
+    assert [row["needs"] for row in found["refusals"]] == ["force"]
     assert found["rules"] == "5.4" and found["commit_log"]["start_after"] == START
     assert [row["decision"] for row in found["files"] if row["kind"] == "commitlog"] == [
         "goes", "goes", "stays", "stays"
@@ -484,6 +488,7 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     assert (code, found) == (4, {}) and "--force deletes them" in error
     code, found, note = run(root, "--at", now, "--apply", "--force")
     assert code == 0 and found["applied"] and note == f"rmqtool: deleted 5 files, {size}\n"
+    assert {row["decision"] for row in found["files"]} == {"deleted", "kept"}
     code, found, note = run(root, "--at", now, "--apply")
     assert code == 0 and note == "rmqtool: nothing goes\n" and found["totals"]["files_going"] == 0
 
@@ -551,10 +556,110 @@ def test_command_for_a_store_in_use(run: Run, store: tuple[Path, int]) -> None:
     try:
         code, found, note = run(root, "--at", now)
         assert code == 1 and found["totals"]["files_going"] == 5 and "it deletes files itself" in note
+        assert [row["needs"] for row in found["refusals"]] == ["force", None]
+        assert note.endswith("would go; --apply would be refused\n")
         assert run(root, "--at", now, "--apply", "--force")[0] == 5
     finally:
         held.release()
     assert (root / "commitlog" / AGED[0]).exists()
+
+
+def test_topics_that_nobody_reads_are_warned_of(
+    run: Run, store: tuple[Path, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dead letters and what only the broker itself reads count as well; that alone refuses nothing."""
+    root, now = store
+    broker = {"pubTopicOne@CID_RMQ_SYS_TRANS": {0: 5}}
+    set_offsets(root, {**broker, "pub-Topic_Four@g": {n: 10_000 for n in range(4)}})
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (root / "config" / name).write_text(json.dumps({"offsetTable": {n: 10_000 for n in range(1, 19)}}))
+    for queue in (root / "consumequeue").glob("%RETRY%*"):
+        shutil.rmtree(queue)
+    shutil.copytree(root / "consumequeue/pubMultiTag/0", root / "consumequeue/%DLQ%g/0")
+    assert run(root, "--at", now)[1]["refusals"] == []
+    assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
+    text = capsys.readouterr().out
+    count = planned(root, now).losses.without_group
+    assert count["pubTopicOne"] == 1400 and count["%DLQ%g"] > 0 and "pub-Topic_Four" not in count
+    total = f"{sum(count.values())} messages"
+    assert f"warning      {total} go of {len(count)} topics that no group has ever read" in text
+    assert "\nrefused" not in text
+    assert main(["expire", str(root), "--at", str(now), "--tz", "UTC", "--apply"]) == 0
+    text = capsys.readouterr().out
+    assert f"warning      {total} were deleted of {len(count)} topics" in text
+    assert "2 of 4 log files were deleted" in text and "goes" not in text and "stays  " not in text
+
+
+def test_refusals_are_shown_with_the_plan(
+    run: Run, store: tuple[Path, int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """And the command that does it has the option that it needs; none does while a repair is unfinished."""
+    root, now = store
+    arguments = ["expire", str(root), "--at", str(now), "--tz", "UTC"]
+    plan = tmp_path / "a plan"
+    assert main([*arguments, "--write-plan", str(plan)]) == 1
+    text, note = capsys.readouterr()
+    assert "refused      messages would go that are waited for: " in text and text.endswith(" (--force)\n")
+    assert f"to do it: rmqtool expire {root} --apply --plan '{plan}' --force\n" in note
+    guard = root / "commitlog" / "rmqtool-repair"
+    guard.write_bytes(b"R")
+    assert main(arguments) == 1
+    text, note = capsys.readouterr()
+    assert "refused      a repair of this store was interrupted" in text
+    assert note.endswith("would go; --apply would be refused\n")
+
+
+def test_free_space_that_cannot_be_reached(
+    run: Run, store: tuple[Path, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said with the numbers; the disk of the test has 99 GiB free."""
+    root, now = store
+    code, found, _ = run(root, "--at", now, "--until-free", "100G")
+    goal = found["goal"]
+    gain = found["totals"]["freed_bytes"]
+    assert code == 1 and goal == {
+        "wanted_bytes": 100 << 30, "free_before_bytes": 99 << 30, "free_after_bytes": (99 << 30) + gain,
+        "missing_bytes": (1 << 30) - gain,
+    }  # fmt: skip
+    assert main(["expire", str(root), "--at", str(now), "--until-free", "100G"]) == 1
+    said = f"--until-free cannot be reached: 99.0 GiB are free, what goes gives {format_size(gain)};"
+    assert said in capsys.readouterr().out
+    found = run(root, "--at", now, "--until-free", str((99 << 30) + 1))[1]
+    assert found["goal"]["missing_bytes"] == 0 and found["totals"]["files_going"] > 0
+    assert main(["expire", str(root), "--at", str(now), "--until-free", "98G"]) == 0
+    assert "cannot be reached" not in capsys.readouterr().out
+    assert run(root, "--at", now)[1]["goal"] is None
+
+
+def test_archive_is_named_and_can_be_copied_back(
+    store: tuple[Path, int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As rmqtool-recovery(7) says: the folders over the store. It is then what it was."""
+    root, now = store
+    before = {row for row in tree_rows(root) if row[1] == "file" and row[0] != "lock"}
+    archive = tmp_path / "archive"
+    arguments = ["--at", str(now), "--tz", "UTC", "--apply", "--force", "--archive", str(archive)]
+    assert main(["expire", str(root), *arguments]) == 0
+    (manifest,) = archive.glob("manifest-*.json")
+    assert f"archive      5 files, listed in {manifest}\n" in capsys.readouterr().out
+    for folder in archive.iterdir():
+        if folder.is_dir():
+            shutil.copytree(folder, root / folder.name, dirs_exist_ok=True)
+    assert {row for row in tree_rows(root) if row[1] == "file" and row[0] != "lock"} == before
+    with Store.open(root) as opened:
+        assert [found for found in verify(opened) if found.problem.severity != "note"] == []
+
+
+def test_minimum_of_an_empty_queue_is_explained(
+    cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """4.x answers 0 for a queue without a live message; 5.x its maximum."""
+    for version, zero in (("497", True), ("540", False)):
+        root, now = aged(cases, version, tmp_path / version)
+        assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
+        text = capsys.readouterr().out
+        assert "an empty queue keeps its max_offset" in text
+        assert ("a min_offset_after of 0 where messages went" in text) == zero, version
 
 
 def test_plan_file(run: Run, store: tuple[Path, int], tmp_path: Path) -> None:

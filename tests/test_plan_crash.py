@@ -87,7 +87,7 @@ def undo_all(root: Path, folder: Path) -> None:
             run = next((run for run in reversed(known) if not (known[run] / "undone").exists()), None)
         if run is None:
             break
-        done = undo(known[run], detect(root))
+        done = undo(known[run], detect(root), moved=True)
         assert isinstance(done, Undone)
         assert (done.next is not None) == journal.exists() == (root / GUARD).exists()
     if (root / GUARD).exists():  # killed before there was anything to undo, or at the very end
@@ -201,7 +201,7 @@ def test_killed_while_undoing(base: Path, wanted: Wanted, how: How, fast_path: P
     do(done / "store", wanted)
 
     def work(root: Path) -> None:
-        undo(next(iter(backups(root.parent).values())), detect(root))
+        undo(next(iter(backups(root.parent).values())), detect(root), moved=True)
 
     for stop, folder in sweep(done, fast_path, how, work, "undo"):
         with says(stop):
@@ -234,7 +234,7 @@ def test_killed_with_the_backup_elsewhere(base: Path, wanted: Wanted, how: How, 
 
             def work(root: Path, undoing: bool = undoing) -> None:
                 if undoing:
-                    undo(kept / "first", detect(root))
+                    undo(kept / "first", detect(root), moved=True)
                 else:
                     do(root, wanted, kept / "first")
 
@@ -286,7 +286,7 @@ def test_power_lost(base: Path, wanted: Wanted, mode: Mode, undoing: bool, fast_
 
     def work(root: Path) -> None:
         if undoing:
-            undo(next(iter(backups(root.parent).values())), detect(root))
+            undo(next(iter(backups(root.parent).values())), detect(root), moved=True)
         else:
             do(root, wanted)
 
@@ -360,7 +360,7 @@ def test_a_run_that_is_left_in_the_middle_for_good(base: Path, wanted: Wanted, f
             assert (done.finished, done.backup) == (True, first)
             assert contents(root) == middle
             check_closed(root)
-            assert undo(first, detect(root)).next is None
+            assert undo(first, detect(root), moved=True).next is None
             check_before(root, wanted, before)
         shutil.rmtree(folder)
 
@@ -374,10 +374,10 @@ def test_an_older_run_cannot_be_undone_first(base: Path, wanted: Wanted, fast_pa
     killed_at(folder, Stop(60, "before"), lambda root: do(root, wanted))
     assert len(backups(folder)) == 2
     with pytest.raises(RefusedError, match="another run has to be undone first"):
-        undo(first, detect(root))
+        undo(first, detect(root), moved=True)
     third = do(root, wanted)
     with pytest.raises(RefusedError, match="a later run has gone on"):
-        undo(first, detect(root))
-    assert undo(third, detect(root)).next is not None
+        undo(first, detect(root), moved=True)
+    assert undo(third, detect(root), moved=True).next is not None
     undo_all(root, folder)
     check_before(root, wanted, files_of(base / "store"))

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqtool.errors import InputError, NotAStoreError, RefusedError, RmqtoolError, UsageError
+from rmqtool.store import Store
 from rmqtool.store.layout import detect
 from rmqtool.store.plan import (
     Action,
@@ -29,8 +30,10 @@ from rmqtool.store.plan import (
 )
 from rmqtool.store.plan.action import CONTENT_LIMIT
 from rmqtool.store.plan.backup import Backup
-from rmqtool.store.plan.guard import JOURNAL_NAME
-from tests.plans import make_store, plan_towards, wanted_of
+from rmqtool.store.plan.guard import JOURNAL_NAME, unfinished_hint
+from rmqtool.store.plan.places import Places
+from rmqtool.store.rebuild import run as rebuild_run
+from tests.plans import make_store, plan_towards, set_manifest, wanted_of
 from tests.trees import copy_tree, tree_rows, unchanged
 
 JSON = st.recursive(
@@ -38,6 +41,9 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     max_leaves=5,
 )
+
+
+HOSTILE_FOLDERS = ("/tmp/a\0b", "/tmp/\ud8ff", "", "relative")
 
 
 @pytest.fixture(scope="module")
@@ -79,16 +85,16 @@ def changed(document: Any, at: tuple[Any, ...], value: Any) -> Any:
 def written(root: Path) -> tuple[Plan, Any]:
     """A plan for the store, and the document of its file."""
     plan = plan_towards(root, {})
-    write_plan(plan, root.parent / "written.json")
+    write_plan(plan, detect(root), root.parent / "written.json")
     return plan, json.loads((root.parent / "written.json").read_text())
 
 
 class TestPlanFile:
     def test_what_is_written_is_read(self, root: Path, tmp_path: Path) -> None:
         plan = plan_towards(root, wanted_of(root), summary={"lost": [1, 2]})
-        write_plan(plan, tmp_path / "plan.json")
-        write_plan(plan, tmp_path / "plan.json")  # in place of the one before
-        file = read_plan(tmp_path / "plan.json")
+        write_plan(plan, detect(root), tmp_path / "plan.json")
+        write_plan(plan, detect(root), tmp_path / "plan.json")  # in place of the one before
+        file = read_plan(tmp_path / "plan.json", "recover")
         assert (file.command, file.options, file.fingerprint) == (
             plan.command,
             plan.options,
@@ -99,7 +105,7 @@ class TestPlanFile:
             (a.kind, a.path) for a in plan.actions
         ]
         with unchanged(tmp_path):
-            check_unchanged(file, detect(root), "recover")
+            check_unchanged(file, detect(root))
             agree(plan, file)
             agree(plan_towards(root, wanted_of(root)), file)
 
@@ -110,36 +116,36 @@ class TestPlanFile:
             assert ("content_base64" in row) == (length <= CONTENT_LIMIT)
             other = replace(action, content=b"x" * (length - 1) + b"y")
             plan = Plan("recover", {}, (action,), fingerprint(detect(root)))
-            write_plan(plan, tmp_path / "plan.json")
-            agree(plan, read_plan(tmp_path / "plan.json"))
+            write_plan(plan, detect(root), tmp_path / "plan.json")
+            agree(plan, read_plan(tmp_path / "plan.json", "recover"))
             with pytest.raises(RefusedError, match="action 1 of the plan, for checkpoint"):
-                agree(replace(plan, actions=(other,)), read_plan(tmp_path / "plan.json"))
+                agree(replace(plan, actions=(other,)), read_plan(tmp_path / "plan.json", "recover"))
 
     def test_a_plan_that_is_not_the_same(self, root: Path, tmp_path: Path) -> None:
         plan = plan_towards(root, wanted_of(root))
-        write_plan(plan, tmp_path / "plan.json")
+        write_plan(plan, detect(root), tmp_path / "plan.json")
         document = json.loads((tmp_path / "plan.json").read_text())
         for name, value in (("path", "checkpoint"), ("offset", 7), ("length", 1), ("content_base64", "AA=="),
                             ("kind", "cut"), ("new", 1), ("reason", ...)):  # fmt: skip
             (tmp_path / "plan.json").write_text(json.dumps(changed(document, ("actions", 0, name), value)))
             with pytest.raises(RefusedError, match="action 1 of the plan"):
-                agree(plan, read_plan(tmp_path / "plan.json"))
+                agree(plan, read_plan(tmp_path / "plan.json", "recover"))
         for actions in (document["actions"][:-1], [*document["actions"], document["actions"][0]], []):
             (tmp_path / "plan.json").write_text(json.dumps({**document, "actions": actions}))
             with pytest.raises(RefusedError, match=f"has {len(actions)} actions"):
-                agree(plan, read_plan(tmp_path / "plan.json"))
+                agree(plan, read_plan(tmp_path / "plan.json", "recover"))
 
     def test_another_store_another_command_a_later_state(self, root: Path, tmp_path: Path) -> None:
-        write_plan(plan_towards(root, wanted_of(root)), tmp_path / "plan.json")
-        file = read_plan(tmp_path / "plan.json")
+        write_plan(plan_towards(root, wanted_of(root)), detect(root), tmp_path / "plan.json")
+        file = read_plan(tmp_path / "plan.json", "recover")
         with pytest.raises(UsageError, match="is a plan of rmqtool recover, not of expire"):
-            check_unchanged(file, detect(root), "expire")
+            read_plan(tmp_path / "plan.json", "expire")
         other = make_store(tmp_path / "other")
         with pytest.raises(RefusedError, match="the store has changed since"):
-            check_unchanged(file, detect(other), "recover")
+            check_unchanged(file, detect(other))
         os.utime(root / "checkpoint")
         with pytest.raises(RefusedError, match="checkpoint was written to") as caught:
-            check_unchanged(file, detect(root), "recover")
+            check_unchanged(file, detect(root))
         assert caught.value.exit_code == 4
         assert caught.value.path == root / "checkpoint"
 
@@ -150,18 +156,18 @@ class TestPlanFile:
     def test_what_is_no_plan(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "plan.json").write_bytes(content)
         with pytest.raises(InputError) as caught:
-            read_plan(tmp_path / "plan.json")
+            read_plan(tmp_path / "plan.json", "recover")
         assert caught.value.path == tmp_path / "plan.json"
 
     def test_no_file_and_a_huge_one(self, tmp_path: Path) -> None:
         with pytest.raises(InputError, match="no such file"):
-            read_plan(tmp_path / "gone")
+            read_plan(tmp_path / "gone", "recover")
         with pytest.raises(InputError):
-            read_plan(tmp_path)
+            read_plan(tmp_path, "recover")
         (tmp_path / "huge").touch()
         os.truncate(tmp_path / "huge", 1 << 40)
         with pytest.raises(InputError, match="are too many"):
-            read_plan(tmp_path / "huge")
+            read_plan(tmp_path / "huge", "recover")
 
     @settings(max_examples=100, deadline=None)
     @given(data=st.data())
@@ -172,8 +178,8 @@ class TestPlanFile:
         place = data.draw(st.sampled_from(all_json(document)))
         path.write_text(json.dumps(changed(document, place, data.draw(JSON | st.just(...)))))
         try:
-            file = read_plan(path)
-            check_unchanged(file, detect(base), "recover")
+            file = read_plan(path, "recover")
+            check_unchanged(file, detect(base))
             agree(plan, file)
         except RmqtoolError:
             return
@@ -201,20 +207,18 @@ class TestManifest:
         (tmp_path / "outside").write_bytes(b"mine")
         document = json.loads((done / "manifest.json").read_text())
         for number in range(len(document["entries"])):
-            (done / "manifest.json").write_text(
-                json.dumps(changed(document, ("entries", number, "path"), path))
-            )
+            set_manifest(done, changed(document, ("entries", number, "path"), path))
             with unchanged(tmp_path), pytest.raises(RmqtoolError):
-                undo(done, detect(root))
+                undo(done, detect(root), moved=True)
 
     def test_a_folder_that_leads_out(self, root: Path, done: Path, tmp_path: Path) -> None:
         """Its time is not set and it is not removed."""
         (tmp_path / "empty").mkdir()
         document = json.loads((done / "manifest.json").read_text())
         for name, value in (("../empty", None), ("../empty", 1), ("config", 1 << 70)):
-            (done / "manifest.json").write_text(json.dumps({**document, "folders": {name: value}}))
+            set_manifest(done, {**document, "folders": {name: value}})
             with unchanged(tmp_path), pytest.raises(RmqtoolError):
-                undo(done, detect(root))
+                undo(done, detect(root), moved=True)
 
     def test_ranges_that_are_none(self, root: Path, done: Path, tmp_path: Path) -> None:
         document = json.loads((done / "manifest.json").read_text())
@@ -224,26 +228,72 @@ class TestManifest:
                              (("size",), -1), (("mtime_ns",), 1 << 70), (("moved",), True),
                              (("what",), "folder"), (("what",), "missing"), (("what",), "pipe"),
                              (("after_ns",), -(1 << 64)), (("ranges",), [[0, 1 << 40]])):  # fmt: skip
-            (done / "manifest.json").write_text(json.dumps(changed(document, ("entries", at, *place), value)))
+            set_manifest(done, changed(document, ("entries", at, *place), value))
             with unchanged(tmp_path), pytest.raises(RmqtoolError):
-                undo(done, detect(root))
+                undo(done, detect(root), moved=True)
         entries = [*document["entries"], document["entries"][at]]
-        (done / "manifest.json").write_text(json.dumps({**document, "entries": entries}))
+        set_manifest(done, {**document, "entries": entries})
         with unchanged(tmp_path), pytest.raises(InputError, match="is not possible"):
-            undo(done, detect(root))
+            undo(done, detect(root), moved=True)
+
+    def test_its_crc_is_told(self, root: Path, done: Path, tmp_path: Path) -> None:
+        """By what is written later: a byte that has changed is seen, whatever it means."""
+        document = json.loads((done / "manifest.json").read_text())
+        for other in ({**document, "made_ms": 5}, {**document, "entries": document["entries"][1:]}):
+            (done / "manifest.json").write_text(json.dumps(other))
+            with unchanged(tmp_path), pytest.raises(InputError, match=r"copied\.json tells another CRC"):
+                undo(done, detect(root), moved=True)
+        set_manifest(done, document)
+        applied = json.loads((done / "applied.json").read_text())
+        for told in (applied["manifest_crc32"] + 1, None, "x"):
+            (done / "applied.json").write_text(json.dumps({**applied, "manifest_crc32": told}))
+            with unchanged(tmp_path), pytest.raises(InputError, match=r"applied\.json tells another CRC"):
+                undo(done, detect(root), moved=True)
+
+    def test_no_entries(self, root: Path, done: Path, tmp_path: Path) -> None:
+        document = json.loads((done / "manifest.json").read_text())
+        set_manifest(done, {**document, "entries": []})
+        with unchanged(tmp_path), pytest.raises(InputError, match="has no entries"):
+            undo(done, detect(root), moved=True)
+
+    def test_an_entry_for_a_sound_file(self, root: Path, done: Path, tmp_path: Path) -> None:
+        """It is neither deleted nor cut."""
+        document = json.loads((done / "manifest.json").read_text())
+        changed_paths = {entry["path"] for entry in document["entries"]}
+        sound = next(path for path in sorted(root.glob("commitlog/0*")) if f"commitlog/{path.name}" not in
+                     changed_paths)  # fmt: skip
+        entry = {"path": f"commitlog/{sound.name}", "mtime_ns": sound.stat().st_mtime_ns}
+        for more, error in (({"what": "missing", "moved": True}, RefusedError),
+                            ({"what": "missing", "moved": True, "made": 8191}, RefusedError),
+                            ({"what": "missing", "moved": True, "made": 8193}, RefusedError),
+                            ({"what": "file", "size": 10}, InputError),
+                            ({"what": "file", "size": 10, "ranges": [[10, 8191]]}, InputError),
+                            ({"what": "file", "size": 8191, "moved": True}, InputError)):  # fmt: skip
+            set_manifest(done, {**document, "entries": [*document["entries"], {**entry, **more}]})
+            with unchanged(tmp_path), pytest.raises(error):
+                undo(done, detect(root), moved=True)
+        set_manifest(done, document)
+        undo(done, detect(root), moved=True)
+
+    def test_a_folder_of_an_earlier_run_that_is_none(self, root: Path, done: Path) -> None:
+        document = json.loads((done / "manifest.json").read_text())
+        for folder in HOSTILE_FOLDERS:
+            set_manifest(done, {**document, "open": [["id", folder]]})
+            with unchanged(root.parent), pytest.raises(InputError, match="is no folder of a backup"):
+                undo(done, detect(root), moved=True)
 
     def test_a_link_in_the_backup(self, root: Path, done: Path, tmp_path: Path) -> None:
         (tmp_path / "elsewhere").mkdir()
         (done / "files" / "config").rename(tmp_path / "elsewhere" / "config")
         (done / "files" / "config").symlink_to(tmp_path / "elsewhere" / "config")
         with unchanged(tmp_path), pytest.raises(InputError, match="symbolic link in the backup"):
-            undo(done, detect(root))
+            undo(done, detect(root), moved=True)
 
     def test_a_manifest_of_another_version(self, root: Path, done: Path) -> None:
         document = json.loads((done / "manifest.json").read_text())
-        (done / "manifest.json").write_text(json.dumps({**document, "rmqtool_backup": 2}))
+        set_manifest(done, {**document, "rmqtool_backup": 2})
         with pytest.raises(InputError, match="a newer rmqtool"):
-            undo(done, detect(root))
+            undo(done, detect(root), moved=True)
 
     @pytest.mark.parametrize("name", ["manifest.json", "copied.json", "applied.json"])
     @settings(max_examples=25, deadline=None)
@@ -258,9 +308,13 @@ class TestManifest:
         assert done is not None
         document = json.loads((done / name).read_text())
         place = data.draw(st.sampled_from(all_json(document)))
-        (done / name).write_text(json.dumps(changed(document, place, data.draw(JSON | st.just(...)))))
+        document = changed(document, place, data.draw(JSON | st.just(...)))
+        if name == "manifest.json" and data.draw(st.booleans()):
+            set_manifest(done, document)
+        else:
+            (done / name).write_text(json.dumps(document))
         try:
-            undo(done, detect(root))
+            undo(done, detect(root), moved=True)
         except RmqtoolError:
             pass
         assert [path.name for path in above.iterdir()] == ["in"]
@@ -279,6 +333,34 @@ class TestJournal:
         (root / JOURNAL_NAME).write_bytes(content)
         with unchanged(root.parent), pytest.raises(InputError):
             apply(plan, detect(root))
+
+    @pytest.mark.parametrize("folder", HOSTILE_FOLDERS)
+    def test_a_backup_that_cannot_be(self, root: Path, folder: str) -> None:
+        plan = plan_towards(root, wanted_of(root))
+        document = {"rmqtool_journal": 1, "open": [{"id": "x", "backup": folder}]}
+        (root / JOURNAL_NAME).write_text(json.dumps(document))
+        (root / "commitlog" / "rmqtool-repair").write_bytes(b"R")
+        with unchanged(root.parent), pytest.raises(InputError, match="is no folder of a backup"):
+            apply(plan, detect(root))
+        with unchanged(root.parent), Store.open(root) as store, pytest.raises(InputError):
+            rebuild_run.plan(store, rebuild_run.Request())
+
+    def test_rebuild_looks_although_the_backup_was_deleted(self, root: Path) -> None:
+        """Nobody knows whose run was killed: it says that recover goes on."""
+        document = {"rmqtool_journal": 1, "open": [{"id": "gone", "backup": str(root.parent / "gone")}]}
+        (root / JOURNAL_NAME).write_text(json.dumps(document))
+        (root / "commitlog" / "rmqtool-repair").write_bytes(b"R")
+        with unchanged(root.parent):
+            with Store.open(root) as store:
+                planned = rebuild_run.plan(store, rebuild_run.Request())
+            assert planned.is_needed
+            assert "another repair of this store was interrupted" in str(planned.refusal)
+            with pytest.raises(RefusedError) as caught:
+                rebuild_run.rebuild_store(lambda: Store.open(root), rebuild_run.Request(), force=True)
+        assert caught.value.hint == f"rmqtool recover {root}"
+        assert "--undo" not in unfinished_hint(Places(detect(root)))
+        (root.parent / "gone").mkdir()
+        assert f"--undo {root.parent / 'gone'}" in unfinished_hint(Places(detect(root)))
 
     def test_one_that_is_a_link(self, root: Path, tmp_path: Path) -> None:
         (tmp_path / "target").write_bytes(b"{}")
@@ -305,4 +387,4 @@ class TestJournal:
     def test_no_backup_at_all(self, tmp_path: Path, root: Path) -> None:
         (tmp_path / "some").mkdir()
         with pytest.raises(NotAStoreError):
-            undo(tmp_path / "some", detect(root))
+            undo(tmp_path / "some", detect(root), moved=True)

@@ -16,7 +16,7 @@ from rmqtool.errors import RefusedError, UnreadableError, UsageError
 from rmqtool.store import Store
 from rmqtool.store.layout import GUARD_NAME
 from rmqtool.store.predict import StartSettings, predict, predict_all
-from rmqtool.store.predict.actions import broker_actions
+from rmqtool.store.recover.broker_log import broker_actions
 from rmqtool.store.system_topics import parse_delay_levels
 from tests.damage import PARTS, random_edits
 from tests.stores import (
@@ -220,7 +220,7 @@ def test_random_damage(name: str, seed: int, cases: Library, tmp_path: Path) -> 
         assert together == [predict_all(store, (each.broker,), abort=each.abort)[0] for each in together]
         for found in together:
             with suppress(RefusedError):
-                broker_actions(store, found)
+                list(broker_actions(store, found))
     assert tree_rows(root) == before
 
 

@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import RefusedError
 from rmqtool.formats import message as form
 from rmqtool.store import Store
 from rmqtool.store.layout import StoreFile
-from rmqtool.store.plan.action import Action
-from rmqtool.store.predict import Prediction, predict, predict_all
-from rmqtool.store.predict.actions import broker_actions
+from rmqtool.store.predict import predict_all
 from rmqtool.store.predict.reput import LogFile, Reput, half_message
 from rmqtool.store.predict.rules import RULES
 from tests.build_store import file_name
-from tests.stores import Library, apply_edit, find_variant, real_case
-from tests.verdicts import SIZES
 
 # -- reput of 4.x -----------------------------------------------------------------------------------
 
@@ -107,59 +102,3 @@ def test_queues_are_cut_by_their_end_after_dispatch(store_copy: Callable[[str], 
     assert (before.loads, after.loads) == (False, True)
     assert before.load_error is not None and "correctMinOffset" in before.load_error
     assert after.queues["NoSuchTopic", 0].max_after == 1001
-
-
-# -- the broker's outcome as actions ----------------------------------------------------------------
-
-
-def do(root: Path, actions: list[Action]) -> None:
-    """Do cuts and deletes."""
-    for action in actions:
-        path = root / action.path
-        if action.kind == "delete":
-            path.unlink()
-        else:
-            assert action.kind == "cut"
-            with path.open("r+b") as file:
-                file.seek(action.offset)
-                file.write(bytes(action.length))
-
-
-@pytest.mark.parametrize("variant", [
-    "flip-body-last-file:abort", "flip-body-first-file:abort", "zero-page-second-last-file:abort",
-    "log-delete-last:noabort", "torn-in-body-and-rest-of-log-zero:noabort", "cq-zero-unit-first-file:noabort",
-])  # fmt: skip
-def test_actions_are_the_brokers_outcome(variant: str, cases: Library, tmp_path: Path) -> None:
-    """Behind the actions a start finds the same end, abandons nothing, and there is nothing left to do."""
-    version = "5.4.0"
-    _, row = find_variant(f"{version}:clean:{variant}")
-    root = cases.copy(real_case(version, "clean").name, tmp_path / "store")
-    for edit in row["edits"]:
-        apply_edit(root, edit)
-    with Store.open(root, file_sizes=SIZES) as store:
-        before = predict(store, "5.4")
-        actions = broker_actions(store, before)
-    assert actions
-    do(root, actions)
-    with Store.open(root, file_sizes=SIZES) as store:
-        after = predict(store, "5.4")
-        assert broker_actions(store, after) == []
-    assert after.end_offset == before.end_offset
-    assert (after.messages_abandoned, after.bytes_abandoned) == (0, 0)
-    assert spans(after) == spans(before)
-
-
-def spans(prediction: Prediction) -> dict[tuple[str, int], tuple[int, int]]:
-    """(min, max) of every queue that is not empty."""
-    found = {key: (queue.min_after, queue.max_after) for key, queue in prediction.queues.items()}
-    return {key: span for key, span in found.items() if span[1] > 0}
-
-
-def test_no_actions_for_a_broker_that_does_not_start(cases: Library, tmp_path: Path) -> None:
-    """There is no outcome to repeat."""
-    path = cases.variant("4.9.7:killed-burst:log-delete-last:noabort", tmp_path / "store")
-    with Store.open(path, file_sizes=SIZES) as store:
-        found = predict(store, "4.9")
-        assert found.hangs
-        with pytest.raises(RefusedError, match="for ever"):
-            broker_actions(store, found)

@@ -160,7 +160,7 @@ def test_a_plan_file_is_done_as_it_was_shown(store_copy: StoreCopy, tmp_path: Pa
     copy_tree(root, other)
     with Store.open(root) as store:
         recovery = plan_recover(store, BEST)
-    plans.write_plan(recovery.plan, tmp_path / "plan")
+    plans.write_plan(recovery.plan, store.layout, tmp_path / "plan")
     outcome = recover_store(opener(root), None, plan_file=tmp_path / "plan")
     assert outcome.recovery.plan.rows() == recovery.plan.rows()
     assert codes(root) == set()

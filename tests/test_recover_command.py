@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands.recover_text import recover_lines, with_times
+from rmqtool.errors import EXIT_FINDINGS, EXIT_REFUSED, EXIT_USAGE
 from tests.recover_checks import codes
 from tests.stores import Library
 
@@ -163,6 +165,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "warnings": ["w"], "replica": ["x"], "refusals": [{"reason": "n", "needs": None}],
             "applied": None,
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
+                      "fate": "filled",
                       "stored_after_timestamp_ms": 0, "stored_before_timestamp_ms": 1}],
         },
         None,
@@ -172,3 +175,35 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
     assert any("a\\x1b[31m" in line for line in lines)
     assert found["lost"][0]["stored_before_time"].startswith("1970-01-01T")
     assert found["lost"][0]["stored_after_time"] is None
+
+
+@pytest.mark.parametrize(
+    "where", ["commitlog/x", "commitlog", "rmqtool-staging", "lock/x", ".", "config/plan"]
+)
+def test_nothing_of_ours_is_put_into_the_store(
+    store_copy: StoreCopy, unchanged: Unchanged, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    """Neither a backup nor a plan: there it would be taken for a part of the store, or for its log."""
+    root = store_copy("gap_cl02_zero_hole")
+    with unchanged(root):
+        for option in (("--apply", "--backup-dir"), ("--fill", "none", "--yes", "--apply", "--backup-dir")):
+            assert run(capsys, root, *option, str(root / where))[0] == EXIT_REFUSED
+        assert run(capsys, root, "--write-plan", str(root / where))[0] in (EXIT_USAGE, EXIT_REFUSED)
+    assert not list(root.parent.glob("*.jsonl"))
+
+
+def test_a_plan_takes_the_place_of_plain_files_only(
+    store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, plans = store_copy("gap_cl02_zero_hole"), tmp_path / "plans"
+    plans.mkdir()
+    (plans / "plan.new").write_text("mine")
+    os.mkfifo(plans / "pipe")
+    (plans / "link").symlink_to(plans / "plan.new")
+    for name in ("pipe", "link"):
+        assert run(capsys, root, "--write-plan", str(plans / name))[0] == EXIT_REFUSED
+    assert run(capsys, root, "--write-plan", "")[0] == EXIT_USAGE
+    for _ in range(2):
+        assert run(capsys, root, "--write-plan", str(plans / "plan"))[0] == EXIT_FINDINGS
+    assert sorted(path.name for path in plans.iterdir()) == ["link", "pipe", "plan", "plan.new"]
+    assert (plans / "plan.new").read_text() == "mine"

@@ -73,20 +73,20 @@ def only_one_side(a: Side, b: Side, both: Common, start: int, stop: int) -> Iter
         for side in (a, b):
             if 0 <= side.start < side.end:
                 place: Place = "after" if side.end >= max(a.end, b.end) else "before"
-                yield _one_side("a" if side is a else "b", place, side, side.start, side.end)
+                yield held_by("a" if side is a else "b", place, side, side.start, side.end)
         return
     for side, other, inside in ((a, b, both.only_a), (b, a, both.only_b)):
         name: SideName = "a" if side is a else "b"
         if side.start < other.start:
-            yield _one_side(name, "before", side, side.start, start)
+            yield held_by(name, "before", side, side.start, start)
         for low, high in inside:
-            yield _one_side(name, "inside", side, low, high)
+            yield held_by(name, "inside", side, low, high)
         if side.end > other.end:
-            yield _one_side(name, "after", side, stop, side.end)
+            yield held_by(name, "after", side, stop, side.end)
 
 
-def _one_side(name: SideName, place: Place, side: Side, low: int, high: int) -> Only:
-    """Where the records of [low, high) begin and end in time, and how many they are in a short range."""
+def held_by(name: SideName, place: Place, side: Side, low: int, high: int) -> Only:
+    """What one side holds in [low, high): its times, and how many records it is where it is short."""
     log = side.store.commit_log
     count = first = last = None
     try:

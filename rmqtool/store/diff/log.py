@@ -19,8 +19,8 @@ import numpy as np
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import epoch
-from rmqtool.store.diff.around import Around, around, changed_fields
-from rmqtool.store.diff.ends import BehindEnd, Only, SideName, behind_end, only_one_side
+from rmqtool.store.diff.around import Around, Found, around, changed_fields
+from rmqtool.store.diff.ends import BehindEnd, Only, SideName, behind_end, held_by, only_one_side
 from rmqtool.store.diff.sides import Reading, Side
 from rmqtool.store.diff.windows import Common, Piece, Range, Unread, common, differing, differing_bytes
 from rmqtool.store.open_files import head_of
@@ -28,6 +28,7 @@ from rmqtool.store.open_files import head_of
 Progress = Callable[[int], None]
 
 _NEAR = 4096  # differing bytes closer than this are one range: mostly they are one record's
+_OWN_FIELDS = 2  # two records differ at least in that many: of one that differs in one field one is damaged
 _PIECE = 256 << 20  # bytes that one thread compares at a time
 _EPOCH_FILE_MAX = 1 << 20
 
@@ -59,13 +60,27 @@ class DifferingRange:
         }
 
 
+@dataclass(frozen=True, slots=True)
+class Diverged:
+    """From the physical offset `start` on, up to its end, each log holds sound records of its own."""
+
+    start: int
+    a: Only
+    b: Only
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"physical_offset": self.start, "a": self.a.row(), "b": self.b.row()}
+
+
 @dataclass(slots=True)
 class LogDifference:
     """The two commit logs; see the module.
 
     [start, stop) is the common range, empty where `start` >= `stop`. `ranges` are the first
     differing ranges; `more` says that there are others behind them, of which only the bytes are
-    counted. `epochs` are the epochs of the first differing offset, in controller mode.
+    counted. `epochs` are the epochs of the first differing offset, in controller mode. `diverged` is
+    for two logs that were written to apart from each other.
     """
 
     start: int
@@ -80,6 +95,7 @@ class LogDifference:
     behind_end: BehindEnd | None
     unread: Unread
     epochs: tuple[int | None, int | None] = (None, None)
+    diverged: Diverged | None = None
 
     @property
     def differs(self) -> bool:
@@ -108,6 +124,7 @@ class LogDifference:
             "ahead": self.ahead,
             "ahead_bytes": self.ahead_bytes,
             "behind_end": self.behind_end.row() if self.behind_end is not None else None,
+            "diverged": self.diverged.row() if self.diverged is not None else None,
         }
 
 
@@ -145,7 +162,36 @@ def diff_logs(
         each.changed = changed_fields(each.a.at, each.b.at)
     if result.ranges:
         result.epochs = _epoch_of(a, result.ranges[0].start), _epoch_of(b, result.ranges[0].start)
+        result.diverged = _diverged(a, b, result.ranges, stop, reading)
     return result
+
+
+def _diverged(a: Side, b: Side, ranges: list[DifferingRange], stop: int, reading: Reading) -> Diverged | None:
+    """Where two logs have parted: two sound records in one place, and their newest ones differ as well.
+
+    A CRC does not cover all of a record: what differs in one field only may be damage.
+    """
+    last_a, last_b = (_newest(around(side, stop - 1, reading)) for side in (a, b))
+    if len(changed_fields(last_a, last_b)) < _OWN_FIELDS:
+        return None
+    for each in ranges:
+        one, other = (None if part is None else _sound(part.at) for part in (each.a, each.b))
+        if one is None or other is None or one.physical_offset != other.physical_offset:
+            continue
+        if len(each.changed) >= _OWN_FIELDS:
+            start = one.physical_offset
+            held_a, held_b = held_by("a", "after", a, start, a.end), held_by("b", "after", b, start, b.end)
+            return Diverged(start, held_a, held_b)
+    return None
+
+
+def _newest(found: Around) -> Found | None:
+    """The sound record at the end of what both hold, or before the blank there."""
+    return _sound(found.at) or _sound(found.before)
+
+
+def _sound(found: Found | None) -> Found | None:
+    return found if found is not None and found.message is not None and found.status == "ok" else None
 
 
 def common_range(a: Side, b: Side) -> Range:

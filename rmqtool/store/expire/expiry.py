@@ -21,7 +21,7 @@ from rmqtool.store import ConsumeQueue, Store
 from rmqtool.store.expire.forecast import Forecast, forecast
 from rmqtool.store.expire.gather import Facts, gather
 from rmqtool.store.expire.losses import Losses, losses
-from rmqtool.store.expire.own_rules import OwnRules, by_own_rules
+from rmqtool.store.expire.own_rules import OwnRules, by_own_rules, free_afterwards
 from rmqtool.store.expire.queues import Effects, queue_effects, read_queues
 from rmqtool.store.expire.rules import (
     Chain,
@@ -89,6 +89,20 @@ class Fate:
     queue_id: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Goal:
+    """Free bytes on the fullest disk of the commit log: those wanted, those now, and those afterwards."""
+
+    wanted: int
+    before: int
+    after: int
+
+    @property
+    def missing(self) -> int:
+        """Bytes that are wanting even then."""
+        return max(self.wanted - self.after, 0)
+
+
 @dataclass(frozen=True)
 class Expiry:
     """What would be deleted of a store, and what that means.
@@ -105,6 +119,7 @@ class Expiry:
         losses: messages that somebody waits for.
         forecast: when the disks are full.
         unread: files that could not be looked at, with the reason. They stay.
+        goal: what an operator's rule wants to be free; None without that rule.
     """
 
     profile: Profile
@@ -119,6 +134,7 @@ class Expiry:
     losses: Losses
     forecast: Forecast
     unread: tuple[tuple[str, str], ...]
+    goal: Goal | None = None
 
     @property
     def going(self) -> tuple[Fate, ...]:
@@ -208,6 +224,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
             (tail.end, tail.last.store_timestamp if tail.last is not None else None),
         ),
         unread=(*facts.unread, *effects.unread),
+        goal=_goal(facts, request.rules, after),
     )  # fmt: skip
 
 
@@ -228,6 +245,13 @@ def _decide(
     return by_broker(
         facts.log, facts.chains, facts.disks, settings, request.now_ms, request.zone, is_5=profile.has_timer
     )
+
+
+def _goal(facts: Facts, rules: OwnRules, after: int) -> Goal | None:
+    if rules.until_free is None:
+        return None
+    free = free_afterwards(facts.log, facts.chains, facts.disks, after)
+    return Goal(rules.until_free, facts.disks.usable, free)
 
 
 def _with_unread(found: Losses, effects: Effects, files_going: int) -> Losses:

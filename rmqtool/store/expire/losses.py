@@ -24,7 +24,6 @@ from rmqtool.store import Store
 from rmqtool.store.expire.queues import QueueEffect
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.system_topics import (
-    DLQ_PREFIX,
     HALF_TOPICS,
     OP_TOPICS,
     RETRY_PREFIX,
@@ -39,7 +38,8 @@ OPS_READ_MAX = 100_000
 """Op messages that are read to tell finished half messages; with more the count is the most it can be."""
 HALF_READ_MAX = 100_000
 """Half messages for which that is done at all."""
-_TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_TRANSACTION_GROUP = f"{_SYSTEM_GROUP_PREFIX}TRANS"
 _OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 _WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, *OP_TOPICS})
 
@@ -74,7 +74,8 @@ class Pending:
 class Losses:
     """What would be lost. `without_group` (topic -> messages) is what no group has ever asked for.
 
-    `unknown` names what could not be found out, with the reason.
+    That alone is no reason to refuse: consumers that broadcast commit no offset to a broker, and many
+    topics are read by nobody. `unknown` names what could not be found out, with the reason.
     """
 
     unconsumed: tuple[Unconsumed, ...] = ()
@@ -134,7 +135,9 @@ def _committed(store: Store, unknown: list[str]) -> Offsets:
 
 def _groups_of(topic: str, offsets: Offsets) -> list[str]:
     """The groups that have committed for a topic; of a retry topic also the one that it is for."""
-    groups = [group for name, group in offsets if name == topic and not group.startswith("CID_RMQ_SYS_")]
+    groups = [
+        group for name, group in offsets if name == topic and not group.startswith(_SYSTEM_GROUP_PREFIX)
+    ]
     if not groups and topic.startswith(RETRY_PREFIX):
         groups = [topic.removeprefix(RETRY_PREFIX)]
     return sorted(groups)
@@ -155,12 +158,12 @@ def _unconsumed(going: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Unco
 
 
 def _without_group(going: Iterable[QueueEffect], offsets: Offsets) -> dict[str, int]:
-    asked = {topic for topic, _ in offsets}
+    asked = {topic for topic, group in offsets if not group.startswith(_SYSTEM_GROUP_PREFIX)}
     counts: dict[str, int] = {}
     for effect in going:
         if effect.topic in asked or is_system_topic(effect.topic) or effect.topic in _WAITING_TOPICS:
             continue
-        if not effect.topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        if not effect.topic.startswith(RETRY_PREFIX):
             counts[effect.topic] = counts.get(effect.topic, 0) + effect.messages_going
     return counts
 

@@ -80,6 +80,14 @@ def by_own_rules(
     return decisions + stay(rest, [reason] * (len(rest) - 1))
 
 
+def free_afterwards(files: Sequence[LogFile], chains: Sequence[Chain], disks: Disks, start_after: int) -> int:
+    """Bytes free on the fullest disk of the log once it begins at `start_after`, a physical offset."""
+    gone: list[LogFile | FollowFile] = [file for file in files if file.start < start_after]
+    for chain in chains:
+        gone += chain.files[: going(chain, start_after) if start_after > 0 else 0]
+    return disks.freed(gone).usable
+
+
 def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
     tests: list[Test] = []
     if rules.keep_hours is not None:

@@ -26,6 +26,7 @@ from rmqtool.store.plan.guard import is_up, unfinished_hint
 from rmqtool.store.plan.places import Places
 
 _LOST_SHOWN = 3
+_INTERRUPTED = "a repair of this store was interrupted"
 
 
 @dataclass(frozen=True)
@@ -70,17 +71,15 @@ def expire(
         with Store(look()) as store:
             places = Places(store.layout)
             if is_up(places):
-                raise RefusedError(
-                    "a repair of this store was interrupted", path=root, hint=unfinished_hint(places)
-                )
+                raise RefusedError(_INTERRUPTED, path=root, hint=unfinished_hint(places))
             expiry = plan_expiry(store, request)
             if check is not None:
                 check(store, expiry)
-            if expiry.losses.any and not force:
+            reason = waited_for(expiry)
+            if reason is not None and not force:
                 raise RefusedError(
-                    f"messages would go that are waited for: {lost_text(expiry)}", path=root,
-                    hint="--force deletes them, --archive DIR --force keeps a copy",
-                )  # fmt: skip
+                    reason, path=root, hint="--force deletes them, --archive DIR --force keeps a copy"
+                )
             paths = [_checked(places, fate.path, fate.size) for fate in expiry.going]
             manifest = None
             if archive is not None and paths:
@@ -90,6 +89,23 @@ def expire(
     finally:
         held.release()
     return Removed(expiry, manifest)
+
+
+def refusals(layout: StoreLayout, expiry: Expiry) -> list[dict[str, str | None]]:
+    """Why `expire` would delete nothing: `reason`, and `needs`, the option that lets it, if one does."""
+    found: list[dict[str, str | None]] = []
+    places = Places(layout)
+    if is_up(places):
+        found.append({"reason": f"{_INTERRUPTED}: {unfinished_hint(places)}", "needs": None})
+    reason = waited_for(expiry)
+    if reason is not None:
+        found.append({"reason": reason, "needs": "force"})
+    return found
+
+
+def waited_for(expiry: Expiry) -> str | None:
+    """Why nothing is deleted without `force`; None where nobody waits for what goes."""
+    return f"messages would go that are waited for: {lost_text(expiry)}" if expiry.losses.any else None
 
 
 def _checked(places: Places, name: str, size: int) -> Path:
@@ -127,9 +143,9 @@ def lost_text(expiry: Expiry) -> str:
     largest = sorted(groups.items(), key=lambda item: (-item[1], item[0]))
     parts = [f"{count} of group {group}" for group, count in largest[:_LOST_SHOWN]]
     if len(largest) > _LOST_SHOWN:
-        parts.append(
-            f"{sum(count for _, count in largest[_LOST_SHOWN:])} of {len(largest) - _LOST_SHOWN} more groups"
-        )
+        rest = largest[_LOST_SHOWN:]
+        more = "1 more group" if len(rest) == 1 else f"{len(rest)} more groups"
+        parts.append(f"{sum(count for _, count in rest)} of {more}")
     for kind in ("delayed", "half", "timer"):
         count = sum(each.messages for each in found.pending if each.kind == kind)
         if count:

@@ -24,13 +24,15 @@ _SETTING_NAMES = {
 Report = dict[str, Any]
 
 
-def report(expiry: Expiry, now_ms: int) -> Report:
+def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
     """Everything that an expiry says. Sizes in bytes, `*_timestamp_ms` in ms since 1970.
 
     Keys: at_timestamp_ms, rules (the broker's version, or `own`), settings, trigger,
     next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, pending,
-    without_group, unknown, unread, totals.
+    without_group, unknown, unread, goal, totals. The decision of a file is goes or stays; deleted or kept
+    with `applied`.
     """
+    words = ("deleted", "kept") if applied else ("goes", "stays")
     going = expiry.going
     return {
         "at_timestamp_ms": now_ms,
@@ -46,11 +48,12 @@ def report(expiry: Expiry, now_ms: int) -> Report:
             "start_before": expiry.start_before,
             "start_after": expiry.start_after,
         },
-        "files": [_file(fate) for fate in expiry.fates],
+        "files": [_file(fate, words) for fate in expiry.fates],
         "queues": [
             {
                 "topic": each.topic, "queue_id": each.queue_id, "min_offset_before": each.min_before,
-                "min_offset_after": each.min_after, "max_offset": each.max_offset,
+                "min_offset_after": each.min_after, "first_offset_after": each.first_after,
+                "max_offset": each.max_offset,
                 "messages_going": each.messages_going, "messages_staying": each.messages_staying,
                 "becomes_empty": each.empty,
             }
@@ -61,6 +64,7 @@ def report(expiry: Expiry, now_ms: int) -> Report:
         "without_group": expiry.losses.without_group,
         "unknown": list(expiry.losses.unknown),
         "unread": [{"path": path, "reason": reason} for path, reason in expiry.unread],
+        "goal": _goal(expiry),
         "totals": {
             "files_going": len(going),
             "size_bytes": sum(fate.size for fate in going),
@@ -69,6 +73,14 @@ def report(expiry: Expiry, now_ms: int) -> Report:
             "queues_that_become_empty": sum(each.empty for each in expiry.effects.queues),
         },
     }  # fmt: skip
+
+
+def _goal(expiry: Expiry) -> dict[str, int] | None:
+    goal = expiry.goal
+    if goal is None:
+        return None
+    return {"wanted_bytes": goal.wanted, "free_before_bytes": goal.before, "free_after_bytes": goal.after,
+            "missing_bytes": goal.missing}  # fmt: skip
 
 
 def _settings(expiry: Expiry) -> dict[str, Any]:
@@ -113,9 +125,9 @@ def _forecast(expiry: Expiry, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _file(fate: Fate) -> dict[str, Any]:
+def _file(fate: Fate, words: tuple[str, str]) -> dict[str, Any]:
     return {
-        "path": fate.path, "kind": fate.kind, "decision": "goes" if fate.goes else "stays",
+        "path": fate.path, "kind": fate.kind, "decision": words[0 if fate.goes else 1],
         "reason": fate.reason, "pass": fate.round, "size_bytes": fate.size,
         "allocated_bytes": fate.allocated, "modified_timestamp_ms": fate.mtime_ms,
         "topic": fate.topic, "queue_id": fate.queue_id,

@@ -12,12 +12,12 @@ Plans are made by others: `salvage`, `rebuild`, `expire`.
 """
 
 from rmqtool.store.plan.action import Action, Kind, Plan
-from rmqtool.store.plan.apply import Applied, apply, default_backup
+from rmqtool.store.plan.apply import Applied, apply, check_backup, default_backup
 from rmqtool.store.plan.fingerprint import Fingerprint, fingerprint
 from rmqtool.store.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
 from rmqtool.store.plan.undo import Undone, undo
 
 __all__ = [
     "Action", "Applied", "Fingerprint", "Kind", "Plan", "PlanFile", "Undone", "agree", "apply",
-    "check_unchanged", "default_backup", "fingerprint", "read_plan", "undo", "write_plan",
+    "check_backup", "check_unchanged", "default_backup", "fingerprint", "read_plan", "undo", "write_plan",
 ]  # fmt: skip

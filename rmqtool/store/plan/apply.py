@@ -29,9 +29,9 @@ from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.plan import changes, guard, space
 from rmqtool.store.plan.action import IN_PLACE, Action, Plan
-from rmqtool.store.plan.backup import Backup, Entry, Manifest, survey, unfinished_times
-from rmqtool.store.plan.fingerprint import FOLDERS, again
-from rmqtool.store.plan.places import LOG_RANK, Places
+from rmqtool.store.plan.backup import Backup, Crcs, Entry, Manifest, survey, unfinished_times
+from rmqtool.store.plan.fingerprint import again
+from rmqtool.store.plan.places import LOG_RANK, Places, must_be_outside
 
 STAGING_NAME = "rmqtool-staging"
 """In the store root, for it has to be on the file system of queues and index."""
@@ -69,6 +69,13 @@ def default_backup(root: Path) -> Path:
         number += 1
         path = first.with_name(f"{first.name}-{number}")
     return path
+
+
+def check_backup(layout: StoreLayout, folder: Path) -> None:
+    """Raise RefusedError unless a backup of the store of `layout` may be made in `folder`."""
+    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir() or any(folder.iterdir())):
+        raise RefusedError("a backup is made in a new or empty folder", path=folder)
+    must_be_outside(layout, folder, "a backup")
 
 
 @contextmanager
@@ -112,7 +119,7 @@ class _Run:
         self._actions = sorted(plan.actions, key=lambda action: places.rank(action.path))
         self._staging = places.root / STAGING_NAME
         self._unsynced = changes.Unsynced()
-        self._copied: dict[str, int] = {}
+        self._crcs = Crcs({}, {})
         self._ways: set[Path] = set()
         self._to_copy: set[str] = set()
         self._folder = None
@@ -160,15 +167,12 @@ class _Run:
 
     def _look(self, manifest: Manifest) -> None:
         """Everything that can be refused is refused here, before the first change."""
-        folder = self._folder
-        if folder is not None:
-            if os.path.lexists(folder) and (
-                folder.is_symlink() or not folder.is_dir() or any(folder.iterdir())
-            ):
-                raise RefusedError("a backup is made in a new or empty folder", path=folder)
-            parts = [*(self._places.root / name for name in FOLDERS), *self._places.log_folders]
-            if any(folder.resolve().is_relative_to(part.resolve()) for part in parts):
-                raise RefusedError("a backup cannot lie in a folder of the store's files", path=folder)
+        if self._folder is not None:
+            check_backup(self._layout, self._folder)
+        guard.check_names(self._places)
+        staging = self._staging
+        if os.path.lexists(staging) and (staging.is_symlink() or not staging.is_dir()):
+            raise RefusedError("this name is needed for a folder", path=staging, hint="give it another name")
         space.check_permission(self._places, manifest)
         self._check_room(manifest)
 
@@ -177,7 +181,7 @@ class _Run:
         space.check_room(space.needed(self._places, self._actions, manifest, self._folder, self._to_copy))
 
     def _prepare(self, manifest: Manifest, journal: guard.OpenRuns) -> None:
-        """The guard, and everything that is to be kept by a copy; all of it taken back on failure."""
+        """The guard, the copies and the CRCs of what is to be kept; all of it taken back on failure."""
         had_guard = guard.is_up(self._places)
         has_log = self._places.log_folders[0].is_dir()
         has_folder = self._folder is not None and self._folder.is_dir()
@@ -197,12 +201,15 @@ class _Run:
                     guard.drop_guard(self._places)
                 if not has_log:
                     self._remove_log_folder()
+                for name, mtime_ns in manifest.folders.items():
+                    if mtime_ns is not None:
+                        disk.set_mtime(self._places.root / name, mtime_ns)
             raise
 
     def _keep(self, backup: Backup, manifest: Manifest, journal: guard.OpenRuns) -> None:
         folder = backup.folder
         if not folder.is_dir():
-            disk.make_folder(folder)
+            disk.make_folder(folder, own=True)  # the folder above may be somebody else's
             disk.take_owner(folder, self._places.root)
             disk.sync_folder(folder.parent)
         backup.set_manifest(manifest)
@@ -214,16 +221,18 @@ class _Run:
             if entry.kept_ranges:
                 self._make_way(kept)
                 changes.keep_ranges(place, kept, entry.kept_ranges)
-                self._copied[entry.path] = changes.crc_of(kept, entry.kept_ranges)
+                self._crcs.copied[entry.path] = changes.crc_of(kept, entry.kept_ranges)
             elif entry.path in self._to_copy:
                 self._make_way(kept)
                 changes.copy_whole(place, kept)
-                self._copied[entry.path] = changes.crc_of(kept, [(0, entry.size)])
+                self._crcs.copied[entry.path] = changes.crc_of(kept, [(0, entry.size)])
             else:
+                if entry.what == "file":  # it is moved later
+                    self._crcs.moved[entry.path] = changes.crc_of(place, [(0, entry.size)])
                 continue
             self._unsynced.file(kept)
         self._unsynced.flush()
-        backup.set_copied(self._copied)
+        backup.set_copied(self._crcs)
 
     def _really_renames(self, folder: Path) -> bool:
         """Whether a file can be renamed from the store into the backup: two mounts may show one device."""
@@ -371,8 +380,9 @@ class _Run:
             earlier = Backup(Path(name))
             with suppress(InputError):  # a backup that somebody has deleted is not waited for
                 if earlier.manifest().run == run:
-                    earlier.set_undoing(on=False)
-                    earlier.set_applied(again(self._layout, self._plan.fingerprint), partly=True)
+                    if earlier.crcs() is not None:  # else it has changed nothing
+                        earlier.set_undoing(on=False)
+                        earlier.set_applied(again(self._layout, self._plan.fingerprint), partly=True)
                     folder = earlier.folder
         guard.write_journal(self._places, ())
         guard.drop_guard(self._places)

@@ -3,11 +3,13 @@
     manifest.json     what the run changes, and the state of each file before; written first
     files/PATH        whole files: copied here, or moved here when another takes their place
     ranges/PATH       the ranges of a file that change in place, each at its own offset, holes between them
-    copied.json       CRCs of what was copied. From here on the store changes
+    copied.json       CRCs of every file and range that is kept; what is moved here and is no file, as a
+                      link or a folder, has none. From here on the store changes
     applied.json      the fingerprint of the store when all was done
     undoing, undone   how far an undo has come
 
-Everything in it is untrusted when it is read again.
+copied.json and applied.json hold the CRC-32 of manifest.json's bytes. Everything is untrusted when it is
+read again.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ import os
 import stat
 import time
 import uuid
+import zlib
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from rmqtool.errors import InputError, NotAStoreError, RefusedError, RmqtoolError, UnreadableError
 from rmqtool.store import disk
@@ -30,11 +33,12 @@ from rmqtool.store.plan.documents import (
     convert,
     fingerprint_row,
     put_json,
+    read_bytes,
     read_fingerprint,
     read_json,
 )
 from rmqtool.store.plan.fingerprint import Fingerprint
-from rmqtool.store.plan.guard import OpenRuns
+from rmqtool.store.plan.guard import OpenRuns, check_runs
 from rmqtool.store.plan.places import Places
 
 VERSION = 1
@@ -56,6 +60,7 @@ class Entry:
         ranges: half-open ranges of bytes that change in place; the file stays.
         moved: another file, or none, takes its place.
         after_ns: the mtime that the run gives to what is there then; None: whatever it gets.
+        made: bytes of the file that the run makes where nothing was; else 0.
     """
 
     path: str
@@ -65,6 +70,7 @@ class Entry:
     ranges: tuple[tuple[int, int], ...] = ()
     moved: bool = False
     after_ns: int | None = None
+    made: int = 0
 
     @property
     def kept_ranges(self) -> tuple[tuple[int, int], ...]:
@@ -82,7 +88,7 @@ class Manifest:
         run: a name for the run that no other has.
         command: `recover`, `rebuild` or `expire`.
         made_ms: when, ms since 1970.
-        store: the store's root, for people.
+        store: the store's root: a backup is for the store in that place.
         open: the unfinished runs before this one, as in the journal.
         entries: what changes.
         folders: mtime in ns of every folder with changes in it; None for one that the run makes.
@@ -96,6 +102,13 @@ class Manifest:
     entries: tuple[Entry, ...]
     folders: dict[str, int | None]
     rmqtool_backup: int = VERSION
+
+
+class Crcs(NamedTuple):
+    """CRC-32 by path: of copies, of whole files or of the ranges in it; of files as they were moved here."""
+
+    copied: dict[str, int]
+    moved: dict[str, int]
 
 
 def what_is(mode: int) -> What:
@@ -131,8 +144,10 @@ def unfinished_times(places: Places, open_runs: OpenRuns) -> dict[str, int]:
     times: dict[str, int] = {}
     for run, folder in open_runs:
         with suppress(RmqtoolError):
-            manifest = Backup(Path(folder)).manifest()
-            for entry in manifest.entries if manifest.run == run else ():
+            backup = Backup(Path(folder))
+            manifest = backup.manifest()
+            has_changed = manifest.run == run and backup.crcs() is not None
+            for entry in manifest.entries if has_changed else ():
                 if entry.after_ns is not None:
                     times[entry.path] = entry.after_ns
     return times
@@ -176,7 +191,7 @@ def _entry(places: Places, path: str, actions: list[Action], lost_ns: int | None
         raise RefusedError(f"{path} is no plain file", path=place)
     after_ns = next((one.mtime_ns for one in reversed(actions) if one.mtime_ns is not None), lost_ns)
     if what == "missing":
-        return Entry(path, what, moved=True, after_ns=after_ns)
+        return Entry(path, what, moved=True, after_ns=after_ns, made=max(action.end for action in actions))
     if after_ns is None and places.is_timed(path):
         after_ns = status.st_mtime_ns
     size = status.st_size if what == "file" else 0
@@ -200,13 +215,14 @@ class Backup:
         """Say what the run is going to change."""
         self._put(_MANIFEST, asdict(manifest))
 
-    def set_copied(self, crcs: dict[str, int]) -> None:
-        """Say that everything that has to be copied is, with the CRC-32 of each copy by path."""
-        self._put(_COPIED, {"crc32": crcs})
+    def set_copied(self, crcs: Crcs) -> None:
+        """Say that everything that has to be copied is; with the CRCs also of what is to be moved here."""
+        self._put(_COPIED, {"manifest_crc32": self._manifest_crc(), **crcs._asdict()})
 
     def set_applied(self, found: Fingerprint, *, partly: bool = False) -> None:
         """Say that the run is done, and what the store is like now; `partly`: what it left was not wanted."""
-        self._put(_APPLIED, {**fingerprint_row(found), "partly": partly})
+        row = {"manifest_crc32": self._manifest_crc(), **fingerprint_row(found), "partly": partly}
+        self._put(_APPLIED, row)
 
     def set_undoing(self, *, on: bool = True) -> None:
         """Say that an undo has begun, or that it is given up for another run."""
@@ -234,11 +250,15 @@ class Backup:
         """
         document = read_json(self.folder / _MANIFEST)
         if document is None:
-            raise NotAStoreError("this is no backup of rmqtool", path=self.folder,
+            what = "this is no backup of rmqtool" if self.folder.exists() else "no such folder"
+            raise NotAStoreError(what, path=self.folder,
                                  hint="name the folder that holds manifest.json")  # fmt: skip
         found = convert(document, Manifest, self.folder / _MANIFEST)
         if found.rmqtool_backup != VERSION:
             raise InputError("a backup of a newer rmqtool", path=self.folder)
+        if not found.entries:
+            raise InputError("the manifest has no entries", path=self.folder / _MANIFEST)
+        check_runs(found.open, self.folder / _MANIFEST)
         if any(abs(mtime_ns or 0) >= LARGEST for mtime_ns in found.folders.values()):
             raise InputError("a folder's time in the manifest is not possible", path=self.folder / _MANIFEST)
         seen = set()
@@ -249,17 +269,39 @@ class Backup:
             seen.add(entry.path)
         return found
 
-    def crcs(self) -> dict[str, int] | None:
-        """CRC-32 of what was copied, by path; None: the run ended before it changed anything."""
-        document = read_json(self.folder / _COPIED)
+    def crcs(self) -> Crcs | None:
+        """CRCs of what is kept; None: the run ended before it changed anything.
+
+        Raises:
+            InputError: it cannot be understood, is for another manifest, or is lost although the run ended.
+        """
+        document = self._sealed(_COPIED)
         if document is None:
+            if os.path.lexists(self.folder / _APPLIED):
+                raise InputError("the backup's copied.json is lost", path=self.folder / _COPIED)
             return None
-        return convert(document.get("crc32"), dict[str, int], self.folder / _COPIED)
+        tables = (document.get(name) for name in Crcs._fields)
+        return Crcs(*(convert(table, dict[str, int], self.folder / _COPIED) for table in tables))
 
     def applied(self) -> Fingerprint | None:
-        """The store's fingerprint after the run; None: it was not finished."""
-        document = read_json(self.folder / _APPLIED)
+        """The store's fingerprint after the run; None: it was not finished.
+
+        Raises:
+            InputError: it cannot be understood, or is for another manifest.
+        """
+        document = self._sealed(_APPLIED)
         return None if document is None else read_fingerprint(document, self.folder / _APPLIED)
+
+    def _sealed(self, name: str) -> dict[str, Any] | None:
+        """A document that tells the manifest's CRC, which has to be right."""
+        document = read_json(self.folder / name)
+        if document is not None and document.get("manifest_crc32") != self._manifest_crc():
+            raise InputError(f"manifest.json is damaged: {name} tells another CRC of it",
+                             path=self.folder / _MANIFEST)  # fmt: skip
+        return document
+
+    def _manifest_crc(self) -> int:
+        return zlib.crc32(read_bytes(self.folder / _MANIFEST) or b"")
 
     @property
     def is_in_between(self) -> bool:
@@ -279,7 +321,7 @@ class Backup:
 
 
 def _is_possible(entry: Entry) -> bool:
-    numbers = [entry.size, *(number for pair in entry.ranges for number in pair)]
+    numbers = [entry.size, entry.made, *(number for pair in entry.ranges for number in pair)]
     return (
         all(0 <= number < LARGEST for number in numbers)
         and abs(entry.mtime_ns) < LARGEST
@@ -287,4 +329,5 @@ def _is_possible(entry: Entry) -> bool:
         and all(start < stop for start, stop in entry.ranges)
         and (entry.what == "file" or (entry.size == 0 and entry.moved))
         and (not entry.moved or not entry.ranges)
+        and (entry.what == "missing" or not entry.made)
     )

@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from rmqtool.errors import UnreadableError, UnwritableError
@@ -16,6 +17,8 @@ from rmqtool.store.plan.action import Action
 Ranges = Iterable[tuple[int, int]]
 _ZEROS = memoryview(bytes(1 << 20))
 _READ_BYTES = 1 << 20
+_POLYNOMIAL = 0xEDB88320  # of CRC-32, as zlib computes it
+_ALL_ONES = 0xFFFFFFFF
 _SYNC_ONE_BY_ONE = 64  # files; of more the whole file system is flushed
 
 
@@ -92,18 +95,53 @@ def data_bytes(path: Path, ranges: Ranges) -> int:
 
 
 def crc_of(path: Path, ranges: Ranges) -> int:
-    """The CRC-32 of the ranges of a file, one after the other. Raises UnreadableError."""
+    """The CRC-32 of the ranges of a file, one after the other; large holes are not read.
+
+    Raises UnreadableError.
+    """
     from rmqtool.store.records.record_parts import load_crc32
 
     crc32: Callable[..., int] = load_crc32()
     crc = 0
     with _reading(path) as descriptor:
+        size = os.fstat(descriptor).st_size
         for start, stop in merged(ranges):
-            while start < stop:
-                piece = _read(descriptor, start, min(stop - start, _READ_BYTES), path)
-                crc = crc32(piece, crc)
-                start += len(piece)
+            data = data_within(descriptor, [(start, stop)])
+            edge = start
+            for first, last in (*data, (min(stop, size), stop)):
+                if first - edge >= _READ_BYTES:
+                    crc, edge = _crc_after_zeros(crc, first - edge), first
+                while edge < last:
+                    piece = _read(descriptor, edge, min(last - edge, _READ_BYTES), path)
+                    crc = crc32(piece, crc)
+                    edge += len(piece)
     return crc
+
+
+def _crc_after_zeros(crc: int, count: int) -> int:
+    """The CRC-32 of what has the CRC-32 `crc`, and then `count` zero bytes."""
+    return _times(_power(count), crc ^ _ALL_ONES) ^ _ALL_ONES
+
+
+@lru_cache(maxsize=256)
+def _power(count: int) -> int:
+    """The polynomial x to the 8 * `count`, modulo that of CRC-32; the highest bit stands for 1."""
+    power, base = 1 << 31, 1 << 23
+    while count:
+        if count & 1:
+            power = _times(base, power)
+        base = _times(base, base)
+        count >>= 1
+    return power
+
+
+def _times(one: int, other: int) -> int:
+    product = 0
+    for bit in range(31, -1, -1):
+        if one >> bit & 1:
+            product ^= other
+        other = (other >> 1) ^ (_POLYNOMIAL if other & 1 else 0)
+    return product
 
 
 def _read(descriptor: int, offset: int, length: int, path: Path) -> bytes:

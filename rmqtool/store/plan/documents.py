@@ -14,7 +14,7 @@ from rmqtool.store.plan.fingerprint import Fingerprint
 
 LARGEST = 1 << 63
 """No number of bytes, and no time, is as large."""
-_JSON_BYTES = 256 << 20
+_JSON_BYTES = 64 << 20
 T = TypeVar("T")
 
 
@@ -41,11 +41,11 @@ def read_fingerprint(document: Any, path: Path) -> Fingerprint:
     return convert(document, Fingerprint, path)
 
 
-def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object from a file that anybody may have written; None where there is none.
+def read_bytes(path: Path) -> bytes | None:
+    """The bytes of a file that anybody may have written; None where there is none.
 
     Raises:
-        InputError: it is no JSON object, or too large.
+        InputError: it is too large.
         UnreadableError: it cannot be read.
     """
     try:
@@ -56,13 +56,26 @@ def read_json(path: Path) -> dict[str, Any] | None:
             pieces = []
             while piece := os.read(descriptor, 1 << 24):
                 pieces.append(piece)
+            return b"".join(pieces)
     except FileNotFoundError:
         return None
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+
+
+def read_json(path: Path) -> dict[str, Any] | None:
+    """A JSON object from a file that anybody may have written; None where there is none.
+
+    Raises:
+        InputError: it is no JSON object, or too large.
+        UnreadableError: it cannot be read.
+    """
+    content = read_bytes(path)
+    if content is None:
+        return None
     try:
-        document = json.loads(b"".join(pieces))
-    except (ValueError, RecursionError) as error:
+        document = json.loads(content)
+    except (ValueError, RecursionError, MemoryError) as error:
         raise InputError(f"this is no JSON: {error}", path=path) from error
     if not isinstance(document, dict):
         raise InputError("this is no JSON object", path=path)

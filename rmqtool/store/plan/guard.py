@@ -14,6 +14,7 @@ Source: MappedFileQueue#doLoad; spec 03 claim B.
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import TypedDict
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError
@@ -25,6 +26,7 @@ from rmqtool.store.plan.places import Places
 JOURNAL_NAME = "rmqtool-repair.json"
 PROBE_NAME = f"{JOURNAL_NAME}.probe"
 """An empty file by which a run finds out whether it can rename files into its backup."""
+_JOURNAL_NAMES = (JOURNAL_NAME, f"{JOURNAL_NAME}.new", PROBE_NAME)
 _CONTENT = b"R"
 _VERSION = 1
 OpenRuns = tuple[tuple[str, str], ...]
@@ -66,6 +68,14 @@ def drop_guard(places: Places) -> None:
             disk.sync_folder(folder)
 
 
+def check_names(places: Places) -> None:
+    """Raise RefusedError where something else than a file has a name that the journal needs."""
+    for name in _JOURNAL_NAMES:
+        path = places.root / name
+        if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+            raise RefusedError("this name is needed for a file", path=path, hint="give it another name")
+
+
 def read_journal(places: Places) -> OpenRuns:
     """The unfinished runs; none where there is no journal.
 
@@ -81,7 +91,20 @@ def read_journal(places: Places) -> OpenRuns:
         return ()
     if document.get("rmqtool_journal") != _VERSION:
         raise InputError("a repair by another version of rmqtool is unfinished", path=path)
-    return tuple((run["id"], run["backup"]) for run in convert(document.get("open"), list[_Run], path))
+    runs = tuple((run["id"], run["backup"]) for run in convert(document.get("open"), list[_Run], path))
+    check_runs(runs, path)
+    return runs
+
+
+def check_runs(runs: OpenRuns, path: Path) -> None:
+    """Raise InputError, naming the file `path`, unless each run has an absolute path for its backup."""
+    for _, folder in runs:
+        try:
+            is_path = b"\0" not in os.fsencode(folder) and Path(folder).is_absolute()
+        except UnicodeEncodeError:
+            is_path = False
+        if not is_path:
+            raise InputError(f"{folder!r} is no folder of a backup", path=path)
 
 
 class _Run(TypedDict):
@@ -96,7 +119,7 @@ def write_journal(places: Places, runs: OpenRuns) -> None:
         rows = [{"id": run, "backup": folder} for run, folder in runs]
         put_json(path, {"rmqtool_journal": _VERSION, "open": rows})
     else:
-        for name in (JOURNAL_NAME, f"{JOURNAL_NAME}.new", PROBE_NAME):
+        for name in _JOURNAL_NAMES:
             if os.path.lexists(path.with_name(name)):
                 disk.remove(path.with_name(name))
         disk.sync_folder(path.parent)
@@ -109,4 +132,6 @@ def unfinished_hint(places: Places) -> str:
     except RmqtoolError:
         runs = ()
     again = f"rmqtool recover {places.root} --apply goes on"
-    return f"{again}; --undo {runs[-1][1]} gives back what was" if runs else again
+    if not runs or not os.path.lexists(runs[-1][1]):  # somebody has deleted the backup
+        return again
+    return f"{again}; --undo {runs[-1][1]} gives back what was"

@@ -31,6 +31,17 @@ def _is_name(part: str) -> bool:
     return part not in ("", ".", "..") and b"\0" not in encoded and len(encoded) <= _NAME_BYTES
 
 
+def must_be_outside(layout: StoreLayout, path: Path, what: str) -> None:
+    """Raise RefusedError where `path`, which is to be `what`, is or lies in the store or a folder of its log.
+
+    There it would be taken for a part of the store, take the place of one, or go with what a run tidies up.
+    """
+    real = path.resolve()
+    for folder in (*(() if layout.root is None else (layout.root,)), *layout.commit_log_folders):
+        if real.is_relative_to(folder.resolve()):
+            raise RefusedError(f"{what} cannot lie in the store {folder}", path=path)
+
+
 class Places:
     """The folders of a store in which a plan may change something."""
 
@@ -38,8 +49,11 @@ class Places:
         if layout.root is None:
             raise RefusedError("this is no store root, nothing is changed here",
                                hint="name the folder that holds commitlog")  # fmt: skip
-        self.root = layout.root
-        self.log_folders = layout.commit_log_folders or (layout.root / "commitlog",)
+        self.root = layout.root.resolve()  # the store itself may be named by a link
+        self.log_folders = tuple(
+            self.root / folder.relative_to(layout.root) if folder.is_relative_to(layout.root) else folder
+            for folder in layout.commit_log_folders
+        ) or (self.root / "commitlog",)
         self._tops = {*FOLDERS, *(layout.relative(folder) for folder in self.log_folders)}
         self._log_tops = tuple(
             f"{self.name(folder)}/" for folder in (*self.log_folders, self.root / "commitlog")

@@ -8,16 +8,19 @@ only make the command refuse.
 from __future__ import annotations
 
 import json
+import os
+import secrets
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import InputError, RefusedError, UsageError
+from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
 from rmqtool.store import disk
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.plan.action import Plan
 from rmqtool.store.plan.documents import convert, fingerprint_row, read_fingerprint, read_json
 from rmqtool.store.plan.fingerprint import Fingerprint, again
+from rmqtool.store.plan.places import must_be_outside
 
 VERSION = 1
 
@@ -41,12 +44,19 @@ class PlanFile:
     path: Path
 
 
-def write_plan(plan: Plan, path: Path) -> None:
-    """Write a plan to a file, in place of one that has the name.
+def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
+    """Write a plan for the store of `layout` to a file, in place of a plan that has the name.
 
     Raises:
+        UsageError: the path names no file.
+        RefusedError: it lies in the store, or something else than a plan has its name.
         UnwritableError: it cannot be written; what was there still is.
     """
+    if not path.name or path.is_dir():
+        raise UsageError(f"{str(path)!r} is no name for a file of a plan")
+    must_be_outside(layout, path, "a plan")
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or not _is_plan(path)):
+        raise RefusedError("something else has this name: only a plan takes a plan's place", path=path)
     document = {
         "rmqtool_plan": VERSION,
         "command": plan.command,
@@ -55,16 +65,28 @@ def write_plan(plan: Plan, path: Path) -> None:
         "actions": plan.rows(),
         "fingerprint": fingerprint_row(plan.fingerprint),
     }
-    new = path.with_name(f"{path.name}.new")
-    disk.remove(new)
+    new = path.with_name(f".rmqtool-{secrets.token_hex(8)}.new")
     disk.write_new(new, json.dumps(document, indent=1).encode("ascii") + b"\n")
-    disk.rename(new, path)
+    try:
+        disk.rename(new, path)
+    except UnwritableError:
+        disk.remove(new)
+        raise
 
 
-def read_plan(path: Path) -> PlanFile:
-    """Read a plan file, which anybody may have written.
+def _is_plan(path: Path) -> bool:
+    try:
+        document = read_json(path)
+    except InputError:
+        return False
+    return document is not None and "rmqtool_plan" in document
+
+
+def read_plan(path: Path, command: str) -> PlanFile:
+    """Read a plan file of `rmqtool COMMAND`, which anybody may have written.
 
     Raises:
+        UsageError: it is another command's.
         InputError: it is none, or cannot be understood.
         UnreadableError: it cannot be read.
     """
@@ -72,11 +94,14 @@ def read_plan(path: Path) -> PlanFile:
     if document is None:
         raise InputError("no such file", path=path)
     version = document.get("rmqtool_plan")
-    if version != VERSION:
+    if type(version) is not int or version != VERSION:
         what = "this is no plan of rmqtool" if version is None else f"a plan of version {version!r}"
         raise InputError(what, path=path)
+    made_by = convert(document.get("command"), str, path)
+    if made_by != command:
+        raise UsageError(f"{path} is a plan of rmqtool {made_by}, not of {command}")
     return PlanFile(
-        convert(document.get("command"), str, path),
+        made_by,
         convert(document.get("options"), dict[str, Any], path),
         tuple(convert(document.get("actions"), list[dict[str, Any]], path)),
         read_fingerprint(document.get("fingerprint"), path),
@@ -84,15 +109,12 @@ def read_plan(path: Path) -> PlanFile:
     )
 
 
-def check_unchanged(file: PlanFile, layout: StoreLayout, command: str) -> None:
-    """Whether a plan file is for this command, and for the store as it is now; before the plan is made again.
+def check_unchanged(file: PlanFile, layout: StoreLayout) -> None:
+    """Whether the store is as it was for a plan file; before the plan is made again.
 
     Raises:
-        UsageError: it is another command's.
-        RefusedError: the store has changed since; the file is named.
+        RefusedError: it has changed since; the file is named.
     """
-    if file.command != command:
-        raise UsageError(f"{file.path} is a plan of rmqtool {file.command}, not of {command}")
     if layout.root is None:
         raise RefusedError("this is no store root", path=file.path)
     file.fingerprint.must_be(again(layout, file.fingerprint), layout.root)

@@ -1,6 +1,9 @@
 """Gives back what a run of `apply` has changed, from its backup: the former bytes, owners and mtimes.
 
 It can be killed at any moment and run again: whatever is back already is left as it is.
+
+Before the first change every file that is given back is compared with its CRC-32. What is deleted has to
+be where nothing was, of the size of what the run made there; its bytes are not compared.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.plan import changes, guard
 from rmqtool.store.plan.apply import STAGING_NAME, locked
-from rmqtool.store.plan.backup import Backup, Entry, Manifest, what_is
+from rmqtool.store.plan.backup import Backup, Crcs, Entry, Manifest, what_is
 from rmqtool.store.plan.fingerprint import again
 from rmqtool.store.plan.places import Places
 
@@ -39,25 +42,32 @@ class Undone:
     next: Path | None = None
 
 
-def undo(folder: Path, layout: StoreLayout, *, held: StoreLock | None = None) -> Undone:
+def undo(folder: Path, layout: StoreLayout, *, held: StoreLock | None = None, moved: bool = False) -> Undone:
     """Make the store what it was before the run whose backup is in `folder`.
 
     Args:
         folder: as `Applied.backup` names it. It keeps what was copied, and says that it is undone.
         layout: of the store; its folders count, and no file of it.
         held: the store's lock, if the caller has it.
+        moved: the store is the backup's, although it lay in another place then.
 
     Raises:
-        RefusedError: the store has changed since the run, as when a broker has written, or another run
-            has to be undone first. Nothing has changed.
+        RefusedError: this is another store, or it has changed since the run, as when a broker has written, or
+            another run has to be undone first. Nothing has changed.
         NotAStoreError, InputError, UnreadableError: the backup is none, or is damaged. Nothing has changed.
         UnwritableError: it could not be done to the end; doing it again goes on.
         StoreInUseError: the lock is held by another process.
     """
     places, backup = Places(layout), Backup(folder.absolute())
     manifest = backup.manifest()
+    if not moved and manifest.store != str(places.root):  # a copy may look the same, and be sound
+        raise RefusedError(f"this backup is of the store {manifest.store}", path=backup.folder,
+                           hint=f"if that store is {places.root} now: --force")  # fmt: skip
     with locked(places, held):
         return _Undo(layout, places, backup, manifest).run()
+
+
+_CHANGED_SINCE = "undo a later repair first, if there was one; else it cannot be undone any more"
 
 
 class _Undo:
@@ -66,6 +76,7 @@ class _Undo:
         self._unsynced = changes.Unsynced()
         self._staging = places.root / STAGING_NAME
         self._crcs = backup.crcs()
+        self._applied = backup.applied()
         self._in_between = backup.is_in_between
 
     def run(self) -> Undone:
@@ -81,7 +92,7 @@ class _Undo:
         for name in manifest.folders:
             self._folder(name)
         if not backup.is_undone:
-            for entry in entries:
+            for entry in manifest.entries:
                 self._check_entry(entry)
             self._raise_guard(journal)
             if not is_open:
@@ -113,11 +124,9 @@ class _Undo:
                                    path=self._places.root)  # fmt: skip
             if self._backup.is_undoing:
                 return
-        applied = self._backup.applied()
+        applied = self._applied
         if applied is not None:
-            applied.must_be(
-                again(self._layout, applied), self._places.root, hint="it cannot be undone any more"
-            )
+            applied.must_be(again(self._layout, applied), self._places.root, hint=_CHANGED_SINCE)
         elif not journal and self._crcs is not None:
             raise RefusedError("a later run has gone on with what this one began", path=self._backup.folder,
                                hint="undo that run first")  # fmt: skip
@@ -134,27 +143,41 @@ class _Undo:
             raise
 
     def _check_entry(self, entry: Entry) -> None:
-        """Whether an entry can be given back."""
+        """Whether an entry can be given back, or, where nothing had changed yet, is as it was."""
         place = self._places.checked(entry.path)
         kept = self._backup.kept(self._places, entry)
-        if entry.what == "missing":
-            if _mode(place) is not None and not stat.S_ISREG(_mode(place) or 0):
-                raise RefusedError("this is no file that a run has made", path=place)
+        if self._crcs is None:
+            if not _is_as_before(entry, place):
+                raise InputError(f"{entry.path} has changed, and the backup has no copied.json", path=place)
+        elif entry.what == "missing":
+            self._check_made(entry, place)
         elif not entry.moved:
             if not stat.S_ISREG(_mode(place) or 0):
                 raise RefusedError("this is no plain file any more", path=place)
-            if place.lstat().st_size < entry.size:  # no run cuts a file short
+            longest = max([entry.size, *(stop for _, stop in entry.ranges)])
+            if not entry.size <= place.lstat().st_size <= longest:  # no run does that
                 raise InputError(f"{entry.path} never had {entry.size} bytes", path=place)
             if entry.kept_ranges:
                 self._check_kept(entry, kept, entry.kept_ranges)
         elif _mode(kept) is not None:
             self._check_kept(entry, kept, ((0, entry.size),))
-        else:
-            status = place.lstat() if _mode(place) is not None else None
-            size = status.st_size if status is not None and entry.what == "file" else 0
-            is_there = status is not None and (size, status.st_mtime_ns) == (entry.size, entry.mtime_ns)
-            if not (self._in_between and is_there):  # not moved yet, or back already
-                raise InputError(f"the backup lacks {entry.path}", path=kept)
+        elif not (self._in_between and _is_as_before(entry, place)):  # not moved yet, or back already
+            raise InputError(f"the backup lacks {entry.path}", path=kept)
+        elif entry.what == "file" and changes.crc_of(place, [(0, entry.size)]) != self._crc(entry):
+            raise InputError(f"the backup lacks {entry.path}", path=kept)
+
+    def _check_made(self, entry: Entry, place: Path) -> None:
+        """Whether what lies where nothing was may be deleted: the run has made a file of that size."""
+        if _mode(place) is None:
+            return
+        status = place.lstat()
+        too_short = status.st_size < entry.made and not self._in_between
+        if not stat.S_ISREG(status.st_mode) or status.st_size > entry.made or too_short:
+            raise RefusedError("this is no file that a run has made", path=place)
+
+    def _crc(self, entry: Entry) -> int | None:
+        copied, moved = self._crcs or Crcs({}, {})
+        return copied.get(entry.path, moved.get(entry.path))
 
     def _check_kept(self, entry: Entry, kept: Path, ranges: changes.Ranges) -> None:
         mode = _mode(kept)
@@ -165,10 +188,12 @@ class _Undo:
             raise InputError(f"the backup lacks {entry.path}", path=kept)
         if entry.what == "file" and entry.moved and kept.lstat().st_size != entry.size:
             raise InputError(f"{entry.path} had {entry.size} bytes, the backup's has others", path=kept)
-        crc = (self._crcs or {}).get(entry.path)
-        if not entry.moved and crc is None:
+        crc = self._crc(entry)
+        if entry.what != "file":
+            return
+        if crc is None:
             raise InputError(f"the backup does not tell the CRC of {entry.path}", path=kept)
-        if crc is not None and changes.crc_of(kept, ranges) != crc:
+        if changes.crc_of(kept, ranges) != crc:
             raise InputError(f"the backup's bytes of {entry.path} are damaged", path=kept)
 
     # giving back
@@ -187,7 +212,7 @@ class _Undo:
                 disk.make_folder(place.parent)
                 for folder in place.parent.relative_to(self._places.root).parents:
                     disk.sync_folder(self._places.root / folder)
-            if entry.path in (self._crcs or {}):  # a copy: the backup stays whole
+            if self._crcs is not None and entry.path in self._crcs.copied:  # a copy: the backup stays whole
                 new = self._places.within(self._staging, entry.path)
                 disk.make_folder(new.parent)
                 changes.copy_whole(kept, new)
@@ -238,6 +263,16 @@ class _Undo:
             path = self._folder(name)
             if mtime_ns is not None and path.is_dir():
                 disk.set_mtime(path, mtime_ns)
+
+
+def _is_as_before(entry: Entry, place: Path) -> bool:
+    """Whether what lies at an entry's place may be what was there before, by kind, size and mtime."""
+    mode = _mode(place)
+    if mode is None or entry.what == "missing":
+        return mode is None and entry.what == "missing"
+    status = place.lstat()
+    size = status.st_size if entry.what == "file" else 0
+    return (what_is(mode), size, status.st_mtime_ns) == (entry.what, entry.size, entry.mtime_ns)
 
 
 def _mode(path: Path) -> int | None:

@@ -245,7 +245,9 @@ class Start:
         self.end = at
         if self.rules.bounds_size:
             return
-        file = next(file for file in self.loaded.log if file.file_from_offset <= at <= file.end)
+        file = next((file for file in self.loaded.log if file.file_from_offset <= at <= file.end), None)
+        if file is None:  # named by an offset near the end of all offsets, where Java's sums wrap
+            return
         head = self.world.open_files.read(file.path, at - file.file_from_offset, form.BLANK_SIZE)
         if len(head) == form.BLANK_SIZE:
             total, magic = form.BLANK.unpack(head)

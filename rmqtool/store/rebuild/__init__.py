@@ -78,7 +78,7 @@ class Rebuild:
 def plan_rebuild(
     store: Store,
     *,
-    log_actions: Sequence[Action] = (),
+    log_actions: Sequence[Action] | None = None,
     selection: Selection | None = None,
     queues: bool = True,
     index: bool = True,
@@ -95,7 +95,8 @@ def plan_rebuild(
 
     Args:
         store: the store.
-        log_actions: changes of the commit log that will be done first.
+        log_actions: changes of the commit log that will be done first, all that ever will; None: nobody
+            has looked for its damage, and queues that have lost records in it are left for whoever does.
         selection: topics and queue ids; others stay as they are. A queue of a topic that topics.json
             does not know any more is made only when its topic is named here.
         queues: whether queues are mended.
@@ -117,11 +118,11 @@ def plan_rebuild(
     _check_form(store, queues=queues)
     options = write_options(store)
     found = survey(
-        LogView(store.layout, log_actions), options, batch_topics=_batch_topics(store),
+        LogView(store.layout, log_actions or ()), options, batch_topics=_batch_topics(store),
         index=index and options.index, jobs=jobs, keep_cache=keep_cache, limiter=limiter, progress=progress,
     )  # fmt: skip
     wrong, deleted = _chosen(found, selection or Selection())
-    tasks, of_index, unmended = _tasks(found, wrong if queues else {})
+    tasks, of_index, unmended = _tasks(found, wrong if queues else {}, is_final=log_actions is not None)
     actions = [*_of_queues(found, tasks), *_of_index(found, of_index)]
     if found.context.zombies_from is not None or not actions:
         found.queues.kept.drop()
@@ -144,13 +145,13 @@ def plan_rebuild(
 
 
 def _tasks(
-    found: Survey, wrong: dict[Key, list[str]]
+    found: Survey, wrong: dict[Key, list[str]], *, is_final: bool
 ) -> tuple[tuple[QueueTask, ...], IndexTask | None, tuple[Unmended, ...]]:
     """What is done with queues and index, and what cannot be done."""
     from rmqtool.store.rebuild.index_task import index_task
     from rmqtool.store.rebuild.queue_task import QueueTask, Unmended, queue_tasks
 
-    items = list(queue_tasks(found, wrong))
+    items = list(queue_tasks(found, wrong, is_final=is_final))
     index = index_task(found)
     tasks = tuple(item for item in items if isinstance(item, QueueTask))
     unmended = [item for item in items if isinstance(item, Unmended)]

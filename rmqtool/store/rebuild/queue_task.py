@@ -192,8 +192,10 @@ def is_deleted(survey: Survey, key: Key) -> bool:
     return known is not None and key[0] not in known and not own
 
 
-def queue_tasks(survey: Survey, wrong: dict[Key, list[str]]) -> Iterator[QueueTask | Unmended]:
-    """What is to be done with the queues `wrong`, by their key."""
+def queue_tasks(
+    survey: Survey, wrong: dict[Key, list[str]], *, is_final: bool
+) -> Iterator[QueueTask | Unmended]:
+    """What is to be done with the queues `wrong`, by their key; `is_final`: damage in the log stays."""
     layout, batch_topics = survey.view.layout, survey.batch_topics
     for key in sorted(wrong):
         span = survey.queues.spans.queues.get(key)
@@ -204,14 +206,14 @@ def queue_tasks(survey: Survey, wrong: dict[Key, list[str]]) -> Iterator[QueueTa
         folder = f"{part}/{key[0]}/{key[1]}" if old is None else layout.relative(old.folder)
         codes = tuple(wrong[key])
         shape = Shape() if span is None else shape_of(survey, span)
-        reason = _refusal(survey, key, shape, old, is_batch)
+        reason = _refusal(survey, key, shape, old, is_final=is_final)
         if reason is None:
             yield _task(survey, key, folder, codes, shape, old, is_batch)
         else:
             yield Unmended(folder, codes, reason, *key)
 
 
-def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, is_batch: bool) -> str | None:
+def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, is_final: bool) -> str | None:
     """Why a queue cannot be written anew; None when it can."""
     has_files = old is not None and bool(old.files)
     units = survey.units.units.get(key)
@@ -225,7 +227,7 @@ def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, is_
         return "its records' queue offsets leave out too many numbers"
     if shape.count and not 0 <= shape.first <= shape.end <= _LAST_UNIT:
         return "its records' queue offsets are no numbers of units"
-    if has_files and shape.lost:
+    if has_files and shape.lost and not is_final:
         return "records of it are lost in damage of the log: mend that first (rmqtool recover)"
     if has_files and shape.repeats:
         return f"its records' queue offsets repeat, at {shape.repeats} places"
@@ -233,7 +235,7 @@ def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, is_
         return None
     if not shape.count and units.unread:
         return "it cannot be read, and the log has no record of it any more"
-    if survey.context.bad and units.last >= shape.end and shape.count:
+    if survey.context.bad and units.last >= shape.end and shape.count and not is_final:
         return "units point into damage of the log: mend that first (rmqtool recover)"
     return None
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rmqtool.errors import FormatError, RefusedError, UsageError
+from rmqtool.errors import FormatError, RefusedError, RmqtoolError, UsageError
 from rmqtool.store import Store, lock
 from rmqtool.store import plan as plans
 from rmqtool.store.plan import Action, Applied, Plan
@@ -113,11 +113,14 @@ def _refusal(store: Store) -> str | None:
 
 
 def _others_repair(store: Store) -> bool:
-    """Whether a run that was killed was none of this command: the log may be half mended."""
+    """Whether a run that was killed may be none of this command: the log may be half mended."""
     if store.layout.guard is None:
         return False
     runs = read_journal(Places(store.layout))
-    return any(Backup(Path(folder)).manifest().command != "rebuild" for _, folder in runs)
+    try:
+        return any(Backup(Path(folder)).manifest().command != "rebuild" for _, folder in runs)
+    except RmqtoolError:  # nobody knows whose it was: its backup was deleted, say
+        return True
 
 
 def _chosen(actions: tuple[Action, ...], request: Request) -> list[Action]:
@@ -179,7 +182,7 @@ def rebuild_store(
         UnwritableError: the disk is full, or a permission is missing.
         UnreadableError, FormatError: the store or the plan file cannot be read or understood.
     """
-    file = None if plan_file is None else plans.read_plan(plan_file)
+    file = None if plan_file is None else plans.read_plan(plan_file, "rebuild")
     if file is not None:
         request = Request.of_options(file.options)
     if request is None:
@@ -192,7 +195,7 @@ def rebuild_store(
     try:
         with open_store() as store:
             if file is not None:
-                plans.check_unchanged(file, store.layout, "rebuild")
+                plans.check_unchanged(file, store.layout)
             planned = plan(store, request, jobs=jobs)
             layout = store.layout
         if file is not None:

@@ -113,8 +113,9 @@ def plan_recover(
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)
     actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
+    actions, in_the_way = _without_odd(actions)
     agreed = 0 if request.mode == "best" and request.fill == "records" else log.given_up
-    refusals = [*unreachable, *log.refusals, *deliberate(store, actions, agreed)]
+    refusals = [*unreachable, *in_the_way, *log.refusals, *deliberate(store, actions, agreed)]
     touched = {action.path for action in actions if "consumequeue" in action.path.partition("/")[0]}
     plan = Plan(
         "recover",
@@ -125,7 +126,8 @@ def plan_recover(
         rebuild.build,
     )
     is_needed = bool(actions) or store.layout.guard is not None
-    is_partial = bool(store.layout.unsupported or store.layout.unreadable or log.refusals)
+    unread = any(refusal.needs is None for refusal in log.refusals)
+    is_partial = bool(store.layout.unsupported or store.layout.unreadable or unread)
     return Recovery(plan, tuple(refusals), log.tail, is_needed, is_partial)
 
 
@@ -143,6 +145,14 @@ def _best_log(store: Store, request: Request, jobs: int, progress: Progress | No
         [
             Refusal(f"{path} cannot be read from byte {start} on: copy it to a sound disk first")
             for path, start, _ in found.unreadable
+        ]
+        + [
+            Refusal(
+                f"{count} records of {path} are sound but belong to another place: give the file the name"
+                " that it had, or their messages are lost",
+                "yes",
+            )  # fmt: skip
+            for path, count in found.misplaced
         ],
     )
 
@@ -198,6 +208,14 @@ def _in_order(actions: Iterable[Action]) -> list[Action]:
         whole = action.kind in ("create", "replace", "delete")
         kept[action.path if whole and action.path.startswith("config/") else number] = action
     return list(kept.values())
+
+
+def _without_odd(actions: Sequence[Action]) -> tuple[list[Action], list[Refusal]]:
+    """The changes without files that cannot be made, for something that is no file has their name."""
+    deleted = {action.path for action in actions if action.kind == "delete"}
+    odd = deleted & {action.path for action in actions if action.kind in ("create", "replace")}
+    refusals = [Refusal(f"{path} is no plain file: move it away first") for path in sorted(odd)]
+    return [action for action in actions if action.path not in odd], refusals
 
 
 def _summary(

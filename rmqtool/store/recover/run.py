@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import UsageError
-from rmqtool.store import Store, lock
+from rmqtool.errors import RefusedError, UsageError
+from rmqtool.store import Store, disk, lock
 from rmqtool.store import plan as plans
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.recover.assemble import Progress, Recovery, plan_recover
@@ -97,14 +97,14 @@ def recover_store(
         UnwritableError: the disk is full, or a permission is missing.
         UnreadableError, FormatError: the store or the plan file cannot be read or understood.
     """
-    file = None if plan_file is None else plans.read_plan(plan_file)
+    file = None if plan_file is None else plans.read_plan(plan_file, "recover")
     if file is not None:
         request = Request.of_options(file.options)
     if request is None:
         raise UsageError("neither a request nor a plan was given")
     with locked(open_store) as (store, held):
         if file is not None:
-            plans.check_unchanged(file, store.layout, "recover")
+            plans.check_unchanged(file, store.layout)
         recovery = plan_recover(store, request, jobs=jobs, progress=progress)
         if file is not None:
             plans.agree(recovery.plan, file)
@@ -118,16 +118,22 @@ def recover_store(
         if not recovery.is_needed:
             return before
         backup = backup_dir if backup_dir is not None else plans.default_backup(root)
+        plans.check_backup(layout, backup)
         tail, messages = write_tail(store, recovery.tail, backup)
         store.close()
-        applied = plans.apply(recovery.plan, layout, backup_dir=backup, held=held)
+        try:
+            applied = plans.apply(recovery.plan, layout, backup_dir=backup, held=held)
+        except RefusedError:
+            if tail is not None:
+                disk.remove(tail)
+            raise
     return Outcome(
         before.store, before.written_by, before.abort, before.guard, recovery, applied.backup, tail, messages
     )
 
 
-def undo_recover(open_store: OpenStore, backup: Path) -> dict[str, Any]:
-    """Give the store back what `backup` holds; what was done, as JSON.
+def undo_recover(open_store: OpenStore, backup: Path, *, moved: bool = False) -> dict[str, Any]:
+    """Give the store back what `backup` holds; what was done, as JSON. `moved` as for `plan.undo`.
 
     Raises:
         RefusedError: the store was written to since.
@@ -135,7 +141,7 @@ def undo_recover(open_store: OpenStore, backup: Path) -> dict[str, Any]:
         InputError: this is no backup, or it is damaged.
     """
     with locked(open_store) as (store, held):
-        undone = plans.undo(backup, store.layout, held=held)
+        undone = plans.undo(backup, store.layout, held=held, moved=moved)
     following = None if undone.next is None else str(undone.next)
     return {"backup": str(backup), "files": undone.files, "already": undone.already, "next": following}
 

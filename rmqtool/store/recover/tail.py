@@ -30,21 +30,27 @@ def write_tail(store: Store, ranges: Sequence[tuple[int, int]], backup: Path) ->
     if not ranges:
         return None, 0
     path = next(path for path in _names(backup) if not path.exists())
+    unfinished = path.with_name(f"{path.name}.unfinished")
     disk.make_folder(path.parent)
-    descriptor, position, messages = disk.create_file(path, 0), 0, 0
+    disk.remove(unfinished)
+    descriptor, position, messages = disk.create_file(unfinished, 0), 0, 0
     piece = bytearray()
     try:
         for line in _lines(store, ranges):
             piece += line
             messages += 1
             if len(piece) >= _PIECE:
-                disk.write(descriptor, piece, position, path)
+                disk.write(descriptor, piece, position, unfinished)
                 position += len(piece)
                 piece = bytearray()
-        disk.write(descriptor, piece, position, path)
-        disk.sync(descriptor, path)
+        disk.write(descriptor, piece, position, unfinished)
+        disk.sync(descriptor, unfinished)
+    except BaseException:
+        disk.remove(unfinished)
+        raise
     finally:
         os.close(descriptor)
+    disk.rename(unfinished, path)
     disk.sync_folder(path.parent)
     return path, messages
 

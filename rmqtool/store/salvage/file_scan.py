@@ -62,6 +62,7 @@ class FileScan:
         end: behind the last sound record or hole before the blank; the file's start without any.
         done: whether a blank of the right size ends the file; it is at `end`.
         kept: sound records.
+        misplaced: records that are right but for their stored physical offset, which is another place's.
         first_ms: store time of the first of them, 0 without one.
         first_size: bytes of the sound record that begins the file, 0 without one.
         segments: where the store time goes back.
@@ -78,6 +79,7 @@ class FileScan:
     end: int = 0
     done: bool = False
     kept: int = 0
+    misplaced: int = 0
     first_ms: int = 0
     first_size: int = 0
     last_ms: int = 0
@@ -106,6 +108,7 @@ class FileScan:
             self.cuts = []
             return
         wrong = (marks & ~np.uint8(_CUT)) != 0
+        self.misplaced += int(np.count_nonzero((marks & ~np.uint8(_CUT)) == FOREIGN))
         edges = [0, *(np.flatnonzero(np.diff(wrong)) + 1).tolist(), len(rows)]
         for low, high in zip(edges, edges[1:], strict=False):
             if wrong[low]:

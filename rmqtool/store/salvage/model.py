@@ -68,6 +68,8 @@ class Salvaged:
         fillers: filler records that are written.
         unreadable: (path, start, stop) of files that the operating system could not read; nothing is
             changed there.
+        misplaced: (path, records) of files most of whose records belong to another place: the file was
+            renamed, or is another log's.
         tail: ranges of the present log that hold sound records behind the cut, with fill `none`.
         notes: what a person should know beside.
     """
@@ -79,6 +81,7 @@ class Salvaged:
     given_up: int = 0
     fillers: int = 0
     unreadable: tuple[tuple[str, int, int], ...] = ()
+    misplaced: tuple[tuple[str, int], ...] = ()
     tail: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -91,6 +94,7 @@ class Salvaged:
             "fillers": self.fillers,
             "lost": [record.row() for record in self.lost],
             "unreadable": [list(item) for item in self.unreadable],
+            "misplaced": [list(item) for item in self.misplaced],
             "tail": [list(item) for item in self.tail],
             "notes": list(self.notes),
         }

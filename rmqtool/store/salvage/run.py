@@ -78,6 +78,9 @@ class Run:
             unreadable=tuple(
                 (scan.file.name, start, stop) for scan in scans for start, stop in scan.unreadable
             ),
+            misplaced=tuple(
+                (scan.file.name, scan.misplaced) for scan in scans if scan.misplaced > scan.kept + 1
+            ),
             tail=tail,
             notes=tuple([*files.notes, *self._notes(log, order)]),
         )

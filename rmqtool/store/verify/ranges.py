@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+_LARGEST = (1 << 63) - 1
+
 
 def runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
     """(position of the first, position behind the last) of every run of consecutive numbers.
@@ -45,6 +47,7 @@ def inside(ranges: Sequence[tuple[int, int]], numbers: np.ndarray) -> np.ndarray
     """Which of `numbers`, shape (n,), lie in one of `ranges`, which are as `merged` gives them."""
     if not ranges:
         return np.zeros(len(numbers), bool)
-    edges = np.array(ranges, np.int64)
+    # A file may be named by an offset near the end of all offsets.
+    edges = np.array([(min(low, _LARGEST), min(high, _LARGEST)) for low, high in ranges], np.int64)
     place = np.searchsorted(edges[:, 0], numbers, side="right") - 1
     return np.asarray((place >= 0) & (numbers < edges[place, 1]))
