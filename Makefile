@@ -28,6 +28,9 @@ demo: .venv/base
 	run info $(DEMO_STORE) && run dump $(DEMO_STORE) --limit 5 --format table && run verify $(DEMO_STORE) && \
 	run append $(DEMO_STORE) --create-topic --topic Orders --tag paid --key order-17 --body '1 book' --format table && \
 	run deliver $(DEMO_STORE) --format table; test $$? -le 1
+	@echo; echo 'A copy of it that has lost a page of its log:'; \
+	$(BIN)/python -m tests.stores 5.4.0:clean:zero-page-last-file:noabort build/demo/damaged; \
+	echo "$$ rmqtool recover build/demo/damaged"; $(BIN)/rmqtool recover build/demo/damaged; test $$? -le 1
 
 test: .venv/dev
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
