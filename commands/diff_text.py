@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.commands.recover_text import counted
-from rmqtool.terminal import format_size
+from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
     from rmqtool.store.diff import Difference
@@ -236,7 +235,7 @@ def _config_lines(config: Row) -> Iterator[str]:
         f"{count} {'entry' if count == 1 else 'entries'} of {name}"
         for name, count in config["differing_entries"].items()
     ) + " differ"  # fmt: skip
-    yield f"config       {files} file{'' if files == 1 else 's'} compared: {verdict}"
+    yield f"config       {counted(files, 'file')} compared: {verdict}"
     for each in config["entries"]:
         a, b = (_value_text(each[name]) for name in "ab")
         yield f"             {each['file']} {each['entry']}: A {a}, B {b}"

@@ -12,7 +12,7 @@ from rmqtool.commands import options
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RefusedError, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.problems import Finding
-from rmqtool.terminal import print_error
+from rmqtool.terminal import counted, print_error
 from rmqtool.times import format_time, parse_zone
 
 if TYPE_CHECKING:
@@ -165,9 +165,7 @@ def _tell_nothing(task: Dump, kind: Kind, writer: Output) -> None:
         writer.note(f"rmqtool: no {thing} matches" if thing else f"rmqtool: the store has no {kind} to show")
         return
     looked = task.looked
-    text = (
-        f"rmqtool: no record matches; looked at {looked.records} record{'' if looked.records == 1 else 's'}"
-    )
+    text = f"rmqtool: no record matches; looked at {counted(looked.records, 'record')}"
     if looked.first_ms is not None and looked.last_ms is not None:
         first, last = (format_time(time, task.form.tz) or time for time in (looked.first_ms, looked.last_ms))
         text += f" from {first} to {last}"

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from rmqtool.cells import with_times
 from rmqtool.commands import options
 from rmqtool.commands.expire_text import expire_lines
-from rmqtool.commands.recover_text import counted, with_times
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
-from rmqtool.terminal import format_size
+from rmqtool.terminal import counted, format_size
 from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:

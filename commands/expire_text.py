@@ -6,9 +6,8 @@ from collections.abc import Iterator
 from datetime import tzinfo
 from typing import Any
 
-from rmqtool.commands.recover_text import counted
 from rmqtool.output import Output
-from rmqtool.terminal import format_size
+from rmqtool.terminal import counted, format_size
 from rmqtool.times import format_duration, format_time
 
 Row = dict[str, Any]

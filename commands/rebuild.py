@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.recover_text import counted
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError
 from rmqtool.output import Output
-from rmqtool.terminal import format_size
+from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
     from rmqtool.store.plan import Applied

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from rmqtool.cells import with_times
 from rmqtool.commands import options
-from rmqtool.commands.recover_text import recover_lines, undo_lines, with_times
+from rmqtool.commands.recover_text import recover_lines, undo_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UnsupportedStoreError, UsageError
 from rmqtool.output import Output
 from rmqtool.times import parse_zone

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from datetime import tzinfo
 from typing import Any
 
 from rmqtool.output import Output
-from rmqtool.terminal import format_size
-from rmqtool.times import format_time
+from rmqtool.terminal import counted, format_size
 
 _LOST_SHOWN = 20
 _CHANGES_SHOWN = 20
@@ -27,25 +25,6 @@ _LOST_COLUMNS = (
 _CHANGE_COLUMNS = ("change", "path", "offset", "bytes", "reason")
 
 Row = dict[str, Any]
-
-
-def with_times(value: Any, zone: tzinfo | None) -> Any:
-    """The same object with a readable time beside every `*_timestamp_ms`."""
-    if isinstance(value, list | tuple):
-        return [with_times(item, zone) for item in value]
-    if not isinstance(value, dict):
-        return value
-    result: Row = {}
-    for name, item in value.items():
-        result[name] = with_times(item, zone)
-        if name.endswith("_timestamp_ms"):
-            result[f"{name.removesuffix('stamp_ms')}"] = format_time(item, zone) if item else None
-    return result
-
-
-def counted(count: int, what: str) -> str:
-    """A number of things in words."""
-    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def recover_lines(found: Row) -> Iterator[str]:

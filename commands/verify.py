@@ -14,7 +14,7 @@ from rmqtool.commands import options
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.problems import Finding
-from rmqtool.terminal import format_size
+from rmqtool.terminal import counted, format_size
 from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: 
 def _summary(report: Report, counts: Counter[str]) -> str:
     """What was checked, and how it is."""
     rate = f", {format_size(int(report.bytes / report.seconds))}/s" if report.seconds and report.bytes else ""
-    files = f"{report.files} file{'' if report.files == 1 else 's'}"
+    files = counted(report.files, "file")
     parts = [f"{report.records} records in {files} ({format_size(report.bytes)}{rate})"]
     if "queues" in report.passes:
         parts.append(f"{report.units} queue units")
@@ -154,10 +154,6 @@ def _summary(report: Report, counts: Counter[str]) -> str:
 
 
 def _verdict(counts: Counter[str]) -> str:
-    found = [
-        f"{counts[severity]} {severity}{'' if counts[severity] == 1 else 's'}"
-        for severity in SEVERITIES
-        if counts[severity]
-    ]
+    found = [counted(counts[severity], severity) for severity in SEVERITIES if counts[severity]]
     word = "damaged" if counts["error"] else "sound, with warnings" if counts["warning"] else "sound"
     return f"{word} ({', '.join(found)})" if found else word

@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from datetime import tzinfo
 from pathlib import PurePath
 from typing import Any
+
+from rmqtool.times import format_time
 
 Row = Mapping[str, Any]
 
@@ -26,6 +29,20 @@ def field_value(row: Row, name: str) -> Any:
         if isinstance(value, Mapping):
             return field_value(value, name[place + 1 :])
     return None
+
+
+def with_times(value: Any, zone: tzinfo | None) -> Any:
+    """The same object with a readable time beside every `*_timestamp_ms`."""
+    if isinstance(value, list | tuple):
+        return [with_times(item, zone) for item in value]
+    if not isinstance(value, dict):
+        return value
+    result: dict[str, Any] = {}
+    for name, item in value.items():
+        result[name] = with_times(item, zone)
+        if name.endswith("_timestamp_ms"):
+            result[f"{name.removesuffix('stamp_ms')}"] = format_time(item, zone) if item else None
+    return result
 
 
 def _plain(value: object) -> object:

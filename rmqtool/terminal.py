@@ -45,6 +45,11 @@ def format_size(size_bytes: int) -> str:
     return f"{value:.1f} {unit}"
 
 
+def counted(count: int, what: str) -> str:
+    """A number of things in words."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
+
+
 def print_error(text: str) -> None:
     """One line on stderr, escaped. Nothing where stderr is closed or full: that changes no result."""
     if sys.stderr is not None:

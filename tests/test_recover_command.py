@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 
+from rmqtool.cells import with_times
 from rmqtool.cli import main
-from rmqtool.commands.recover_text import recover_lines, with_times
+from rmqtool.commands.recover_text import recover_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_REFUSED, EXIT_USAGE
 from tests.recover_checks import codes
 from tests.stores import Library

@@ -101,6 +101,7 @@ def _events(
     import numpy as np
 
     from rmqtool.scan.frames import Frames, walk
+    from rmqtool.scan.queue_build import dispatched as dispatched_rows
 
     for found in walk(source, file_from_offset=first, stop=stop):
         if not isinstance(found, Frames):
@@ -109,8 +110,7 @@ def _events(
         rows = found.rows
         wanted = np.flatnonzero(rows["status"])[:1]
         if not len(wanted):
-            kind = rows["sys_flag"] & TRANSACTION_MASK
-            plain = ((kind == 0) | (kind == TRANSACTION_COMMIT)) & (rows["sys_flag"] & INNER_BATCH == 0)
+            plain = dispatched_rows(rows["sys_flag"]) & (rows["sys_flag"] & INNER_BATCH == 0)
             wanted = np.flatnonzero(plain & (rows["physical_offset"] < dispatched))[::-1]
             codes = rows["topic_id"][wanted].astype(np.int64) << 32 | (
                 rows["queue_id"][wanted].astype(np.int64) & 0xFFFFFFFF
