@@ -12,14 +12,13 @@ import typer
 from rmqtool.cells import with_times
 from rmqtool.commands import options
 from rmqtool.commands.recover_text import recover_lines, undo_lines
-from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UnsupportedStoreError, UsageError
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.output import Output
 from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.store import Store
-    from rmqtool.store.recover import Broker, Recovery, Request
-    from rmqtool.terminal import ProgressBar
+    from rmqtool.store.recover import Recovery, Request
 
 Mode = Annotated[
     Literal["best", "broker"] | None,
@@ -150,7 +149,7 @@ def _show(
     tz: str | None,
 ) -> int:
     from rmqtool.store import plan as plans
-    from rmqtool.store.recover import BROKERS, plan_recover
+    from rmqtool.store.recover import BROKERS, plan_and_predict
 
     zone = parse_zone(tz)
     with asked.open() as opened:
@@ -159,9 +158,13 @@ def _show(
         versions = [broker for broker in BROKERS if not brokers or broker in brokers]
         total = sum(file.size for file in opened.layout.commit_log)
         with output.progress("recover", 3 * total) as bar:  # salvage, queues and index, the brokers' starts
-            recovery = plan_recover(opened, request, jobs=asked.jobs, progress=bar.advance)
+            recovery, starts, why_none = plan_and_predict(
+                opened, request, versions, jobs=asked.jobs, progress=bar.advance
+            )
             found = _report(opened, recovery)
-            found["predictions"] = _predicted(opened, versions, found, bar)
+            found["predictions"] = starts
+            if why_none is not None:
+                found["warnings"] = [*found["warnings"], why_none]
     if write_plan is not None:
         plans.write_plan(recovery.plan, opened.layout, write_plan)
     found = with_times(found, zone)
@@ -173,19 +176,6 @@ def _show(
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed else EXIT_OK
-
-
-def _predicted(
-    opened: Store, brokers: Sequence[Broker], found: dict[str, Any], bar: ProgressBar
-) -> list[dict[str, Any]]:
-    """What each broker's start would do; where nobody can say, a warning in `found`."""
-    from rmqtool.store.recover import predictions
-
-    try:
-        return predictions(opened, brokers, progress=bar.advance)
-    except UnsupportedStoreError as error:
-        found["warnings"] = [*found["warnings"], f"what a start would do is not known: {error.message}"]
-        return []
 
 
 def _command(store: Path, recovery: Recovery, request: Request, plan: Path | None) -> str:

@@ -1,7 +1,7 @@
 """Recover a store: what a broker's start would do to it, and one plan that keeps what is valid.
 
     request.py      Request                         what is asked for
-    assemble.py     plan_recover, predictions       the plan: log, queues, index, and what follows elsewhere
+    assemble.py     plan_and_predict, plan_recover  the plan: log, queues, index, and what follows elsewhere
     after.py        After                           the store as log, queues and index will be
     state.py        checkpoint and abort            offsets.py  committed and delay offsets
     timer.py        timer log, wheel, checkpoint    strays.py   epoch file, compaction checkpoint, strays
@@ -10,12 +10,12 @@
 The order of truth: valid records of the log, then queues, then index, then the checkpoint (spec 02 15.4).
 """
 
-from rmqtool.store.recover.assemble import Recovery, plan_recover, predictions
+from rmqtool.store.recover.assemble import Recovery, plan_and_predict, plan_recover, predictions
 from rmqtool.store.recover.refusals import Refusal
 from rmqtool.store.recover.request import BROKERS, Broker, Fill, Mode, Request
 from rmqtool.store.recover.run import Outcome, recover_store, undo_recover
 
 __all__ = [
-    "BROKERS", "Broker", "Fill", "Mode", "Outcome", "Recovery", "Refusal", "Request", "plan_recover",
-    "predictions", "recover_store", "undo_recover",
+    "BROKERS", "Broker", "Fill", "Mode", "Outcome", "Recovery", "Refusal", "Request",
+    "plan_and_predict", "plan_recover", "predictions", "recover_store", "undo_recover",
 ]  # fmt: skip

@@ -6,9 +6,12 @@ Source: spec 02 section 15.4, spec 03, design section 9.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass
+from threading import Event
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.errors import UnsupportedStoreError
 from rmqtool.store import Store
 from rmqtool.store.plan import Action, Plan, fingerprint
 from rmqtool.store.recover.after import After
@@ -85,6 +88,45 @@ def predictions(
         {f"{name}_ms" if name.endswith("_timestamp") else name: value for name, value in row.items()}
         for row in rows
     ]
+
+
+def plan_and_predict(
+    store: Store,
+    request: Request,
+    brokers: Iterable[Broker],
+    *,
+    jobs: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Recovery, list[dict[str, Any]], str | None]:
+    """The plan, and beside it, in a thread of its own, what a start of each broker would do.
+
+    Returns:
+        The plan; the predictions; why there are none, None where there are.
+
+    Raises as `plan_recover` and `predictions` do; stores that no prediction is made for are no error.
+    """
+    stopped = Event()
+
+    def advance(count: int) -> None:
+        if stopped.is_set():
+            raise CancelledError
+        if progress is not None:
+            progress(count)
+
+    _ = store.profile  # found once, by one thread
+    with ThreadPoolExecutor(1, "rmqtool-predict") as pool:
+        future = pool.submit(predictions, store, tuple(brokers), progress=advance)
+        try:
+            recovery = plan_recover(store, request, jobs=jobs, progress=progress)
+        except BaseException:
+            stopped.set()
+            raise
+        try:
+            return recovery, future.result(), None
+        except UnsupportedStoreError as error:
+            return recovery, [], f"what a start would do is not known: {error.message}"
+        finally:
+            stopped.set()
 
 
 def plan_recover(

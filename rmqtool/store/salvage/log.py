@@ -206,7 +206,7 @@ class Log:
             if hole.start in filled:
                 yield _fill(file, hole, filled[hole.start])
         start = scan.end - file.file_from_offset
-        if not scan.done and not scan.unreadable:
+        if not scan.done and not scan.unreadable and (scan.code or scan.pending):  # else all is zero
             with closing(self.opener(file.path)) as source:
                 stop = min(source.size, file.full_size)
                 stop = nonzero_end(source, start, stop) if start < stop else start
