@@ -19,7 +19,15 @@ JDK = $(shell for folder in "$${JAVA_HOME:-/none}" /usr/lib/jvm/*17* \
 	"$$(dirname "$$(dirname "$$(readlink -f "$$(command -v javac)")")")"; do \
 	"$$folder/bin/javac" -version 2>&1 | grep -q '^javac 17' && { echo "$$folder"; exit; }; done)
 
-.PHONY: demo test lint types man man-check bench bench-smoke interop java release-check clean
+# Every verdict of the real store library, every damaged variant.
+SWEEP := $(addprefix tests/test_,predict.py variants.py salvage.py salvage_random.py recover.py rebuild.py store_damage.py)
+
+# Spark runs on any Java from 17 on.
+JAVA = $(shell for java in "$${JAVA_HOME:-/none}/bin/java" "$$(command -v java)" /usr/lib/jvm/*/bin/java; do \
+	version=$$("$$java" -version 2>&1 | sed -n '/version "/{s/.*version "\([0-9]*\).*/\1/p;q;}'); \
+	test "$${version:-0}" -ge 17 && { echo "$$java"; exit; }; done)
+
+.PHONY: demo test lint types man man-check bench bench-smoke sweep interop java jre release-check clean
 .PRECIOUS: build/interop/%/lib.done build/interop/%/classes.done
 
 demo: .venv/base
@@ -32,8 +40,25 @@ demo: .venv/base
 	$(BIN)/python -m tests.stores 5.4.0:clean:zero-page-last-file:noabort build/demo/damaged; \
 	echo "$$ rmqtool recover build/demo/damaged"; $(BIN)/rmqtool recover build/demo/damaged; test $$? -le 1
 
-test: .venv/dev
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal
+test: .venv/dev | jre
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/spark
+	$(BIN)/python -m pytest tests/spark
+
+# The tests of which `make test` takes a sample, whole.
+sweep: .venv/dev
+	RMQTOOL_SWEEP=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(SWEEP)
+
+# Without the right to install, the Spark tests skip and say so; in CI they fail.
+jre:
+	@if test -n '$(JAVA)'; then exit; fi; as=; \
+	if test "$$(id -u)" != 0; then test -n "$$CI" && command -v sudo >/dev/null && as=sudo || as=no; fi; \
+	if test "$$as" = no || ! command -v apt-get >/dev/null; then \
+		echo 'the Spark tests need Java 17 or newer: apt-get install openjdk-17-jre-headless' >&2; exit; fi; \
+	echo 'installing Java for the Spark tests' && $$as apt-get update -qq && \
+	for package in openjdk-17-jre-headless openjdk-21-jre-headless default-jre-headless; do \
+		apt-cache show "$$package" >/dev/null 2>&1 && \
+		$$as apt-get install -qq -y --no-install-recommends "$$package" >/dev/null && exit; \
+	done; echo 'no Java could be installed' >&2
 
 lint: .venv/dev
 	$(BIN)/ruff check . && $(BIN)/ruff format --check .

@@ -21,7 +21,13 @@ FORGOTTEN = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE
 
 os.environ.update(SURROUNDINGS)
 # What the tests themselves are told.
-_OF_TESTS = ("RMQTOOL_CRASH_SWEEP", "RMQTOOL_BENCH_SMALL", "RMQTOOL_BENCH_GIB", "RMQTOOL_BENCH_DIR")
+_OF_TESTS = (
+    "RMQTOOL_CRASH_SWEEP",
+    "RMQTOOL_SWEEP",
+    "RMQTOOL_BENCH_SMALL",
+    "RMQTOOL_BENCH_GIB",
+    "RMQTOOL_BENCH_DIR",
+)
 for _name in [name for name in os.environ if name.startswith("RMQTOOL_") or name in FORGOTTEN]:
     if _name not in _OF_TESTS:
         del os.environ[_name]
@@ -35,6 +41,10 @@ _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
     "ci", max_examples=100, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+)
+# In a process that checks every load, where all is slow.
+settings.register_profile(
+    "bounds", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_SLOW
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -26,6 +26,7 @@ from tests.rebuild_checks import (
     without,
 )
 from tests.stores import VERSIONS, Library, apply_edit, case_names, real_case, variant_id, variants
+from tests.sweep import sample
 from tests.trees import tree_rows
 
 OK = [name for name in case_names() if name.startswith("ok_")]
@@ -102,7 +103,7 @@ def _of_queues_or_index(version: str) -> list[tuple[str, dict[str, Any]]]:
     return found if version == "5.4.0" else found[VERSIONS.index(version) :: 4]
 
 
-CQ_AND_INDEX = [each for version in VERSIONS for each in _of_queues_or_index(version)]
+CQ_AND_INDEX = sample([each for version in VERSIONS for each in _of_queues_or_index(version)], 3)
 
 
 @pytest.mark.parametrize(

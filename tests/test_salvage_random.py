@@ -19,6 +19,7 @@ from rmqtool.store import Store
 from rmqtool.store.salvage import Salvaged, salvage
 from tests.damage import LOG, QUEUES, apply_edits, describe, random_edits
 from tests.mend import mend
+from tests.sweep import IS_WHOLE
 from tests.test_salvage import LEFT, log_codes
 from tests.test_written_kinds import Written, fill
 from tests.trees import copy_tree, unchanged
@@ -95,7 +96,7 @@ def files_of(root: Path) -> dict[int, bytes]:
     }
 
 
-@settings(max_examples=60)
+@settings(max_examples=150 if IS_WHOLE else 30)
 @given(seed=st.integers(0, 1 << 32), which=st.sampled_from(range(len(CASES))), with_queues=st.booleans())
 def test_what_is_sound_is_kept(
     seed: int, which: int, with_queues: bool, bases: list[Base], folders: Iterator[Path]

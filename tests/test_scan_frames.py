@@ -328,7 +328,8 @@ def test_kernels_never_index_outside_of_the_window(tmp_path: Path) -> None:
     """Numba's own bounds check, and ours in every load, over damaged logs."""
     root = Path(__file__).resolve().parent.parent
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path),
-                   "PYTHONPATH": str(root), "HYPOTHESIS_STORAGE_DIRECTORY": str(tmp_path)}  # fmt: skip
+                   "PYTHONPATH": str(root), "HYPOTHESIS_STORAGE_DIRECTORY": str(tmp_path),
+                   "HYPOTHESIS_PROFILE": "bounds"}  # fmt: skip
     names = [
         "test_compiled_and_plain_walk_say_the_same",
         "test_any_bytes",
