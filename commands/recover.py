@@ -74,7 +74,8 @@ def recover(
 
     What is cut, replaced or deleted is kept in a backup first; --undo gives it back, byte for byte,
     until a broker has written to the store, and only to the store that it is of (--force: which has
-    been moved since). A run that was killed is finished by running it again.
+    been moved since). --plan shows a plan that --write-plan has written, with --apply does it. A run
+    that was killed is finished by running it again.
     Until then the file commitlog/rmqtool-repair keeps every broker from loading the store.
 
     Exits with 0 when nothing is to be done, or it was done; 1 when the plan would change something;
@@ -89,15 +90,15 @@ def recover(
         _no_others({**others, "--fill": fill, "--broker": broker, "--backup-dir": backup_dir}, "--undo")
         return _undo(asked, undo, output, moved=force)
     if plan is not None:
-        if not apply:
-            raise UsageError("--plan is for --apply", hint="--write-plan FILE writes one")
-        _no_others({"--mode": mode, "--fill": fill, "--broker": broker}, "--plan")
+        of_plan: dict[str, Any] = {"--mode": mode, "--fill": fill, "--broker": broker if apply else None}
+        _no_others({**of_plan, "--write-plan": write_plan}, "--plan")
     if apply:
         if write_plan is not None:
             raise UsageError("--write-plan shows a plan, --apply does it", hint="one after the other")
         request = None if plan is not None else _request(mode, fill, broker)
         return _apply(asked, request, plan, backup_dir, output, tz, yes=yes, force=force)
-    return _show(asked, _request(mode, fill, broker), broker, write_plan, output, tz)
+    request = None if plan is not None else _request(mode, fill, broker)
+    return _show(asked, request, broker, plan, write_plan, output, tz)
 
 
 class _Asked:
@@ -142,17 +143,24 @@ def _request(mode: str | None, fill: str | None, brokers: Sequence[str] | None) 
 
 def _show(
     asked: _Asked,
-    request: Request,
+    request: Request | None,
     brokers: Sequence[str] | None,
+    plan_file: Path | None,
     write_plan: Path | None,
     output: Output,
     tz: str | None,
 ) -> int:
+    """Shows the plan that `request`, or else a written plan, means; returns the exit code."""
     from rmqtool.store import plan as plans
-    from rmqtool.store.recover import BROKERS, plan_and_predict
+    from rmqtool.store.recover import BROKERS, Request, plan_and_predict
 
     zone = parse_zone(tz)
+    written = None if plan_file is None else plans.read_plan(plan_file, "recover")
     with asked.open() as opened:
+        if written is not None:
+            plans.check_unchanged(written, opened.layout)
+            request = Request.of_options(written.options)
+        assert request is not None
         if opened.live:
             output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
         versions = [broker for broker in BROKERS if not brokers or broker in brokers]
@@ -161,6 +169,8 @@ def _show(
             recovery, starts, why_none = plan_and_predict(
                 opened, request, versions, jobs=asked.jobs, progress=bar.advance
             )
+            if written is not None:
+                plans.agree(recovery.plan, written)
             found = _report(opened, recovery)
             found["predictions"] = starts
             if why_none is not None:
@@ -170,9 +180,8 @@ def _show(
     found = with_times(found, zone)
     output.write_object(found, recover_lines(found))
     if recovery.plan.actions:
-        output.note(
-            f"rmqtool: nothing was changed; to do it: {_command(asked.path, recovery, request, write_plan)}"
-        )
+        command = _command(asked.path, recovery, request, plan_file or write_plan)
+        output.note(f"rmqtool: nothing was changed; to do it: {command}")
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed else EXIT_OK

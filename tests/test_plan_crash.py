@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import EXIT_INPUT, RefusedError
+from rmqtool.store import disk
 from rmqtool.store.layout import detect
 from rmqtool.store.plan import Undone, apply, undo
 from rmqtool.store.plan.guard import JOURNAL_NAME
@@ -326,6 +327,21 @@ def test_disk_full(base: Path, wanted: Wanted, fast_path: Path) -> None:
                     assert str(next(iter(backups(folder).values()))) in rows[0][1]
             check_killed(folder, wanted, before, folder)
         shutil.rmtree(folder)
+
+
+def test_interrupted(base: Path, wanted: Wanted, fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C while files change: what the store is in, and both ways out, are said."""
+    root = copy_tree(base, fast_path / "run") / "store"
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(disk, "set_mtime", interrupted)
+    with pytest.raises(KeyboardInterrupt) as stop:
+        do(root, wanted)
+    (note,) = stop.value.__notes__
+    (backup,) = backups(root.parent).values()
+    assert "in between" in note and f"--undo {backup}" in note
 
 
 def test_times_are_not_lost(base: Path, wanted: Wanted, fast_path: Path) -> None:

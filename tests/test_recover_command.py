@@ -79,10 +79,13 @@ def test_from_plan_to_undo(store_copy: StoreCopy, tmp_path: Path, capsys: pytest
     """The way of an operator: look, write the plan, do it, look again, go back."""
     root, plan, backup = store_copy("gap_cl02_zero_hole"), tmp_path / "plan", tmp_path / "backup"
     before = codes(root)
-    assert run(capsys, root, "--write-plan", plan)[0] == 1
+    code, shown, note = run(capsys, root, "--write-plan", plan)
+    assert code == 1 and f"--plan {plan} --apply" in note
+    assert run(capsys, root, "--plan", plan) == (1, shown, note)
     code, out, _ = run(capsys, root, "--apply", "--plan", plan, "--backup-dir", backup)
     assert code == 0 and str(backup) in out and "applied" in out
     assert run(capsys, root)[0] == 0
+    assert run(capsys, root, "--plan", plan)[0] == 4
     assert codes(root) == set()
     code, found = report(capsys, root, "--undo", backup)
     assert code == 0 and found["backup"] == str(backup)
@@ -92,7 +95,7 @@ def test_from_plan_to_undo(store_copy: StoreCopy, tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["--plan", "x"],
+        ["--plan", "x", "--mode", "best"],
         ["--mode", "broker"],
         ["--mode", "broker", "--broker", "5.3", "--broker", "5.4"],
         ["--mode", "broker", "--broker", "5.4", "--fill", "none"],

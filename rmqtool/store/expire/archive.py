@@ -21,7 +21,7 @@ from rmqtool.store.expire.expiry import Expiry, Fate
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.open_files import head_of, opened
 from rmqtool.store.plan.changes import copy_whole, crc_of
-from rmqtool.store.plan.places import Places
+from rmqtool.store.plan.places import Places, must_be_outside
 from rmqtool.store.plan.space import above
 
 VERSION = 1
@@ -31,7 +31,7 @@ _PART = ".part"
 Progress = Callable[[int], None]
 
 
-def check_archive(expiry: Expiry, places: Places, folder: Path) -> None:
+def check_archive(store: Store, expiry: Expiry, places: Places, folder: Path) -> None:
     """What must be true before the first copy.
 
     Raises:
@@ -39,10 +39,7 @@ def check_archive(expiry: Expiry, places: Places, folder: Path) -> None:
         UnwritableError: it has too little free space.
         UnreadableError: nobody can say.
     """
-    resolved = folder.resolve()
-    for inside in (places.root, *places.log_folders):
-        if resolved.is_relative_to(inside.resolve()):
-            raise RefusedError("the archive lies inside the store", path=folder)
+    must_be_outside(store.layout, folder, "an archive")
     if folder.exists() and not folder.is_dir():
         raise RefusedError("the archive is no folder", path=folder)
     need = _SLACK_BYTES + sum(

@@ -83,7 +83,7 @@ def expire(
             paths = [_checked(places, fate.path, fate.size) for fate in expiry.going]
             manifest = None
             if archive is not None and paths:
-                check_archive(expiry, places, archive)
+                check_archive(store, expiry, places, archive)
                 manifest = write_archive(store, expiry, places, archive, request.now_ms, progress)
             _remove(places, expiry, paths)
     finally:

@@ -158,6 +158,9 @@ class _Run:
         except RmqtoolError as error:
             error.hint = error.hint or f"the store is in between. {guard.unfinished_hint(self._places)}"
             raise
+        except KeyboardInterrupt as stop:
+            stop.add_note(f"the store is in between. {guard.unfinished_hint(self._places)}")
+            raise
         return Applied(self._folder, len(self._actions), sum(a.data_bytes for a in self._actions))
 
     # before

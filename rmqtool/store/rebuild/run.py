@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rmqtool.errors import FormatError, RefusedError, RmqtoolError, UsageError
-from rmqtool.store import Store, lock
+from rmqtool.store import Store
 from rmqtool.store import plan as plans
 from rmqtool.store.plan import Action, Applied, Plan
 from rmqtool.store.plan.backup import Backup
 from rmqtool.store.plan.guard import read_journal
+from rmqtool.store.plan.held import OpenStore, held_store
 from rmqtool.store.plan.places import Places
 from rmqtool.store.rebuild import Rebuild, plan_rebuild
 from rmqtool.store.rebuild.config import config_actions
@@ -156,7 +157,7 @@ def _summary(found: Rebuild) -> dict[str, Any]:
 
 
 def rebuild_store(
-    open_store: Callable[[], Store],
+    open_store: OpenStore,
     request: Request | None,
     *,
     plan_file: Path | None = None,
@@ -169,7 +170,7 @@ def rebuild_store(
     A run that was killed is finished by the next.
 
     Args:
-        open_store: opens the store for reading, each time anew.
+        open_store: see `OpenStore`.
         request: what is written anew; None where `plan_file` says it.
         plan_file: a plan that has to come out again, for a store that has not changed since.
         backup_dir: a new folder; None: beside the store.
@@ -187,23 +188,16 @@ def rebuild_store(
         request = Request.of_options(file.options)
     if request is None:
         raise UsageError("neither a request nor a plan was given")
-    with open_store() as store:
-        root = store.layout.root
-    if root is None:
-        raise UsageError("only a whole store can be rebuilt", hint="name the folder that holds commitlog")
-    held = lock.acquire(root / "lock")
-    try:
-        with open_store() as store:
-            if file is not None:
-                plans.check_unchanged(file, store.layout)
-            planned = plan(store, request, jobs=jobs)
-            layout = store.layout
+    with held_store(open_store) as (store, held):
+        layout = store.layout
+        if file is not None:
+            plans.check_unchanged(file, layout)
+        planned = plan(store, request, jobs=jobs)
         if file is not None:
             plans.agree(planned.plan, file)
         if not planned.is_needed:
             return planned, None
         if planned.refusal is not None and not (force and layout.guard is None):
-            raise RefusedError(planned.refusal, path=root, hint=f"rmqtool recover {root}")
+            raise RefusedError(planned.refusal, path=layout.root, hint=f"rmqtool recover {layout.root}")
+        store.close()
         return planned, plans.apply(planned.plan, layout, backup_dir=backup_dir, held=held)
-    finally:
-        held.release()

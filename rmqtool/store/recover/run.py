@@ -5,23 +5,18 @@ Source: design section 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RefusedError, UsageError
-from rmqtool.store import Store, disk, lock
+from rmqtool.store import disk
 from rmqtool.store import plan as plans
-from rmqtool.store.lock import StoreLock
+from rmqtool.store.plan.held import OpenStore, held_store
 from rmqtool.store.recover.assemble import Progress, Recovery, plan_recover
-from rmqtool.store.recover.refusals import must_be_allowed, out_of_reach
+from rmqtool.store.recover.refusals import must_be_allowed
 from rmqtool.store.recover.request import Request
 from rmqtool.store.recover.tail import write_tail
-
-OpenStore = Callable[[], Store]
-"""Opens the store that is meant, for reading, each time anew."""
 
 
 @dataclass(frozen=True)
@@ -102,7 +97,7 @@ def recover_store(
         request = Request.of_options(file.options)
     if request is None:
         raise UsageError("neither a request nor a plan was given")
-    with locked(open_store) as (store, held):
+    with held_store(open_store) as (store, held):
         if file is not None:
             plans.check_unchanged(file, store.layout)
         recovery = plan_recover(store, request, jobs=jobs, progress=progress)
@@ -140,22 +135,7 @@ def undo_recover(open_store: OpenStore, backup: Path, *, moved: bool = False) ->
         StoreInUseError: a broker holds the lock.
         InputError: this is no backup, or it is damaged.
     """
-    with locked(open_store) as (store, held):
+    with held_store(open_store) as (store, held):
         undone = plans.undo(backup, store.layout, held=held, moved=moved)
     following = None if undone.next is None else str(undone.next)
     return {"backup": str(backup), "files": undone.files, "already": undone.already, "next": following}
-
-
-@contextmanager
-def locked(open_store: OpenStore) -> Iterator[tuple[Store, StoreLock]]:
-    """The store as it is once its lock is held, and the lock."""
-    with open_store() as store:
-        out_of_reach(store)  # raises where it is no store root
-        root = store.layout.root
-    assert root is not None, "out_of_reach refuses all else"
-    held = lock.acquire(root / "lock")
-    try:
-        with open_store() as store:
-            yield store, held
-    finally:
-        held.release()
