@@ -76,12 +76,12 @@ bench: .venv/dev build/bench/classes.done
 	$(BENCH) tests/benchmarks
 
 bench-smoke: .venv/dev build/bench/classes.done
-	RMQTOOL_BENCH_SMALL=1 $(BENCH) tests/benchmarks/bench_append.py tests/benchmarks/bench_recover.py
+	RMQTOOL_BENCH_SMALL=1 $(BENCH) $(addprefix tests/benchmarks/bench_,append.py recover.py lookup.py export.py spark.py)
 
 build/bench/classes.done: build/interop/5.4.0/lib.done $(wildcard tests/benchmarks/*.java)
 	@'$(JDK)/bin/javac' -nowarn -Xlint:none -cp '$(<D)/lib/*' -d $(@D)/classes tests/benchmarks/*.java && touch $@
 
-interop: .venv/dev $(ROCKETMQ:%=build/interop/%/classes.done)
+interop: .venv/dev $(ROCKETMQ:%=build/interop/%/classes.done) build/interop/hdfs/lib.done
 	JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -o python_files='interop_*.py' tests/interop
 
 build/interop/%/classes.done: build/interop/%/lib.done $(wildcard tests/interop/java/*.java)
@@ -91,6 +91,11 @@ build/interop/%/classes.done: build/interop/%/lib.done $(wildcard tests/interop/
 build/interop/%/lib.done: tests/interop/pom.xml | java
 	@echo 'fetching RocketMQ $* with maven' && rm -rf $(@D)/lib && JAVA_HOME='$(JDK)' mvn -B -q -ntp -f $< \
 		-Drocketmq.version=$* -Dmaven.wagon.http.retryHandler.count=3 dependency:copy-dependencies \
+		-DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$(@D)/lib' && touch $@
+
+build/interop/hdfs/lib.done: tests/interop/hdfs/pom.xml | java
+	@echo 'fetching Hadoop with maven' && rm -rf $(@D)/lib && JAVA_HOME='$(JDK)' mvn -B -q -ntp -f $< \
+		-Dmaven.wagon.http.retryHandler.count=3 dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$(@D)/lib' && touch $@
 
 java:

@@ -5,6 +5,8 @@ from __future__ import annotations
 COMMANDS: tuple[str, ...] = (
     "info",
     "dump",
+    "lookup",
+    "tail",
     "verify",
     "recover",
     "rebuild",
@@ -12,5 +14,12 @@ COMMANDS: tuple[str, ...] = (
     "expire",
     "append",
     "deliver",
+    "export",
+    "copy",
+    "stats",
+    "spark_scan",
     "problems",
 )
+
+ALIASES: dict[str, str] = {"spark": "spark_scan"}
+"""Other names of commands; the help does not list them."""

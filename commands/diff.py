@@ -21,16 +21,33 @@ Row = dict[str, Any]
 
 StoreA = Annotated[
     Path,
-    typer.Argument(metavar="STORE_A", help="Store root, a folder of commit log files, or a single file."),
+    typer.Argument(
+        metavar="STORE_A",
+        parser=options.parse_store,
+        help="Store root, a folder of commit log files, or a single file; also behind a URL, or in a tar.",
+    ),
 ]
-StoreB = Annotated[Path, typer.Argument(metavar="STORE_B", help="What to compare it with.")]
+StoreB = Annotated[
+    Path,
+    typer.Argument(metavar="STORE_B", parser=options.parse_store, help="What to compare it with."),
+]
 CommitLogA = Annotated[
     list[Path] | None,
-    typer.Option("--commitlog-a", metavar="DIR", help="Commit log folder outside STORE_A (repeatable)."),
+    typer.Option(
+        "--commitlog-a",
+        metavar="DIR",
+        parser=options.parse_store,
+        help="Commit log folder outside STORE_A (repeatable).",
+    ),
 ]
 CommitLogB = Annotated[
     list[Path] | None,
-    typer.Option("--commitlog-b", metavar="DIR", help="Commit log folder outside STORE_B (repeatable)."),
+    typer.Option(
+        "--commitlog-b",
+        metavar="DIR",
+        parser=options.parse_store,
+        help="Commit log folder outside STORE_B (repeatable).",
+    ),
 ]
 CommonOnly = Annotated[
     bool,
@@ -91,8 +108,8 @@ def diff(
 
     output, zone = Output(format=format, quiet=quiet, progress=progress), parse_zone(tz)
     with (
-        options.open_store(store_a, commitlog_a, None, None) as a,
-        options.open_store(store_b, commitlog_b, None, None) as b,
+        options.open_store(store_a, commitlog_a, None, None, quiet=quiet) as a,
+        options.open_store(store_b, commitlog_b, None, None, quiet=quiet) as b,
     ):
         sides = look_at(a), look_at(b)
         with output.progress("diff", common_bytes(*sides)) as bar:

@@ -9,19 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.commands.option_values import expression, row_form
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RefusedError, UsageError, worst_exit_code
 from rmqtool.output import Output
-from rmqtool.problems import Finding
 from rmqtool.terminal import counted, print_error
-from rmqtool.times import format_time, parse_zone
+from rmqtool.times import format_time
 
 if TYPE_CHECKING:
     from rmqtool.store import Store
     from rmqtool.store.dump.kinds import Dump
     from rmqtool.store.dump.kinds import What as Kind
-    from rmqtool.store.rows import BodyForm, RowFormat
-
-_LINES = 20  # bad places that are told one by one
 
 What = Annotated[
     Literal["commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "epoch", "compaction"]
@@ -37,10 +35,6 @@ Part = Annotated[
     typer.Option(
         "--part", metavar="header|entries|slots|chains", help="With --what index: which part of the files."
     ),
-]
-ExcludeTopic = Annotated[
-    list[str] | None,
-    typer.Option("--exclude-topic", metavar="GLOB", help="No topics that match (repeatable)."),
 ]
 Gaps = Annotated[
     bool,
@@ -75,9 +69,10 @@ def dump(
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,
     topic: options.Topic = None,
-    exclude_topic: ExcludeTopic = None,
+    exclude_topic: options.ExcludeTopic = None,
     queue: options.Queue = None,
     tag: options.Tag = None,
+    filter: options.Filter = None,
     key: options.Key = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -125,10 +120,10 @@ def dump(
         topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
         from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
     )  # fmt: skip
-    selection = replace(selection, exclude_topics=exclude_topic or ())
-    seen = _Seen(writer)
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf) as opened:
-        form = _form(opened, writer, body, body_limit, tz)
+    selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
+    seen = BadPlaces(writer)
+    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+        form = row_form(opened, writer.fields, body, body_limit, tz)
         task = Dump(opened, selection, form, seen.report, reverse, gaps)
         kind = what or _taken_for(opened, writer)
         if (raw or stats_only) and kind != "commitlog":
@@ -144,7 +139,8 @@ def dump(
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
         if not count and limit != 0:
             _tell_nothing(task, kind, writer)
-        return worst_exit_code(seen.exit_code(), _tell_unknown(task, found=count > 0))
+        unknown = tell_unknown(opened, selection, task.looked, found=count > 0)
+        return worst_exit_code(seen.exit_code(), unknown)
 
 
 def _taken_for(store: Store, writer: Output) -> Kind:
@@ -172,33 +168,6 @@ def _tell_nothing(task: Dump, kind: Kind, writer: Output) -> None:
     writer.note(text)
 
 
-def _tell_unknown(task: Dump, *, found: bool) -> int:
-    """Says which topics and queues asked for are not in the store, with those that are nearest."""
-    from difflib import get_close_matches
-
-    from rmqtool.store.dump.small import queue_ids, topic_names
-
-    layout, selection = task.store.layout, task.selection
-    known = topic_names(layout)
-    if layout.kind != "store" or not known:
-        return EXIT_OK
-    known |= task.looked.topics
-    unknown = [name for name in sorted(selection.topics) if not set("*?[") & set(name) and name not in known]
-    for name in unknown:
-        near = ", ".join(get_close_matches(name, known)) or "none is like it"
-        print_error(f"rmqtool: the store has no topic {name}; nearest: {near}")
-    if unknown or found or not selection.queues:
-        return EXIT_FINDINGS if unknown else EXIT_OK
-    ids = queue_ids(layout, selection.matches_topic)
-    if ids is None or ids & set(selection.queues):
-        return EXIT_OK
-    whose = "the selected topics have" if selection.topics or selection.exclude_topics else "the store has"
-    wanted = ", ".join(map(str, sorted(selection.queues)[:8]))
-    there = f"0 to {max(ids)}" if ids == set(range(max(ids) + 1)) else ", ".join(map(str, sorted(ids)[:8]))
-    print_error(f"rmqtool: {whose} no queue {wanted}; there are {there}")
-    return EXIT_FINDINGS
-
-
 def _explain(task: Dump, kind: Kind, offset: int, writer: Output) -> int:
     """Writes one structure as annotated bytes; returns the exit code."""
     from rmqtool.store.explain import ROW_FIELDS, TABLE_FIELDS
@@ -219,25 +188,6 @@ def _check(*, explain: bool, raw: bool, stats_only: bool, output: Path | None) -
         raise UsageError("--output goes with --raw", hint="rows go to standard output: dump ... > FILE")
 
 
-def _form(store: Store, writer: Output, body: BodyForm, body_limit: int | None, tz: str | None) -> RowFormat:
-    from rmqtool.formats.body import BODY_LIMIT
-    from rmqtool.scan.columns import BY_NAME
-    from rmqtool.store.rows import RowFormat
-    from rmqtool.store.system_topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
-
-    conf = store.layout.broker_conf
-    roots = dict.fromkeys(name.partition(".")[0] for name in writer.fields or ())
-    levels = (conf.text("messageDelayLevel") if conf is not None else None) or DEFAULT_DELAY_LEVELS
-    return RowFormat(
-        body=body,
-        tz=parse_zone(tz),
-        # Names that no message has belong to another kind of row; the writer knows them all.
-        names=None if writer.fields is None else tuple(name for name in roots if name in BY_NAME),
-        body_limit=BODY_LIMIT if body_limit is None else body_limit,
-        delays_ms=parse_delay_levels(levels),
-    )
-
-
 def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writer: Output) -> int:
     """Returns how many bytes were written."""
     if output is None:
@@ -250,38 +200,3 @@ def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writ
             return sum(map(file.write, records))
     except FileExistsError:
         raise RefusedError("the file exists", path=output, hint="remove it or name another") from None
-
-
-class _Seen:
-    """The bad places that were met: told on stderr, the first ones one by one."""
-
-    def __init__(self, writer: Output) -> None:
-        self._writer = writer
-        self._code = EXIT_OK
-        self._told = 0
-
-    def report(self, finding: Finding) -> None:
-        """Takes one bad place."""
-        problem = finding.problem
-        self._code = worst_exit_code(self._code, problem.exit_code)
-        if problem.severity == "note" and self._writer.quiet:
-            return
-        self._told += 1
-        if self._told > _LINES:
-            return
-        place = [finding.path]
-        if finding.physical_offset is not None:
-            place.append(f"offset {finding.physical_offset}")
-        if finding.length is not None:
-            place.append(f"{finding.length} bytes")
-        reason, expected = finding.detail.get("reason"), finding.detail.get("expected_bytes")
-        if expected is not None:
-            reason = f"{expected} bytes expected"
-        text = f"{problem.code} {problem.message}" + (f" ({reason})" if reason else "")
-        print_error(f"rmqtool: {problem.severity}: {text}: {', '.join(place)}")
-
-    def exit_code(self) -> int:
-        """The exit code for all of them; says how many were not told."""
-        if self._told > _LINES:
-            print_error(f"rmqtool: and {self._told - _LINES} more; rmqtool verify tells them all")
-        return self._code

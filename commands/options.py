@@ -73,10 +73,30 @@ def parse_broker(text: str) -> str:
     return text
 
 
-def _name_environment_store(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
+def parse_store(text: str) -> Path:
+    """The path that STORE means: of this machine, or behind a URL, to which nothing is connected yet.
+
+    Raises UsageError for a URL that cannot be one of a store.
+    """
+    from rmqtool.store.places.locate import located
+
+    return located(text)
+
+
+def _check_store(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
+    """Names the store of the environment; a command that changes stores wants a folder of this machine."""
+    changes = context.info_name == "append" or any(each.name == "apply" for each in context.command.params)
+    if changes and not context.resilient_parsing:
+        from rmqtool.store.places.locate import is_elsewhere
+
+        if is_elsewhere(value):
+            raise UsageError(
+                "this command changes stores: it wants a folder on a disk of this machine",
+                hint=f"copy {value} to one",
+            )
     source = context.get_parameter_source(parameter.name or "")
     if source is not None and source.name == "ENVIRONMENT" and not context.resilient_parsing:
-        if context.info_name == "append" or any(each.name == "apply" for each in context.command.params):
+        if changes:
             raise UsageError(
                 "this command changes stores, RMQTOOL_STORE does not count", hint="name the store"
             )
@@ -98,19 +118,27 @@ StorePath = Annotated[
     typer.Argument(
         metavar="STORE",
         envvar="RMQTOOL_STORE",
-        callback=_name_environment_store,
-        help="Store root, or a single commitlog, consume queue or index file.",
+        parser=parse_store,
+        callback=_check_store,
+        help="Store root, or a single commitlog, consume queue or index file; to read also one behind a URL"
+        " (s3://, webhdfs://), a tar, or files compressed with gzip or zstd.",
     ),
 ]
 CommitLogPaths = Annotated[
     list[Path] | None,
-    typer.Option("--commitlog", metavar="DIR", help="Commit log folder outside STORE (repeatable)."),
+    typer.Option(
+        "--commitlog",
+        metavar="DIR",
+        parser=parse_store,
+        help="Commit log folder outside STORE (repeatable).",
+    ),
 ]
 ReadOnlyCommitLogPaths = Annotated[
     list[Path] | None,
     typer.Option(
         "--read-only-commitlog",
         metavar="DIR",
+        parser=parse_store,
         help="Commit log folder that the broker only reads (repeatable).",
     ),
 ]
@@ -119,6 +147,7 @@ BrokerConf = Annotated[
     typer.Option(
         "--broker-conf",
         metavar="FILE",
+        parser=parse_store,
         envvar="RMQTOOL_BROKER_CONF",
         show_envvar=True,
         help="The broker's broker.conf: store paths, file and index sizes.",
@@ -130,12 +159,25 @@ BrokerConf = Annotated[
 Topic = Annotated[
     list[str] | None, typer.Option("--topic", metavar="GLOB", help="Only topics that match (repeatable).")
 ]
+ExcludeTopic = Annotated[
+    list[str] | None,
+    typer.Option("--exclude-topic", metavar="GLOB", help="No topics that match (repeatable)."),
+]
 Queue = Annotated[
     list[str] | None,
     typer.Option("--queue", metavar="IDS", help="Only these queue ids: 3, 0-3 or 0-3,7 (repeatable)."),
 ]
 Tag = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag (repeatable).")
+]
+Filter = Annotated[
+    str | None,
+    typer.Option(
+        "--filter",
+        metavar="SQL",
+        help="Only messages whose properties match, in the broker's filter language:"
+        " \"color = 'red' AND size > 10\".",
+    ),
 ]
 Key = Annotated[
     list[str] | None,
@@ -299,12 +341,18 @@ def open_store(
     commitlog: Sequence[Path] | None,
     read_only_commitlog: Sequence[Path] | None,
     broker_conf: Path | None,
+    *,
+    quiet: bool = False,
 ) -> Store:
-    """The store that these option values mean, opened for reading; raises as `Store.open` does."""
+    """The store that these option values mean, opened for reading; raises as `Store.open` does.
+
+    What takes long before the first answer, unpacking an archive, is told on stderr unless `quiet`.
+    """
     from rmqtool.store import Store
 
     return Store.open(
         store,
+        announce=None if quiet else lambda text: print_error(f"rmqtool: {text}"),
         commitlog_paths=commitlog or (),
         read_only_paths=read_only_commitlog or (),
         broker_conf=broker_conf,

@@ -102,7 +102,7 @@ def verify(
             if finding.problem.severity in shown:
                 yield finding.row()
 
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf) as opened:
+    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         if not kernels.are_cached():
             output.note("compiling the scan kernels: some seconds, once for this version of rmqtool")
         kernels.load_kernels()
@@ -119,7 +119,7 @@ def verify(
                 progress=bar.advance,
             )
             output.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
-    output.note(_summary(report, counts))
+    output.note(summary(report, counts))
     return worst_exit_code(*codes)
 
 
@@ -136,7 +136,7 @@ def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: 
     return Bounds(since_ms, limit_bytes, chosen)
 
 
-def _summary(report: Report, counts: Counter[str]) -> str:
+def summary(report: Report, counts: Counter[str]) -> str:
     """What was checked, and how it is."""
     rate = f", {format_size(int(report.bytes / report.seconds))}/s" if report.seconds and report.bytes else ""
     files = counted(report.files, "file")

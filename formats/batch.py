@@ -18,13 +18,12 @@ import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from construct import Bytes, Construct, Int16sb, Int32sb, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
+from rmqtool.formats.parts import Bytes, Int16sb, Int32sb, Part, Struct
 
-_HEAD_FIELDS: tuple[Construct, ...] = (
+_HEAD_FIELDS: tuple[Part, ...] = (
     "total_size" / Int32sb * "bytes of the item, this field included: 22 + body_length + properties_length",
     "magic" / Int32sb * "0",
     "body_crc" / Int32sb * "0: the broker computes it",

@@ -13,11 +13,10 @@ from __future__ import annotations
 from dataclasses import astuple, dataclass
 from typing import Literal
 
-from construct import Int64sb, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
+from rmqtool.formats.parts import Int64sb, Struct
 
 CHECKPOINT = Layout(
     "checkpoint",

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from construct import GreedyString, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats.fastjson import resolve
+from rmqtool.formats.parts import GreedyString, Struct
 
 POSITIONS = Struct(
     "document"

@@ -18,10 +18,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from construct import GreedyString, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats.fastjson import Dialect, dump, parse, resolve
+from rmqtool.formats.parts import GreedyString, Struct
 
 __all__ = ["Dialect", "dump", "parse", "resolve"]  # what this module offers for documents as such
 

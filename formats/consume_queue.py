@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from construct import Bytes, Construct, Int16sb, Int32sb, Int64sb, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
+from rmqtool.formats.parts import Bytes, Int16sb, Int32sb, Int64sb, Part, Struct
 
 UNIT = Layout(
     "consume queue unit",
@@ -53,7 +52,7 @@ BATCH_UNIT = Layout(
 )
 BATCH_UNIT_SIZE = BATCH_UNIT.size
 
-_EXT_HEAD_FIELDS: tuple[Construct, ...] = (
+_EXT_HEAD_FIELDS: tuple[Part, ...] = (
     "size" / Int16sb * "bytes of the whole unit, 20 + bit_map_size; -1: nothing follows in this file",
     "tags_code" / Int64sb * "hash of the tags, 0 for none",
     "store_timestamp" / Int64sb * "when the broker stored the record, ms since 1970",

@@ -5,17 +5,20 @@ A structure is declared once, as a `construct.Struct` whose fields carry their t
 of a fixed size: the field table (man page, annotated hex), a `struct.Struct` (fast codec) and a
 numpy dtype. construct itself is the reference codec; the tests hold the fast ones against it.
 construct's `.compile()` is never used on bytes from disk (its manual warns against it).
+
+The words of construct come from `parts`, which loads construct when a declaration is used to parse.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from construct import BytesInteger, Construct, FormatField, Renamed, Struct
+from rmqtool.formats.parts import Part
 
 if TYPE_CHECKING:
     import numpy as np
@@ -39,54 +42,16 @@ class Field:
     text: str
 
 
-def _inner(subcon: Construct) -> Construct:
-    while isinstance(subcon, Renamed):
-        subcon = subcon.subcon
-    return subcon
-
-
-def _text(subcon: Construct) -> str:
-    docs: Any = getattr(subcon, "docs", "")
-    return " ".join(str(docs).split())
-
-
-def _integer(subcon: Construct) -> tuple[int, bool] | None:
-    """(bytes, signed) of an integer field, else None.
-
-    `fmtstr` is never trusted for the size: numpy and struct read its letters differently (`>l` is
-    4 bytes in construct and 8 in numpy).
-    """
-    inner = _inner(subcon)
-    if isinstance(inner, FormatField):
-        letter = str(inner.fmtstr)[-1]
-        return (inner.sizeof(), letter.islower()) if letter.lower() in "bhilq" else None
-    if isinstance(inner, BytesInteger):
-        return inner.sizeof(), bool(inner.signed)
-    return None
-
-
-def fields_of(declaration: Struct, **context: int) -> Iterator[Field]:
-    """The fields of `declaration` in order; `context` fixes what lengths depend on."""
+def fields_of(declaration: Part, **context: int) -> Iterator[Field]:
+    """The fields of `declaration`, a Struct, in order; `context` fixes what lengths depend on."""
+    known = SimpleNamespace(**context)
     offset: int | None = 0
-    for subcon in declaration.subcons:
-        integer = _integer(subcon)
-        size: int | None
-        if integer is not None:
-            size, signed = integer
-            kind = f"{'i' if signed else 'u'}{size * 8}"
-        else:
-            size, kind = _size(subcon, context), "bytes"
-        yield Field(str(subcon.name), offset, size, kind, _text(subcon))
+    for part in declaration.arguments:
+        integer = part.integer
+        size = part.size(known)
+        kind = "bytes" if integer is None else f"{'i' if integer[1] else 'u'}{integer[0] * 8}"
+        yield Field(part.name, offset, size, kind, " ".join(part.docs.split()))
         offset = None if offset is None or size is None else offset + size
-
-
-def _size(subcon: Construct, context: Mapping[str, int]) -> int | None:
-    from construct import SizeofError
-
-    try:
-        return int(subcon.sizeof(**context))
-    except (SizeofError, AttributeError, KeyError):
-        return None
 
 
 class Layout:
@@ -94,12 +59,12 @@ class Layout:
 
     Args:
         name: the structure's name in man pages and errors.
-        declaration: the construct declaration. Every field is an integer or bytes.
+        declaration: a Struct of `parts`. Every field is an integer or bytes.
         text: one paragraph on what the structure is.
         context: values that fix the sizes of fields which depend on another field.
     """
 
-    def __init__(self, name: str, declaration: Struct, text: str, **context: int) -> None:
+    def __init__(self, name: str, declaration: Part, text: str, **context: int) -> None:
         self.name = name
         self.declaration = declaration
         self.text = text

@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
-from construct import GreedyString, NullTerminated, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats.message import masked_crc
+from rmqtool.formats.parts import GreedyString, NullTerminated, Struct
 
 _LINE = NullTerminated(GreedyString("ascii"), term=b"\n")
 EPOCH_FILE = Struct(

@@ -18,11 +18,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
-from construct import Int32sb, Int64sb, Struct
-
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
 from rmqtool.formats.java import index_key_hash
+from rmqtool.formats.parts import Int32sb, Int64sb, Struct
 
 HEADER = Layout(
     "index header",

@@ -9,9 +9,8 @@ Source: DefaultMessageStore#createTempFile, DefaultMessageStore#start; spec 01 s
 
 from __future__ import annotations
 
-from construct import Bytes, GreedyBytes, Struct
-
 from rmqtool.errors import FormatError
+from rmqtool.formats.parts import Bytes, GreedyBytes, Struct
 
 ABORT = Struct("pid" / GreedyBytes * "process id of the broker as decimal text (5.x); no bytes (4.x)")
 ABORT_TEXT = "Exists while a broker runs and after an unclean stop. abort.bak is a copy of the abort before."

@@ -23,11 +23,10 @@ from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
-from construct import Bytes, Construct, IfThenElse, Int8sb, Int16sb, Int32sb, Int64sb, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats.declare import Layout
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats.parts import Bytes, IfThenElse, Int8sb, Int16sb, Int32sb, Int64sb, Part, Struct
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB
@@ -59,7 +58,7 @@ def _host_size(bit: int) -> Any:
     return lambda context: HOST_V6_SIZE if context.sys_flag & bit else HOST_V4_SIZE
 
 
-HEAD_FIELDS: tuple[Construct, ...] = (
+HEAD_FIELDS: tuple[Part, ...] = (
     "total_size" / Int32sb * "bytes of the whole record, this field included",
     "magic" / Int32sb * "version: DAA320A7 is version 1, DAA320AB version 2",
     "body_crc" / Int32sb * "CRC-32 of the body as stored, top bit cleared; not checked without a body",

@@ -23,11 +23,10 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from construct import Bytes, Construct, Int8ub, Int16ub, Int32sb, Int32ub, Int64sb, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
+from rmqtool.formats.parts import Bytes, Int8ub, Int16ub, Int32sb, Int32ub, Int64sb, Part, Struct
 
 _PORT = struct.Struct(">i")
 _PORT_TEXT = re.compile("-?[0-9]{1,10}")
@@ -38,7 +37,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _GRPC_EPOCH_MS = 1_609_459_200_000  # 2021-01-01T00:00:00Z
 
 
-def _address_field(size: int) -> Construct:
+def _address_field(size: int) -> Part:
     return "address" / Bytes(size) * "IPv4 or IPv6 address"
 
 

@@ -19,12 +19,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
-from construct import Bytes, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats.declare import Layout
 from rmqtool.formats.java import hash_map_order, java_utf8_decode, java_utf8_encode
 from rmqtool.formats.message import PROPERTY_CRC_NAME, PROPERTY_CRC_SIZE, masked_crc
+from rmqtool.formats.parts import Bytes, Struct
 
 Dialect = Literal["4.x", "5.x"]
 

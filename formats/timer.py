@@ -17,11 +17,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from construct import Int32sb, Int64sb, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
+from rmqtool.formats.parts import Int32sb, Int64sb, Struct
 
 SLOT = Layout(
     "timer wheel slot",

@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from construct import GreedyRange, GreedyString, NullTerminated, Struct
-
 from rmqtool.errors import FormatError
 from rmqtool.formats.java import java_utf8_decode, java_utf8_encode
+from rmqtool.formats.parts import GreedyRange, GreedyString, NullTerminated, Struct
 
 TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 BODY = Struct(

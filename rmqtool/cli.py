@@ -8,6 +8,7 @@ closed pipe with 0.
 
 from __future__ import annotations
 
+import gc
 import os
 import platform
 import signal
@@ -26,7 +27,7 @@ import typer
 from typer.core import TyperCommand, TyperOption
 
 from rmqtool import __version__
-from rmqtool.commands import COMMANDS
+from rmqtool.commands import ALIASES, COMMANDS
 from rmqtool.errors import EXIT_BUG, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, RmqtoolError
 from rmqtool.output import OutputClosedError
 from rmqtool.terminal import let_go_of_stderr, print_error
@@ -86,8 +87,8 @@ def _root(
     """  # noqa: D301  a backspace character keeps the lines as they are
 
 
-def build_app() -> typer.Typer:
-    """The Typer app with every command of `COMMANDS`, in that order."""
+def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
+    """The Typer app with the commands `names`, in that order."""
     # Without rich in the help and without Typer's tracebacks: an empty command takes 0.1 s, and
     # every error takes the path below.
     app = typer.Typer(
@@ -97,9 +98,11 @@ def build_app() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_root)
-    for name in COMMANDS:
+    for name in names:
         function = getattr(import_module(f"rmqtool.commands.{name}"), name)
         app.command(name.replace("_", "-"), cls=_Command)(function)
+        for alias in (each for each, command in ALIASES.items() if command == name):
+            app.command(alias, cls=_Command, hidden=True)(function)
     return app
 
 
@@ -109,6 +112,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         code = _ending(sys.argv[1:] if arguments is None else list(arguments))
     _let_go_of_stdout()
     let_go_of_stderr()
+    if arguments is None:
+        # The program ends: the interpreter would look through all objects once more, for 20 ms.
+        gc.freeze()
     return code
 
 
@@ -145,6 +151,7 @@ def _signals_interrupt() -> Iterator[None]:
 
 def _ending(arguments: Sequence[str]) -> int:
     debug = "--debug" in arguments
+    notes: Sequence[str] = ()
     try:
         code = _run(arguments)
         if sys.stdout is not None:
@@ -152,8 +159,8 @@ def _ending(arguments: Sequence[str]) -> int:
     except (OutputClosedError, BrokenPipeError):
         _forget_stdout()
         return EXIT_OK
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
+    except KeyboardInterrupt as stop:
+        code, notes = EXIT_INTERRUPTED, getattr(stop, "__notes__", ())
     except Exception as error:  # the one place where every error ends
         if debug:
             for line in traceback.format_exc().splitlines():
@@ -164,11 +171,13 @@ def _ending(arguments: Sequence[str]) -> int:
         # is kept in mind by Python, which then ends by SIGINT. The next exec() makes it forget.
         exec("")
         print_error(f"{PROGRAM}: interrupted; results so far were printed")
+        for note in notes:
+            print_error(f"{PROGRAM}: {note}")
     return code
 
 
 def _run(arguments: Sequence[str]) -> int:
-    command = typer.main.get_command(build_app())
+    command = typer.main.get_command(build_app(_commands_for(arguments)))
     try:
         result = command.main(list(arguments), prog_name=PROGRAM, standalone_mode=False)
     except SystemExit as stop:
@@ -177,6 +186,13 @@ def _run(arguments: Sequence[str]) -> int:
             raise stop.__context__ from None
         return stop.code if isinstance(stop.code, int) else EXIT_OK
     return result if isinstance(result, int) else EXIT_OK
+
+
+def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
+    """The command that is asked for, for to load them all takes time; all of them where none is named."""
+    first = next((each for each in arguments if each != "--debug"), "").replace("-", "_")
+    first = ALIASES.get(first, first)
+    return (first,) if first in COMMANDS else COMMANDS
 
 
 def _report(error: Exception) -> int:

@@ -2,6 +2,7 @@
 
     RmqtoolError                     70 would be a bug; every class below names its own code
       UsageError                 2   a value that the user gave makes no sense
+        FilterError              2   a filter expression that no broker would take
       InputError                 3   the input could not be read or understood in full
         NotAStoreError           3   the path holds no message store
         UnsupportedStoreError    3   recognised, but kept in a form that is out of reach (RocksDB, ...)
@@ -68,6 +69,14 @@ class UsageError(RmqtoolError):
     """A value given by the user makes no sense."""
 
     exit_code = EXIT_USAGE
+
+
+class FilterError(UsageError):
+    """A filter expression that no broker would take; `position` is where it fails, in characters."""
+
+    def __init__(self, message: str, *, position: int, hint: str | None = None) -> None:
+        super().__init__(f"the filter cannot be read at character {position + 1}: {message}", hint=hint)
+        self.position = position
 
 
 class InputError(RmqtoolError):

@@ -31,7 +31,7 @@ from rmqtool.scan.columns import COLUMNS, Column
 from rmqtool.terminal import print_error
 
 if TYPE_CHECKING:
-    from construct import Struct
+    from rmqtool.formats.parts import Part
 
 TABLE_WIDTH = 72
 _ROFF = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "^": r"\(ha", "~": r"\(ti"}
@@ -124,7 +124,7 @@ _PROBLEMS_TEXT = (
 def pages() -> dict[str, str]:
     """Every page: file name to text."""
     group: Any = typer.main.get_command(build_app())
-    commands: dict[str, Any] = group.commands
+    commands: dict[str, Any] = {name: each for name, each in group.commands.items() if not each.hidden}
     result = {f"{PROGRAM}.1": _main_page(group, commands)}
     for name, command in commands.items():
         result[f"{PROGRAM}-{name}.1"] = _command_page(name, command)
@@ -298,7 +298,7 @@ def _store_page() -> str:
     )
 
 
-def _structure(title: str, declaration: Struct | Layout, text: str) -> str:
+def _structure(title: str, declaration: Part | Layout, text: str) -> str:
     fields = declaration.fields if isinstance(declaration, Layout) else tuple(fields_of(declaration))
     return _section(_roff(title), *_paragraphs(text), ".PP", _verbatim(_field_table(fields)))
 

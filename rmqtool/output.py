@@ -18,12 +18,22 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import BinaryIO
 
 from rmqtool.cells import Row, csv_text, field_value, json_text, plain_text, tsv_text
 from rmqtool.errors import InputError, UsageError
 from rmqtool.table import Heading, Table
 from rmqtool.terminal import ProgressBar, escape, print_error
+
+
+@dataclass(frozen=True)
+class JsonLines:
+    """Rows that are lines of JSON already: `count` of them, each with its line end."""
+
+    data: bytes | memoryview
+    count: int
+
 
 Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
 """The columns of a table, or what chooses them by the first block of rows."""
@@ -66,25 +76,36 @@ class Output:
 
     # data
 
-    def write_rows(self, rows: Iterable[Row], columns: Sequence[str], table: Headings | None = None) -> int:
+    @property
+    def chosen_format(self) -> str:
+        """The format of rows: as asked for, else table on a terminal and jsonl elsewhere."""
+        return self.format or ("table" if self._terminal else "jsonl")
+
+    def write_rows(
+        self, rows: Iterable[Row | JsonLines | None], columns: Sequence[str], table: Headings | None = None
+    ) -> int:
         """Writes rows as they come; returns how many.
 
         Args:
-            rows: each row's keys are among `columns`. jsonl and json show the keys that a row has,
-                the others all columns; `fields` replaces both.
+            rows: each row's keys are among `columns`. jsonl and json show the keys that a row has, the
+                others all columns; `fields` replaces both. None says that the next row may be long in
+                coming, and shows what there is. `JsonLines` are for jsonl alone.
             columns: every name that a row may have, in order.
             table: the columns of a table, where all would be too many to read.
 
         What was written so far is complete when `rows` raises or is interrupted. Raises UsageError
         for an unknown field before anything is read; `--fields help` is one, and names them all.
         """
-        format = self.format or ("table" if self._terminal else "jsonl")
+        format = self.chosen_format
         self.check_fields(columns)
+        if format == "jsonl":
+            return self._json_rows(rows, array=False)
+        single = map(_single, rows)
         if format == "table":
-            return self._table(rows, self.fields or table or columns)
+            return self._table(single, self.fields or table or columns)
         if format in ("csv", "tsv"):
-            return self._separated(rows, self.fields or columns, format)
-        return self._json_rows(rows, array=format == "json")
+            return self._separated(single, self.fields or columns, format)
+        return self._json_rows(single, array=True)
 
     def check_fields(self, columns: Sequence[str]) -> None:
         """Raises UsageError where `fields` names none of `columns`; for commands that do before they show."""
@@ -150,10 +171,24 @@ class Output:
 
     # formats
 
-    def _json_rows(self, rows: Iterable[Row], *, array: bool) -> int:
+    def _ready(self, rows: Iterable[Row | None]) -> Iterator[Row]:
+        for row in rows:
+            if row is None:
+                self._flush()
+            else:
+                yield row
+
+    def _json_rows(self, rows: Iterable[Row | JsonLines | None], *, array: bool) -> int:
         count = 0
         try:
             for row in rows:
+                if row is None:
+                    self._flush()
+                    continue
+                if isinstance(row, JsonLines):
+                    self._write_bytes(row.data)
+                    count += row.count
+                    continue
                 if self.fields is not None:
                     row = {name: field_value(row, name) for name in self.fields}
                 if array:
@@ -167,7 +202,7 @@ class Output:
             self._flush()
         return count
 
-    def _separated(self, rows: Iterable[Row], columns: Sequence[str], format: str) -> int:
+    def _separated(self, rows: Iterable[Row | None], columns: Sequence[str], format: str) -> int:
         cell, separator = (csv_text, ",") if format == "csv" else (tsv_text, "\t")
         if self._terminal:
             exact = cell
@@ -178,23 +213,25 @@ class Output:
         count = 0
         try:
             self._write(separator.join(map(cell, columns)) + "\n")
-            for row in rows:
+            for row in self._ready(rows):
                 self._write(separator.join(cell(field_value(row, name)) for name in columns) + "\n")
                 count += 1
         finally:
             self._flush()
         return count
 
-    def _table(self, rows: Iterable[Row], columns: Headings) -> int:
+    def _table(self, rows: Iterable[Row | None], columns: Headings) -> int:
         table: Table | None = None
         count = 0
         block: list[Row] = []
         start = time.monotonic()
         try:
             for row in rows:
-                block.append(row)
-                count += 1
-                if len(block) == TABLE_BLOCK_ROWS or time.monotonic() - start > FLUSH_SECONDS:
+                if row is not None:
+                    block.append(row)
+                    count += 1
+                late = row is None or time.monotonic() - start > FLUSH_SECONDS
+                if block and (late or len(block) == TABLE_BLOCK_ROWS):
                     # Taken out before it is written: an interrupt in between must not show it twice.
                     ready, block = block, []
                     table = self._write_block(table, ready, columns)
@@ -222,7 +259,7 @@ class Output:
         # A lone surrogate cannot be encoded; in JSON `\udc80` is its proper escape.
         self._write_bytes(text.encode("utf-8", "backslashreplace"))
 
-    def _write_bytes(self, data: bytes) -> None:
+    def _write_bytes(self, data: bytes | memoryview) -> None:
         if self._terminal and self._bar is not None:
             self._bar.hide()
         with _closed_quietly():
@@ -234,6 +271,12 @@ class Output:
         with _closed_quietly():
             _stdout().flush()
         self._flushed = time.monotonic()
+
+
+def _single(row: Row | JsonLines | None) -> Row | None:
+    if isinstance(row, JsonLines):
+        raise TypeError("lines of JSON are for jsonl alone")
+    return row
 
 
 def _stdout() -> BinaryIO:

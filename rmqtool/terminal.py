@@ -106,6 +106,13 @@ class ProgressBar:
                 self._shown_last = now
                 print_error(self._line(now - self._start))
 
+    def describe(self, title: str) -> None:
+        """What is being done now; shown with the next advance."""
+        with self._lock:
+            self._title = title
+            if self._rich is not None:
+                self._rich.update(self._rich.task_ids[0], description=escape(title))
+
     def hide(self) -> None:
         """Clears the bar, so that other lines can be written; it comes back after a second."""
         with self._lock:
@@ -144,6 +151,8 @@ class ProgressBar:
         rate = self._done_bytes / max(seconds, 1e-9)
         if self._total_bytes is None:
             return f"{self._title}: {format_size(self._done_bytes)}, {format_size(int(rate))}/s"
+        if not self._done_bytes:
+            return f"{self._title}: 0 B of {format_size(self._total_bytes)}"
         left_ms = int(1000 * max(self._total_bytes - self._done_bytes, 0) / max(rate, 1e-9))
         return (
             f"{self._title}: {format_size(self._done_bytes)} of {format_size(self._total_bytes)}, "

@@ -26,7 +26,7 @@ CASE = "ok_540_clean"
 
 
 def package_files() -> set[str]:
-    """Every file that the package needs, as `rmqtool/...`; the links are followed."""
+    """Every file that the package needs, as `rmqtool/...`, and Spark's module; the links are followed."""
     folders = {
         "rmqtool": ROOT / "rmqtool",
         "rmqtool/formats": ROOT / "formats",
@@ -39,7 +39,7 @@ def package_files() -> set[str]:
         if path.suffix == ".py" or path.name == "py.typed"
     }
     assert len(files) > len(folders)
-    return files
+    return {*files, "pyspark_rocketmq_store.py"}
 
 
 def check_wheel(wheel: Path) -> None:
@@ -103,6 +103,7 @@ def main(folder: Path) -> None:
     stores.Library(cases).copy(CASE, folder / "store")
     assert "Usage: rmqtool" in run(binaries / "rmqtool", "--help", cwd=folder)
     run(binaries / "rmqtool", "verify", "store", cwd=folder)
+    run(binaries / "python", "-c", "import pyspark_rocketmq_store", cwd=folder)  # every Spark session does
     sys.stdout.write(f"release check: {wheel.name} and {sdist.name} hold everything; the wheel runs\n")
 
 

@@ -101,7 +101,7 @@ def test_an_option_means_the_same_in_every_command() -> None:
 
     What other commands look for by these names, `append` gives a message or a topic.
     """
-    of_a_message = {"--topic", "--queue", "--queues", "--tag", "--key", "--body"}
+    of_a_message = {"--topic", "--queue", "--queues", "--tag", "--key", "--body", "--group"}
     group: Any = typer.main.get_command(build_app())
     seen: dict[str, set[tuple[object, ...]]] = {}
     for command_name, command in group.commands.items():

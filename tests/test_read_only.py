@@ -41,6 +41,9 @@ COMMANDS = (
     ["dump", "--reverse"],
     ["dump", "--stats-only"],
     ["dump", "--gaps", "--body", "hex"],
+    ["tail"],
+    ["tail", "--last", "3", "--tag", "TagA", "--filter", "TAGS IS NOT NULL"],
+    ["tail", "--follow", "--from", "earliest", "--max-duration", "700ms"],
     ["verify", *(f"--pass={name}" for name in PASSES)],
     ["verify", "--keep-cache", "--jobs", "1", "--limit-bytes", "64K"],
 )  # fmt: skip
@@ -52,6 +55,8 @@ PROBLEMS_OF_USE = (
     ["dump", "--raw", "--stats-only"],
     ["dump", "--topic", "NoSuchTopic"],
     ["dump", "--output", "there"],
+    ["tail", "--filter", "a !"],
+    ["tail", "--group", "nobody"],
     ["verify", "--pass", "colour"],
     ["verify", "--sample", "3/2"],
     ["verify", "--fields", "nope"],

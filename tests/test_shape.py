@@ -32,7 +32,8 @@ RANKS = {
     "rmqtool.formats": 2,
     "rmqtool.scan": 3,
     "rmqtool.store": 4,
-    "rmqtool.cells": 5,
+    "rmqtool.spark": 5,
+    "rmqtool.cells": 2,
     "rmqtool.terminal": 5,
     "rmqtool.table": 6,
     "rmqtool.output": 7,
@@ -54,23 +55,31 @@ IMPURE = {
     "tempfile",
     "time",
 }
+# Beside the commands: what several of them use.
+SHARED_BY_COMMANDS = {"__init__", "options", "option_values", "bad_places"}
 # A library that only these modules may import.
 ONLY_IN = {
     "mmap": {"rmqtool.scan.source", "rmqtool.store.write.memory"},
+    "matplotlib": {"rmqtool.commands.stats_plot"},
     "rich": {"rmqtool.terminal"},
     "tabulate": {"rmqtool.table"},
     "wcwidth": {"rmqtool.table"},
     "typer": {"rmqtool.cli", "rmqtool.commands", "rmqtool.manpages"},
 }
 CODECS = {"lz4", "zstandard"}  # imported by name in formats/body.py, where they may be missing
+BY_NAME = {"fsspec"}  # and so in scan/remote_fs.py
 PROGRAMS = {
     "build",
+    "Flask",
+    "flask-cors",
+    "moto",
     "mypy",
     "pytest",
     "pytest-xdist",
     "ruff",
     "types-tabulate",
 }  # of the extra dev: run, or stubs, not imported
+NEEDED_BY_OTHERS = {"requests"}  # fsspec loads it for webhdfs and http
 
 
 def modules() -> Iterator[tuple[str, Path]]:
@@ -201,9 +210,9 @@ def test_links_make_the_folders_part_of_the_package() -> None:
 
 
 def test_every_command_file_is_a_command() -> None:
-    """And every command a file of that name, beside which its options or its text may have their own."""
-    files = {path.stem for path in (ROOT / "commands").glob("*.py")} - {"__init__", "options"}
-    files = {name for name in files if not name.endswith(("_options", "_text"))}
+    """And every command a file of that name, beside which its options, text and charts may have their own."""
+    files = {path.stem for path in (ROOT / "commands").glob("*.py")} - SHARED_BY_COMMANDS
+    files = {name for name in files if not name.endswith(("_options", "_text", "_plot"))}
     assert set(COMMANDS) == files
     assert len(COMMANDS) == len(files)
 
@@ -245,11 +254,15 @@ def names(requirements: object) -> set[str]:
 def test_what_is_imported_is_declared_and_the_other_way_round() -> None:
     """No dependency that nobody uses, none that only comes along with another."""
     used = {name.partition(".")[0] for path in MODULES.values() for name in imports(path)} | CODECS
-    assert names(project()["dependencies"]) == used - set(sys.stdlib_module_names) - {"rmqtool"}
     extras = project()["optional-dependencies"]
     assert isinstance(extras, dict)
+    optional = names(extras["plot"]) | names(extras["remote"]) | names(extras["spark"])
+    found = used - set(sys.stdlib_module_names) - {"rmqtool", "pyspark_rocketmq_store"}
+    assert names(project()["dependencies"]) == found - optional
+    assert optional - found - BY_NAME <= NEEDED_BY_OTHERS
     used = {name.partition(".")[0] for path in (ROOT / "tests").rglob("*.py") for name in imports(path)}
-    beyond = used - set(sys.stdlib_module_names) - names(project()["dependencies"]) - {"rmqtool", "tests"}
+    beyond = used - set(sys.stdlib_module_names) - names(project()["dependencies"]) - optional
+    beyond -= {"rmqtool", "tests", "pyspark_rocketmq_store"}
     assert names(extras["dev"]) == beyond | PROGRAMS
 
 

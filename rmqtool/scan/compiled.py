@@ -102,12 +102,17 @@ def _is_ours(folder: Path) -> bool:
 
 @cache
 def source_hash() -> str:
-    """16 hex digits over the version and the names and bytes of all sources of formats/ and scan/."""
+    """16 hex digits over the version and the names and bytes of all sources of formats/ and scan/.
+
+    Those that fetch bytes from elsewhere are left out: nothing of them is compiled.
+    """
     from rmqtool import __version__
 
     digest = hashlib.sha256(__version__.encode())
     for folder in ("formats", "scan"):
         for path in sorted((_PACKAGE / folder).glob("*.py")):
+            if path.name.startswith("remote"):
+                continue
             data = path.read_bytes()
             digest.update(f"\0{folder}/{path.name}\0{len(data)}\0".encode())
             digest.update(data)

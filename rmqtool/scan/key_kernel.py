@@ -51,7 +51,8 @@ class Marks(NamedTuple):
 
 
 @inlined
-def _is_ascii(data: Any, start: int, stop: int) -> Any:
+def is_ascii(data: Any, start: int, stop: int) -> Any:
+    """Whether no byte of data[start:stop] is above 0x7F."""
     bits = np.uint64(0)
     i = start
     while i + 8 <= stop:
@@ -64,7 +65,7 @@ def _is_ascii(data: Any, start: int, stop: int) -> Any:
 
 
 @inlined
-def _next_mark(data: Any, start: int, stop: int, m: Marks) -> Any:
+def next_mark(data: Any, start: int, stop: int, m: Marks) -> Any:
     """The first index in [start, stop) of a name's or a value's end; `stop` when there is none."""
     i = start
     while i + 8 <= stop:
@@ -82,7 +83,7 @@ def _next_mark(data: Any, start: int, stop: int, m: Marks) -> Any:
 
 
 @inlined
-def _is_utf8(data: Any, start: int, stop: int) -> Any:
+def is_utf8(data: Any, start: int, stop: int) -> Any:
     """Whether data[start:stop] is UTF-8: no overlong form, no surrogate, nothing above U+10FFFF."""
     i = start
     while i < stop:
@@ -113,7 +114,7 @@ def _is_utf8(data: Any, start: int, stop: int) -> Any:
 
 
 @inlined
-def _hash(data: Any, start: int, stop: int, seed: int) -> Any:
+def hash_text(data: Any, start: int, stop: int, seed: int) -> Any:
     """Java's hash of the UTF-16 units of the sound UTF-8 data[start:stop], continued from `seed`."""
     value = np.int32(seed)
     i = start
@@ -144,7 +145,7 @@ def _hash(data: Any, start: int, stop: int, seed: int) -> Any:
 
 
 @inlined
-def _key_hash(value: int) -> Any:
+def key_hash(value: int) -> Any:
     """IndexFile#indexKeyHashMethod: the absolute value, 0 for the one that has none."""
     if value == -(1 << 31):
         return 0
@@ -174,7 +175,7 @@ def _number(data: Any, start: int, stop: int, limit: int) -> Any:
 
 
 @inlined
-def _name_of(data: Any, start: int, length: int, names: Any, name_ends: Any) -> Any:
+def name_of(data: Any, start: int, length: int, names: Any, name_ends: Any) -> Any:
     """Which of the names data[start : start + length] is; -1 for none of them."""
     begin = 0
     for number in range(NAME_COUNT):
@@ -190,7 +191,7 @@ def _name_of(data: Any, start: int, length: int, names: Any, name_ends: Any) -> 
 
 
 @inlined
-def _split(
+def split_properties(
     data: Any, start: int, stop: int, names: Any, name_ends: Any, longest: int, found: Any, m: Marks
 ) -> Any:
     """Fill `found` with (start, stop) of the values of the names in data[start:stop]; whether it is sound.
@@ -204,14 +205,14 @@ def _split(
     sound = True
     piece = start
     while piece < stop:
-        name_stop = _next_mark(data, piece, stop, m)
+        name_stop = next_mark(data, piece, stop, m)
         end = name_stop
         while end < stop and u8(data, end) != m.value_end:
-            end = _next_mark(data, end + 1, stop, m)
+            end = next_mark(data, end + 1, stop, m)
         if name_stop == piece or name_stop == end:
             sound = False  # no name, or no 0x01
         elif end > name_stop + 1 and name_stop - piece <= longest:
-            number = _name_of(data, piece, name_stop - piece, names, name_ends)
+            number = name_of(data, piece, name_stop - piece, names, name_ends)
             if number >= 0:
                 found[number, 0] = name_stop + 1
                 found[number, 1] = end
@@ -220,7 +221,7 @@ def _split(
 
 
 @inlined
-def _property_crc_flags(data: Any, start: int, size: int, names: Any, name_ends: Any,
+def property_crc_flags(data: Any, start: int, size: int, names: Any, name_ends: Any,
                         address: int, tables: Any, m: Marks) -> Any:  # fmt: skip
     """crc_present, and crc_bad where it is wrong, for a record that ends with the CRC property."""
     at = start + size - m.property_crc_size
@@ -249,7 +250,7 @@ def _put_keys(data: Any, row: int, found: Any, seeds: Any, keys: Any, count: int
         return -1
     if found[UNIQ_KEY, 1] > 0:
         keys[count].row = row
-        keys[count].key_hash = _key_hash(_hash(data, found[UNIQ_KEY, 0], found[UNIQ_KEY, 1], seeds[0]))
+        keys[count].key_hash = key_hash(hash_text(data, found[UNIQ_KEY, 0], found[UNIQ_KEY, 1], seeds[0]))
         keys[count].kind = m.uniq_kind
         count += 1
     begin = found[KEYS, 0]
@@ -259,14 +260,14 @@ def _put_keys(data: Any, row: int, found: Any, seeds: Any, keys: Any, count: int
         if i == stop or data[i] == m.separator:
             if i > begin:
                 keys[count].row = row
-                keys[count].key_hash = _key_hash(_hash(data, begin, i, seeds[0]))
+                keys[count].key_hash = key_hash(hash_text(data, begin, i, seeds[0]))
                 keys[count].kind = m.key_kind
                 count += 1
             begin = i + 1
         i += 1
     if found[TAGS, 1] > 0:
         keys[count].row = row
-        keys[count].key_hash = _key_hash(_hash(data, found[TAGS, 0], found[TAGS, 1], seeds[1]))
+        keys[count].key_hash = key_hash(hash_text(data, found[TAGS, 0], found[TAGS, 1], seeds[1]))
         keys[count].kind = m.tag_kind
         count += 1
     return count
@@ -320,11 +321,11 @@ def read_properties(
             continue
         start = row.physical_offset - base
         stop = start + row.size
-        sound = _split(data, stop - length, stop, names, name_ends, longest, found, m)
+        sound = split_properties(data, stop - length, stop, names, name_ends, longest, found, m)
         flags = 0 if sound else m.unsound
         if length >= m.property_crc_size:
-            flags |= _property_crc_flags(data, start, row.size, names, name_ends, address, tables, m)
-        if not _is_ascii(data, stop - length, stop) and not _is_utf8(data, stop - length, stop):
+            flags |= property_crc_flags(data, start, row.size, names, name_ends, address, tables, m)
+        if not is_ascii(data, stop - length, stop) and not is_utf8(data, stop - length, stop):
             column.flags = flags | m.unsound | m.left_to_python
             continue
         if row.sys_flag & m.transaction_mask != m.rollback:
@@ -335,7 +336,7 @@ def read_properties(
             count = after
         if found[TAGS, 1] > 0:
             flags |= m.has_tags
-            column.tags_code = _hash(data, found[TAGS, 0], found[TAGS, 1], 0)
+            column.tags_code = hash_text(data, found[TAGS, 0], found[TAGS, 1], 0)
         if found[MULTI_DISPATCH, 1] > 0:
             flags |= m.multi_dispatch
         column.flags = flags | _numbers(data, column, found, m)

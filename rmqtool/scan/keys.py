@@ -98,7 +98,7 @@ def dispatch_columns(frames: Frames) -> Dispatch:
     from rmqtool.scan.crc import crc_address, crc_tables
 
     rows = frames.rows
-    names, name_ends = _name_table()
+    names, name_ends = name_table()
     seeds = np.array([_seeds(topic) for topic in frames.topics], np.int32).reshape(-1, 2)
     columns = np.empty(len(rows), _COLUMNS)
     keys = np.empty(3 * len(rows) + 64, KEY)
@@ -108,7 +108,7 @@ def dispatch_columns(frames: Frames) -> Dispatch:
     while done < len(rows):
         done = key_kernel.read_properties(
             frames.data, frames.file_from_offset + frames.data_position, rows, done, seeds, names,
-            name_ends, found, crc_address(), crc_tables(), _marks(), columns, keys, result,
+            name_ends, found, crc_address(), crc_tables(), marks(), columns, keys, result,
         )  # fmt: skip
         if done < len(rows):
             # a property string of n bytes has at most n / 2 keys and two more
@@ -184,14 +184,15 @@ def _seeds(topic: bytes) -> tuple[int, int]:
 
 
 @cache
-def _name_table() -> tuple[Array, Array]:
+def name_table() -> tuple[Array, Array]:
     """All names end to end as u8, and where each ends."""
     names = np.frombuffer("".join(_NAMES).encode(), np.uint8)
     return names, np.cumsum([len(name) for name in _NAMES])
 
 
 @cache
-def _marks() -> Marks:
+def marks() -> Marks:
+    """The numbers of the format and the bits that the kernels of property strings work with."""
     from rmqtool.scan.key_kernel import Marks
 
     return Marks(

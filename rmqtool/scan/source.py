@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rmqtool.scan import page_cache
 from rmqtool.scan.page_cache import PageCache
 from rmqtool.scan.page_cache import resident_bytes as resident_bytes
+from rmqtool.scan.remote_path import RemotePath
 
 if TYPE_CHECKING:
     import numpy as np
@@ -120,10 +121,10 @@ class BytesSource:
 def open_source(
     path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None, is_warm: bool = False
 ) -> ByteSource:
-    """A source over a local file, of the size that it has now.
+    """A source over a file, of the size that it has now.
 
     Args:
-        path: the file.
+        path: the file; a `RemotePath` is read through its place, whose pages are not ours to keep.
         keep_cache: leave what was read in the page cache.
         limiter: bounds the rate of reading; share it between sources.
         is_warm: this process has just written what will be read: nothing is fetched ahead or dropped.
@@ -131,6 +132,10 @@ def open_source(
     Raises:
         OSError: the file cannot be opened.
     """
+    if isinstance(path, RemotePath):
+        from rmqtool.scan.remote_file import open_remote
+
+        return open_remote(path, limiter)
     return FileSource(path, keep_cache=keep_cache, limiter=limiter, is_warm=is_warm)
 
 

@@ -13,17 +13,18 @@ be read too: its end moves, and files may vanish. Files that it adds later are n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from rmqtool.errors import FormatError, InputError, UnreadableError, UnsupportedStoreError, UsageError
+from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, UsageError
 from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.formats.message_id import OffsetMessageId
-from rmqtool.store import lock, profile
+from rmqtool.scan.remote_path import RemotePath
+from rmqtool.store import profile
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import (
     CommitLog,
@@ -32,20 +33,23 @@ from rmqtool.store.commit_log import (
     StoredDamage,
     StoredMessage,
     StoredZeros,
+    sound,
 )
 from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
 from rmqtool.store.layout import StoreFile, StoreLayout, detect
-from rmqtool.store.lock import LockState
 from rmqtool.store.log_heads import Head
 from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.places.locate import find_layout, located
+from rmqtool.store.places.location import Location
 from rmqtool.store.profile import Profile
 from rmqtool.store.selection import Selection
 
 if TYPE_CHECKING:
+    from rmqtool.store.lock import LockState
     from rmqtool.store.write.store_writer import StoreWriter
 
 __all__ = [
-    "AnyQueue", "BatchConsumeQueue", "CommitLog", "ConsumeQueue", "LockState", "LogEvent", "Store",
+    "AnyQueue", "BatchConsumeQueue", "CommitLog", "ConsumeQueue", "LogEvent", "Store",
     "StoreLayout", "StoredBlank", "StoredDamage", "StoredMessage", "StoredZeros", "detect",
 ]  # fmt: skip
 
@@ -68,33 +72,6 @@ def _places(units: Iterable[Unit | BatchUnit]) -> Iterator[tuple[int, int]]:
         return
 
 
-def _sound(events: Iterable[LogEvent], *, reverse: bool) -> Iterator[LogEvent]:
-    """The events up to the first damage with records behind it, which is raised."""
-    gap: StoredDamage | StoredZeros | None = None
-    met_record = False
-    for event in events:
-        if isinstance(event, StoredMessage):
-            if gap is not None and not reverse:
-                raise _damage(gap)
-            met_record = True
-        elif isinstance(event, StoredDamage | StoredZeros):
-            if reverse and met_record:
-                raise _damage(event)
-            gap = event
-        yield event
-
-
-def _damage(gap: StoredDamage | StoredZeros) -> InputError:
-    unreadable = isinstance(gap, StoredDamage) and gap.reason is None
-    kind = UnreadableError if unreadable else FormatError
-    return kind(
-        "cannot be read" if unreadable else "no sound record here, but some follow",
-        path=gap.file,
-        physical_offset=gap.physical_offset,
-        hint="rmqtool verify shows the damage",
-    )
-
-
 class Store:
     """A store, a folder of commit log files, or a single file of one. Made by `Store.open`."""
 
@@ -102,6 +79,7 @@ class Store:
         self.layout = layout
         self._files = OpenFiles()
         self.commit_log = CommitLog(layout, self._files)
+        self.location = Location.of(layout.place, {})
 
     @overload
     @classmethod
@@ -114,6 +92,8 @@ class Store:
         read_only_paths: Sequence[Path | str] = (),
         broker_conf: Path | str | BrokerConf | None = None,
         file_sizes: Mapping[str, int] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        announce: Callable[[str], None] | None = None,
     ) -> Store: ...
 
     @overload
@@ -133,18 +113,42 @@ class Store:
     def open(cls, path: Path | str, mode: Literal["r", "a"] = "r", **arguments: Any) -> Store | StoreWriter:
         """Open what lies at `path`, for reading (`r`) or for appending (`a`).
 
-        See `layout.detect` for the arguments of `r` and what it raises, `StoreWriter.open` for those of `a`.
+        To read, `path` may be a URL too (`s3://bucket/store`, `webhdfs://host:port/store`), a tar, and
+        what is compressed with gzip or zstd: a tar, a single file, a store file by file.
+
+        Args:
+            path: where the store is.
+            mode: `r` or `a`.
+            arguments: for `r` those of `layout.detect`; `storage_options` for a URL, by the names that
+                fsspec or pyarrow's S3 have for them, never printed; `announce`, called with a few words
+                before something large is unpacked. For `a` see `StoreWriter.open`.
 
         Raises:
-            UsageError: another mode.
+            UsageError: another mode, or a URL that names no store.
+            MissingCodecError: a library for the place is not installed.
+            FormatError: an archive that is damaged, cut short or refused.
+            InputError: see `layout.detect`; for `a` see `StoreWriter.open`.
         """
         if mode == "r":
-            return cls(detect(path, **arguments))
+            return cls._open(path, **arguments)
         if mode == "a":
             from rmqtool.store.write.store_writer import StoreWriter
 
             return StoreWriter.open(path, **arguments)
         raise UsageError(f"mode {mode!r} is not known, a store is opened with 'r' or 'a'")
+
+    @classmethod
+    def _open(
+        cls,
+        path: Path | str,
+        storage_options: Mapping[str, Any] | None = None,
+        announce: Callable[[str], None] | None = None,
+        **arguments: Any,
+    ) -> Store:
+        place = located(path, storage_options)
+        store = cls(find_layout(place, announce or (lambda _: None), **arguments))
+        store.location = Location.of(place, arguments)
+        return store
 
     @classmethod
     def create(cls, path: Path | str, profile: str = "5.4", **options: Any) -> StoreWriter:
@@ -156,6 +160,9 @@ class Store:
     def close(self) -> None:
         """Close the files. The store can still be used: they are opened again when needed."""
         self._files.close()
+        place = self.layout.place
+        if isinstance(place, RemotePath):
+            place.place.close()
 
     def __enter__(self) -> Store:
         return self
@@ -173,9 +180,17 @@ class Store:
         return profile.detect_profile(self.layout)
 
     @property
+    def is_local(self) -> bool:
+        """Whether its files are on a disk of this machine, and no archive or compressed file holds them."""
+        return not isinstance(self.layout.place, RemotePath)
+
+    @property
     def holder(self) -> LockState:
-        """Who holds the store's lock now."""
-        return lock.holder(self.layout.lock)
+        """Who holds the store's lock now; unknown where `is_local` is False."""
+        from rmqtool.store import lock
+
+        place = self.layout.place
+        return lock.elsewhere(place) if isinstance(place, RemotePath) else lock.holder(self.layout.lock)
 
     @property
     def live(self) -> bool:
@@ -344,7 +359,7 @@ class Store:
         events = self.events(selection.from_offset, selection.to_offset, reverse=reverse)
         found = (
             event
-            for event in (events if damage == "skip" else _sound(events, reverse=reverse))
+            for event in (events if damage == "skip" else sound(events, reverse=reverse))
             if isinstance(event, StoredMessage) and selection.matches(event.message, event.physical_offset)
         )
         yield from islice(found, selection.limit)

@@ -9,14 +9,13 @@ Source: java.util.Properties#load, MixAll#properties2Object, BrokerStartup#creat
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import pread, reading
 
 SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; more is another file given by mistake
 PATH_SEPARATOR = ","  # MixAll.MULTI_PATH_SPLITTER, unless a system property changes it
@@ -68,8 +67,8 @@ def read_broker_conf(path: Path) -> BrokerConf:
         InputError: the file is larger than SIZE_LIMIT.
     """
     try:
-        with opened(path) as descriptor:
-            data = os.pread(descriptor, SIZE_LIMIT + 1, 0)
+        with reading(path) as file:
+            data = pread(file, SIZE_LIMIT + 1, 0)
     except OSError as error:
         raise UnreadableError(f"cannot read the broker configuration: {error.strerror}", path=path) from error
     if len(data) > SIZE_LIMIT:

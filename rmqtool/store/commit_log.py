@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from rmqtool.errors import FormatError, InputError
+from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import message as form
 from rmqtool.formats.message import Message
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, Reason, Record, ZeroRest
@@ -105,6 +105,33 @@ def _is_wanted(event: LogEvent, start: int) -> bool:
     if isinstance(event, StoredDamage | StoredZeros):
         return event.physical_offset + event.length > start
     return event.physical_offset >= start
+
+
+def sound(events: Iterable[LogEvent], *, reverse: bool) -> Iterator[LogEvent]:
+    """The events up to the first damage with records behind it, which is raised."""
+    gap: StoredDamage | StoredZeros | None = None
+    met_record = False
+    for event in events:
+        if isinstance(event, StoredMessage):
+            if gap is not None and not reverse:
+                raise _damage(gap)
+            met_record = True
+        elif isinstance(event, StoredDamage | StoredZeros):
+            if reverse and met_record:
+                raise _damage(event)
+            gap = event
+        yield event
+
+
+def _damage(gap: StoredDamage | StoredZeros) -> InputError:
+    unreadable = isinstance(gap, StoredDamage) and gap.reason is None
+    kind = UnreadableError if unreadable else FormatError
+    return kind(
+        "cannot be read" if unreadable else "no sound record here, but some follow",
+        path=gap.file,
+        physical_offset=gap.physical_offset,
+        hint="rmqtool verify shows the damage",
+    )
 
 
 class CommitLog(LogFiles):

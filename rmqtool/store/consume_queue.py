@@ -52,7 +52,7 @@ class _Units(ABC, Generic[UnitT]):
         self.queue_id = queue.queue_id
         self.files: tuple[StoreFile, ...] = queue.files
         self._open_files = files
-        self._unit_size = unit_size
+        self.unit_size = self._unit_size = unit_size
         self._starts = [file.file_from_offset // unit_size for file in queue.files]
 
     def min_offset(self, min_physical_offset: int, profile: Profile) -> int:
@@ -155,6 +155,14 @@ class _Units(ABC, Generic[UnitT]):
         if place < 0 or number - self._starts[place] >= self.files[place].size // self._unit_size:
             return None
         return self.files[place]
+
+    def numbers_of_file(self, number: int) -> range:
+        """The numbers that the file of this unit has room for; empty where no file holds it."""
+        file = self._file_of(number)
+        if file is None:
+            return range(0)
+        first = file.file_from_offset // self._unit_size
+        return range(first, first + file.size // self._unit_size)
 
     def numbered(
         self, start: int, stop: int, *, reverse: bool = False, block: int = BLOCK
@@ -294,16 +302,22 @@ class BatchConsumeQueue(_Units[BatchUnit]):
         return low
 
     def unit(self, queue_offset: int) -> BatchUnit | None:
-        """The unit that holds a queue offset; None where there is none.
+        """The unit that holds a queue offset; None where there is none."""
+        number = self.number_of(queue_offset)
+        unit = None if number is None else self.by_number(number)
+        if unit is None or queue_offset >= unit.base_offset + unit.batch_size:
+            return None
+        return unit
+
+    def number_of(self, queue_offset: int) -> int | None:
+        """The number of the last unit that begins at or before a queue offset; None where none does.
 
         Found by bisection, for base offsets rise along a queue.
         """
         for file in reversed(self.files):
-            total = self._present_in(file)
-            count = self._first(total, partial(self._begins_behind, file, queue_offset))
+            count = self._first(self._present_in(file), partial(self._begins_behind, file, queue_offset))
             if count > 0:
-                unit = next(self._units_of(file, count - 1, 1))
-                return unit if queue_offset < unit.base_offset + unit.batch_size else None
+                return file.file_from_offset // self._unit_size + count - 1
         return None
 
     def _begins_behind(self, file: StoreFile, queue_offset: int, number: int) -> bool:

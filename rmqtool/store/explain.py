@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import Any
 
-from construct import ConstructError, Struct
+from construct import ConstructError
 
 from rmqtool import times
 from rmqtool.errors import FormatError
 from rmqtool.formats import body, message, message_id, properties
 from rmqtool.formats.declare import fields_of
+from rmqtool.formats.parts import Part
 
 HEX_LIMIT = 16  # bytes of one row that are shown; bodies and property strings have a row for every part
 _HEX_CUT = 12  # bytes of a row that has more than that
@@ -99,7 +100,7 @@ def explain_record(
 
 
 def explain_structure(
-    declaration: Struct, data: bytes | memoryview, offset: int, tz: tzinfo | None = UTC
+    declaration: Part, data: bytes | memoryview, offset: int, tz: tzinfo | None = UTC
 ) -> Explanation:
     """Explains one structure (a consume queue unit, an index header, ...) at the start of `data`.
 
@@ -110,7 +111,7 @@ def explain_structure(
 
 
 def _read(
-    declaration: Struct, data: bytes, offset: int, spell: _Spelling
+    declaration: Part, data: bytes, offset: int, spell: _Spelling
 ) -> tuple[list[ExplainedField], dict[str, Any], str | None]:
     """(fields, values by name, why reading stopped or None)."""
     stream = io.BytesIO(data)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rmqtool.formats.index import (
     ENTRY,
@@ -20,7 +20,10 @@ from rmqtool.formats.index import (
     shape_by_entry,
     shapes_of,
 )
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import data_ranges, pread, reading
+
+if TYPE_CHECKING:
+    from rmqtool.store.open_files import Reading
 
 _LIKELY = 2  # of `shapes_of`: the default and its ratio of slots to entries come first
 _SMALL = 4096  # bytes of a file of which every shape is tried
@@ -43,8 +46,8 @@ def index_shape(files: Iterable[tuple[Path, int]], hints: Sequence[Shape] = ()) 
     """
     for path, size in files:
         try:
-            with opened(path) as descriptor:
-                shape = _shape_of_file(descriptor, size, hints)
+            with reading(path) as file:
+                shape = _shape_of_file(file, size, hints)
         except OSError:
             continue  # another file may tell; the command that reads this one reports the error
         if shape is not None:
@@ -58,14 +61,14 @@ def usual_shape(size: int) -> Shape | None:
     return shape if shape is not None and shape.entries == 4 * shape.slots else None
 
 
-def _shape_of_file(descriptor: int, size: int, hints: Sequence[Shape]) -> Shape | None:
-    head = os.pread(descriptor, HEADER_SIZE, 0)
+def _shape_of_file(file: Reading, size: int, hints: Sequence[Shape]) -> Shape | None:
+    head = pread(file, HEADER_SIZE, 0)
     if len(head) < HEADER_SIZE:
         return None
     header = Header(*HEADER.unpack(head))
     best, best_fit = None, (0.5, False)  # a few damaged entries must not hide the shape
-    for shape in _candidates(descriptor, size, header, hints):
-        fit = (_chained_share(descriptor, shape, header.next_entry), shape.slots >= header.hash_slot_count)
+    for shape in _candidates(file, size, header, hints):
+        fit = (_chained_share(file, shape, header.next_entry), shape.slots >= header.hash_slot_count)
         if fit == (1, True):
             return shape
         if fit > best_fit:
@@ -73,10 +76,10 @@ def _shape_of_file(descriptor: int, size: int, hints: Sequence[Shape]) -> Shape 
     return best
 
 
-def _candidates(descriptor: int, size: int, header: Header, hints: Sequence[Shape]) -> Iterator[Shape]:
+def _candidates(file: Reading, size: int, header: Header, hints: Sequence[Shape]) -> Iterator[Shape]:
     """The shapes to try, likely ones first, each of them once."""
     usual = islice(shapes_of(size), _LIKELY if size > _SMALL else None)
-    found = islice(_shapes_by_last_entry(descriptor, size, header), _HITS)
+    found = islice(_shapes_by_last_entry(file, size, header), _HITS)
     tried: set[Shape] = set()
     for shape in chain(hints, usual, found):
         if shape.size == size and shape not in tried:
@@ -84,7 +87,7 @@ def _candidates(descriptor: int, size: int, header: Header, hints: Sequence[Shap
             yield shape
 
 
-def _chained_share(descriptor: int, shape: Shape, next_entry: int) -> float:
+def _chained_share(file: Reading, shape: Shape, next_entry: int) -> float:
     """Which part of the first and the last entries stands in the chains of their slots, 0 to 1.
 
     Entry n is in its chain when its slot holds n or a later entry, and the entry before it in the
@@ -94,45 +97,45 @@ def _chained_share(descriptor: int, shape: Shape, next_entry: int) -> float:
     newest = min(next_entry, shape.entries) - 1
     middle = min(_SAMPLES, newest) + 1
     blocks = (range(1, middle), range(max(middle, newest - _SAMPLES), newest + 1))
-    good = sum(_chained(descriptor, shape, numbers) for numbers in blocks if numbers)
+    good = sum(_chained(file, shape, numbers) for numbers in blocks if numbers)
     return good / max(sum(map(len, blocks)), 1)
 
 
-def _chained(descriptor: int, shape: Shape, numbers: range) -> int:
+def _chained(file: Reading, shape: Shape, numbers: range) -> int:
     """How many of these entries are in their chains."""
     last: dict[int, int] = {}
     good = 0
     for number in numbers:
-        entry = _entry(descriptor, shape, number)
+        entry = _entry(file, shape, number)
         if entry is None or entry.key_hash < 0 or not any(entry):
             continue
         slot = entry.key_hash % shape.slots
         if slot in last:
             follows = entry.previous == last[slot]
         else:
-            follows = _is_in_slot(descriptor, shape, entry.previous, slot, numbers.start)
+            follows = _is_in_slot(file, shape, entry.previous, slot, numbers.start)
         last[slot] = number
-        data = os.pread(descriptor, SLOT_SIZE, shape.slot_offset(slot))
+        data = pread(file, SLOT_SIZE, shape.slot_offset(slot))
         # After a crash a slot may hold an entry that the header does not count yet.
         named = len(data) == SLOT_SIZE and number <= SLOT.unpack(data)[0] < shape.entries
         good += follows and named
     return good
 
 
-def _is_in_slot(descriptor: int, shape: Shape, number: int, slot: int, stop: int) -> bool:
+def _is_in_slot(file: Reading, shape: Shape, number: int, slot: int, stop: int) -> bool:
     """Whether `number` is none (0), or that of an entry of the slot below `stop`."""
     if not 0 < number < stop:
         return number == 0
-    entry = _entry(descriptor, shape, number)
+    entry = _entry(file, shape, number)
     return entry is not None and entry.key_hash % shape.slots == slot
 
 
-def _entry(descriptor: int, shape: Shape, number: int) -> Entry | None:
-    data = os.pread(descriptor, ENTRY_SIZE, shape.entry_offset(number))
+def _entry(file: Reading, shape: Shape, number: int) -> Entry | None:
+    data = pread(file, ENTRY_SIZE, shape.entry_offset(number))
     return Entry(*ENTRY.unpack(data)) if len(data) == ENTRY_SIZE else None
 
 
-def _shapes_by_last_entry(descriptor: int, size: int, header: Header) -> Iterator[Shape]:
+def _shapes_by_last_entry(file: Reading, size: int, header: Header) -> Iterator[Shape]:
     """Shapes under which the newest entry holds the header's last physical offset.
 
     The data is read backwards from its end: the entries are the last thing in the file.
@@ -141,7 +144,7 @@ def _shapes_by_last_entry(descriptor: int, size: int, header: Header) -> Iterato
         return
     wanted = header.end_physical_offset.to_bytes(8)
     carried = b""
-    for position, data in _data_backwards(descriptor, size):
+    for position, data in _data_backwards(file, size):
         block = data + carried
         found = block.rfind(wanted)
         while found >= 0:
@@ -152,26 +155,17 @@ def _shapes_by_last_entry(descriptor: int, size: int, header: Header) -> Iterato
         carried = data[: len(wanted) - 1]
 
 
-def _data_backwards(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
+def _data_backwards(file: Reading, size: int) -> Iterator[tuple[int, bytes]]:
     """(position, bytes) of the file's allocated parts, last first, up to _SEARCH_LIMIT bytes."""
     left = _SEARCH_LIMIT
-    for start, stop in reversed(_allocated(descriptor, size)):
+    for start, stop in reversed(_allocated(file, size)):
         while stop > start and left > 0:
             begin = max(start, stop - _SEARCH_STEP)
-            yield begin, os.pread(descriptor, stop - begin, begin)
+            yield begin, pread(file, stop - begin, begin)
             left -= stop - begin
             stop = begin
 
 
-def _allocated(descriptor: int, size: int) -> list[tuple[int, int]]:
+def _allocated(file: Reading, size: int) -> list[tuple[int, int]]:
     """The parts of the file that may hold something, half-open; all of it where the system cannot say."""
-    parts: list[tuple[int, int]] = []
-    position = 0
-    try:
-        while position < size:
-            start = os.lseek(descriptor, position, os.SEEK_DATA)
-            position = min(os.lseek(descriptor, start, os.SEEK_HOLE), size)
-            parts.append((start, position))
-    except OSError:  # ENXIO: only a hole is left; EINVAL: a file system without the call
-        return parts or [(0, size)]
-    return parts
+    return list(data_ranges(file, size)) or [(0, size)]

@@ -20,7 +20,7 @@ from rmqtool.store.consume_queue import ConsumeQueue, Span
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.log_files import Tail
 from rmqtool.store.log_heads import Head
-from rmqtool.store.open_files import read_head
+from rmqtool.store.open_files import path_of, read_head
 from rmqtool.store.verify.files import check_files
 
 COUNTED_RECORDS_MAX = 10_000  # records behind the checkpoint that are counted one by one
@@ -39,7 +39,7 @@ class _Unreadable:
     def note(self, error: UnreadableError) -> None:
         """Add what `error` says, unless a live broker has deleted the file."""
         if not isinstance(error.__cause__, FileNotFoundError):
-            self._reasons.setdefault(self._layout.relative(Path(str(error.path))), error.message)
+            self._reasons.setdefault(self._layout.relative(path_of(error)), error.message)
 
     def read_head(self, path: Path, length: int) -> bytes | None:
         """The first bytes of a file; None where there is none or it cannot be read, which is noted."""

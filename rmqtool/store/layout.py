@@ -21,6 +21,7 @@ from rmqtool.store.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.store.index_shape import index_shape, usual_shape
 from rmqtool.store.listing import Listing
 from rmqtool.store.odd_entries import OddEntry, find_odd_entries
+from rmqtool.store.places.locate import located
 from rmqtool.store.roots import commit_log_folders, is_store, not_a_store
 from rmqtool.store.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
 from rmqtool.store.sizes import common_file_size
@@ -80,7 +81,7 @@ class IndexFilePath:
 Queues = dict[tuple[str, int], QueueFiles]
 
 
-@dataclass
+@dataclass(eq=False, repr=False)  # neither is of use, and to make them takes time
 class StoreLayout:
     """Everything that lies in a store, by kind. See the module for how it is found.
 
@@ -135,6 +136,13 @@ class StoreLayout:
         return Shape(self.index_slots, self.index_entries).size
 
     @property
+    def place(self) -> Path:
+        """The root; where there is none the first folder or file."""
+        queues = (*self.consume_queues.values(), *self.batch_queues.values())
+        files = (*(queue.folder for queue in queues), *(file.path for file in self.index_files))
+        return self.root or next(iter((*self.commit_log_folders, *files)), Path())
+
+    @property
     def has_files_of_queues(self) -> bool:
         """Whether the store's queues are kept in files: False where RocksDB keeps them."""
         return not any(part.what == "consume queues" for part in self.unsupported)
@@ -172,7 +180,8 @@ def detect(
     """Find out what lies at `path`: a store root, a folder of commit log files, or a single file.
 
     Args:
-        path: the store root (storePathRootDir), or one of its commit log, queue or index files.
+        path: the store root (storePathRootDir), or one of its commit log, queue or index files;
+            also behind a URL.
         commitlog_paths: the commit log's folders, where they are not `commitlog` in the root.
         read_only_paths: folders of readOnlyCommitLogStorePaths.
         broker_conf: the broker's configuration; folders and sizes come from it.
@@ -185,8 +194,8 @@ def detect(
         UnreadableError: the folder or file, or broker.conf, cannot be read.
         InputError: a commit log folder that was named does not exist.
     """
-    path = Path(path)
-    conf = read_broker_conf(Path(broker_conf)) if isinstance(broker_conf, str | Path) else broker_conf
+    path = located(path)
+    conf = read_broker_conf(located(broker_conf)) if isinstance(broker_conf, str | Path) else broker_conf
     listing = Listing()
     if listing.is_file(path):
         layout = _single_file(path)

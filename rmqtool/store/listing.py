@@ -12,7 +12,8 @@ import stat
 from operator import itemgetter
 from pathlib import Path
 
-from rmqtool.errors import UnreadableError
+from rmqtool.errors import RmqtoolError, UnreadableError
+from rmqtool.scan.remote_path import RemotePath
 from rmqtool.store.single_file import offset_of_name
 
 Entries = list[tuple[str, os.stat_result]]
@@ -31,6 +32,7 @@ class Listing:
     def __init__(self) -> None:
         self._noted: dict[Path, str] = {}
         self._kept: dict[Path, Entries] = {}
+        self._elsewhere: dict[RemotePath, Entries] = {}
 
     @property
     def unreadable(self) -> tuple[tuple[Path, str], ...]:
@@ -56,6 +58,8 @@ class Listing:
     def _scan(self, folder: Path, *, must_exist: bool = False) -> Entries:
         found: Entries = []
         try:
+            if isinstance(folder, RemotePath):
+                return self._scan_elsewhere(folder)
             with os.scandir(folder) as entries:
                 for entry in entries:
                     try:
@@ -66,11 +70,19 @@ class Listing:
                     except OSError as error:
                         self._note(Path(entry.path), error)
         except OSError as error:
+            if isinstance(error, RmqtoolError):  # of an archive, or for lack of space to unpack it
+                raise
             if must_exist:
                 raise UnreadableError(f"cannot list the folder: {error.strerror}", path=folder) from error
             self._note(folder, error)
         found.sort(key=itemgetter(0))
         return found
+
+    def _scan_elsewhere(self, folder: RemotePath) -> Entries:
+        """Every request takes its time there, so what came with another folder is used once more."""
+        if folder not in self._elsewhere:
+            self._elsewhere.update(folder.tree())
+        return sorted(self._elsewhere[folder], key=itemgetter(0))
 
     def _note(self, path: Path, error: OSError) -> None:
         if error.errno not in _GONE:
@@ -81,6 +93,8 @@ class Listing:
         try:
             return path.stat()
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+            if isinstance(error, RmqtoolError):
+                raise
             if isinstance(error, OSError):
                 self._note(path, error)
             return None

@@ -20,6 +20,7 @@ from typing import Literal
 
 from rmqtool.errors import StoreInUseError, UnwritableError
 from rmqtool.formats.markers import LOCK_CONTENT
+from rmqtool.scan.remote_path import RemotePath
 from rmqtool.store import disk
 from rmqtool.store.open_files import opened
 
@@ -114,6 +115,8 @@ def holder(path: Path | None) -> LockState:
     """Ask who holds the lock file at `path`; None or a missing file is a lock that nobody holds."""
     if path is None:
         return LockState("free")
+    if isinstance(path, RemotePath):
+        return elsewhere(path)
     if path.absolute() in _held:
         return LockState("held", os.getpid())
     try:
@@ -134,6 +137,11 @@ def holder(path: Path | None) -> LockState:
     if found <= 0:
         return LockState("held", reason="the system does not tell the holder's process id")
     return LockState("held", found)
+
+
+def elsewhere(path: RemotePath) -> LockState:
+    """What is known of the lock of a store that is not on a disk of this machine: nothing."""
+    return LockState("unknown", reason=f"in {path.place.name} no lock can be asked for")
 
 
 def _ask(descriptor: int) -> int | None:

@@ -1,7 +1,8 @@
 """Store files, opened for reading and nothing else.
 
 A store may have tens of thousands of files, so only the last used ones stay open. Nothing here
-creates, touches or maps a file.
+creates, touches or maps a file. What is read in small pieces, wherever it lies, is opened with
+`reading` and read with `pread`; `opened` gives the descriptor of a local file.
 """
 
 from __future__ import annotations
@@ -14,8 +15,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import UnreadableError
+from rmqtool.scan.remote_path import RemotePath
+
+if TYPE_CHECKING:
+    from rmqtool.scan.remote_file import CachedFile
+
+    Reading = int | CachedFile
+    """A file that is open: a descriptor of a local one, the cache of another."""
 
 OPEN_LIMIT = 64  # well below the usual limit of 256 to 1,024 descriptors of a process
 
@@ -30,14 +39,54 @@ def opened(path: Path) -> Iterator[int]:
     Raises:
         OSError: the file cannot be opened, or is a folder, pipe, socket or device.
     """
-    descriptor = _open(path)
+    descriptor = descriptor_of(path)
     try:
         yield descriptor
     finally:
         os.close(descriptor)
 
 
-def _open(path: Path) -> int:
+@contextmanager
+def reading(path: Path) -> Iterator[Reading]:
+    """The plain file `path`, local or not, for `pread` and its neighbours; closed at the end of the block.
+
+    Raises:
+        OSError: as `opened`, and where a place elsewhere does not answer.
+    """
+    file = _open_any(path)
+    try:
+        yield file
+    finally:
+        _close(file)
+
+
+def pread(file: Reading, length: int, offset: int) -> bytes:
+    """As os.pread, of a file of `reading`: fewer bytes at the end. Raises OSError."""
+    return os.pread(file, length, offset) if isinstance(file, int) else file.read(offset, length)
+
+
+def size_of(file: Reading) -> int:
+    """How long a file of `reading` is, in bytes."""
+    return os.fstat(file).st_size if isinstance(file, int) else file.size
+
+
+def _open_any(path: Path) -> Reading:
+    if isinstance(path, RemotePath):
+        from rmqtool.scan.remote_file import CachedFile
+
+        return CachedFile(path.place.open(path.inner))
+    return descriptor_of(path)
+
+
+def _close(file: Reading) -> None:
+    if isinstance(file, int):
+        os.close(file)
+    else:
+        file.close()
+
+
+def descriptor_of(path: Path) -> int:
+    """As `opened`; to be closed by the caller."""
     descriptor = os.open(path, _FLAGS)
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
         if hasattr(os, "posix_fadvise"):
@@ -48,13 +97,16 @@ def _open(path: Path) -> int:
     raise OSError(errno.EINVAL, "it is no plain file", str(path))
 
 
-def data_ranges(descriptor: int, size: int) -> Iterator[tuple[int, int]]:
+def data_ranges(file: Reading, size: int) -> Iterator[tuple[int, int]]:
     """Half-open ranges of a file of `size` bytes outside of its holes; all of it where nobody can say."""
+    if not isinstance(file, int):
+        yield from file.data_ranges(size)
+        return
     stop = 0
     while stop < size:
         try:
-            start = os.lseek(descriptor, stop, os.SEEK_DATA)
-            stop = min(os.lseek(descriptor, start, os.SEEK_HOLE), size)
+            start = os.lseek(file, stop, os.SEEK_DATA)
+            stop = min(os.lseek(file, start, os.SEEK_HOLE), size)
         except OSError as error:
             if error.errno != errno.ENXIO:  # ENXIO: nothing but a hole is left
                 yield stop, size
@@ -69,8 +121,8 @@ def read_head(path: Path, length: int) -> bytes | None:
         UnreadableError: it cannot be opened or read, or is no plain file.
     """
     try:
-        with opened(path) as descriptor:
-            return os.pread(descriptor, length, 0)
+        with reading(path) as file:
+            return pread(file, length, 0)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -80,17 +132,23 @@ def read_head(path: Path, length: int) -> bytes | None:
 def head_of(path: Path, length: int) -> bytes:
     """The first `length` bytes of a small file; nothing where it is gone or cannot be read."""
     try:
-        with opened(path) as descriptor:
-            return os.pread(descriptor, length, 0)
+        with reading(path) as file:
+            return pread(file, length, 0)
     except OSError:
         return b""
+
+
+def path_of(error: OSError) -> Path:
+    """The file that could not be read."""
+    path = error.path if isinstance(error, UnreadableError) else error.filename
+    return path if isinstance(path, Path) else Path(str(path))
 
 
 class OpenFiles:
     """Reads by path; keeps the OPEN_LIMIT last used files open. Not for use by several threads."""
 
     def __init__(self) -> None:
-        self._descriptors: OrderedDict[Path, int] = OrderedDict()
+        self._open: OrderedDict[Path, Reading] = OrderedDict()
 
     def read(self, path: Path, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer at the end of the file.
@@ -100,9 +158,9 @@ class OpenFiles:
         """
         pieces: list[bytes] = []
         try:
-            descriptor = self._descriptor(path)
+            file = self._file(path)
             while length > 0:
-                piece = os.pread(descriptor, length, offset)
+                piece = pread(file, length, offset)
                 if not piece:
                     break
                 pieces.append(piece)
@@ -118,29 +176,30 @@ class OpenFiles:
             UnreadableError: the file is gone, or cannot be opened.
         """
         try:
-            descriptor = self._descriptor(path)
+            file = self._file(path)
         except OSError as error:
             raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+        if not isinstance(file, int):
+            return min(file.hole_from(0), size)
         try:
-            return min(os.lseek(descriptor, 0, os.SEEK_HOLE), size)
+            return min(os.lseek(file, 0, os.SEEK_HOLE), size)
         except OSError:  # EINVAL: a file system without the call; ENXIO: an empty file
             return size
 
-    def _descriptor(self, path: Path) -> int:
-        descriptor = self._descriptors.get(path)
-        if descriptor is not None:
-            self._descriptors.move_to_end(path)
-            return descriptor
-        descriptor = _open(path)
-        self._descriptors[path] = descriptor
-        if len(self._descriptors) > OPEN_LIMIT:
-            os.close(self._descriptors.popitem(last=False)[1])
-        return descriptor
+    def _file(self, path: Path) -> Reading:
+        file = self._open.get(path)
+        if file is not None:
+            self._open.move_to_end(path)
+            return file
+        file = self._open[path] = _open_any(path)
+        if len(self._open) > OPEN_LIMIT:
+            _close(self._open.popitem(last=False)[1])
+        return file
 
     def close(self) -> None:
         """Close all files. Reading afterwards opens them again."""
-        while self._descriptors:
-            os.close(self._descriptors.popitem()[1])
+        while self._open:
+            _close(self._open.popitem()[1])
 
     def __enter__(self) -> OpenFiles:
         return self

@@ -35,7 +35,7 @@ def residency_rows(store: Store) -> Iterator[dict[str, Any]]:
     for path in paths:
         try:
             status = path.stat()
-            resident = resident_bytes(path)
+            resident = resident_bytes(path) if store.is_local else None
         except OSError:
             continue  # a live broker deletes files
         yield {

@@ -8,6 +8,7 @@ from pathlib import Path
 from rmqtool.errors import InputError, NotAStoreError, UnreadableError
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.listing import Listing
+from rmqtool.store.places.locate import located
 from rmqtool.store.single_file import ROOT_HINT, is_index_name, root_hint
 
 # What makes a folder a store. `config` alone does not: many programs have one.
@@ -50,8 +51,8 @@ def commit_log_folders(
         InputError: a folder that is named does not exist.
         UnreadableError: a folder that is named cannot be asked for.
     """
-    named = [Path(item) for item in commitlog_paths] or _of_conf(root, conf, "storePathCommitLog")
-    read_only = [Path(item) for item in read_only_paths]
+    named = [located(item) for item in commitlog_paths] or _of_conf(root, conf, "storePathCommitLog")
+    read_only = [located(item) for item in read_only_paths]
     read_only = read_only or _of_conf(root, conf, "readOnlyCommitLogStorePaths")
     if not named and "commitlog" in listing.folders(root):
         named = [root / "commitlog"]

@@ -5,7 +5,8 @@ hosts and the property string stay, and nothing is added to it. Its properties m
 queue offset is given anew. A row without `physical_offset` is a new message, and client and broker
 add to it what they always add.
 
-The body of a row is never compressed: `sys_flag` and `body_compression` say how it is stored. A
+The body of a row is never compressed: `sys_flag` and `body_compression` say how it is stored. Only
+`stored_body` is as it was stored; where a row has it, `body` is not looked at. A
 property that has a column of its own (TAGS, KEYS, UNIQ_KEY, DELAY, WAIT) may be given in either
 place, and where it is in both, they must agree. Of two forms of a time the integer counts.
 
@@ -27,7 +28,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import Meta, Struct
 
-from rmqtool.errors import FormatError, InputError, UsageError
+from rmqtool.errors import FormatError, UsageError
 from rmqtool.formats import body as bodies
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
@@ -35,6 +36,7 @@ from rmqtool.formats.body import Compression
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.store.profile import NEWEST, Profile
 from rmqtool.store.records.message import NewMessage
+from rmqtool.store.row_error import RowError as RowError
 from rmqtool.times import parse_time
 
 I32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
@@ -70,34 +72,6 @@ NO_PROPERTIES = (
 )
 
 
-class RowError(InputError):
-    """A row of the input that is no message.
-
-    `row` counts from 1 (a line of JSONL; in CSV the header is row 1), `column` is its column, and
-    `status` what a broker would call it, where it is a broker's rule.
-    """
-
-    def __init__(
-        self,
-        what: str,
-        *,
-        column: str | None = None,
-        row: int | None = None,
-        status: str | None = None,
-        hint: str | None = None,
-    ) -> None:
-        place = ", ".join(part for part in (f"row {row}" if row is not None else "", column or "") if part)
-        super().__init__(f"{place}: {what}" if place else what, hint=hint)
-        self.what = what
-        self.row = row
-        self.column = column
-        self.status = status
-
-    def at(self, row: int) -> RowError:
-        """The same with its row."""
-        return RowError(self.what, column=self.column, row=row, status=self.status, hint=self.hint)
-
-
 class InputRow(Struct, gc=False):
     """One row; every column may be missing. The columns of `scan.columns`, and those of a new message."""
 
@@ -124,6 +98,7 @@ class InputRow(Struct, gc=False):
     body: str | None = None
     body_encoding: BodyEncoding | None = None
     body_compression: Compression | None = None
+    stored_body: str | None = None
     tags: str | None = None
     keys: list[str] | str | None = None
     uniq_key: str | None = None
@@ -133,6 +108,7 @@ class InputRow(Struct, gc=False):
     status: list[str] | str | None = None
     file: str | None = None
     system: Any = None
+    record: Any = None
     delay_level: I32 | None = None
     wait: bool | None = None
 
@@ -189,11 +165,15 @@ def message_of(row: InputRow, rules: RowRules) -> NewMessage | None:
     _fill(row, rules, FIRST_DEFAULTS if stored else FIRST_DEFAULTS + NEW_DEFAULTS)
     if not row.topic:
         raise RowError(NO_TOPIC, column="topic", status="MESSAGE_ILLEGAL")
-    if row.body is None:
+    compression: Compression | None = None
+    if row.stored_body is not None:
+        body, sys_flag = kept_body(body_bytes(row.stored_body, "base64"), row.sys_flag or 0, stored=stored)
+    elif row.body is None:
         raise RowError(NO_BODY, column="body", status="MESSAGE_ILLEGAL")
-    body, sys_flag, compression = stored_body(
-        body_bytes(row.body, row.body_encoding), row.sys_flag or 0, row.body_compression, stored=stored
-    )
+    else:
+        body, sys_flag, compression = stored_body(
+            body_bytes(row.body, row.body_encoding), row.sys_flag or 0, row.body_compression, stored=stored
+        )
     message = NewMessage(
         topic=row.topic,
         body=body,
@@ -301,6 +281,19 @@ def stored_body(
         named = compression or named
         bits = bodies.compression_bits(named)
     return bodies.compress(body, named), sys_flag | bits, None
+
+
+def kept_body(body: bytes, sys_flag: int, *, stored: bool) -> tuple[bytes, int]:
+    """What becomes of a body that is given as it was stored, and of `sys_flag`: both stay.
+
+    Raises:
+        RowError: the row is a new message.
+    """
+    if not stored:
+        raise RowError(
+            "it is for rows with physical_offset, which are stored as they were", column="stored_body"
+        )
+    return body, sys_flag & ~HOST_BITS
 
 
 def body_bytes(text: str | bytes, encoding: str | None) -> bytes:

@@ -14,11 +14,14 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from rmqtool.errors import UsageError
 from rmqtool.formats import properties
 from rmqtool.formats.message import Message
+
+if TYPE_CHECKING:
+    from rmqtool.store.filter import Expression
 
 TimeField = Literal["store", "born"]
 
@@ -39,6 +42,7 @@ class Selection:
         from_offset: first physical offset that is selected, bytes.
         to_offset: first physical offset that is no longer selected, bytes.
         limit: how many messages at most.
+        filter: an expression over properties that a broker would find true (`store.filter.parse`).
 
     Raises:
         UsageError: a range that ends before it starts, or a negative limit or offset.
@@ -55,6 +59,7 @@ class Selection:
     from_offset: int | None = None
     to_offset: int | None = None
     limit: int | None = None
+    filter: Expression | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could only select nothing by mistake; make the collections hashable."""
@@ -79,7 +84,7 @@ class Selection:
     @property
     def looks_inside(self) -> bool:
         """True when a test needs more than the offset: a message must be decoded to be judged."""
-        ranges = self.since is not None or self.until is not None
+        ranges = self.since is not None or self.until is not None or self.filter is not None
         return ranges or any(getattr(self, name) for name in _COLLECTIONS)
 
     def matches_offset(self, physical_offset: int) -> bool:
@@ -113,13 +118,21 @@ class Selection:
                 return False
         if not self.matches_topic(message.topic):
             return False
-        return not (self.tags or self.keys) or self._matches_properties(message.properties_bytes)
+        return not self.looks_at_properties or self.matches_properties(message.properties_bytes)
 
-    def _matches_properties(self, data: bytes) -> bool:
+    @property
+    def looks_at_properties(self) -> bool:
+        """True when tags, keys or a filter decide."""
+        return bool(self.tags or self.keys) or self.filter is not None
+
+    def matches_properties(self, data: bytes) -> bool:
+        """True when a message with these property bytes has the tags and keys and passes the filter."""
         if not (_mentions(data, self.tags) and _mentions(data, self.keys)):
             return False
         decoded = properties.decode(data)
         if self.tags and decoded.get(properties.TAGS) not in self.tags:
+            return False
+        if self.filter is not None and self.filter.matches(decoded) is not True:
             return False
         if not self.keys or decoded.get(properties.UNIQ_KEY) in self.keys:
             return True

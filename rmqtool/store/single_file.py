@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from dataclasses import dataclass
 from itertools import islice
@@ -13,7 +12,7 @@ from rmqtool.errors import NotAStoreError, UnreadableError
 from rmqtool.formats import message
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, decode_batch_units, decode_units
 from rmqtool.formats.index import HEADER, HEADER_SIZE, Header
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import pread, reading, size_of
 
 ROOT_HINT = "give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)"
 # What `dump --what` calls the parts of a store; their folders and files lie in the store root.
@@ -82,9 +81,9 @@ def recognise(path: Path) -> SingleFile:
         UnreadableError: it cannot be read.
     """
     try:
-        with opened(path) as descriptor:
-            size = os.fstat(descriptor).st_size
-            head = os.pread(descriptor, _HEAD_SIZE, 0)
+        with reading(path) as file:
+            size = size_of(file)
+            head = pread(file, _HEAD_SIZE, 0)
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
     kind = _kind_by_folder(path)

@@ -9,7 +9,6 @@ Source: ConfigManager and its subclasses; SlaveSynchronize, which copies some of
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,7 +18,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import SIZE_LIMIT, VALUE_LIMIT
 from rmqtool.store.diff.sides import Side
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import pread, reading
 
 Table = dict[str, Any]
 
@@ -119,8 +118,8 @@ def _document(side: Side, letter: str, name: str, result: ConfigDifference) -> A
 def _content(path: Path) -> bytes | None:
     """The bytes of a config file, one more than may be; None where it is gone. Raises OSError."""
     try:
-        with opened(path) as descriptor:
-            return os.pread(descriptor, SIZE_LIMIT + 1, 0)
+        with reading(path) as file:
+            return pread(file, SIZE_LIMIT + 1, 0)
     except FileNotFoundError:
         return None
 

@@ -24,6 +24,7 @@ from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueu
 from rmqtool.store.diff.ends import SideName
 from rmqtool.store.diff.sides import Key, Reading, Side, is_filler
 from rmqtool.store.diff.windows import Common, Range, Unread, common, differing
+from rmqtool.store.open_files import path_of
 
 if TYPE_CHECKING:
     from rmqtool.scan.source import ByteSource
@@ -168,7 +169,7 @@ class _Pair:
 
     def note(self, error: OSError) -> None:
         """Add a file that could not be read while queues were compared."""
-        path = Path(str(error.path if isinstance(error, UnreadableError) else error.filename))
+        path = path_of(error)
         cause = error.__cause__ if isinstance(error, UnreadableError) else error
         if isinstance(cause, FileNotFoundError):
             self.unread.gone.append(path)

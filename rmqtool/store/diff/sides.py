@@ -15,6 +15,7 @@ from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.store import Store
 from rmqtool.store.consume_queue import Span
 from rmqtool.store.log_files import Tail
+from rmqtool.store.open_files import path_of
 
 if TYPE_CHECKING:
     from rmqtool.scan.source import ByteSource, RateLimiter
@@ -97,7 +98,7 @@ def look_at(store: Store) -> Side:
             spans[key] = queue.span(store.commit_log.min_offset, store.profile)
         except UnreadableError as error:
             if not (live and isinstance(error.__cause__, FileNotFoundError)):
-                reasons.setdefault(layout.relative(Path(str(error.path))), error.message)
+                reasons.setdefault(layout.relative(path_of(error)), error.message)
     units = (span.last for span in spans.values() if span.last is not None)
     places = [(unit.physical_offset, unit.size) for unit in units if not is_filler(unit)]
     start = _start_now(store) if live else store.commit_log.min_offset

@@ -97,7 +97,7 @@ def count_rows(
     """
     tell_out_of_reach(store.layout, "commit log", report)
     size = sum(file.size for file in store.layout.commit_log)
-    simple = not (selection.tags or selection.keys) and selection.limit is None
+    simple = not selection.looks_at_properties and selection.limit is None
     looked = Looked() if looked is None else looked
     counts: dict[Key, Count] = {}
     if simple and size >= compiled_from_bytes:

@@ -12,12 +12,11 @@ the same hash too. Files are read in blocks, slots and chains at their places, s
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cached_property
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from rmqtool import times
 from rmqtool.errors import FormatError, UsageError
@@ -26,9 +25,12 @@ from rmqtool.formats.index import Entry, Header, Shape
 from rmqtool.problems import finding
 from rmqtool.store.dump import Report, tell_out_of_reach
 from rmqtool.store.layout import IndexFilePath, StoreLayout
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import pread, reading
 from rmqtool.store.rows import Row
 from rmqtool.store.selection import Selection
+
+if TYPE_CHECKING:
+    from rmqtool.store.open_files import Reading
 
 Part = Literal["header", "entries", "slots", "chains"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -79,8 +81,8 @@ def index_rows(
     for file in reversed(layout.index_files) if reverse else layout.index_files:
         shape = Shape(layout.index_slots, layout.index_entries)
         try:
-            with opened(file.path) as descriptor:
-                reader = _Reader(layout, file, shape, descriptor, report, tz)
+            with reading(file.path) as opened:
+                reader = _Reader(layout, file, shape, opened, report, tz)
                 for row in reader.rows(part, reverse=reverse):
                     if not _selected(row, selection, hashes):
                         continue
@@ -133,7 +135,7 @@ class _Reader:
     layout: StoreLayout
     file: IndexFilePath
     shape: Shape
-    descriptor: int
+    opened: Reading
     report: Report
     tz: tzinfo | None
 
@@ -161,7 +163,7 @@ class _Reader:
 
     @cached_property
     def header(self) -> Header:
-        return index.decode_header(os.pread(self.descriptor, index.HEADER_SIZE, 0))
+        return index.decode_header(pread(self.opened, index.HEADER_SIZE, 0))
 
     @cached_property
     def room(self) -> int:
@@ -203,7 +205,7 @@ class _Reader:
         blocks = range(1, self.stop, _BLOCK)
         for first in reversed(blocks) if reverse else blocks:
             count = min(_BLOCK, self.stop - first)
-            data = os.pread(self.descriptor, count * index.ENTRY_SIZE, self.shape.entry_offset(first))
+            data = pread(self.opened, count * index.ENTRY_SIZE, self.shape.entry_offset(first))
             numbers = range(len(data) // index.ENTRY_SIZE)
             for number in reversed(numbers) if reverse else numbers:
                 yield first + number, index.decode_entry(data, number * index.ENTRY_SIZE)
@@ -228,7 +230,7 @@ class _Reader:
         blocks = range(0, self.shape.slots, _BLOCK)
         for first in reversed(blocks) if reverse else blocks:
             count = min(_BLOCK, self.shape.slots - first)
-            data = os.pread(self.descriptor, count * index.SLOT_SIZE, self.shape.slot_offset(first))
+            data = pread(self.opened, count * index.SLOT_SIZE, self.shape.slot_offset(first))
             if data.count(0) == len(data):
                 continue
             numbers = range(len(data) // index.SLOT_SIZE)
@@ -251,7 +253,7 @@ class _Reader:
             if not 0 < number < limit:
                 self._tell("IX02", self.shape.slot_offset(slot), index.SLOT_SIZE, slot=slot, entry=number)
                 return
-            data = os.pread(self.descriptor, index.ENTRY_SIZE, self.shape.entry_offset(number))
+            data = pread(self.opened, index.ENTRY_SIZE, self.shape.entry_offset(number))
             try:
                 entry = index.decode_entry(data)
             except FormatError:

@@ -6,11 +6,10 @@ stands between present units without being one is told as CQ08, a hole between f
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rmqtool import times
 from rmqtool.errors import UnreadableError, UsageError
@@ -20,10 +19,13 @@ from rmqtool.problems import finding
 from rmqtool.store.dump import Report, tell_out_of_reach
 from rmqtool.store.explain import Explanation, explain_structure
 from rmqtool.store.layout import QueueFiles, StoreFile, StoreLayout
-from rmqtool.store.open_files import data_ranges, opened
+from rmqtool.store.open_files import data_ranges, pread, reading
 from rmqtool.store.rows import Row
 from rmqtool.store.selection import Selection
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
+
+if TYPE_CHECKING:
+    from rmqtool.store.open_files import Reading
 
 FIELDS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "deliver_timestamp_ms",
@@ -130,10 +132,10 @@ class _Reader:
             low = max((self.selection.from_offset or 0) - first, 0)
             high = min(total, (self.selection.to_offset or first + total) - first)
         try:
-            with opened(file.path) as descriptor:
-                blocks = list(_blocks(descriptor, file.size, kind.unit_size, low, high))
+            with reading(file.path) as opened:
+                blocks = list(_blocks(opened, file.size, kind.unit_size, low, high))
                 for start, count in reversed(blocks) if self.reverse else blocks:
-                    data = os.pread(descriptor, count * kind.unit_size, start * kind.unit_size)
+                    data = pread(opened, count * kind.unit_size, start * kind.unit_size)
                     if data.count(0) == len(data):
                         continue
                     units = list(kind.decode(data))
@@ -184,9 +186,9 @@ class _Reader:
         return row
 
 
-def _blocks(descriptor: int, size: int, unit_size: int, low: int, high: int) -> Iterator[tuple[int, int]]:
+def _blocks(opened: Reading, size: int, unit_size: int, low: int, high: int) -> Iterator[tuple[int, int]]:
     """(first unit, number of units) of the blocks of units [low, high) that are no hole in the file."""
-    for data_start, data_stop in data_ranges(descriptor, size):
+    for data_start, data_stop in data_ranges(opened, size):
         start, stop = max(low, data_start // unit_size), min(high, -(-data_stop // unit_size))
         for first in range(start, stop, _BLOCK_UNITS):
             yield first, min(_BLOCK_UNITS, stop - first)
@@ -230,8 +232,8 @@ def explain_unit(
         if file.file_from_offset <= position < file.end:
             start = position - file.file_from_offset
             try:
-                with opened(file.path) as descriptor:
-                    data = os.pread(descriptor, consume_queue.UNIT_SIZE, start)
+                with reading(file.path) as opened:
+                    data = pread(opened, consume_queue.UNIT_SIZE, start)
             except OSError as error:
                 raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
             return explain_structure(consume_queue.UNIT.declaration, data, start, tz)

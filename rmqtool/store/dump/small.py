@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from datetime import UTC, tzinfo
 from fnmatch import fnmatchcase
@@ -15,7 +14,7 @@ from rmqtool.problems import finding
 from rmqtool.store.dump import Report, tell_out_of_reach
 from rmqtool.store.explain import Explanation, explain_structure
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import pread, reading
 from rmqtool.store.rows import Row
 from rmqtool.store.system_topics import is_system_topic
 
@@ -94,15 +93,14 @@ def _read_or_none(path: Path | None) -> bytes | None:
 
 def read_file(path: Path, limit: int = _CONFIG_LIMIT) -> bytes:
     """The first `limit` bytes of a small file. Raises UnreadableError."""
-    pieces: list[bytes] = []
+    data = bytearray()
     try:
-        with opened(path) as descriptor:
-            while limit > 0 and (piece := os.read(descriptor, min(limit, 1 << 20))):
-                pieces.append(piece)
-                limit -= len(piece)
+        with reading(path) as file:
+            while len(data) < limit and (piece := pread(file, min(limit - len(data), 1 << 20), len(data))):
+                data += piece
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
-    return b"".join(pieces)
+    return bytes(data)
 
 
 def topic_names(layout: StoreLayout) -> set[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from datetime import UTC, tzinfo
 
@@ -15,7 +14,7 @@ from rmqtool.store import Store
 from rmqtool.store.dump import Report
 from rmqtool.store.dump.small import read_file
 from rmqtool.store.layout import StoreFile, StoreLayout
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import pread, reading
 from rmqtool.store.rows import Row
 from rmqtool.store.selection import Selection
 from rmqtool.store.system_topics import describe
@@ -85,9 +84,9 @@ def _units(layout: StoreLayout, file: StoreFile, report: Report) -> Iterator[tup
     """(byte offset in the file, unit) up to the file's blank, to zeros or to its end."""
     name, step = layout.relative(file.path), _BLOCK_UNITS * timer.LOG_UNIT.size
     try:
-        with opened(file.path) as descriptor:
+        with reading(file.path) as opened:
             for start in range(0, file.size, step):
-                data, read = os.pread(descriptor, step, start), 0
+                data, read = pread(opened, step, start), 0
                 for position, unit in timer.decode_log(data):
                     if not isinstance(unit, LogUnit):
                         return

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -158,6 +158,9 @@ def _bodies(cells: Cells, stored: Mask) -> None:
         array = _decoded(cells, array, encodings)
     if array is None:
         array = pa.nulls(cells.count, pa.binary())
+    kept = _kept_bodies(cells, stored)
+    if kept is not None:
+        array = pc.coalesce(kept, array.cast(pa.binary()))
     for row in np.flatnonzero(as_numpy(array.is_null())):
         cells.error(row, RowError(row_reader.NO_BODY, column="body", status="MESSAGE_ILLEGAL"))
     array = array.cast(pa.binary())
@@ -166,7 +169,22 @@ def _bodies(cells: Cells, stored: Mask) -> None:
     cells.check(compression, _known_compression)
     cells.done["body_compression"] = compression
     cells.done["sys_flag"] = cells.with_default("sys_flag", cells.number("sys_flag", pa.int32()))
-    _pack(cells, stored)
+    _pack(cells, stored, None if kept is None else as_numpy(kept.is_valid()))
+
+
+def _kept_bodies(cells: Cells, stored: Mask) -> Any:
+    """Bodies that are given as they were stored; None where no row has one."""
+    array = cells.raw.get("stored_body")
+    if array is None:
+        return None
+    if cells.spelled or not is_bytes(array.type):
+        array = _decoded(cells, array, pa.array(["base64"] * cells.count))
+    for row in np.flatnonzero(as_numpy(array.is_valid()) & ~stored & ~cells.empty):
+        try:
+            row_reader.kept_body(b"", 0, stored=False)
+        except RowError as error:
+            cells.error(row, error)
+    return array.cast(pa.binary())
 
 
 def _known_compression(text: str) -> None:
@@ -190,8 +208,11 @@ def _decoded(cells: Cells, array: pa.Array, encodings: pa.Array) -> pa.Array:
     return pa.array(done, pa.binary())
 
 
-def _pack(cells: Cells, stored: Mask) -> None:
-    """Bodies as stored are compressed; the compression of new ones comes out of their `sys_flag`."""
+def _pack(cells: Cells, stored: Mask, kept: Mask | None) -> None:
+    """Bodies as stored are compressed; the compression of new ones comes out of their `sys_flag`.
+
+    `kept` are bodies that are so already.
+    """
     flags, named = cells.done["sys_flag"], cells.done["body_compression"]
     if flags is None and named is None:
         return
@@ -199,6 +220,11 @@ def _pack(cells: Cells, stored: Mask) -> None:
     odd = (bits & row_reader.COMPRESSION_BITS).astype(np.bool_)
     if named is not None:
         odd |= stored & as_numpy(named.is_valid())
+    if kept is not None:
+        odd &= ~kept
+        if named is not None:
+            cells.done["body_compression"] = pc.if_else(pa.array(kept), pa.scalar(None, pa.string()), named)
+            named = cells.done["body_compression"]
     bits &= ~row_reader.HOST_BITS
     if odd.any():
         names = [None] * cells.count if named is None else named.to_pylist()

@@ -209,7 +209,7 @@ def unknown_column(name: str, row: int | None) -> RowError:
 
 # rows -> columns
 
-_NOT_NEEDED = ("queue_offset", "body_crc", "offset_msg_id", "file", "system")
+_NOT_NEEDED = ("queue_offset", "body_crc", "offset_msg_id", "file", "system", "record")
 
 
 def raw_columns(rows: Sequence[Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from rmqtool.store.verify.timer import check_timer
 if TYPE_CHECKING:
     from rmqtool.scan.source import RateLimiter
     from rmqtool.store import Store
+    from rmqtool.store.verify.spread import Spread
 
 DEFAULT_PASSES = ("files", "log", "queues", "index", "checkpoint", "config", "timer")
 PASSES = (*DEFAULT_PASSES, "bodies")
@@ -57,6 +58,7 @@ def verify(
     limiter: RateLimiter | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
+    spread: Spread | None = None,
 ) -> Iterator[Finding]:
     """Check `store` and yield what is wrong, pass by pass.
 
@@ -69,6 +71,7 @@ def verify(
         limiter: bounds the rate of reading.
         report: filled with what was checked; complete when the iterator is exhausted.
         progress: called with bytes of the log as they are checked, from any thread.
+        spread: reads log and queues on other machines, say; None for threads of this process.
 
     Raises:
         UsageError: an unknown pass.
@@ -83,7 +86,7 @@ def verify(
     report.live = store.live
     context = Context(
         store, bounds or Bounds(), report, jobs or os.cpu_count() or 1, keep_cache, limiter,
-        progress or (lambda size: None), report.live,
+        progress or (lambda size: None), report.live, spread=spread,
     )  # fmt: skip
     started = time.monotonic()
     try:

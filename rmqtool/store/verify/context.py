@@ -20,6 +20,7 @@ from rmqtool.store.verify.ranges import contains, overlaps
 if TYPE_CHECKING:
     from rmqtool.scan.source import ByteSource, RateLimiter
     from rmqtool.store import Store
+    from rmqtool.store.verify.spread import Spread
 
 CONFIG_LIMIT = 64 << 20
 """A config file of more bytes is not read: brokers write a few megabytes at most."""
@@ -88,7 +89,8 @@ class Context:
     half-open physical offsets in ascending order. `log_end` is the end of the newest record, -1
     before it is known.
     `zombies_from` is where records of an older log begin, when
-    there are any. `live` is whether a broker held the lock when the verification began.
+    there are any. `live` is whether a broker held the lock when the verification began. `spread` does
+    the reading elsewhere than in threads of this process.
     """
 
     store: Store
@@ -108,6 +110,7 @@ class Context:
     last_store_timestamp: int = 0
     checkpoint: checkpoint_format.Checkpoint | None = None
     zombies_from: int | None = None
+    spread: Spread | None = None
 
     @property
     def layout(self) -> StoreLayout:

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 from rmqtool.problems import Finding, finding
+from rmqtool.scan.remote_path import RemotePath
 from rmqtool.store.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.store.profile import Profile
 
@@ -41,8 +43,12 @@ def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
     expected = layout.index_file_size
     for file in layout.index_files:
         # The size that is right is found from the content: of what cannot be read it is not known.
-        if file.size != expected and os.access(file.path, os.R_OK):
+        if file.size != expected and _may_read(file.path):
             yield finding("IX06", layout.relative(file.path), 0, file.size, expected_bytes=expected)
+
+
+def _may_read(path: Path) -> bool:
+    return isinstance(path, RemotePath) or os.access(path, os.R_OK)
 
 
 def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:

@@ -8,8 +8,9 @@ a later file. Only damage and per-queue sums outlive a window, so memory does no
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING
@@ -59,25 +60,31 @@ class LogCheck:
     def run(self) -> Iterator[Finding]:
         """Walk all files within the bounds; findings in the order of the log."""
         pending: list[FileScan] = []
-        tasks = list(chosen_files(self.context))
+        tasks, spread = list(chosen_files(self.context)), self.context.spread
+        with closing(self._threads(tasks) if spread is None else spread.scan_files(self, tasks)) as scans:
+            for scan in scans:
+                yield from self._take(scan, pending)
+        for number, scan in enumerate(pending):
+            yield from self._finish(scan, Place.LAST_DATA if number == 0 else Place.BEHIND)
+        if self.context.bounds.bounded:  # the newest records may not be among those that were walked
+            self.context.log_end = max(self.context.log_end, self.context.end_offset)
+
+    def _threads(self, tasks: Sequence[tuple[StoreFile, int, int]]) -> Generator[FileScan]:
+        """Walk the files in threads; in the order of `tasks`."""
         with ThreadPoolExecutor(self.context.jobs, "rmqtool-verify") as pool:
             waiting: deque[Future[FileScan]] = deque()
             is_done = False
             try:
                 for task in tasks:
-                    waiting.append(pool.submit(self._scan, *task))
+                    waiting.append(pool.submit(self.scan, *task))
                     if len(waiting) > self.context.jobs:
-                        yield from self._take(waiting.popleft().result(), pending)
+                        yield waiting.popleft().result()
                 while waiting:
-                    yield from self._take(waiting.popleft().result(), pending)
+                    yield waiting.popleft().result()
                 is_done = True
             finally:
                 if not is_done:
                     self._stop(waiting)
-        for number, scan in enumerate(pending):
-            yield from self._finish(scan, Place.LAST_DATA if number == 0 else Place.BEHIND)
-        if self.context.bounds.bounded:  # the newest records may not be among those that were walked
-            self.context.log_end = max(self.context.log_end, self.context.end_offset)
 
     def _stop(self, waiting: Iterable[Future[FileScan]]) -> None:
         """Have all threads come back soon; those that wait for the rate too."""
@@ -104,7 +111,8 @@ class LogCheck:
 
     # One file, in a thread of the pool
 
-    def _scan(self, file: StoreFile, start: int, stop: int) -> FileScan:
+    def scan(self, file: StoreFile, start: int, stop: int) -> FileScan:
+        """Walk positions [start, stop) of one file, in bytes from its start."""
         scan = FileScan(file, start, stop)
         try:
             source = self.context.open(file.path)

@@ -23,7 +23,7 @@ import numpy as np
 
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.problems import Finding, finding
-from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.store.layout import QueueFiles, StoreFile
 from rmqtool.store.verify.context import Context, reason_of
 from rmqtool.store.verify.live import look_again
@@ -95,14 +95,14 @@ class UnitCheck:
     def run(self) -> Iterator[Finding]:
         """All findings of the pass, queue by queue."""
         context, layout = self.context, self.context.layout
-        with (
-            unit_reader(context, opener=self._open) as reader,
-            unit_reader(context, BATCH_UNIT_DTYPE, opener=self._open) as batch_reader,
-        ):
-            for key, queue in layout.consume_queues.items():
-                yield from self._read(key, queue, partial(self._read_file, key, reader), UNIT_SIZE)
-            for key, queue in layout.batch_queues.items():
-                yield from self._read(key, queue, partial(self._read_batch_file, key, batch_reader), None)
+        with self.reader() as reader, self.reader(BATCH_UNIT_DTYPE) as batch_reader:
+            if context.spread is not None:
+                yield from context.spread.read_queues(self)
+            else:
+                for key in layout.consume_queues:
+                    yield from self.read_queue(key, reader)
+                for key in layout.batch_queues:
+                    yield from self.read_batch_queue(key, batch_reader)
             context.queue_ends.update(
                 (key, units.last + 1) for key, units in self.units.items() if not units.unread
             )
@@ -117,6 +117,20 @@ class UnitCheck:
                 yield from self._queue(key, spans.get(key), self.units.get(key), reader)
 
     # Reading
+
+    def read_queue(self, key: Key, reader: UnitReader) -> Iterator[Finding]:
+        """Read all units of a queue into `units`, and compare them with what its records claimed."""
+        queue = self.context.layout.consume_queues[key]
+        return self._read(key, queue, partial(self._read_file, key, reader), UNIT_SIZE)
+
+    def read_batch_queue(self, key: Key, reader: UnitReader) -> Iterator[Finding]:
+        """The same for a batch queue."""
+        queue = self.context.layout.batch_queues[key]
+        return self._read(key, queue, partial(self._read_batch_file, key, reader), None)
+
+    def reader(self, dtype: np.dtype[np.void] = UNIT_DTYPE) -> UnitReader:
+        """A reader for `read_queue`, or with BATCH_UNIT_DTYPE for `read_batch_queue`."""
+        return unit_reader(self.context, dtype, opener=self._open)
 
     def _open(self, path: Path) -> ByteSource:
         self._source = self.context.open(path)

@@ -9,7 +9,6 @@ Source: StoreCheckpoint, ConfigManager#load; spec 01 sections 7 to 9, spec 02 se
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,7 +19,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.problems import Finding, finding
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import pread, reading
 from rmqtool.store.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.store.verify.context import CONFIG_LIMIT, Context
 
@@ -145,8 +144,8 @@ def _read_config(path: Path) -> bytes | None:
 
 def read_small(path: Path, limit: int) -> bytes:
     """The first `limit` bytes of a small file. Raises OSError."""
-    with opened(path) as descriptor:
-        return os.pread(descriptor, limit, 0)
+    with reading(path) as file:
+        return pread(file, limit, 0)
 
 
 def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:

@@ -27,6 +27,7 @@ from rmqtool.errors import RmqtoolError, UnwritableError, UsageError
 from rmqtool.formats.message import TRANSACTION_COMMIT
 from rmqtool.store import Store
 from rmqtool.store.broker_conf import BrokerConf
+from rmqtool.store.places.locate import writable
 from rmqtool.store.profile import profile_named
 from rmqtool.store.records.message import NewMessage
 from rmqtool.store.records.prepare import Prepared, pack, prepare, prepare_batch, with_offsets
@@ -118,7 +119,8 @@ class StoreWriter:
     ) -> StoreWriter:
         """Make a store in a new or empty folder; see `WriteOptions` and, for errors, `opening.create`."""
         writer = cls(
-            opening.create(Path(path), profile_named(profile), options), auto_create_queues=auto_create_queues
+            opening.create(writable(path), profile_named(profile), options),
+            auto_create_queues=auto_create_queues,
         )
         writer.log.room()  # makes the first file: without one nothing would tell the next opening its size
         return writer
@@ -137,7 +139,7 @@ class StoreWriter:
     ) -> StoreWriter:
         """Open a store that was closed cleanly; see `opening.open_existing` for arguments and errors."""
         found = opening.open_existing(
-            Path(path), options, profile=profile, commitlog_paths=commitlog_paths,
+            writable(path), options, profile=profile, commitlog_paths=commitlog_paths,
             read_only_paths=read_only_paths, broker_conf=broker_conf,
         )  # fmt: skip
         return cls(found, auto_create_queues=auto_create_queues)

@@ -147,6 +147,18 @@ class TopicTable:
         self._put(made)
         return made
 
+    def adopt(self, config: TopicConfig) -> None:
+        """Take over a topic of another store as it is set up there, one of a broker's own included.
+
+        Raises:
+            IllegalMessageError: no topic can be called so (MESSAGE_ILLEGAL).
+            UsageError: there is such a topic.
+        """
+        topic_parts(config.name, self._profile)
+        if config.name in self._topics:
+            raise UsageError(f"there is a topic {config.name} already")
+        self._put(replace(config, attributes={}) if self._profile.name == "4.9" else config)
+
     def grow(self, topic: str, queues: int) -> None:
         """Give a topic of the table at least that many queues."""
         config = self._topics[topic]

@@ -1,0 +1,83 @@
+"""What commands that read messages say on stderr: bad places, names that are not in the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, worst_exit_code
+from rmqtool.output import Output
+from rmqtool.problems import Finding
+from rmqtool.terminal import print_error
+
+if TYPE_CHECKING:
+    from rmqtool.store import Store
+    from rmqtool.store.dump import Looked
+    from rmqtool.store.selection import Selection
+
+_LINES = 20  # bad places that are told one by one
+
+
+class BadPlaces:
+    """The bad places that were met: told on stderr, the first ones one by one."""
+
+    def __init__(self, writer: Output) -> None:
+        self._writer = writer
+        self._code = EXIT_OK
+        self._told = 0
+
+    def report(self, finding: Finding) -> None:
+        """Takes one bad place."""
+        problem = finding.problem
+        self._code = worst_exit_code(self._code, problem.exit_code)
+        if problem.severity == "note" and self._writer.quiet:
+            return
+        self._told += 1
+        if self._told > _LINES:
+            return
+        place = [finding.path]
+        if finding.physical_offset is not None:
+            place.append(f"offset {finding.physical_offset}")
+        if finding.length is not None:
+            place.append(f"{finding.length} bytes")
+        reason, expected = finding.detail.get("reason"), finding.detail.get("expected_bytes")
+        if expected is not None:
+            reason = f"{expected} bytes expected"
+        text = f"{problem.code} {problem.message}" + (f" ({reason})" if reason else "")
+        print_error(f"rmqtool: {problem.severity}: {text}: {', '.join(place)}")
+
+    def exit_code(self) -> int:
+        """The exit code for all of them; says how many were not told."""
+        if self._told > _LINES:
+            print_error(f"rmqtool: and {self._told - _LINES} more; rmqtool verify tells them all")
+        return self._code
+
+
+def tell_unknown(store: Store, selection: Selection, looked: Looked, *, found: bool) -> int:
+    """Says which topics and queues asked for are not in the store, with those that are nearest.
+
+    `looked.topics` are topics that records have, `found` is whether anything was selected. Returns
+    the exit code.
+    """
+    from difflib import get_close_matches
+
+    from rmqtool.store.dump.small import queue_ids, topic_names
+
+    layout = store.layout
+    known = topic_names(layout)
+    if layout.kind != "store" or not known:
+        return EXIT_OK
+    known |= looked.topics
+    unknown = [name for name in sorted(selection.topics) if not set("*?[") & set(name) and name not in known]
+    for name in unknown:
+        near = ", ".join(get_close_matches(name, known)) or "none is like it"
+        print_error(f"rmqtool: the store has no topic {name}; nearest: {near}")
+    if unknown or found or not selection.queues:
+        return EXIT_FINDINGS if unknown else EXIT_OK
+    ids = queue_ids(layout, selection.matches_topic)
+    if ids is None or ids & set(selection.queues):
+        return EXIT_OK
+    whose = "the selected topics have" if selection.topics or selection.exclude_topics else "the store has"
+    wanted = ", ".join(map(str, sorted(selection.queues)[:8]))
+    there = f"0 to {max(ids)}" if ids == set(range(max(ids) + 1)) else ", ".join(map(str, sorted(ids)[:8]))
+    print_error(f"rmqtool: {whose} no queue {wanted}; there are {there}")
+    return EXIT_FINDINGS

@@ -1,0 +1,154 @@
+"""`rmqtool copy`: a subset of a store as a new store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
+from rmqtool.output import Output
+
+_LINES = 20  # messages left out that are told one by one
+
+NewStore = Annotated[
+    Path | None,
+    typer.Option("--output", "-o", metavar="DIR", help="The new store: a folder that is missing or empty."),
+]
+RenameTopic = Annotated[
+    list[str] | None,
+    typer.Option("--rename-topic", metavar="OLD=NEW", help="Give a topic another name (repeatable)."),
+]
+Profile = Annotated[
+    Literal["4.9", "5.3", "5.4"] | None,
+    typer.Option(
+        "--profile", metavar="4.9|5.3|5.4", help="Version that the new store is for; default: STORE's."
+    ),
+]
+CommitLogFileSize = Annotated[
+    int | None,
+    typer.Option(
+        "--commitlog-file-size",
+        metavar="SIZE",
+        parser=options.parse_size,
+        help="Bytes of a commit log file of the new store; default: as in STORE.",
+    ),
+]
+Reserve = Annotated[
+    bool,
+    typer.Option("--reserve/--no-reserve", help="Take the space of a commit log file when it is made."),
+]
+
+
+def copy(
+    store: options.StorePath,
+    output: NewStore = None,
+    rename_topic: RenameTopic = None,
+    profile: Profile = None,
+    commitlog_file_size: CommitLogFileSize = None,
+    reserve: Reserve = True,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    topic: options.Topic = None,
+    exclude_topic: options.ExcludeTopic = None,
+    queue: options.Queue = None,
+    tag: options.Tag = None,
+    key: options.Key = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    time_field: options.TimeField = "store",
+    from_offset: options.FromOffset = None,
+    to_offset: options.ToOffset = None,
+    limit: options.Limit = None,
+    tz: options.TimeZone = None,
+    format: options.ObjectFormat = None,
+    quiet: options.Quiet = False,
+    progress: options.ShowProgress = None,
+) -> int:
+    """Write the selected messages of a store as a new store.
+
+    \b
+    rmqtool copy STORE --output NEW --topic orders --since '7d ago'
+    rmqtool copy STORE --output NEW --rename-topic orders=orders_old --profile 5.4
+
+    A message keeps its body as stored, properties, times, hosts and flags; its physical offset and its
+    queue offset are new: every queue counts from 0 without gaps. Index and queues are made anew, and
+    topics.json has the topics with their settings. Two topics that get one name become one, in the order
+    of the log. Properties that name a renamed topic (RETRY_TOPIC, REAL_TOPIC, DLQ_ORIGIN_TOPIC) follow.
+
+    Topics of the broker's own stay behind, unless --topic names one as it is: delayed messages of
+    SCHEDULE_TOPIC_XXXX are due again in the copy, for which of them were delivered is not copied. Half
+    messages and ops are never copied, consumer offsets neither. Damaged records are left out and told.
+
+    STORE is only read, and may be in use. The new store gets its name when it is whole.
+
+    Exits with 0 when all was copied; 1 for damage, and for messages left out; 2 for a usage error; 3 when
+    something could not be read or written; 4 when something is at --output, and for half messages; 70 for
+    a bug in rmqtool; 130 when interrupted.
+    """  # noqa: D301  a backspace character keeps the lines as they are
+    from dataclasses import replace
+
+    from rmqtool.store.copy.run import copy as run
+    from rmqtool.store.dump import Looked
+
+    if output is None:
+        raise UsageError("--output is missing", hint="--output NEW names the folder of the new store")
+    writer = Output(format=format, quiet=quiet, progress=progress)
+    selection = options.selection(
+        topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
+        from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
+    )  # fmt: skip
+    selection = replace(selection, exclude_topics=exclude_topic or ())
+    given: dict[str, Any] = {"reserve": reserve}
+    if commitlog_file_size is not None:
+        given["commit_log_file_size"] = commitlog_file_size
+    seen, left_out = BadPlaces(writer), _LeftOut(writer)
+    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+        with writer.progress("copy", sum(file.size for file in opened.layout.commit_log)) as bar:
+            result = run(
+                opened, output, selection, seen.report, bar.advance, renames=_renames(rename_topic),
+                profile=profile, options=given, refused=left_out.report,
+            )  # fmt: skip
+        writer.note("rmqtool: queue offsets of the copy count from 0; consumer offsets were not copied")
+        if result.damaged:
+            writer.note(f"rmqtool: {result.damaged} damaged messages were left out")
+        writer.write_object({
+            "store": str(output), "profile": result.profile, "messages": result.messages,
+            "bytes": result.bytes, "queues": result.queues, "left_out": result.damaged + result.refused,
+            "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
+        })  # fmt: skip
+        looked = Looked(topics=set(selection.topics) if result.messages else set())
+        unknown = tell_unknown(opened, selection, looked, found=result.messages > 0)
+    lost = EXIT_FINDINGS if result.damaged + result.refused else EXIT_OK
+    return worst_exit_code(seen.exit_code(), unknown, lost)
+
+
+def _renames(texts: list[str] | None) -> dict[str, str]:
+    """Raises UsageError for what is no OLD=NEW."""
+    renames: dict[str, str] = {}
+    for text in texts or ():
+        old, found, new = text.partition("=")
+        if not (old and found and new) or old in renames:
+            raise UsageError(f"--rename-topic {text!r}: it must be OLD=NEW, each OLD once")
+        renames[old] = new
+    return renames
+
+
+class _LeftOut:
+    """Messages that no broker would take: the first ones are told one by one."""
+
+    def __init__(self, writer: Output) -> None:
+        self._writer = writer
+        self._count = 0
+
+    def report(self, error: RmqtoolError) -> None:
+        """Takes one."""
+        self._count += 1
+        if self._count <= _LINES:
+            self._writer.note(f"rmqtool: left out: {error.message}")
+        elif self._count == _LINES + 1:
+            self._writer.note("rmqtool: more messages are left out")

@@ -1,0 +1,304 @@
+"""`rmqtool lookup`: one message among all of a store, by what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Literal
+
+from rmqtool.commands import lookup_options as own
+from rmqtool.commands import options
+from rmqtool.commands.option_values import row_form
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UnreadableError, UsageError, worst_exit_code
+from rmqtool.output import Output
+from rmqtool.times import parse_time, parse_zone
+
+if TYPE_CHECKING:
+    from rmqtool.store import Store
+    from rmqtool.store.lookup.hits import Hit, Looked
+    from rmqtool.store.lookup.request import Request
+    from rmqtool.store.rows import Row, RowFormat
+    from rmqtool.store.selection import Selection
+
+_KEYS_MAX_BYTES = 1 << 30  # of --keys-from
+
+
+def lookup(
+    store: options.StorePath,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    key: own.Key = None,
+    keys_from: own.KeysFrom = None,
+    uniq_key: own.UniqKey = None,
+    tag: own.Tag = None,
+    msg_id: own.MsgId = None,
+    offset: own.Offset = None,
+    queue_offset: own.QueueOffset = None,
+    time: own.Time = None,
+    bound: own.BoundOption = "lower",
+    broker: own.Broker = None,
+    topic: options.Topic = None,
+    queue: options.Queue = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    max_: own.Max = None,
+    scan: own.Scan = "auto",
+    explain: own.Explain = False,
+    trace: own.Trace = False,
+    format: options.RowFormat = None,
+    fields: options.Fields = None,
+    body: options.Body = "text",
+    body_limit: options.BodyLimit = None,
+    tz: options.TimeZone = None,
+    quiet: options.Quiet = False,
+    progress: options.ShowProgress = None,
+) -> int:
+    """Find messages by key, unique key, tag, message id, offset, queue offset or time.
+
+    Keys are found through the index, in all topics or those of --topic, however many messages have
+    them; found_by says how each was found. An index entry holds only a hash: every message is judged
+    by its own keys. What the index does not cover, because its files are missing, damaged, deleted
+    earlier or behind, is scanned; with --scan never it is only told. Where nothing is found, messages
+    inside of batch records (BatchCQ), which no broker indexes, are looked at too.
+
+    --time answers with queue offsets: what the broker gives (5.x goes by the times of messages, 4.x
+    by those of its queue files), and what is exact.
+
+    Exits with 0 when everything asked for was found; 1 when something was not, and for damage in a
+    message that was; 2 for a usage error; 3 when something could not be read or is kept in a form
+    that is out of reach; 70 for a bug in rmqtool; 130 when interrupted.
+    """
+    writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
+    selection = options.selection(topic=topic, queue=queue, since=since, until=until, limit=max_, tz=tz)
+    keys = [*(key or ()), *(_keys_from(keys_from) if keys_from is not None else ())]
+    given = {"key": keys if key or keys_from is not None else None, "uniq_key": uniq_key, "msg_id": msg_id,
+             "offset": offset, "queue_offset": queue_offset, "time": time, "tag": tag}  # fmt: skip
+    kind = _kind({name: value is not None and value != [] for name, value in given.items()})
+    if explain and kind not in ("key", "uniq_key", "tag"):
+        raise UsageError("--explain shows the way through the index, to a key, unique key or tag")
+    if explain and trace:
+        raise UsageError("--explain and --trace exclude each other")
+    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+        task = _Task(opened, writer, tz)
+        if kind == "time":
+            assert time is not None
+            return task.times(time, selection, bound, broker)
+        request = _request(kind, given, selection, tag, scan)
+        if explain:
+            return task.explain(request)
+        form = row_form(opened, writer.fields, body, body_limit, tz)
+        return task.messages(request, form, trace=trace)
+
+
+def _kind(given: dict[str, bool]) -> str:
+    """The one kind of look-up that is asked for; tags beside another one only narrow it."""
+    kinds = [name for name, is_given in given.items() if is_given and name != "tag"]
+    if len(kinds) > 1:
+        names = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
+        raise UsageError(f"{names} exclude each other", hint="look up one kind of thing at a time")
+    if not kinds and not given["tag"]:
+        raise UsageError(
+            "nothing to look up",
+            hint="name a --key, --uniq-key, --tag, --msg-id, --offset, --queue-offset or --time",
+        )
+    return kinds[0] if kinds else "tag"
+
+
+def _request(
+    kind: str, given: Mapping[str, object], selection: Selection, tag: list[str] | None,
+    scan: Literal["auto", "always", "never"],
+) -> Request:  # fmt: skip
+    from dataclasses import replace
+
+    from rmqtool.store.lookup.request import Request
+
+    values = given[kind]
+    assert isinstance(values, list)
+    values = list(dict.fromkeys(values))
+    if kind != "tag" and tag:
+        selection = replace(selection, tags=tag)
+    if kind == "queue_offset" and not (_is_one_name(selection.topics) and len(selection.queues) == 1):
+        raise UsageError(
+            "--queue-offset needs one --topic and one --queue", hint="a queue offset counts in one queue"
+        )
+    if kind in ("offset", "queue_offset"):
+        return Request(kind, offsets=tuple(values), selection=selection)  # type: ignore[arg-type]
+    return Request(kind, names=tuple(values), selection=selection, scan=scan)  # type: ignore[arg-type]
+
+
+def _is_one_name(topics: object) -> bool:
+    names = list(topics)  # type: ignore[call-overload]
+    return len(names) == 1 and not set("*?[") & set(names[0])
+
+
+def _keys_from(source: str) -> list[str]:
+    """The keys in a file, or on standard input for `-`: one a line, empty lines left out."""
+    import sys
+
+    from rmqtool.formats.java import java_utf8_decode
+
+    try:
+        if source == "-":
+            data = sys.stdin.buffer.read(_KEYS_MAX_BYTES + 1)
+        else:
+            with open(source, "rb") as file:  # noqa: PTH123
+                data = file.read(_KEYS_MAX_BYTES + 1)
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=source) from error
+    if len(data) > _KEYS_MAX_BYTES:
+        raise UsageError(f"--keys-from takes at most {_KEYS_MAX_BYTES} bytes")
+    keys = [line.removesuffix("\r") for line in java_utf8_decode(data).split("\n")]
+    found = [key for key in keys if key]
+    if not found:
+        raise UsageError("there is no key in it", hint="--keys-from takes one key a line")
+    return found
+
+
+class _Task:
+    """One run of the command over an open store."""
+
+    def __init__(self, store: Store, writer: Output, tz: str | None) -> None:
+        self.store = store
+        self.writer = writer
+        self.tz = tz
+
+    def times(
+        self, time: str, selection: Selection, bound: Literal["lower", "upper"], broker: str | None
+    ) -> int:
+        """--time: one row a queue."""
+        from time import time_ns
+
+        from rmqtool.store.lookup.time_rows import TIME_FIELDS, TIME_TABLE, time_rows
+
+        zone = parse_zone(self.tz)
+        wanted = parse_time(time, zone, time_ns() // 1_000_000)
+        if not selection.topics:
+            raise UsageError("--time needs a --topic", hint="--topic '*' takes all of them")
+        rows = time_rows(self.store, selection, wanted, bound, broker, zone)
+        count = self.writer.write_rows(rows, TIME_FIELDS, TIME_TABLE)
+        return EXIT_OK if count else self._nothing(selection, "no queue matches")
+
+    def explain(self, request: Request) -> int:
+        """--explain: the way through the index."""
+        from rmqtool.store.lookup.explain import FIELDS, TABLE_FIELDS, explain_rows
+
+        assert request.kind in ("key", "uniq_key", "tag")
+        rows = list(
+            explain_rows(self.store, request.names, request.selection, request.kind, parse_zone(self.tz))
+        )
+        self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
+        if any(row["step"] == "entry" and row["result"] == "found" for row in rows):
+            return EXIT_OK
+        return self._nothing(request.selection, "the index has no message with it")
+
+    def messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
+        """The messages, or with `trace` what became of them."""
+        from rmqtool.store.lookup.hits import Looked
+        from rmqtool.store.lookup.request import FIELDS, TABLE_FIELDS
+
+        looked = Looked()
+        found: set[str] = set()
+        seen = _Damage(self.writer)
+        with ExitStack() as stack:
+            hits = self._hits(request, looked, found, stack)
+            if trace:
+                count = self._write_traces(hits, form)
+            else:
+                rows = seen.rows(hits, form, several=len(request.asked) > 1)
+                count = self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
+        return worst_exit_code(seen.exit_code(), self._ending(request, looked, found, count))
+
+    def _hits(self, request: Request, looked: Looked, found: set[str], stack: ExitStack) -> Iterator[Hit]:
+        """The hits; before the log is scanned this is told, and progress is shown from then on."""
+        from rmqtool.commands.lookup_text import scan_text
+
+        bars = []
+
+        def before_scan(looked: Looked) -> None:
+            self.writer.note(f"rmqtool: {scan_text(looked)}")
+            total = sum(file.size for file in self.store.layout.commit_log)
+            bars.append(stack.enter_context(self.writer.progress("scan", total)))
+
+        def advance(count: int) -> None:
+            for bar in bars:
+                bar.advance(count)
+
+        def note(text: str) -> None:
+            self.writer.note(f"rmqtool: {text}")
+
+        for hit in request.hits(self.store, looked, advance, before_scan, note):
+            found.update(hit.names)
+            yield hit
+
+    def _write_traces(self, hits: Iterator[Hit], form: RowFormat) -> int:
+        from rmqtool.store.fate import FIELDS, TABLE_FIELDS, message_fate
+
+        unknown: dict[str, None] = {}
+
+        def rows() -> Iterator[Row]:
+            for hit in hits:
+                fate = message_fate(self.store, hit.stored, tz=form.tz, delays_ms=form.delays_ms)
+                yield from fate.rows()
+                unknown.update(dict.fromkeys(fate.unknown))
+
+        count = self.writer.write_rows(rows(), FIELDS, TABLE_FIELDS)
+        for text in unknown:
+            self.writer.note(f"rmqtool: not known: {text}")
+        return count
+
+    def _ending(self, request: Request, looked: Looked, found: set[str], count: int) -> int:
+        """What was not found, told; the exit code."""
+        from rmqtool.commands.lookup_text import index_texts, missing_text, nothing_text
+
+        for text in index_texts(looked):
+            self.writer.note(f"rmqtool: {text}")
+        if request.selection.limit is not None and count >= request.selection.limit:
+            return EXIT_OK
+        if not found:
+            return self._nothing(request.selection, nothing_text(request, looked))
+        missing = [name for name in request.asked if name not in found]
+        if missing:
+            self.writer.note(f"rmqtool: {missing_text(request, missing)}")
+        return EXIT_FINDINGS if missing else EXIT_OK
+
+    def _nothing(self, selection: Selection, text: str) -> int:
+        """Nothing was found: says what was looked at, and topics that are not in the store."""
+        from rmqtool.commands.bad_places import tell_unknown
+        from rmqtool.store.dump import Looked as Seen
+
+        self.writer.note(f"rmqtool: {text}")
+        tell_unknown(self.store, selection, Seen(), found=False)
+        return EXIT_FINDINGS
+
+
+class _Damage:
+    """Rows of hits; what is wrong with their records is told."""
+
+    def __init__(self, writer: Output) -> None:
+        self._writer = writer
+        self._code = EXIT_OK
+
+    def rows(self, hits: Iterator[Hit], form: RowFormat, *, several: bool) -> Iterator[Row]:
+        """The row of each hit."""
+        from rmqtool.store.lookup.request import hit_row
+        from rmqtool.store.rows import OK
+
+        for hit in hits:
+            row = hit_row(hit, form, several=several)
+            if row.get("status", [OK]) != [OK] or hit.stored.status:
+                self._tell(hit, row.get("status", [OK]))
+            yield row
+
+    def _tell(self, hit: Hit, status: list[str]) -> None:
+        from rmqtool.commands.bad_places import BadPlaces
+        from rmqtool.store.dump.log import record_findings
+
+        seen = BadPlaces(self._writer)
+        for each in record_findings(hit.stored, status):
+            seen.report(each)
+        self._code = worst_exit_code(self._code, seen.exit_code())
+
+    def exit_code(self) -> int:
+        """For all that was told."""
+        return self._code

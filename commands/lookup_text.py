@@ -1,0 +1,72 @@
+"""What `rmqtool lookup` says to a person: why it scans, and where it has looked in vain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from rmqtool.terminal import counted
+
+if TYPE_CHECKING:
+    from rmqtool.store.lookup.coverage import Gap
+    from rmqtool.store.lookup.hits import Looked
+    from rmqtool.store.lookup.request import Request
+
+_NAMES_SHOWN = 5
+_GAPS_SHOWN = 3
+_KINDS = {"key": "key", "uniq_key": "unique key", "tag": "tag", "msg_id": "message id",
+          "offset": "physical offset", "queue_offset": "queue offset"}  # fmt: skip
+
+
+def gap_text(gap: Gap) -> str:
+    """One range of the log that the index does not cover."""
+    end = "the end" if gap.stop is None else str(gap.stop)
+    return f"offsets {gap.start} to {end} ({gap.reason})"
+
+
+def scan_text(looked: Looked) -> str:
+    """Why the log is scanned, and where."""
+    shown = ", ".join(gap_text(gap) for gap in looked.gaps[:_GAPS_SHOWN])
+    more = len(looked.gaps) - _GAPS_SHOWN
+    return f"scanning the log at {shown}" + (f" and {more} more places" if more > 0 else "")
+
+
+def index_texts(looked: Looked) -> Iterable[str]:
+    """What is wrong with index files, one line each."""
+    for name, why in looked.unreadable:
+        yield f"{name} is left out: {why}"
+    for name, why, entry in dict.fromkeys(looked.broken):
+        yield f"{name} is damaged: a chain {why} ({entry})"
+
+
+def missing_text(request: Request, names: Sequence[str]) -> str:
+    """Which of several names were not found."""
+    shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+    what = counted(len(request.asked), _KINDS[request.kind])
+    return f"not found: {len(names)} of {what}: {shown}"
+
+
+def nothing_text(request: Request, looked: Looked) -> str:
+    """That nothing was found, and what was looked at."""
+    what = _KINDS[request.kind]
+    asked = request.asked
+    text = (
+        f"no message with {what} {asked[0]}"
+        if len(asked) == 1
+        else f"no message with any of {len(asked)} {what}s"
+    )
+    if request.kind in ("offset", "queue_offset"):
+        return text
+    seen = [counted(looked.index_files, "index file"), counted(looked.topics, "topic")]
+    if looked.collisions:
+        seen.append(f"{looked.collisions} of other keys with the same hash")
+    if looked.gone:
+        seen.append(f"{looked.gone} no longer in the log")
+    if looked.scanned_bytes:
+        seen.append(f"{looked.scanned_bytes:,} bytes of the log")
+    if looked.batches:
+        seen.append(counted(looked.batches, "batch record"))
+    text += f"; looked at {', '.join(seen)}"
+    if looked.gaps and request.scan == "never":
+        text += f"; not at {', '.join(gap_text(gap) for gap in looked.gaps[:_GAPS_SHOWN])}: see --scan"
+    return text

@@ -1,0 +1,48 @@
+"""What some options mean together: how messages become rows, which pass a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from rmqtool.times import parse_zone
+
+if TYPE_CHECKING:
+    from rmqtool.store import Store
+    from rmqtool.store.filter import Expression
+    from rmqtool.store.rows import BodyForm, RowFormat
+
+
+def row_form(
+    store: Store,
+    fields: Sequence[str] | None,
+    body: BodyForm,
+    body_limit: int | None,
+    tz: str | None,
+) -> RowFormat:
+    """How messages become rows: `fields` are those of `--fields`, of which only a message's count."""
+    from rmqtool.formats.body import BODY_LIMIT
+    from rmqtool.scan.columns import BY_NAME
+    from rmqtool.store.rows import RowFormat
+    from rmqtool.store.system_topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
+
+    conf = store.layout.broker_conf
+    roots = dict.fromkeys(name.partition(".")[0] for name in fields or ())
+    levels = (conf.text("messageDelayLevel") if conf is not None else None) or DEFAULT_DELAY_LEVELS
+    return RowFormat(
+        body=body,
+        tz=parse_zone(tz),
+        # Names that no message has belong to another kind of row; the writer knows them all.
+        names=None if fields is None else tuple(name for name in roots if name in BY_NAME),
+        body_limit=BODY_LIMIT if body_limit is None else body_limit,
+        delays_ms=parse_delay_levels(levels),
+    )
+
+
+def expression(text: str | None) -> Expression | None:
+    """What `--filter` means. Raises FilterError, with the place, for a text that no broker would take."""
+    if text is None:
+        return None
+    from rmqtool.store.filter import parse
+
+    return parse(text)

@@ -1,0 +1,342 @@
+"""`rmqtool spark-scan`: the same selections and checks as Spark jobs, over many stores and machines."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.commands import options
+from rmqtool.commands import spark_scan_options as own
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
+from rmqtool.output import Output
+from rmqtool.terminal import counted, print_error
+from rmqtool.times import parse_zone
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from pyspark.sql import SparkSession
+
+    from rmqtool.problems import Finding
+    from rmqtool.spark.partitions import ScanPlan
+    from rmqtool.spark.scan_job import ScanRequest
+    from rmqtool.spark.scan_job_groups import Counts
+    from rmqtool.store import Store
+    from rmqtool.store.rows import BodyForm
+
+
+@dataclass(frozen=True)
+class _Run:
+    """What all actions share: what to read, how to show it, and how a session is started."""
+
+    request: ScanRequest
+    plan: ScanPlan
+    writer: Output
+    tz: tzinfo | None
+    start: Callable[[], Any]
+
+    @contextmanager
+    def session(self) -> Iterator[SparkSession]:
+        """A session, told about and watched, while it works."""
+        from rmqtool.spark.scan_job_progress import watched
+
+        with self.start() as session:
+            url = session.sparkContext.uiWebUrl
+            if url:
+                self.writer.note(f"rmqtool: Spark shows its work at {url}")
+            with (
+                self.writer.progress("spark", self.plan.bytes_read) as bar,
+                watched(session.sparkContext, bar, self.plan.bytes_read),
+            ):
+                yield session
+
+    @contextmanager
+    def stores(self) -> Iterator[list[tuple[str, Store]]]:
+        """(broker name, store) of all stores, opened on this machine."""
+        from rmqtool.spark.options import parse_options
+        from rmqtool.spark.places import open_place
+
+        given = parse_options(self.request.options())
+        with ExitStack() as stack:
+            places = [each.place for each in self.plan.stores]
+            yield [(place.broker_name, stack.enter_context(open_place(place, given))) for place in places]
+
+
+_Action = Callable[[_Run], int]
+
+
+def spark_scan(
+    stores: own.Stores = None,
+    commitlog: options.CommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    topic: options.Topic = None,
+    exclude_topic: own.ExcludeTopic = None,
+    queue: options.Queue = None,
+    tag: options.Tag = None,
+    key: options.Key = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    time_field: options.TimeField = "store",
+    from_offset: options.FromOffset = None,
+    to_offset: options.ToOffset = None,
+    limit: options.Limit = None,
+    count: own.Count = False,
+    group_by: own.GroupBy = None,
+    sql: own.Sql = None,
+    verify: own.Verify = False,
+    stats: own.Stats = False,
+    rebuild_report: own.RebuildReport = False,
+    output: own.OutputUrl = None,
+    output_format: own.OutputFormats = None,
+    partition_by: own.PartitionBy = None,
+    explain: own.Explain = False,
+    master: own.Master = None,
+    conf: own.Conf = None,
+    driver_memory: own.DriverMemory = None,
+    format: options.RowFormat = None,
+    fields: options.Fields = None,
+    body: options.Body = "text",
+    tz: options.TimeZone = None,
+    quiet: options.Quiet = False,
+    progress: options.ShowProgress = None,
+) -> int:
+    """Read or check stores with Spark: on all cores of this machine, or on a cluster.
+
+    Shows the selected messages, or does one of --count, --group-by, --sql, --verify, --stats,
+    --rebuild-report, --output. Several stores, as those of all brokers of a cluster, are read as one; the
+    field broker_name tells them apart. On a cluster every executor has to reach the stores at the
+    same paths or URLs, and needs Python with what rmqtool needs; rmqtool itself is sent along.
+    rmqtool spark is the same command.
+
+    In --sql columns have Spark's names: topic, queueId, queueOffset, physicalOffset, storeTimestamp,
+    tags, keys, body and so on; tests on them are answered by queues, index and names of files where
+    these can. Only columns that are asked for are read: name them in --fields and --sql.
+
+    Ranges of the log that hold no record are rows of their own (an offset, a size and a status), or
+    are told on standard error where messages are counted; --verify says what they are. Of Spark's
+    settings only these are made, where --conf does not say otherwise: PYSPARK_PYTHON in the
+    environment, push-down of filters, time zone UTC, quiet logs.
+
+    Exits with 1 for damage, and where --rebuild-report has something to show; 2 for a usage error; 3
+    when something could not be read, or Java or pyspark is missing; 4 when something lies at the URL
+    of --output; 130 when interrupted, with job and session stopped.
+    """
+    from rmqtool.spark.scan_job import ScanRequest, plan
+    from rmqtool.spark.session import parse_conf, require_spark, spark_session
+
+    actions = {
+        "--count": count, "--group-by": group_by, "--sql": sql, "--verify": verify, "--stats": stats,
+        "--rebuild-report": rebuild_report, "--output": output,
+    }  # fmt: skip
+    action = _one_action(actions, output_format, partition_by)
+    selection = options.selection(
+        topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
+        from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
+    )  # fmt: skip
+    selection = replace(selection, exclude_topics=exclude_topic or ())
+    if action in ("--verify", "--rebuild-report") and not selection.selects_all:
+        raise UsageError(f"{action} is of whole stores", hint="leave --topic, --since and the like out")
+    writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
+    work = _action(action, actions, writer, body, output_format or "parquet", partition_by or "")
+    parse_conf(conf or ())
+    request = ScanRequest(
+        _stores(stores), selection, None if broker_conf is None else str(broker_conf),
+        tuple(map(str, commitlog or ())),
+    )  # fmt: skip
+    start = partial(spark_session, master=master, conf=conf or (), driver_memory=driver_memory)
+    run = _Run(request, plan(request), writer, parse_zone(tz), start)
+    if explain:
+        return _explain(run)
+    require_spark()
+    return work(run)
+
+
+def _one_action(asked: Mapping[str, Any], output_format: str | None, partition_by: str | None) -> str | None:
+    """The action that was asked for; None for rows."""
+    chosen = [name for name, value in asked.items() if value]
+    if len(chosen) > 1:
+        raise UsageError(f"{chosen[0]} and {chosen[1]} exclude each other", hint="one after the other")
+    if (output_format or partition_by) and chosen != ["--output"]:
+        raise UsageError(f"{'--output-format' if output_format else '--partition-by'} goes with --output")
+    return chosen[0] if chosen else None
+
+
+def _stores(given: list[str] | None) -> tuple[str, ...]:
+    if given:
+        return tuple(given)
+    store = os.environ.get("RMQTOOL_STORE")
+    if not store:
+        raise UsageError("missing argument STORE", hint="see 'rmqtool spark-scan --help'")
+    print_error(f"rmqtool: using the store of RMQTOOL_STORE: {store}")
+    return (store,)
+
+
+def _action(
+    action: str | None, values: Mapping[str, Any], writer: Output, body: BodyForm, output_format: Any,
+    partition_by: str,
+) -> _Action:  # fmt: skip
+    """What does the action. Its options are checked here, before Spark is started."""
+    from rmqtool.commands.verify import COLUMNS as FINDING_FIELDS
+    from rmqtool.spark import scan_job_groups, scan_job_output, scan_job_rows, scan_job_verify
+
+    match action:
+        case None:
+            writer.check_fields(scan_job_rows.FIELDS)
+            return partial(_show, body=body)
+        case "--count":
+            return _count
+        case "--group-by":
+            groups = scan_job_groups.parse_groups(values[action])
+            fields = scan_job_groups.group_fields(groups)
+            writer.check_fields(fields)
+            return partial(_counted, fields=fields, rows=lambda counts, tz: counts.group_rows(groups, tz))
+        case "--stats":
+            fields = scan_job_groups.QUEUE_FIELDS
+            writer.check_fields(fields)
+            return partial(_counted, fields=fields, rows=lambda counts, tz: counts.queue_rows(tz))
+        case "--verify":
+            writer.check_fields((*FINDING_FIELDS, "broker_name"))
+            return _verify
+        case "--rebuild-report":
+            writer.check_fields((*scan_job_verify.REBUILD_FIELDS, "broker_name"))
+            return _rebuild_report
+        case "--output":
+            names = scan_job_output.output_names(writer.fields)
+            parts = scan_job_output.partition_names(partition_by) if partition_by else ()
+            return partial(
+                _write, url=values[action], form=output_format, parts=parts, names=names, body=body != "none"
+            )
+        case _:
+            return partial(_query, sql=values["--sql"])
+
+
+def _explain(run: _Run) -> int:
+    from rmqtool.spark.scan_job import EXPLAIN_FIELDS, explain_rows
+
+    with run.stores() as stores:
+        run.writer.write_rows(explain_rows(run.plan, stores), EXPLAIN_FIELDS)
+    return EXIT_OK
+
+
+def _show(run: _Run, *, body: BodyForm) -> int:
+    from rmqtool.spark.scan_job_rows import FIELDS, is_damage, message_rows
+    from rmqtool.store.dump.log import TABLE_FIELDS
+
+    names = None if run.writer.fields is None else [name.partition(".")[0] for name in run.writer.fields]
+    damaged = 0
+
+    def rows(found: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+        nonlocal damaged
+        for row in found:
+            damaged += is_damage(row)
+            yield row
+
+    with run.session() as session:
+        found = message_rows(session, run.request, names=names, body=body, tz=run.tz)
+        run.writer.write_rows(rows(found), FIELDS, TABLE_FIELDS)
+    return EXIT_FINDINGS if damaged else EXIT_OK
+
+
+def _count(run: _Run) -> int:
+    from rmqtool.spark.scan_job_groups import count
+
+    with run.session() as session:
+        messages, bad = count(session, run.request)
+    run.writer.write_rows([{"count": messages}], ("count",))
+    return _told(bad)
+
+
+def _counted(
+    run: _Run, *, fields: tuple[str, ...], rows: Callable[[Counts, tzinfo | None], Iterable[dict[str, Any]]]
+) -> int:
+    from itertools import islice
+
+    from rmqtool.spark.scan_job_groups import Counts
+
+    with run.session() as session:
+        counts = Counts(session, run.request)
+        table = [name for name in fields if not name.endswith("_timestamp_ms")]
+        run.writer.write_rows(islice(rows(counts, run.tz), run.request.selection.limit), fields, table)
+    return _told(counts.bad)
+
+
+def _told(bad: int) -> int:
+    """Tells of ranges that hold no record, which no count has in it."""
+    if bad:
+        print_error(f"rmqtool: {counted(bad, 'bad place')} not counted; --verify tells them all")
+    return EXIT_FINDINGS if bad else EXIT_OK
+
+
+def _query(run: _Run, *, sql: str) -> int:
+    from rmqtool.spark.scan_job import spark_errors
+    from rmqtool.spark.scan_job_rows import sql_columns, sql_rows
+    from rmqtool.spark.scan_job_views import make_views
+
+    with run.stores() as stores, run.session() as session, spark_errors():
+        make_views(session, run.request, stores, sql)
+        frame = session.sql(sql)
+        rows = sql_rows(frame, run.request.selection.limit, run.tz)
+        run.writer.write_rows(rows, sql_columns(frame))
+    return EXIT_OK
+
+
+def _findings(run: _Run, codes: set[int], told: Callable[[str], None]) -> Iterator[tuple[str, Finding]]:
+    """(broker name, finding) of all stores; `told` gets a line on what was checked of each."""
+    from rmqtool.commands.verify import summary
+    from rmqtool.spark.scan_job_verify import SparkSpread
+    from rmqtool.store.verify import Report, verify
+
+    with run.stores() as stores, run.session() as session:
+        for name, store in stores:
+            report, counts = Report(), Counter[str]()
+            for each in verify(store, report=report, spread=SparkSpread(session.sparkContext)):
+                codes.add(each.problem.exit_code)
+                counts[each.problem.severity] += 1
+                yield name, each
+            told(summary(report, counts) if len(stores) == 1 else f"{name}: {summary(report, counts)}")
+
+
+def _verify(run: _Run) -> int:
+    from rmqtool.commands.verify import COLUMNS, TABLE_COLUMNS
+
+    codes, lines = {EXIT_OK}, list[str]()
+    several = ("broker_name",) if len(run.plan.stores) > 1 else ()
+    found = _findings(run, codes, lines.append)
+    rows = ({**({"broker_name": name} if several else {}), **each.row()} for name, each in found)
+    run.writer.write_rows(rows, (*several, *COLUMNS), (*several, *TABLE_COLUMNS))
+    for line in lines:
+        run.writer.note(line)
+    return worst_exit_code(*codes)
+
+
+def _rebuild_report(run: _Run) -> int:
+    from itertools import groupby
+
+    from rmqtool.spark.scan_job_verify import REBUILD_FIELDS, REBUILD_TABLE, rebuild_rows
+
+    codes, several = {EXIT_OK}, len(run.plan.stores) > 1
+    found = groupby(_findings(run, codes, lambda line: None), lambda pair: pair[0])
+    rows = (
+        {**row, **({"broker_name": name} if several else {})}
+        for name, pairs in found
+        for row in rebuild_rows(each for _, each in pairs)
+    )
+    count = run.writer.write_rows(rows, (*REBUILD_FIELDS, "broker_name"), REBUILD_TABLE)
+    return EXIT_FINDINGS if count else EXIT_OK
+
+
+def _write(run: _Run, *, url: str, form: Any, parts: tuple[str, ...], names: Any, body: bool) -> int:
+    from rmqtool.spark.scan_job_output import check_output, write_messages
+
+    check_output(url, [each.place.path for each in run.plan.stores])
+    with run.session() as session:
+        bad = write_messages(
+            session, run.request, url, format=form, partition_by=parts, names=names, with_body=body
+        )
+    run.writer.note(f"rmqtool: written to {url}")
+    return _told(bad)

@@ -1,0 +1,229 @@
+"""`rmqtool stats`: counts, sizes, delays, rates, lag and what waits, as rows or charts."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.errors import UsageError, worst_exit_code
+from rmqtool.output import Output
+from rmqtool.times import parse_time, parse_zone
+
+if TYPE_CHECKING:
+    from rmqtool.store import Store
+    from rmqtool.store.rows import BodyForm, RowFormat
+    from rmqtool.store.selection import Selection
+    from rmqtool.store.stats.overview import Request
+
+_LARGEST_OF_ALL = 10
+
+By = Annotated[
+    str | None,
+    typer.Option(
+        "--by",
+        metavar="NAMES",
+        help="Count by these, separated by commas: topic, queue, tag, hour, day, size (class); or by group,"
+        " also group,topic,queue: the lag of consumer groups. Default: topic.",
+    ),
+]
+Largest = Annotated[
+    int, typer.Option("--largest", metavar="N", min=0, max=100_000, help="Show the N largest messages.")
+]
+Duplicates = Annotated[
+    bool, typer.Option("--duplicates", help="Show unique keys that a topic holds more than once.")
+]
+Delayed = Annotated[
+    bool, typer.Option("--delayed", help="Show delayed and timer messages that wait, by the hour when due.")
+]
+Transactions = Annotated[
+    bool, typer.Option("--transactions", help="Show how many half messages are open, committed, rolled back.")
+]
+All = Annotated[bool, typer.Option("--all", help="Show everything; with --format json as one object.")]
+At = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="TIME",
+        help="As of this time in the past, as far as it is known; notes tell what is not.",
+    ),
+]
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        "--memory",
+        metavar="SIZE",
+        parser=options.parse_size,
+        help="Memory of the broker's machine; default: this one's. Says whether lag is read from disk.",
+    ),
+]
+Sort = Annotated[
+    str | None, typer.Option("--sort", metavar="FIELD", help="Rows by this field, the largest first.")
+]
+Plot = Annotated[
+    Path | None,
+    typer.Option(
+        "--plot",
+        metavar="FILE",
+        help="Draw sizes, rates and lag into this new .svg or .png file; needs the extra plot.",
+    ),
+]
+
+
+def stats(
+    store: options.StorePath,
+    by: By = None,
+    largest: Largest = 0,
+    duplicates: Duplicates = False,
+    delayed: Delayed = False,
+    transactions: Transactions = False,
+    all: All = False,
+    at: At = None,
+    memory: Memory = None,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    topic: options.Topic = None,
+    queue: options.Queue = None,
+    tag: options.Tag = None,
+    key: options.Key = None,
+    since: options.Since = None,
+    until: options.Until = None,
+    time_field: options.TimeField = "store",
+    from_offset: options.FromOffset = None,
+    to_offset: options.ToOffset = None,
+    sort: Sort = None,
+    limit: options.Limit = None,
+    plot: Plot = None,
+    format: options.RowFormat = None,
+    fields: options.Fields = None,
+    body: options.Body = "text",
+    body_limit: options.BodyLimit = None,
+    tz: options.TimeZone = None,
+    quiet: options.Quiet = False,
+    progress: options.ShowProgress = None,
+) -> int:
+    """Count messages: sizes, delays and rates per topic, queue, tag, hour or size; lag; what waits.
+
+    Body sizes are those of the stored, perhaps compressed bodies; delay is the time from the
+    producer's clock to the broker's. Percentiles are off by 0.4 % at most. A row of the largest
+    messages is a message row. Several parts at once are tables one below the other, rows with the
+    field section in jsonl, one object in json.
+
+    Lag counts all messages behind a group's committed offset, also those that a filter would skip,
+    and says whether the broker would read the next one from memory or from disk: by its distance
+    from the log's end, against 40 % of the memory (accessMessageInMemoryMaxRatio).
+
+    Delayed messages and transactions are those of the whole store; to lag only --topic and --queue
+    apply. --at shows what the store held at an earlier time: what was deleted since, and offsets
+    that consumers committed since, are not known, and then lag has bounds in place of a number.
+
+    The log is read once, for --duplicates twice, and memory stays bounded. A store in use is
+    counted up to the end that it had at the start.
+
+    Exits with 0 also when nothing matches; 1 for damage, and for a --topic or --queue that is not in
+    the store; 2 for a usage error; 3 when something could not be read or matplotlib is missing; 4
+    when the file of --plot exists or would lie in the store; 70 for a bug in rmqtool; 130 when
+    interrupted.
+    """
+    from rmqtool.commands.stats_text import write_sections
+    from rmqtool.store.dump import Looked
+    from rmqtool.store.stats.overview import overview
+
+    writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
+    selection = options.selection(
+        topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
+        from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
+    )  # fmt: skip
+    names = _names(by, all=all, others=bool(largest or duplicates or delayed or transactions))
+    seen, looked = BadPlaces(writer), Looked()
+    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+        if plot is not None:
+            from rmqtool.commands.stats_plot import check_plot
+
+            check_plot(plot, opened)
+        request = _request(
+            selection, names, _form(opened, body, body_limit, tz), all=all, largest=largest,
+            duplicates=duplicates, delayed=delayed, transactions=transactions, at=at, memory=memory,
+            sort=sort, charts=plot is not None,
+        )  # fmt: skip
+        with writer.progress("stats", sum(file.size for file in opened.layout.commit_log)) as bar:
+            found = overview(opened, request, seen.report, bar.advance, looked)
+        for note in found.notes:
+            writer.note(f"rmqtool: {note}")
+        if plot is not None and found.charts is not None:
+            from rmqtool.commands.stats_plot import draw
+
+            draw(found.charts, plot, request.form.tz, title=str(store))
+        write_sections(writer, found)
+        unknown = 0
+        if request.scans or request.lag_by is not None:
+            unknown = tell_unknown(opened, selection, looked, found=found.selected > 0)
+        return worst_exit_code(seen.exit_code(), found.exit_code, unknown)
+
+
+def _names(by: str | None, *, all: bool, others: bool) -> tuple[str, ...] | None:
+    """What messages are counted by; None where only other parts are asked for."""
+    from rmqtool.store.stats.dimensions import parse_by
+
+    if by is not None:
+        return parse_by(by)
+    return None if others and not all else ("topic",)
+
+
+def _request(
+    selection: Selection,
+    names: tuple[str, ...] | None,
+    form: RowFormat,
+    *,
+    all: bool,
+    largest: int,
+    duplicates: bool,
+    delayed: bool,
+    transactions: bool,
+    at: str | None,
+    memory: int | None,
+    sort: str | None,
+    charts: bool,
+) -> Request:
+    from rmqtool.store.stats.overview import Request
+
+    now_ms = time.time_ns() // 1_000_000
+    at_ms = None if at is None else parse_time(at, form.tz, now_ms)
+    if at_ms is not None and at_ms > now_ms:
+        raise UsageError("--at lies in the future", hint="nobody knows what the store will hold")
+    is_lag = names is not None and "group" in names
+    return Request(
+        selection,
+        by=("topic",) if all and is_lag else None if is_lag else names,
+        lag_by=names if is_lag else ("group", "topic") if all else None,
+        largest=largest or (_LARGEST_OF_ALL if all else 0),
+        duplicates=duplicates or all,
+        delayed=delayed or all,
+        transactions=transactions or all,
+        charts=charts,
+        at_ms=at_ms,
+        now_ms=now_ms,
+        memory_bytes=memory,
+        sort=sort,
+        form=form,
+    )
+
+
+def _form(store: Store, body: BodyForm, body_limit: int | None, tz: str | None) -> RowFormat:
+    from rmqtool.formats.body import BODY_LIMIT
+    from rmqtool.store.rows import RowFormat
+    from rmqtool.store.system_topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
+
+    conf = store.layout.broker_conf
+    levels = (conf.text("messageDelayLevel") if conf is not None else None) or DEFAULT_DELAY_LEVELS
+    return RowFormat(
+        body=body,
+        tz=parse_zone(tz),
+        body_limit=BODY_LIMIT if body_limit is None else body_limit,
+        delays_ms=parse_delay_levels(levels),
+    )

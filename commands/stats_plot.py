@@ -1,0 +1,147 @@
+"""The charts of `rmqtool stats --plot`: sizes, messages and bytes over time, lag of consumer groups.
+
+Drawn by matplotlib (extra `plot`) with the backend that needs no screen. Names from a store are
+untrusted: they are escaped, shortened, and never read as formulas.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from datetime import UTC, datetime, tzinfo
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
+from rmqtool.terminal import escape, format_size
+
+if TYPE_CHECKING:
+    from rmqtool.store import Store
+    from rmqtool.store.stats.overview import Charts
+
+GROUPS_DRAWN = 20
+_LABEL_MAX = 40
+_COUNT_COLOUR, _BYTES_COLOUR = "#3465a4", "#c4a000"
+_YEARS_MS = (-62_135_596_800_000, 253_402_300_799_999)  # what a calendar can show
+
+
+def check_plot(path: Path, store: Store) -> None:
+    """Refuses a file that cannot be drawn, before any work.
+
+    Raises:
+        UsageError: neither .svg nor .png.
+        RefusedError: the file exists, or would lie in the store.
+        InputError: matplotlib is not installed.
+    """
+    if path.suffix.lower() not in (".svg", ".png"):
+        raise UsageError("--plot makes .svg and .png files", path=path)
+    root = store.layout.root
+    if root is not None and store.is_local and path.resolve().is_relative_to(root.resolve()):
+        raise RefusedError("the file would lie in the store", path=path, hint="reading never writes there")
+    if path.exists():
+        raise RefusedError("the file exists", path=path, hint="remove it or name another")
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        raise InputError("charts need matplotlib", hint="pip install 'rmqtool[plot]'") from None
+
+
+def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:
+    """Draws the charts into a new file. Raises RefusedError where it exists, UnwritableError."""
+    import matplotlib as mpl
+    from matplotlib.figure import Figure
+
+    # The same store gives the same file: no date in it, no random names. A dollar sign begins no formula.
+    with mpl.rc_context({"svg.hashsalt": "rmqtool", "text.parse_math": False, "font.family": "sans-serif"}):
+        figure = Figure(figsize=(10, 11), layout="constrained")
+        sizes, rate, lag = figure.subplots(3, 1)
+        figure.suptitle(label(title, 80))
+        _sizes(sizes, charts)
+        _rate(rate, charts, tz)
+        _lag(lag, charts)
+        kind = path.suffix.lower().removeprefix(".")
+        # Fonts may lack characters of other scripts: boxes in their place are no reason to warn.
+        picture = io.BytesIO()
+        metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
+        _save(figure, picture, kind, metadata)
+    try:
+        with path.open("xb") as file:
+            file.write(picture.getvalue())
+    except FileExistsError:
+        raise RefusedError("the file exists", path=path, hint="remove it or name another") from None
+    except OSError as error:
+        raise UnwritableError(f"cannot write: {error.strerror}", path=path) from error
+
+
+def label(text: str, length: int = _LABEL_MAX) -> str:
+    """A text from a store as a label: without control characters, and not too long."""
+    shown = escape(text)
+    return shown if len(shown) <= length else f"{shown[: length - 1]}…"
+
+
+def _save(figure: Any, picture: io.BytesIO, kind: str, metadata: dict[str, Any]) -> None:
+    import warnings
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        figure.savefig(picture, format=kind, dpi=110, metadata=metadata)
+
+
+def _sizes(axes: Any, charts: Charts) -> None:
+    rows = charts.sizes
+    names = [format_size(row["size_from_bytes"]).replace(".0", "") for row in rows]
+    places = range(len(rows))
+    axes.bar([place - 0.2 for place in places], [row["count"] for row in rows], 0.4, color=_COUNT_COLOUR)
+    axes.set_xticks(list(places), names, rotation=20)
+    axes.set_title("Messages and bytes by size of the record (from this size to twice of it)")
+    axes.set_ylabel("messages", color=_COUNT_COLOUR)
+    other = axes.twinx()
+    other.bar([place + 0.2 for place in places], [row["bytes"] for row in rows], 0.4, color=_BYTES_COLOUR)
+    _bytes_axis(other, "bytes")
+
+
+def _rate(axes: Any, charts: Charts, tz: tzinfo | None) -> None:
+    starts, counts, sizes = charts.timeline.points()
+    seconds = charts.timeline.step_ms / 1000
+    axes.set_title(f"Rate by store time, in steps of {seconds:g} s")
+    axes.set_ylabel("messages/s", color=_COUNT_COLOUR)
+    chosen = (starts >= _YEARS_MS[0]) & (starts <= _YEARS_MS[1])
+    moments = [_moment(start, tz) for start in starts[chosen].tolist()]
+    axes.plot(moments, counts[chosen] / seconds, color=_COUNT_COLOUR, drawstyle="steps-post", marker=".")
+    other = axes.twinx()
+    other.plot(moments, sizes[chosen] / seconds, color=_BYTES_COLOUR, drawstyle="steps-post")
+    _bytes_axis(other, "bytes/s")
+    axes.tick_params(axis="x", rotation=20)
+
+
+def _moment(time_ms: int, tz: tzinfo | None) -> datetime:
+    """A time without its zone, as the clock of the zone shows it: what an axis can be made of."""
+    moment = datetime.fromtimestamp(time_ms / 1000, UTC)
+    try:
+        moment = moment.astimezone(tz)
+    except (OverflowError, ValueError, OSError):
+        return moment.replace(tzinfo=None)
+    return moment.replace(tzinfo=None)
+
+
+def _lag(axes: Any, charts: Charts) -> None:
+    from rmqtool.store.stats.lag import worst_groups
+
+    rows: Sequence[Any] = worst_groups(charts.lags)[:GROUPS_DRAWN][::-1]
+    axes.set_title(
+        "Lag of consumer groups, messages" if rows else "No consumer group has committed an offset"
+    )
+    places = range(len(rows))
+    values = [row["lag_messages"] if row["lag_messages"] is not None else 0 for row in rows]
+    bars = axes.barh(list(places), values, color=_COUNT_COLOUR)
+    axes.set_yticks(list(places), [label(row["group"]) for row in rows])
+    shown = ["not known" if row["lag_messages"] is None else str(row["lag_messages"]) for row in rows]
+    axes.bar_label(bars, shown, padding=3)
+
+
+def _bytes_axis(axes: Any, name: str) -> None:
+    from matplotlib.ticker import EngFormatter
+
+    axes.set_ylabel(name, color=_BYTES_COLOUR)
+    axes.yaxis.set_major_formatter(EngFormatter(unit="B"))
+    axes.set_ylim(bottom=0)

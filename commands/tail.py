@@ -1,0 +1,185 @@
+"""`rmqtool tail`: the messages of queues as a consumer gets them, also as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.commands.option_values import expression, row_form
+from rmqtool.errors import EXIT_OK, UsageError, worst_exit_code
+from rmqtool.output import JsonLines, Output
+from rmqtool.times import parse_duration
+
+if TYPE_CHECKING:
+    from rmqtool.store import Store
+    from rmqtool.store.selection import Selection
+    from rmqtool.store.tail.lines import BulkLines
+    from rmqtool.store.tail.start import Start
+    from rmqtool.store.tail.subscription import Subscription
+
+From = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="earliest|latest|OFFSET|-N",
+        help="Where to begin in each queue: a queue offset, or N before the end; default: earliest, with"
+        " --follow latest.",
+    ),
+]
+Group = Annotated[
+    str | None,
+    typer.Option(
+        "--group",
+        metavar="GROUP",
+        help="Begin at the committed offsets of this consumer group; without --topic, in its topics.",
+    ),
+]
+Retry = Annotated[
+    bool, typer.Option("--retry", help="With --group: also the messages that the group sent back.")
+]
+Last = Annotated[
+    int | None,
+    typer.Option(
+        "--last", metavar="N", min=0, help="Begin with the last N messages that match, over all queues."
+    ),
+]
+Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")]
+MaxDuration = Annotated[
+    str | None,
+    typer.Option("--max-duration", metavar="TIME", help="End after this time: 30s, 5m or 1h."),
+]
+
+
+def tail(
+    store: options.StorePath,
+    commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
+    broker_conf: options.BrokerConf = None,
+    topic: options.Topic = None,
+    exclude_topic: options.ExcludeTopic = None,
+    queue: options.Queue = None,
+    from_: From = None,
+    since: options.Since = None,
+    group: Group = None,
+    retry: Retry = False,
+    last: Last = None,
+    tag: options.Tag = None,
+    filter: options.Filter = None,
+    follow: Follow = False,
+    limit: options.Limit = None,
+    max_duration: MaxDuration = None,
+    format: options.RowFormat = None,
+    fields: options.Fields = None,
+    body: options.Body = "text",
+    body_limit: options.BodyLimit = None,
+    tz: options.TimeZone = None,
+    quiet: options.Quiet = False,
+) -> int:
+    """Consume the messages of queues, from a stopped store or one that a broker is writing.
+
+    Messages come through the consume queues, in the order of the log. A tag may be written as
+    consumers do, 'TagA || TagB'. Nothing is locked, written or told to the broker: no group moves.
+
+    With --follow it goes on with new messages, files, queues and topics until it is interrupted; what
+    expires unread, and a queue that a recovery has cut back, is told on standard error.
+
+    Exits with 0 also when nothing matches, and when --follow is interrupted; 1 for damage, and for a
+    --topic or --queue that is not in the store; 2 for a usage error; 3 when something could not be
+    read or is kept in a form that is out of reach; 70 for a bug in rmqtool; 130 when interrupted.
+    """
+    from rmqtool.store.dump import Looked
+    from rmqtool.store.dump.log import FIELDS, table_fields
+    from rmqtool.store.tail.lines import BulkLines
+    from rmqtool.store.tail.rows import tail_rows
+    from rmqtool.store.tail.topics import open_tail
+
+    duration_ms = None if max_duration is None else parse_duration(max_duration)
+    selection = options.selection(topic=topic, queue=queue, since=since, limit=limit, tz=tz)
+    selection = replace(selection, exclude_topics=exclude_topic or ())
+    start = _start(from_, selection.since, group, last, follow=follow)
+    wanted = _subscription(tag, filter)
+    writer = Output(format=format, fields=fields, quiet=quiet, progress=False)
+    writer.check_fields(FIELDS)
+    seen = BadPlaces(writer)
+    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+        selection = _with_topics_of(opened, selection, group, retry=retry)
+        form = row_form(opened, writer.fields, body, body_limit, tz)
+        try:
+            follower = open_tail(
+                opened, selection, start, wanted, follow=follow, report=seen.report, note=_told(writer)
+            )
+            code = EXIT_OK if topic is None else tell_unknown(opened, selection, Looked(), found=False)
+            bulk = None
+            if opened.is_local and _is_plain(writer, body, body_limit):
+                bulk = BulkLines(follower, form, writer.fields, in_background=follow)
+            rows = tail_rows(follower, form, seen.report, follow=follow, limit=limit, duration_ms=duration_ms)
+            count = writer.write_rows(_with_lines(rows, bulk), FIELDS, table_fields)
+        except KeyboardInterrupt:
+            if not follow:
+                raise
+            return EXIT_OK
+        if follower.removed:
+            writer.note(f"rmqtool: {follower.removed} messages were passed over: their files are deleted")
+        if not count and limit != 0 and code == EXIT_OK:
+            writer.note("rmqtool: no message matches")
+        return worst_exit_code(seen.exit_code(), code)
+
+
+def _start(
+    from_: str | None, since: int | None, group: str | None, last: int | None, *, follow: bool
+) -> Start:
+    from rmqtool.store.tail.start import Start, parse_position
+
+    given = {"--from": from_, "--since": since, "--group": group, "--last": last}
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) > 1:
+        raise UsageError(f"{' and '.join(names)} exclude each other", hint="each of them says where to begin")
+    position = ("latest" if follow else "earliest") if from_ is None else parse_position(from_)
+    return Start(last=last, group=group, since=since, position=position)
+
+
+def _subscription(tag: list[str] | None, filter: str | None) -> Subscription:
+    from rmqtool.store.tail.subscription import Subscription
+
+    return Subscription.of(tag or (), expression(filter))
+
+
+def _with_topics_of(store: Store, selection: Selection, group: str | None, *, retry: bool) -> Selection:
+    """The selection with the topics that a group consumes, where none are named."""
+    if group is None:
+        if retry:
+            raise UsageError("--retry goes with --group")
+        return selection
+    from rmqtool.store.system_topics import RETRY_PREFIX
+    from rmqtool.store.tail.start import committed_offsets
+
+    own = f"{RETRY_PREFIX}{group}"
+    topics = set(selection.topics)
+    if not topics:
+        topics = {topic for topic, _ in committed_offsets(store, group)} - {own}
+    return replace(selection, topics=topics | {own} if retry else topics or {own})
+
+
+def _told(writer: Output) -> Callable[[str], None]:
+    return lambda text: writer.note(f"rmqtool: {text}")
+
+
+def _is_plain(writer: Output, body: str, body_limit: int | None) -> bool:
+    """Whether rows can be made in bulk: lines of JSON without parts of fields, usual bodies."""
+    names = writer.fields or ()
+    if writer.chosen_format != "jsonl":
+        return False
+    return body in ("text", "none") and body_limit is None and not any("." in name for name in names)
+
+
+def _with_lines(rows: Iterator[Any], bulk: BulkLines | None) -> Iterator[Any]:
+    for row in rows:
+        if row is None or isinstance(row, dict) or bulk is None:
+            yield row
+        else:
+            yield JsonLines(*bulk.lines(row))

@@ -1,0 +1,52 @@
+"""Items made in advance by another thread."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from queue import Queue
+from threading import Event, Thread
+from typing import TypeVar
+
+Item = TypeVar("Item")
+
+
+def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
+    """The items, up to `count` of them made in advance by another thread.
+
+    What `items` raises is raised here. When the caller stops early, the thread stops behind the item
+    that it is making, and `items` is closed in it.
+    """
+    ready: Queue[tuple[Item | None, BaseException | None]] = Queue(count)
+    abandoned = Event()
+
+    def work() -> None:
+        try:
+            for item in items:
+                ready.put((item, None))
+                if abandoned.is_set():
+                    break
+            else:
+                ready.put((None, None))
+        except BaseException as error:  # raised anew in the thread that takes the items
+            ready.put((None, error))
+        finally:
+            close = getattr(items, "close", None)
+            if close is not None:
+                close()
+
+    # Not joined where the caller stops: it may wait for bytes that never come.
+    thread = Thread(target=work, name="ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is None:
+                thread.join()
+                return
+            yield item
+    finally:
+        abandoned.set()
+        while not ready.empty():
+            ready.get_nowait()

@@ -1,0 +1,164 @@
+"""URLs of places elsewhere: taken apart, with their secrets kept out of everything that is shown.
+
+    s3://bucket/store?endpoint=http://127.0.0.1:9000&region=us-east-1
+    webhdfs://user@namenode:9870/data/store
+    file:///data/store                              the local path /data/store
+
+User and password before `@`, and all behind `?`, are options: they are used and never shown.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from rmqtool.errors import UsageError
+
+_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_LOCAL = frozenset({"file", "local"})
+_WITH_QUERY = frozenset({"http", "https"})  # what stands behind ? names the file there
+_SECRET = r"[\w.-]*(?:key|secret|token|sig|signature|password|passwd|credential|delegation|auth|user)[\w.-]*"
+_IN_QUERY = re.compile(rf"(?i)((?:^|[^\w.-]){_SECRET}\s*=\s*)[^&;\s'\"]+")
+_IN_AUTHORITY = re.compile(r"(://)[^/\s@'\"]+@")
+_SHORT = 4  # shorter values are not looked for in texts: they would be found everywhere
+MASK = "***"
+
+Options = tuple[tuple[str, Any], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteUrl:
+    """A URL without its secrets, and the options that hold them.
+
+    Attributes:
+        protocol: in lower case, `s3` for `s3a` and `s3n`.
+        authority: bucket, or host and port.
+        path: what follows, without slashes around it.
+        options: from the URL and from the program, by name; not part of what is printed.
+        user: what stands before `@`; not printed.
+    """
+
+    protocol: str
+    authority: str
+    path: str
+    options: Options = field(default=(), repr=False)
+    user: str = field(default="", repr=False)
+
+    def __str__(self) -> str:
+        return f"{self.protocol}://{'/'.join(part for part in (self.authority, self.path) if part)}"
+
+    @property
+    def root(self) -> RemoteUrl:
+        """The same without the path: what all files of one connection share."""
+        return RemoteUrl(self.protocol, self.authority, "", self.options, self.user)
+
+    @property
+    def inner(self) -> str:
+        """Authority and path as one name."""
+        return "/".join(part for part in (self.authority, self.path) if part)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Texts that must not be shown."""
+        return tuple(_texts((self.user, *self.user.split(":"), *(value for _, value in self.options))))
+
+    def mask(self, text: str) -> str:
+        """`text` without the secrets of this URL, and without what looks like one."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(secret, MASK)
+        return mask(text)
+
+
+def _texts(values: Iterable[Any]) -> Iterable[str]:
+    for value in values:
+        if isinstance(value, Mapping):
+            yield from _texts(value.values())
+        elif isinstance(value, tuple):
+            yield from _texts(value)
+        elif isinstance(value, str) and len(value) >= _SHORT:
+            yield value
+
+
+def mask(text: str) -> str:
+    """`text` without users and passwords of URLs, and without values that are named as secrets are."""
+    return _IN_QUERY.sub(rf"\g<1>{MASK}", _IN_AUTHORITY.sub(rf"\g<1>{MASK}@", text))
+
+
+def is_url(text: object) -> bool:
+    """Whether `text` is a URL, of whatever protocol, and no path."""
+    return isinstance(text, str) and _URL.match(text) is not None
+
+
+def local_path(text: str) -> str | None:
+    """The path that a `file://` URL means; None for other URLs.
+
+    Raises:
+        UsageError: it names another host, or has options.
+    """
+    match = _URL.fullmatch(text)
+    if match is None or match[1].lower() not in _LOCAL:
+        return None
+    host, slash, path = match[2].partition("/")
+    if host not in ("", "localhost") or "?" in path or not slash:
+        raise UsageError("a file:// URL is file:///path: no host, nothing behind ?")
+    return "/" + unquote(path)
+
+
+def parse(text: str, storage_options: Mapping[str, Any] | None = None) -> RemoteUrl:
+    """Take a URL apart.
+
+    Args:
+        text: the URL.
+        storage_options: more options; they win over those in the URL.
+
+    Raises:
+        UsageError: it is no URL, names no place, or is a chain of URLs.
+    """
+    match = _URL.fullmatch(text)
+    if match is None or "\0" in text:
+        raise UsageError(f"{mask(text)!r} is no URL")
+    if "::" in match[2].partition("?")[0].partition("[")[0]:
+        raise UsageError("a chain of URLs is not taken", hint="name the one that holds the store")
+    protocol, rest = match[1].lower(), match[2]
+    rest, _, query = rest.partition("?")
+    authority, _, path = rest.partition("/")
+    user, _, authority = authority.rpartition("@")
+    if protocol in ("s3a", "s3n"):
+        protocol = "s3"
+    given: dict[str, Any] = dict(storage_options or {})
+    if protocol in _WITH_QUERY:
+        given = {"query": query, **given} if query else given
+    else:
+        given = {**dict(parse_qsl(query, keep_blank_values=True)), **given}
+    parts = [part for part in path.split("/") if part]
+    if not authority and not parts:
+        raise UsageError(f"{protocol}:// names no place")
+    if ".." in parts or "." in parts:
+        raise UsageError("a URL of a store has no '.' and '..'")
+    options = tuple(sorted(((name, _frozen(value)) for name, value in given.items()), key=itemgetter(0)))
+    try:
+        hash(options)
+    except TypeError:
+        raise UsageError("values of storage options are texts, numbers, and mappings of these") from None
+    return RemoteUrl(protocol, authority, "/".join(parts), options, user)
+
+
+def _frozen(value: Any) -> Any:
+    return tuple(sorted((k, _frozen(v)) for k, v in value.items())) if isinstance(value, Mapping) else value
+
+
+def plain(value: Any) -> Any:
+    """An option's value as its library wants it: `true` and `false` of a URL, numbers, mappings."""
+    if isinstance(value, tuple):
+        return {name: plain(each) for name, each in value}
+    if isinstance(value, str):
+        lowered = value.lower()
+        if lowered in ("true", "false"):
+            return lowered == "true"
+        if re.fullmatch(r"[0-9]{1,9}", value):
+            return int(value)
+    return value

@@ -1,0 +1,34 @@
+"""The PySpark data source `rocketmq-store`: message stores as data frames.
+
+    from rmqtool import spark as rocketmq_spark
+
+    rocketmq_spark.register(spark)      # not needed where `pyspark_rocketmq_store` is installed
+    spark.read.format("rocketmq-store").option("subscribe", "TopicTest").load("/data/store")
+
+    options.py offsets.py places.py     what the options mean; stores, globs and broker names
+    schema.py convert.py                the columns, and batches with exactly Spark's schema
+    request.py rest.py pushdown.py      what is wanted: a Selection, the rest, and the filters of a query
+    queue_bounds.py                     options that name queue offsets, as a store has them
+    partitions.py task.py               what is read in which pieces; what a task does
+    reader.py stream.py writer.py       what Spark calls; source.py has the source itself
+
+Nothing here is loaded before it is asked for: pyspark is an extra.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+NAME = "rocketmq-store"
+
+__all__ = ["NAME", "register"]
+
+
+def register(spark: SparkSession) -> None:
+    """Make the source known to a session."""
+    from rmqtool.spark.source import register
+
+    register(spark)

@@ -1,0 +1,317 @@
+"""How a read is divided: what is read of each store, and the pieces that Spark's tasks get.
+
+    plan = plan_scan(parse_options({"path": "/data/store", "topics": "order-*"}))
+    for each in plan.stores:
+        print(each.place.path, each.access.reason)
+
+Planning looks at file names, at the first records of files, and at queues; bodies are never read here.
+A piece is a byte range of the log that begins and ends on a record, or what names records in one; it
+is a few hundred bytes when it is pickled.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqtool.errors import UsageError
+from rmqtool.spark.places import Place, find_places, open_place
+from rmqtool.spark.queue_bounds import StoreQueues, envelope
+from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, Request, build_request, intersect
+
+if TYPE_CHECKING:
+    from rmqtool.spark.options import SourceOptions
+    from rmqtool.store import Store
+    from rmqtool.store.batches import Access
+
+DEFAULT_PIECE_BYTES: Final = 128 << 20
+"""What a task reads of the log when no option says it: Spark's own default for files."""
+_VIA: Final = {"auto": "auto", "commitlog": "log", "consumequeue": "queue", "index": "index"}
+_TRIES = 8
+_QUEUES_MAX = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one task reads: a part of one store. Pieces that were planned together have the same `plan`."""
+
+    place: Place
+    request: Request
+    access: Access
+    plan: str
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """What is read of one store. `request` and `access` are None where nothing of it can be wanted."""
+
+    place: Place
+    request: Request | None
+    access: Access | None
+    files_total: int
+    bytes_total: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPlan:
+    """What is read, and in which pieces. Counts are of commit log files and their bytes."""
+
+    stores: tuple[StorePlan, ...]
+    pieces: tuple[Piece, ...]
+
+    @property
+    def files_read(self) -> int:
+        """Files of which something is read."""
+        return sum(each.access.files_read for each in self.stores if each.access is not None)
+
+    @property
+    def files_total(self) -> int:
+        """Files that there are."""
+        return sum(each.files_total for each in self.stores)
+
+    @property
+    def bytes_read(self) -> int:
+        """Bytes of the log that are read, at most."""
+        return sum(each.access.bytes_read for each in self.stores if each.access is not None)
+
+    @property
+    def bytes_total(self) -> int:
+        """Bytes of the log that there are."""
+        return sum(each.bytes_total for each in self.stores)
+
+
+def plan_scan(options: SourceOptions, pushed: Pushed = NOTHING_PUSHED) -> ScanPlan:
+    """What a batch read reads.
+
+    Args:
+        options: of the read.
+        pushed: what filters of the query say, see `pushdown`.
+
+    Raises:
+        UsageError: options that do not fit the stores.
+        InputError: a store that cannot be read, or offsets that are not there any more.
+    """
+    places = find_places(options)
+    if options.from_offset is not None or options.to_offset is not None:
+        if len(places) > 1:
+            raise UsageError(
+                "options startingPhysicalOffset and endingPhysicalOffset are for one store",
+                hint=f"the path is that of {len(places)}",
+            )
+    plans: list[StorePlan] = []
+    stores: list[tuple[Store, StorePlan]] = []
+    for place in places:
+        store = open_place(place, options)
+        with store:
+            ranges = StoreQueues(store, place, options, len(places) == 1).ranges()
+            plan = plan_store(store, place, options, pushed, ranges)
+        plans.append(plan)
+        stores.append((store, plan))
+    _check_assigned(options, places)
+    return ScanPlan(tuple(plans), tuple(pieces_of(stores, options)))
+
+
+def plan_store(
+    store: Store,
+    place: Place,
+    options: SourceOptions,
+    pushed: Pushed = NOTHING_PUSHED,
+    queues: Sequence[QueueRange] | None = None,
+    *,
+    narrow: bool = False,
+) -> StorePlan:
+    """What is read of one store.
+
+    Args:
+        store: the store.
+        place: where it is.
+        options: of the read.
+        pushed: what filters of the query say.
+        queues: what is wanted of queues, see `build_request`.
+        narrow: read only the part of the log that these point to, whatever the way to it: for ranges
+            that come from units, as those of a stream do.
+    """
+    from rmqtool.store.batches import plan_access
+
+    files = [file for file in store.layout.commit_log if file.size]
+    totals = (len(files), sum(file.size for file in files))
+    request = build_request(options, pushed, queues) if pushed.lets_broker(place.broker_name) else None
+    if request is None:
+        return StorePlan(place, None, None, *totals)
+    if pushed.physical_offsets[1] is not None and not request.looks_inside:
+        request = _with_whole_damage(store, request)
+    via: Any = _VIA[options.via]
+    access = None if narrow else plan_access(store, request.selection, via=via)
+    narrowed = _narrowed(store, request) if access is None or access.kind == "queue" else None
+    if narrowed is not None:
+        request, access = narrowed, plan_access(store, narrowed.selection, via=via)
+    if access is None:
+        access = plan_access(store, request.selection, via=via)
+    return StorePlan(place, request, access, *totals)
+
+
+def _with_whole_damage(store: Store, request: Request) -> Request:
+    """The request with the next record behind its end in it.
+
+    A filter that ends in the middle of a bad range must not change what is told of it: its length, and
+    that sound records follow.
+    """
+    selection, files = request.selection, store.commit_log.files
+    end = selection.to_offset
+    if end is None or not files or end >= files[-1].end:
+        return request
+    behind = [file.end for file in files if file.end > end]
+    found, stop = (
+        behind[0],
+        behind[min(1, len(behind) - 1)],
+    )  # where no unit helps: to the end of the next file
+    longest = sorted(store.queues.values(), key=lambda queue: sum(each.size for each in queue.files))
+    for queue in longest[-_QUEUES_MAX:]:
+        low, high = max(queue.min_offset(store.commit_log.min_offset, store.profile), 0), queue.max_offset()
+        while low < high:  # physical offsets rise along a queue
+            middle = (low + high) // 2
+            unit = queue.unit(middle)
+            if unit is not None and unit.physical_offset < end:
+                low = middle + 1
+            else:
+                high = middle
+        unit = queue.unit(low)
+        if (
+            unit is not None
+            and end <= unit.physical_offset < found
+            and _is_record(store, unit.physical_offset)
+        ):
+            found, stop = unit.physical_offset, unit.physical_offset + unit.size
+    return replace(request, selection=replace(selection, to_offset=stop))
+
+
+def _is_record(store: Store, physical_offset: int) -> bool:
+    found = store.find(physical_offset)
+    return found is not None and not found.status
+
+
+def _narrowed(store: Store, request: Request) -> Request | None:
+    """The request within the part of the log that queue offsets point to; None where that is all of it."""
+    rest, selection = request.rest, request.selection
+    low, high = rest.start or 0, rest.stop
+    ranges: Iterable[QueueRange]
+    if rest.queues is not None:
+        ranges = rest.queues
+    elif rest.start is not None or rest.stop is not None:
+        ranges = (
+            QueueRange(topic, queue_id)
+            for topic, queue_id in store.queues
+            if selection.matches_topic(topic) and (not selection.queues or queue_id in selection.queues)
+        )
+    else:
+        return None
+    clipped = (
+        replace(each, start=max(each.start, low), stop=each.stop if high is None else min(each.stop, high))
+        for each in ranges
+    )
+    found = envelope(store, (each for each in clipped if each.start < each.stop))
+    if found is None:
+        return None
+    start, stop = intersect((selection.from_offset, selection.to_offset), found)
+    if start is None or stop is None or stop <= start:
+        return None
+    return replace(request, selection=replace(selection, from_offset=start, to_offset=stop))
+
+
+def pieces_of(stores: Sequence[tuple[Store, StorePlan]], options: SourceOptions) -> Iterator[Piece]:
+    """The pieces of all stores, of about equal size.
+
+    Sizes follow `maxBytesPerPartition`, and are smaller where `minPartitions` wants more pieces. No
+    piece has more records than `maxRecordsPerPartition`, as far as queues know of the records.
+    """
+    from rmqtool.store.batches import split
+
+    total = sum(plan.access.bytes_read for _, plan in stores if plan.access is not None)
+    target = options.max_bytes_per_partition or DEFAULT_PIECE_BYTES
+    if options.min_partitions is not None:
+        target = min(target, max(total // options.min_partitions, 1))
+    name = uuid.uuid4().hex
+    for store, plan in stores:
+        if plan.access is None or plan.request is None:
+            continue
+        access = plan.access
+        with store:
+            parts = split(store, access, target_bytes=target)
+            wanted = (options.min_partitions or 0) * access.bytes_read // max(total, 1)
+            for divisor in range(2, _TRIES):  # a boundary is a record's: the first sizes may be too coarse
+                if len(parts) >= wanted:
+                    break
+                parts = split(store, access, target_bytes=max(target // divisor, 1))
+            if options.max_records_per_partition is not None:
+                parts = _by_records(store, parts, options.max_records_per_partition)
+        for part in parts:
+            yield Piece(plan.place, plan.request, part, name)
+
+
+def _by_records(store: Store, parts: Sequence[Access], records_max: int) -> list[Access]:
+    """The parts, those with too many records divided further."""
+    import numpy as np
+
+    from rmqtool.store.batches import split
+
+    places = unit_places(store)
+
+    def count(part: Access) -> int:
+        edges = [edge for each in part.ranges for edge in (each.start, each.stop)]
+        found = np.searchsorted(places, np.array(edges, np.int64))
+        return int((found[1::2] - found[::2]).sum())
+
+    def divided(part: Access) -> Iterator[Access]:
+        records = count(part)
+        if records <= records_max:
+            yield part
+            return
+        target = max(part.bytes_read * records_max // records, 1)
+        for divisor in (1, 2, 4, 8, 16):  # boundaries are records': a size may be too coarse to divide
+            smaller = split(store, part, target_bytes=max(target // divisor, 1))
+            if len(smaller) > 1:
+                for each in smaller:
+                    yield from divided(each)
+                return
+        yield part
+
+    return [each for part in parts for each in divided(part)]
+
+
+def unit_places(store: Store) -> Any:
+    """The physical offsets that units of all queues name, rising; int64, shape (units,)."""
+    import numpy as np
+
+    from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+    from rmqtool.scan.source import open_source
+
+    found = [np.zeros(0, np.int64)]
+    for queues, dtype in (
+        (store.layout.consume_queues, UNIT_DTYPE),
+        (store.layout.batch_queues, BATCH_UNIT_DTYPE),
+    ):
+        with UnitReader(open_source, dtype) as reader:
+            for queue in queues.values():
+                for file in queue.files:
+                    for _, units in reader.blocks(file):
+                        good = present(units)
+                        if dtype == UNIT_DTYPE:
+                            good &= ~pre_blank(units)
+                        found.append(units["physical_offset"][good].astype(np.int64))
+    return np.unique(np.concatenate(found))
+
+
+def _check_assigned(options: SourceOptions, places: Sequence[Place]) -> None:
+    """Raises UsageError where options name a broker that no store is of."""
+    brokers = {place.broker_name for place in places}
+    named = [("assign", name) for name in options.assign]
+    for which, bound in (("startingOffsets", options.starting), ("endingOffsets", options.ending)):
+        named += [(which, name) for name, _ in bound.values] if bound is not None else []
+    for option, name in named:
+        if name.broker is not None and name.broker not in brokers:
+            raise UsageError(
+                f"option {option}: no store is of broker {name.broker}",
+                hint=f"the brokers are {', '.join(sorted(brokers))}; brokerName names them",
+            )

@@ -1,0 +1,56 @@
+"""The reader of a batch query: the driver plans, each task reads one piece as Arrow batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from rmqtool.spark.partitions import Piece, plan_scan
+from rmqtool.spark.pushdown import pushed_of
+from rmqtool.spark.request import NOTHING_PUSHED, Pushed
+from rmqtool.spark.schema import asked_of
+from rmqtool.spark.told import told_in_full
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rmqtool.spark.options import SourceOptions
+
+
+class StoreReader(DataSourceReader):
+    """Reads messages; takes no filters, so it works whatever Spark's settings are."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._asked = asked_of(schema, options)
+        self._pushed: Pushed = NOTHING_PUSHED
+
+    def partitions(self) -> list[InputPartition]:
+        """The pieces, in the order of stores and of their logs; none where nothing can match."""
+        with told_in_full():
+            return [InputPartition(piece) for piece in plan_scan(self._options, self._pushed).pieces]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one piece. An empty plan is one partition without a value: no rows."""
+        piece = partition.value
+        if not isinstance(piece, Piece):
+            return iter(())
+        from rmqtool.spark.task import read_piece
+
+        return read_piece(piece, self._options, self._asked, self._schema)
+
+
+class PushdownReader(StoreReader):
+    """Takes filters too; see `pushdown` for when.
+
+    Spark fails a query whose reader has `pushFilters` while its push-down is off.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        """Remember what helps to read less; every filter is left to Spark as well."""
+        self._pushed = pushed_of(filters, self._options.corrupt_column)
+        return filters

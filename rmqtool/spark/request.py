@@ -1,0 +1,221 @@
+"""What is wanted of one store: a Selection, and what a Selection cannot say (the rest).
+
+A `Request` comes from the options, from the filters that Spark pushed down, and from the store's
+queues where options name queue offsets. The Selection decides how the store is read; the rest is
+tested on the rows that come out, so every way to the rows gives the same ones.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from glob import escape
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.store.selection import Selection
+
+if TYPE_CHECKING:
+    from rmqtool.spark.options import SourceOptions
+
+OFFSET_MAX = (1 << 63) - 1
+
+Range = tuple[int | None, int | None]
+"""Half-open; None is no bound."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRange:
+    """A queue and what is wanted of it: queue offsets [start, stop), store times [since, until) in ms."""
+
+    topic: str
+    queue_id: int
+    start: int = 0
+    stop: int = OFFSET_MAX
+    since: int | None = None
+    until: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What rows must pass beside the Selection.
+
+    Attributes:
+        topic_pattern: a regular expression that the whole topic matches.
+        queues: only these queues, each with its range; None is all queues.
+        start, stop: queue offsets [start, stop), of every queue.
+    """
+
+    topic_pattern: str | None = None
+    queues: tuple[QueueRange, ...] | None = None
+    start: int | None = None
+    stop: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether every row passes."""
+        return self == Rest()
+
+    @property
+    def columns(self) -> frozenset[str]:
+        """The engine columns that the test looks at."""
+        names = set()
+        if self.topic_pattern is not None:
+            names.add("topic")
+        if self.start is not None or self.stop is not None:
+            names.add("queue_offset")
+        if self.queues is not None:
+            names |= {"topic", "queue_id", "queue_offset"}
+            if any(each.since is not None or each.until is not None for each in self.queues):
+                names.add("store_timestamp_ms")
+        return frozenset(names)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is wanted of one store; picklable."""
+
+    selection: Selection = field(default_factory=Selection)
+    rest: Rest = field(default_factory=Rest)
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether a row must be a message to be wanted: ranges without one have no topic, time or tag."""
+        return self.selection.looks_inside or not self.rest.is_empty
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """What filters of the query say, as far as it helps to read less. None is no condition.
+
+    Sets are alternatives, ranges half-open. It may let more through than the filters: Spark tests
+    every row again.
+    """
+
+    topics: frozenset[str] | None = None
+    topic_prefix: str | None = None
+    queues: frozenset[int] | None = None
+    queue_offsets: Range = (None, None)
+    physical_offsets: Range = (None, None)
+    store_times: Range = (None, None)
+    tags: frozenset[str] | None = None
+    keys: frozenset[str] | None = None
+    brokers: frozenset[str] | None = None
+
+    def lets_broker(self, name: str) -> bool:
+        """Whether rows of a broker can pass."""
+        return self.brokers is None or name in self.brokers
+
+
+NOTHING_PUSHED = Pushed()
+
+
+def topics_and_pattern(options: SourceOptions) -> tuple[frozenset[str], str | None]:
+    """The globs that the options' topics come to, and the pattern where globs cannot say it."""
+    topics = options.topics or tuple(dict.fromkeys(name.topic for name in options.assign))
+    if topics:
+        return frozenset(map(escape, topics)), None
+    if options.topic_pattern is None:
+        return frozenset(options.topic_globs), None
+    globs = globs_of_pattern(options.topic_pattern)
+    return (frozenset(), options.topic_pattern) if globs is None else (globs, None)
+
+
+def globs_of_pattern(pattern: str) -> frozenset[str] | None:
+    """Globs for a regular expression made of plain characters, `.`, `.*` and `|` only; else None.
+
+    A `.` is no line end in an expression, but `?` is any character: topics have no line ends, and
+    what the broker takes for a topic is in the set of plain characters below.
+    """
+    if not re.fullmatch(r"[\w%.*|-]*", pattern, re.ASCII) or re.search(r"(?:^|[^.])\*", pattern):
+        return None
+    return frozenset(each.replace(".*", "*").replace(".", "?") for each in pattern.split("|"))
+
+
+def intersect(first: Range, second: Range) -> Range:
+    """The part that two ranges share."""
+    low = max((each for each in (first[0], second[0]) if each is not None), default=None)
+    high = min((each for each in (first[1], second[1]) if each is not None), default=None)
+    return low, high
+
+
+def is_empty(bounds: Range) -> bool:
+    """Whether a range holds nothing."""
+    return bounds[0] is not None and bounds[1] is not None and bounds[1] <= bounds[0]
+
+
+def build_request(
+    options: SourceOptions,
+    pushed: Pushed = NOTHING_PUSHED,
+    queues: Iterable[QueueRange] | None = None,
+    end: int | None = None,
+) -> Request | None:
+    """The request for one store; None where nothing can be wanted of it.
+
+    Args:
+        options: of the read.
+        pushed: what the query's filters say.
+        queues: the queues and ranges that options name, as this store has them; None: all of all.
+        end: physical offset from which on nothing is read.
+    """
+    globs, pattern = topics_and_pattern(options)
+    topics = _topics(globs, pattern, pushed)
+    queue_ids = _both(frozenset(options.queues) or None, pushed.queues)
+    ranges = None if queues is None else tuple(queues)
+    if ranges is not None:
+        known = Selection(topics=topics or ())
+        ranges = tuple(
+            each
+            for each in ranges
+            if each.start < each.stop
+            and (topics is None or (topics and known.matches_topic(each.topic)))
+            and (queue_ids is None or each.queue_id in queue_ids)
+        )
+        queue_ids = frozenset(each.queue_id for each in ranges)
+        topics = frozenset(escape(each.topic) for each in ranges)
+    tags = _both(frozenset(options.tags) or None, pushed.tags)
+    times = intersect((options.since, options.until), pushed.store_times)
+    offsets = intersect((options.from_offset, options.to_offset), pushed.physical_offsets)
+    offsets = intersect(offsets, (None, end))
+    if any(found is not None and not found for found in (topics, queue_ids, tags)):
+        return None
+    if is_empty(times) or is_empty(offsets) or is_empty(pushed.queue_offsets):
+        return None
+    if offsets[1] is not None and offsets[1] <= 0:
+        return None
+    selection = Selection(
+        topics=topics or (),
+        exclude_topics=options.exclude_topics,
+        queues=queue_ids or (),
+        tags=tags or (),
+        keys=options.keys or pushed.keys or (),
+        since=times[0],
+        until=times[1],
+        from_offset=None if offsets[0] is None else max(offsets[0], 0),
+        to_offset=offsets[1],
+    )
+    return Request(selection, Rest(pattern, ranges, *pushed.queue_offsets))
+
+
+def _topics(globs: frozenset[str], pattern: str | None, pushed: Pushed) -> frozenset[str] | None:
+    """Globs that say what options and filters agree on, or more; None is every topic."""
+    if pushed.topics is not None:
+        known = Selection(topics=globs)
+        regex = None if pattern is None else re.compile(pattern)
+        return frozenset(
+            escape(topic)
+            for topic in pushed.topics
+            if known.matches_topic(topic)
+            and topic.startswith(pushed.topic_prefix or "")
+            and (regex is None or regex.fullmatch(topic))
+        )
+    if pushed.topic_prefix and not globs:
+        return frozenset((escape(pushed.topic_prefix) + "*",))
+    return globs or None
+
+
+def _both(first: frozenset[Any] | None, second: frozenset[Any] | None) -> frozenset[Any] | None:
+    """What both sets allow; None allows everything."""
+    if first is None or second is None:
+        return second if first is None else first
+    return first & second

@@ -1,0 +1,232 @@
+"""What `rmqtool spark-scan` asks of Spark: stores and a selection as a DataFrame, and what is read for it.
+
+scan_job.py            the request, the DataFrame of its messages, what was pruned, errors
+scan_job_rows.py       messages and rows of SQL as rows for the writer
+scan_job_groups.py     counts: of all, by group, by topic and queue
+scan_job_views.py      the views of --sql
+scan_job_verify.py     the checks of `verify` as jobs, and what `rebuild` would write
+scan_job_output.py     messages as files
+scan_job_progress.py   how far the jobs are
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import InputError, UnreadableError, UsageError
+from rmqtool.scan.columns import BY_NAME, COLUMNS
+from rmqtool.store.selection import Selection
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from rmqtool.spark.partitions import ScanPlan
+    from rmqtool.store import Store
+    from rmqtool.store.batches import Access
+
+DAMAGE = "_corrupt_record"
+"""Spark's name of the column that says what is wrong with a range that holds no record."""
+
+EXPLAIN_FIELDS = (
+    "store", "broker_name", "access", "files_read", "files_total", "bytes_read", "bytes_total",
+    "records_read", "records_total", "partitions", "reason",
+)  # fmt: skip
+_COLUMNS_HINT = f"columns of messages: {', '.join(column.spark_name for column in COLUMNS)}, brokerName"
+_CAUSE = re.compile(r"rmqtool\.(?:errors|[a-z_.]+)\.(\w+Error): (.+)")
+
+
+@dataclass(frozen=True, slots=True)
+class ScanRequest:
+    """Which messages of which stores; `limit` of the selection counts rows that are shown.
+
+    Attributes:
+        stores: paths or URLs.
+        selection: see Selection; all fields count.
+        broker_conf: the broker's configuration, of all stores.
+        commitlog_paths: folders of the commit log, of a single store.
+    """
+
+    stores: tuple[str, ...]
+    selection: Selection = field(default_factory=Selection)
+    broker_conf: str | None = None
+    commitlog_paths: tuple[str, ...] = ()
+
+    def options(self) -> dict[str, str]:
+        """The options of the source that mean the same, but for times of `born`: see `messages`."""
+        chosen = self.selection
+        values: dict[str, Any] = {
+            "path": json.dumps(self.stores),
+            "topics": _texts(chosen.topics),
+            "excludeTopics": _texts(chosen.exclude_topics),
+            "queueId": ",".join(map(str, sorted(chosen.queues))),
+            "tags": _texts(chosen.tags),
+            "keys": _texts(chosen.keys),
+            "startingPhysicalOffset": chosen.from_offset,
+            "endingPhysicalOffset": chosen.to_offset,
+            "brokerConf": self.broker_conf,
+            "commitlogPaths": _texts(self.commitlog_paths),
+        }
+        if chosen.time_field == "store":
+            values |= {"startingTimestamp": chosen.since, "endingTimestamp": chosen.until}
+        return {name: str(value) for name, value in values.items() if value not in (None, "")}
+
+
+def _texts(values: Any) -> str:
+    return json.dumps(sorted(values)) if values else ""
+
+
+def spark_name(name: str) -> str:
+    """Spark's name of a column, which may be given by either name. Raises UsageError for another name."""
+    if name in BY_NAME:
+        return BY_NAME[name].spark_name
+    low = name.lower()
+    for each in (*(column.spark_name for column in COLUMNS), "brokerName"):
+        if each.lower() == low or (each == "brokerName" and low == "broker_name"):
+            return each
+    raise UsageError(
+        f"there is no column {name!r}", hint=f"the columns are {', '.join(BY_NAME)}, broker_name"
+    )
+
+
+def engine_name(name: str) -> str:
+    """The name of a column in rows and files."""
+    found = {column.spark_name: column.name for column in COLUMNS}
+    return {**found, "brokerName": "broker_name"}.get(name, name)
+
+
+def messages(
+    session: SparkSession,
+    request: ScanRequest,
+    columns: Sequence[str],
+    *,
+    options: dict[str, str] | None = None,
+) -> DataFrame:
+    """The selected messages, in Spark's names; the limit is not looked at.
+
+    Args:
+        session: with the source registered.
+        request: which messages.
+        columns: Spark names; only these are read. With `status` or DAMAGE among them, ranges that
+            hold no record are rows too.
+        options: of the source, beside those of the request.
+    """
+    chosen = request.selection
+    bounded = chosen.time_field == "born" and (chosen.since is not None or chosen.until is not None)
+    names = list(dict.fromkeys((*columns, "bornTimestampMs") if bounded else columns))
+    values = {**request.options(), "columnSet": "full", "columns": json.dumps(names), **(options or {})}
+    found = session.read.format("rocketmq-store").options(**values).load()
+    if bounded:
+        if chosen.since is not None:
+            found = found.where(f"bornTimestampMs >= {chosen.since}")
+        if chosen.until is not None:
+            found = found.where(f"bornTimestampMs < {chosen.until}")
+        found = found.select(*columns)
+    return found
+
+
+def plan(request: ScanRequest, *, columns: Sequence[str] = ("topic",)) -> ScanPlan:
+    """How the messages are reached; no Spark is needed.
+
+    Raises:
+        RmqtoolError: a store cannot be opened, or an option makes no sense, before anything is started.
+    """
+    from rmqtool.spark.options import parse_options
+    from rmqtool.spark.partitions import plan_scan
+
+    return plan_scan(parse_options({**request.options(), "columns": json.dumps(list(columns))}))
+
+
+def explain_rows(found: ScanPlan, stores: Sequence[tuple[str, Store]]) -> Iterator[dict[str, Any]]:
+    """A row of EXPLAIN_FIELDS for every store: what is read of it, against what it has.
+
+    Records are counted by the queues, so those that no queue has are left out; of a part of the log it
+    is its share by bytes.
+    """
+    pieces = Counter(piece.place for piece in found.pieces)
+    for each, (_, store) in zip(found.stores, stores, strict=True):
+        access, total = each.access, _records(store, store.queues)
+        row: dict[str, Any] = dict.fromkeys(EXPLAIN_FIELDS)
+        row |= {
+            "store": each.place.path,
+            "broker_name": each.place.broker_name,
+            "access": "none",
+            "files_read": 0,
+            "files_total": each.files_total,
+            "bytes_read": 0,
+            "bytes_total": each.bytes_total,
+            "records_read": 0,
+            "records_total": total,
+            "partitions": pieces[each.place],
+            "reason": "nothing of it can match",
+        }
+        if access is not None:
+            names = ("files_read", "files_total", "bytes_read", "bytes_total", "reason")
+            row |= {name: getattr(access, name) for name in names} | {"access": access.kind}
+            row["records_read"] = _records_read(store, access, total)
+        yield row
+
+
+def _records(store: Store, keys: Iterable[tuple[str, int]]) -> int:
+    """Records that queues point to in the log; a queue that cannot be read is left out."""
+    count = 0
+    for key in keys:
+        with suppress(UnreadableError):
+            count += max(store.max_offset(*key) - store.min_offset(*key), 0)
+    return count
+
+
+def _records_read(store: Store, access: Access, total: int) -> int:
+    if access.kind == "index":
+        return len(access.offsets)
+    if access.kind == "queue":
+        total = _records(store, access.queues)
+        in_ranges = sum(each.stop - each.start for each in access.ranges)
+        return min(total, total * access.bytes_read // in_ranges) if in_ranges else total
+    return total * access.bytes_read // access.bytes_total if access.bytes_total else 0
+
+
+@contextmanager
+def spark_errors() -> Iterator[None]:
+    """Errors of Spark as ours: a query that makes no sense is of usage, a job that fails of input."""
+    from py4j.protocol import Py4JError, Py4JJavaError
+    from pyspark.errors import AnalysisException, ParseException, PySparkException
+
+    try:
+        yield
+    except (AnalysisException, ParseException) as error:
+        ours = _ours(str(error))
+        if ours is not None:
+            raise ours from error
+        unknown = "UNRESOLVED_COLUMN" in (error.getCondition() or "")
+        raise UsageError(_first_line(str(error)), hint=_COLUMNS_HINT if unknown else None) from error
+    except (PySparkException, Py4JJavaError) as error:
+        raise _ours(str(error)) or InputError(f"the Spark job failed: {_cause(str(error))}") from error
+    except Py4JError as error:
+        raise InputError("Spark has ended", hint=_first_line(str(error))) from error
+
+
+def _ours(text: str) -> InputError | UsageError | None:
+    """The error of this package that a worker of Spark told as text."""
+    found = _CAUSE.findall(text)
+    if not found:
+        return None
+    kind, message = found[-1]
+    return UsageError(message) if kind == "UsageError" else InputError(message)
+
+
+def _first_line(text: str) -> str:
+    line = text.strip().splitlines()[0] if text.strip() else "no reason was told"
+    return re.sub(r"\s*SQLSTATE: \w+.*", "", line)
+
+
+def _cause(text: str) -> str:
+    """The line of a Java or Python trace that says why."""
+    lines = [line.strip() for line in text.splitlines()]
+    causes = [line for line in lines if re.match(r"(Caused by: )?[\w.$]+(Error|Exception)\b", line)]
+    return (causes or [_first_line(text)])[-1].removeprefix("Caused by: ")

@@ -1,0 +1,139 @@
+"""Rows of Spark as rows for the writer: messages as `rmqtool dump` shows them, results of SQL as they are."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, tzinfo
+from decimal import Decimal
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.scan.columns import BY_NAME, COLUMNS, FIXED_NAMES
+from rmqtool.spark.scan_job import DAMAGE, ScanRequest, messages, spark_errors, spark_name
+from rmqtool.store.rows import OK, BodyForm
+from rmqtool.times import format_time
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Row = dict[str, Any]
+
+FIELDS = (*(column.name for column in COLUMNS), "broker_name")
+_TIMES = {"born_time": "born_timestamp_ms", "store_time": "store_timestamp_ms"}
+_OF_BODY = {"body", "body_encoding", "body_compression"}
+_DAMAGE_FIELDS = ("physical_offset", "size", "status", "file")
+_TAKEN_MAX = 1000  # rows that are fetched at once; more come partition by partition
+
+
+def columns_for(names: Sequence[str] | None, body: BodyForm) -> list[str]:
+    """The Spark columns that rows with the fields `names` are made of; None: all that every row has."""
+    wanted = dict.fromkeys(names or (*FIXED_NAMES, "broker_name"))
+    sources = [_TIMES.get(name, name) for name in wanted if not (name == "body" and body == "none")]
+    if "body_encoding" in wanted and body != "none":
+        sources.append("body")
+    sources = [name for name in sources if name != "body_encoding"]
+    return [spark_name(name) for name in dict.fromkeys((*sources, *_DAMAGE_FIELDS))] + [DAMAGE]
+
+
+def message_rows(
+    session: SparkSession,
+    request: ScanRequest,
+    *,
+    names: Sequence[str] | None = None,
+    body: BodyForm = "text",
+    tz: tzinfo | None = UTC,
+) -> Iterator[Row]:
+    """The selected messages in the order of the log, store by store, up to the limit.
+
+    A range that holds no record is a row of `physical_offset, size, status, file`.
+    """
+    options = {"includeBody": "false"} if body == "none" else {}
+    columns = columns_for(names, body)
+    with spark_errors():
+        for row in first_rows(messages(session, request, columns, options=options), request.selection.limit):
+            yield _message_row(row.asDict(), names, body, tz)
+
+
+def first_rows(frame: DataFrame, limit: int | None) -> Iterator[Any]:
+    """The first rows of the first partitions; only as many partitions are computed as it takes."""
+    if limit is not None and limit <= _TAKEN_MAX:
+        yield from frame.take(limit)
+        return
+    yield from islice(frame.toLocalIterator(), limit)
+
+
+def _message_row(
+    values: dict[str, Any], names: Sequence[str] | None, body: BodyForm, tz: tzinfo | None
+) -> Row:
+    stored = {name: values.get(spark_name(name)) for name in (*BY_NAME, "broker_name")}
+    if values[DAMAGE] is not None:
+        return {
+            name: stored[name]
+            for name in (*_DAMAGE_FIELDS, *(("broker_name",) if stored["broker_name"] else ()))
+        }
+    stored["body"], stored["body_encoding"] = _spelled(values.get("body"), body)
+    for name, source in _TIMES.items():
+        time_ms: int | None = stored[source]
+        stored[name] = None if time_ms is None else format_time(time_ms, tz)
+    if stored["system"] is not None:
+        stored["system"] = json.loads(stored["system"])
+    return {name: stored[name] for name in names or (*FIXED_NAMES, "broker_name")}
+
+
+def _spelled(data: bytes | bytearray | None, form: BodyForm) -> tuple[str | None, str | None]:
+    """(body, body_encoding), as `store.rows` spells them."""
+    if data is None or form == "none":
+        return None, None
+    plain = bytes(data)
+    if form == "hex":
+        return plain.hex(), "hex"
+    if form == "text":
+        try:
+            return plain.decode(), "utf-8"
+        except UnicodeDecodeError:
+            pass  # not text: base64 gives it back exactly
+    return base64.b64encode(plain).decode(), "base64"
+
+
+def is_damage(row: Row) -> bool:
+    """Whether a message row tells of damage, in the log or in the record itself."""
+    return row.get("status") not in (None, [OK])
+
+
+def sql_rows(frame: DataFrame, limit: int | None, tz: tzinfo | None) -> Iterator[Row]:
+    """The rows of any DataFrame; names that are there twice get a number."""
+    names: list[str] = []
+    for name in frame.columns:
+        names.append(name if name not in names else f"{name}_{len(names) + 1}")
+    for row in first_rows(frame, limit):
+        yield {name: _plain(value, tz) for name, value in zip(names, row, strict=True)}
+
+
+def sql_columns(frame: DataFrame) -> list[str]:
+    """The names of `sql_rows`."""
+    names: list[str] = []
+    for name in frame.columns:
+        names.append(name if name not in names else f"{name}_{len(names) + 1}")
+    return names
+
+
+def _plain(value: Any, tz: tzinfo | None) -> Any:
+    """A value of Spark as one that JSON has."""
+    if isinstance(value, datetime):
+        aware = value.astimezone() if value.tzinfo is None else value
+        return format_time(int(aware.timestamp() * 1000), tz)
+    if isinstance(value, date):
+        return value.isoformat()
+    if isinstance(value, Decimal):
+        return int(value) if value == value.to_integral_value() else float(value)
+    if isinstance(value, bytes | bytearray):
+        return _spelled(value, "text")[0]
+    if isinstance(value, tuple) and hasattr(value, "asDict"):
+        return {name: _plain(item, tz) for name, item in value.asDict().items()}
+    if isinstance(value, dict):
+        return {str(name): _plain(item, tz) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item, tz) for item in value]
+    return value

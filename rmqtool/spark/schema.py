@@ -1,0 +1,191 @@
+"""The columns of the source: which there are, their Spark types, and what is read for each.
+
+Names and types come from `scan.columns`, the one table; what only Spark has (the broker, the Kafka
+names, `properties` as JSON text) is here. A user chooses columns by `columnSet`, by `columns`, or by
+`.schema(...)`, where the types listed for a column are free to choose from.
+
+Source: rocketmq-spark's RocketMQSource#schema; Kafka's structured streaming guide.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqtool.errors import UsageError
+from rmqtool.scan.columns import COLUMNS
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rmqtool.spark.options import SourceOptions
+
+_SPARK_TYPES: Final = {
+    "int8": "tinyint",
+    "int32": "int",
+    "int64": "bigint",
+    "string": "string",
+    "binary": "binary",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "list<item: string>": "array<string>",
+    "map<string, string>": "map<string,string>",
+}
+_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A column that a query can ask for.
+
+    Attributes:
+        name: Spark's name.
+        types: the Spark types it can have, the usual one first.
+        source: the column of `scan.columns` (engine name) that it is made of; None for a constant.
+    """
+
+    name: str
+    types: tuple[str, ...]
+    source: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A column that a query asks for: the name as it spells it, the field, and the type it wants."""
+
+    name: str
+    field: Field
+    type: str
+
+
+def _types(spark_type: str) -> tuple[str, ...]:
+    if spark_type in _INTEGERS:
+        return _INTEGERS[_INTEGERS.index(spark_type) :]
+    if spark_type in ("binary", "array<string>", "map<string,string>"):
+        return (spark_type, "string")
+    return (spark_type,)
+
+
+_FIELDS: Final = (
+    *(Field(each.spark_name, _types(_SPARK_TYPES[each.arrow_type]), each.name) for each in COLUMNS),
+    Field("brokerName", ("string",), None),
+    Field("propertiesJson", ("string",), "properties"),
+    Field("key", ("binary", "string"), "properties"),
+    Field("value", ("binary", "string"), "body"),
+    Field("partition", ("int", "bigint"), "queue_id"),
+    Field("offset", ("bigint",), "queue_offset"),
+    Field("timestamp", ("timestamp",), "store_time"),
+    Field("timestampType", ("int", "bigint"), None),
+    Field("headers", (HEADERS_TYPE,), "properties"),
+)  # fmt: skip
+BY_NAME: Final = {
+    **{each.name: field for each, field in zip(COLUMNS, _FIELDS, strict=False)},  # engine names do as well
+    **{field.name.lower(): field for field in _FIELDS},
+}
+CORRUPT: Final = Field("_corrupt_record", ("string",), None)
+"""What is wrong with a range that holds no record, as JSON; its name is an option."""
+
+_ROCKETMQ = (
+    "topic flag body properties brokerName queueId queueOffset bornTimestamp storeTimestamp "
+    "tags keys uniqKey offsetMsgId physicalOffset size sysFlag bornHost storeHost reconsumeTimes "
+    "preparedTransactionOffset status file"
+).split()
+_KAFKA = "key value topic partition offset timestamp timestampType".split()
+_MINIMAL = "topic queueId queueOffset physicalOffset size storeTimestamp".split()
+_FULL = [*(each.spark_name for each in COLUMNS), "brokerName"]
+COLUMN_SETS: Final[dict[str, Sequence[str]]] = {
+    "rocketmq": _ROCKETMQ,
+    "kafka": _KAFKA,
+    "minimal": _MINIMAL,
+    "full": _FULL,
+}
+_AS_TEXT = {("rocketmq", "properties")}  # rocketmq-spark has them as JSON text
+
+
+def asked_by_options(options: SourceOptions) -> tuple[Asked, ...]:
+    """The columns without a schema of the user's. Raises UsageError for an unknown name in `columns`."""
+    names: Iterable[str] = options.columns or COLUMN_SETS[options.column_set]
+    if options.columns is None and options.column_set == "kafka" and options.include_headers:
+        names = (*names, "headers")
+    asked = []
+    for name in names:
+        field = find_field(name, options.corrupt_column, "option columns")
+        shown = options.corrupt_column if field == CORRUPT else field.name
+        as_text = (options.column_set, field.name) in _AS_TEXT
+        asked.append(Asked(shown, field, "string" if as_text else field.types[0]))
+    return _checked(tuple(asked), "option columns")
+
+
+def asked_by_schema(fields: Iterable[tuple[str, str]], corrupt_column: str) -> tuple[Asked, ...]:
+    """The columns of a schema: (name, Spark type as `simpleString` gives it) of each.
+
+    Raises:
+        UsageError: an unknown column, twice the same one, or a type that it cannot have.
+    """
+    asked = []
+    for name, kind in fields:
+        field = find_field(name, corrupt_column, "schema")
+        if kind not in field.types:
+            raise UsageError(
+                f"schema: column {name} cannot be {kind}", hint=f"it can be {' or '.join(field.types)}"
+            )
+        asked.append(Asked(name, field, kind))
+    return _checked(tuple(asked), "schema")
+
+
+def find_field(name: str, corrupt_column: str, where: str) -> Field:
+    """The field of a name, in any case. Raises UsageError for a name that is none."""
+    low = name.lower()
+    if low == corrupt_column.lower():
+        return CORRUPT
+    if low not in BY_NAME:
+        near = difflib.get_close_matches(low, BY_NAME, 1)
+        known = ", ".join(field.name for field in _FIELDS)
+        raise UsageError(
+            f"{where}: there is no column {name!r}",
+            hint=f"did you mean {BY_NAME[near[0]].name}?" if near else f"the columns are {known}",
+        )
+    return BY_NAME[low]
+
+
+def _checked(asked: tuple[Asked, ...], where: str) -> tuple[Asked, ...]:
+    if not asked:
+        raise UsageError(f"{where}: it names no column")
+    seen: set[str] = set()
+    for each in asked:
+        if each.name.lower() in seen:
+            raise UsageError(f"{where}: column {each.name} is there twice")
+        seen.add(each.name.lower())
+    return asked
+
+
+def ddl(asked: Iterable[Asked]) -> str:
+    """The columns as Spark reads them from a text, every one nullable."""
+    return ", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in asked)
+
+
+def asked_of(schema: StructType, options: SourceOptions) -> tuple[Asked, ...]:
+    """The columns that a schema of Spark's asks for. Raises as `asked_by_schema`."""
+    fields = ((field.name, field.dataType.simpleString()) for field in schema.fields)
+    return asked_by_schema(fields, options.corrupt_column)
+
+
+def arrow_schema_of(schema: StructType) -> pa.Schema:
+    """Exactly the Arrow schema that Spark wants of a batch: it compares the first one with this."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    found: Any = to_arrow_schema(schema, timezone="UTC")
+    return found
+
+
+def sources_of(asked: Iterable[Asked]) -> frozenset[str]:
+    """The engine columns that are read for these."""
+    return frozenset(each.field.source for each in asked if each.field.source is not None)
+
+
+def tells_damage(asked: Iterable[Asked]) -> bool:
+    """Whether a row can say that it is no message: by its status, or by what is wrong with it."""
+    return any(each.field == CORRUPT or each.field.name == "status" for each in asked)

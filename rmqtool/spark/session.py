@@ -1,0 +1,316 @@
+"""A Spark session that suits message stores: Java found, PYSPARK_PYTHON set, quiet, in UTC.
+
+What PySpark needs and does not set by itself, each measured:
+
+    PYSPARK_PYTHON                in the environment before the context exists: the workers that plan a
+                                  Python source are started with it, and the conf alone does not reach them
+    filter push-down              off by default; a source that takes filters fails without it
+    time zone UTC                 else times of a store are shown in the zone of the driver
+
+The JVM's own lines (logs, warnings of its launcher) go to a file, for they are of no use to who asked for
+rows; the end of that file is the hint of the error when Spark does not start. Only that session is
+stopped that was started here.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from rmqtool.errors import InputError, UsageError
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+JAVA_MIN = 17
+INSTALL_PYSPARK = "pip install 'rmqtool[spark]'"
+INSTALL_JAVA = "apt-get install openjdk-17-jre-headless (or set JAVA_HOME)"
+PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+DEFAULTS = {
+    "spark.app.name": "rmqtool",
+    PUSHDOWN: "true",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
+}
+"""What is set where the user does not; see the module."""
+
+_JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"))
+_VERSION = re.compile(r'"?(?:1\.)?([0-9]+)[^"\n]*"?')
+_LOG_TAIL_BYTES = 8192
+_STOP_SECONDS = 20
+_QUIET_LEVELS = ("ERROR", "OFF", "FATAL")
+_PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+
+def find_java() -> Path:
+    """The home of a Java that Spark runs on: JAVA_HOME, that of `java` on PATH, below /usr/lib/jvm.
+
+    Of several below /usr/lib/jvm the oldest that will do.
+
+    Raises:
+        InputError: there is none of version 17 or later.
+    """
+    seen: list[int] = []
+    for home in _java_homes():
+        version = java_version(home)
+        if version is not None and version >= JAVA_MIN:
+            return home
+        if version is not None:
+            seen.append(version)
+    found = f"only version {max(seen)} was found" if seen else "none was found"
+    raise InputError(f"Spark needs Java {JAVA_MIN} or later, {found}", hint=INSTALL_JAVA)
+
+
+def java_version(home: Path) -> int | None:
+    """The feature version (8, 17, 21) of the Java in `home`; None where there is none that runs."""
+    program = home / "bin" / "java"
+    if not os.access(program, os.X_OK):
+        return None
+    with suppress(OSError):
+        for line in (home / "release").read_text("utf-8", "replace").splitlines():
+            if line.startswith("JAVA_VERSION="):
+                match = _VERSION.fullmatch(line.partition("=")[2].strip())
+                return int(match[1]) if match is not None else None
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?([0-9]+)', done.stderr)
+    return int(match[1]) if match is not None else None
+
+
+def _java_homes() -> Iterator[Path]:
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"])
+    program = shutil.which("java")
+    if program is not None:
+        yield Path(program).resolve().parent.parent
+    homes = [home for folder in _JVM_FOLDERS if folder.is_dir() for home in folder.iterdir()]
+    homes += [home / "Contents" / "Home" for home in homes if (home / "Contents" / "Home").is_dir()]
+    yield from sorted(homes, key=lambda home: (java_version(home) or 0, home))
+
+
+def require_spark() -> Path:
+    """See that Spark can be started; returns the home of its Java.
+
+    Raises:
+        InputError: pyspark or Java is missing; the hint says what to install.
+    """
+    if find_spec("pyspark") is None:
+        raise InputError("Spark is not installed", hint=INSTALL_PYSPARK)
+    return find_java()
+
+
+def parse_conf(settings: Sequence[str]) -> dict[str, str]:
+    """Settings of Spark given as `name=value`.
+
+    Raises:
+        UsageError: a text without a name or without `=`.
+    """
+    values = {}
+    for text in settings:
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip():
+            raise UsageError(f"{text!r} is no setting of Spark", hint="use --conf spark.some.name=value")
+        values[name.strip()] = value
+    return values
+
+
+@contextmanager
+def spark_session(
+    *,
+    master: str | None = None,
+    conf: Sequence[str] = (),
+    driver_memory: str | None = None,
+    ship_package: bool = True,
+) -> Iterator[SparkSession]:
+    """A session with the source `rocketmq-store`, stopped at the end together with its JVM.
+
+    Where a session is active already it is used, and left as it is.
+
+    Args:
+        master: where Spark runs; None is its own default, of spark-defaults.conf, else `local[*]`.
+        conf: settings as `name=value`; they win over the defaults of this module.
+        driver_memory: heap of the driver's JVM, as `4g`.
+        ship_package: send this package to the executors of a cluster.
+
+    Raises:
+        InputError: pyspark or Java is missing, or Spark does not start.
+        UsageError: a setting that is none.
+    """
+    settings = parse_conf(conf)
+    java = require_spark()
+    from pyspark.sql import SparkSession
+
+    from rmqtool.spark import register
+    from rmqtool.spark.package import ship
+
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        register(active)
+        yield active
+        return
+    values = {**DEFAULTS, **settings}
+    if master is not None:
+        values["spark.master"] = master
+    if driver_memory is not None:
+        values["spark.driver.memory"] = driver_memory
+    set_environment(java)
+    quiet = _quiet_loggers(values["spark.log.level"])
+    with tempfile.TemporaryDirectory(prefix="rmqtool-spark-") as folder, quiet:
+        with Path(folder, "jvm.log").open("w+b") as log:
+            session = _start(values, log)
+        try:
+            register(session)
+            context = session.sparkContext
+            if ship_package and not str(context.master).startswith("local"):
+                ship(context, Path(folder))
+            yield session
+        finally:
+            _stop(session)
+
+
+def set_environment(java: Path) -> None:
+    """What the JVM and the workers that it starts read from the environment; the user's values stay."""
+    if java_version(Path(os.environ.get("JAVA_HOME", "/nonexistent"))) != java_version(java):
+        os.environ["JAVA_HOME"] = str(java)
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+
+
+def _start(values: dict[str, str], log: IO[bytes]) -> SparkSession:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.Builder()
+    for name, value in values.items():
+        builder = builder.config(name, value)
+    try:
+        with _own_interrupts(), _output_into(log if values["spark.log.level"] in _QUIET_LEVELS else None):
+            session: SparkSession = builder.getOrCreate()
+    except (PySparkRuntimeError, Py4JError) as error:
+        _end_jvm()
+        raise InputError("Spark does not start", hint=_reason(log) or str(error).splitlines()[0]) from error
+    except BaseException:
+        _end_jvm()
+        raise
+    return session
+
+
+@contextmanager
+def _output_into(log: IO[bytes] | None) -> Iterator[None]:
+    """While a JVM is started: what it writes goes to `log` for as long as it lives, not among our rows."""
+    if log is None:
+        yield
+        return
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:
+            stream.flush()
+    kept = [os.dup(number) for number in (1, 2)]
+    os.dup2(log.fileno(), 1)
+    os.dup2(log.fileno(), 2)
+    try:
+        yield
+    finally:
+        for number, descriptor in zip((1, 2), kept, strict=True):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
+
+
+@contextmanager
+def _own_interrupts() -> Iterator[None]:
+    """While a context is made: keeps the handler of SIGINT.
+
+    PySpark's calls the JVM from within another call to it, which cannot work and is told at length.
+    """
+    is_main = threading.current_thread() is threading.main_thread()
+    handler = signal.getsignal(signal.SIGINT) if is_main else None
+    try:
+        yield
+    finally:
+        if handler is not None:
+            signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def _quiet_loggers(level: str) -> Iterator[None]:
+    """PySpark and Py4J log what is in the exception too, and an interrupt with its whole trace."""
+    root, nothing = logging.getLogger(), logging.NullHandler()
+    is_quiet = level in _QUIET_LEVELS
+    loggers = [each for each in map(logging.getLogger, _PYTHON_LOGGERS) if is_quiet and not each.disabled]
+    if is_quiet:
+        root.addHandler(nothing)  # without any handler a first one for stderr is made
+    for each in loggers:
+        each.disabled = True
+    try:
+        yield
+    finally:
+        root.removeHandler(nothing)
+        for each in loggers:
+            each.disabled = False
+
+
+def _reason(log: IO[bytes]) -> str | None:
+    """The line of the JVM's log that says what went wrong."""
+    size = log.seek(0, os.SEEK_END)
+    log.seek(max(size - _LOG_TAIL_BYTES, 0))
+    lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
+    causes = [line for line in lines if "Exception" in line or "rror" in line]
+    return next(iter(causes or filter(None, lines)), None)
+
+
+def _stop(session: SparkSession) -> None:
+    """Stop jobs, session and JVM; one that has died already, as on Ctrl-C in a group, is no error.
+
+    In a thread, which has a connection to the JVM of its own: this one's may wait for the answer to the
+    call that was interrupted.
+    """
+    from py4j.protocol import Py4JError
+
+    def stop() -> None:
+        with suppress(Py4JError, OSError):
+            session.sparkContext.cancelAllJobs()
+        with suppress(Py4JError, OSError):
+            session.stop()
+
+    thread = threading.Thread(target=stop, name="rmqtool-spark-stop", daemon=True)
+    thread.start()
+    thread.join(_STOP_SECONDS)
+    _end_jvm()
+
+
+def _end_jvm() -> None:
+    """End the JVM that PySpark started: it would live until this process ends, and a little longer.
+
+    PySpark has no public way to do so; it starts a new one when the next session is made.
+    """
+    from pyspark import SparkContext
+
+    context: Any = SparkContext
+    gateway, context._gateway, context._jvm = context._gateway, None, None
+    process = getattr(gateway, "proc", None)
+    if gateway is None or process is None:
+        return
+    from py4j.protocol import Py4JError
+
+    with suppress(Py4JError, OSError):
+        gateway.shutdown()
+    process.stdin.close()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

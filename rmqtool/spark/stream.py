@@ -1,0 +1,123 @@
+"""The reader of a stream: where it starts, how far a batch goes, and what its tasks read.
+
+A stream counts by physical offsets (`streamOffsets=commitlog`, the default): a batch is a range of the
+log, and every record of the log is read once. Or by queue offsets (`queue`, the default where options
+name queues): a batch is a range of each queue, as with Kafka, and only what has a unit is read.
+
+Either way a batch is a function of its two offsets, so that one which Spark runs again after a restart
+has the same rows. The end of the log is that of the last whole record whose CRC is right: what a
+broker is writing just now belongs to a later batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+
+from rmqtool.errors import UsageError
+from rmqtool.spark.partitions import Piece
+from rmqtool.spark.schema import asked_of
+from rmqtool.spark.stream_log import LogStream
+from rmqtool.spark.stream_places import Limits
+from rmqtool.spark.stream_queues import QueueStream
+from rmqtool.spark.told import told_in_full
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+    from rmqtool.spark.options import SourceOptions
+
+_BATCH_ONLY = ("ending", "until", "to_offset")
+
+
+class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Reads what stores get, in micro-batches."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        for name in _BATCH_ONLY:
+            if getattr(options, name) is not None:
+                raise UsageError(
+                    "a stream has no end: options endingOffsets, endingTimestamp and endingPhysicalOffset"
+                    " are for batch reads"
+                )
+        self._options = options
+        self._schema = schema
+        self._asked = asked_of(schema, options)
+        self._stream = (QueueStream if _counts_by_queue(options) else LogStream)(options)
+        self._target: dict[str, Any] | None = None
+
+    def initialOffset(self) -> dict[str, Any]:
+        """Where the first batch starts: the end, unless options say otherwise, as with Kafka."""
+        with told_in_full():
+            return self._stream.first()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What a batch has at most; where both limits are set, `latestOffset` keeps the other one too."""
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Where a batch that begins at `start` ends; `start` itself where nothing is new.
+
+        Both are None in versions of Spark without admission control: everything there is.
+        """
+        with told_in_full():
+            ends = self._stream.ends() if self._target is None else self._target
+            if start is None:
+                return ends
+            return self._stream.cut(start, ends, self._limits(limit))
+
+    def _limits(self, limit: ReadLimit | None) -> Limits:
+        if limit is None or isinstance(limit, ReadAllAvailable):
+            return Limits()
+        limits = Limits(self._options.max_offsets_per_trigger, self._options.max_bytes_per_trigger)
+        if isinstance(limit, ReadMaxRows):
+            limits = Limits(limit.max_rows, limits.size)
+        elif isinstance(limit, ReadMaxBytes):
+            limits = Limits(limits.rows, limit.max_bytes)
+        return limits
+
+    def reportLatestOffset(self) -> dict[str, Any]:
+        """The end of what is there, for the progress that Spark shows."""
+        with told_in_full():
+            return self._stream.ends()
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """From now on nothing that comes later is read."""
+        with told_in_full():
+            self._target = self._stream.ends()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        """The pieces of a batch."""
+        with told_in_full():
+            return [InputPartition(piece) for piece in self._stream.pieces(start, end)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one piece."""
+        piece = partition.value
+        if not isinstance(piece, Piece):
+            return iter(())
+        from rmqtool.spark.task import read_piece
+
+        return read_piece(piece, self._options, self._asked, self._schema)
+
+
+def _counts_by_queue(options: SourceOptions) -> bool:
+    if options.stream_offsets is not None:
+        return options.stream_offsets == "queue"
+    return bool(options.assign) or (options.starting is not None and options.starting.names_queues)

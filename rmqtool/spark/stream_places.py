@@ -1,0 +1,61 @@
+"""What both ways to count a stream share: its stores, opened anew each time, and limits of a batch."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from rmqtool.spark.places import Place, find_places, open_place
+from rmqtool.spark.queue_bounds import DataLossError
+
+if TYPE_CHECKING:
+    from rmqtool.spark.options import SourceOptions
+    from rmqtool.store import Store
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a batch has at most: messages, and bytes of the log. None is no limit."""
+
+    rows: int | None = None
+    size: int | None = None
+
+    @property
+    def is_none(self) -> bool:
+        """Whether there is no limit."""
+        return self.rows is None and self.size is None
+
+    def share(self, part: int, whole: int) -> Limits:
+        """The limits of one store that has `part` of the `whole` that is new."""
+
+        def of(limit: int | None) -> int | None:
+            return None if limit is None else max(limit * part // max(whole, 1), 1)
+
+        return Limits(of(self.rows), of(self.size))
+
+
+class StreamPlaces:
+    """The stores of a stream. A store that is open does not see new files: each look opens it anew."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
+
+    def find(self) -> tuple[Place, ...]:
+        """The stores that there are now; a glob may find more than before."""
+        return find_places(self.options)
+
+    @contextmanager
+    def opened(self, place: Place) -> Iterator[Store]:
+        """One of them, opened."""
+        with open_place(place, self.options) as store:
+            yield store
+
+    def lost(self, place: Place | str, what: str) -> None:
+        """Messages that were to be read are gone: an error, or a warning, as `failOnDataLoss` says."""
+        path = place if isinstance(place, str) else place.path
+        if self.options.fail_on_data_loss:
+            raise DataLossError(what, path=path, hint="failOnDataLoss=false goes on with what is there")
+        warnings.warn(f"{path}: {what}", stacklevel=3)

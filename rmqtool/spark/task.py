@@ -1,0 +1,169 @@
+"""What one task of Spark does: read one piece of one store, and give its rows as Arrow batches."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from rmqtool.errors import InputError
+from rmqtool.problems import BY_CODE, Finding
+from rmqtool.scan.columns import NAMES
+from rmqtool.spark.convert import Converter, sound
+from rmqtool.spark.places import open_place
+from rmqtool.spark.queue_bounds import DataLossError
+from rmqtool.spark.rest import RestFilter
+from rmqtool.spark.schema import Asked, arrow_schema_of, tells_damage
+from rmqtool.spark.told import told_in_full
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from rmqtool.spark.options import SourceOptions
+    from rmqtool.spark.partitions import Piece
+    from rmqtool.store import Store
+
+_OF_RECORDS = frozenset(("CL03", "CL06", "CL09", "CL13", "CL14", "UN01"))
+"""The codes that `store.rows` gives a record: it is a row, with the code in `status`."""
+_TOLD_MAX = 20  # bad places of a task that are told on stderr
+
+
+class DamageError(InputError):
+    """Damage was met while `mode` is FAILFAST."""
+
+
+def read_piece(
+    piece: Piece, options: SourceOptions, asked: Sequence[Asked], schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a piece, in batches of at most `maxRowsPerBatch` rows and about `maxBytesPerBatch` bytes.
+
+    Raises:
+        DamageError: damage, when `mode` is FAILFAST.
+        DataLossError: files have gone since the read was planned, unless `failOnDataLoss` is false.
+        InputError: the store cannot be read.
+    """
+    with told_in_full():
+        yield from _read(piece, options, asked, schema)
+
+
+def _read(
+    piece: Piece, options: SourceOptions, asked: Sequence[Asked], schema: StructType
+) -> Iterator[pa.RecordBatch]:
+    from rmqtool.store.batches import message_batches
+
+    converter = Converter(asked, arrow_schema_of(schema), piece.place.broker_name, options.include_body)
+    keep = RestFilter(piece.request.rest)
+    judges = options.mode != "PERMISSIVE"
+    columns = converter.columns | piece.request.rest.columns | ({"status"} if judges else set())
+    names = [name for name in NAMES if name in columns] or ["size"]
+    damage = _Damage(piece, options, tells_damage(asked))
+    with _store_of(piece, options) as store:
+        damage.check_files(store)
+        batches = message_batches(
+            store,
+            piece.request.selection,
+            columns=names,
+            access=piece.access,
+            body="plain" if options.decompress else "stored",
+            max_rows=options.batch_rows,
+            max_bytes=options.batch_bytes,
+            crc=options.verify_crc and "status" in names,
+            report=damage.report,
+        )
+        for batch in batches:
+            batch = keep(batch)
+            if judges:
+                batch = damage.judged(batch)
+            if damage.rows:
+                yield converter.damage(damage.take())
+            if len(batch):
+                yield converter.batch(batch)
+        if damage.rows:
+            yield converter.damage(damage.take())
+
+
+_opened: dict[tuple[str, str], Store] = {}
+
+
+def _store_of(piece: Piece, options: SourceOptions) -> Store:
+    """The store of a piece, opened once for all pieces of a plan that one worker reads."""
+    key = (piece.plan, piece.place.path)
+    if key not in _opened:
+        store = open_place(piece.place, options)
+        _opened.clear()
+        _opened[key] = store
+    return _opened[key]
+
+
+class _Damage:
+    """What is done with the damage that a task meets."""
+
+    def __init__(self, piece: Piece, options: SourceOptions, shown: bool) -> None:
+        """`shown`: rows can say that they are damage."""
+        self._piece = piece
+        self._options = options
+        # A range without a record has no topic, tag or time: it is in no selection by these.
+        self._shown = shown and options.mode == "PERMISSIVE" and not piece.request.looks_inside
+        self._told = 0
+        self.rows: list[Finding] = []
+
+    def take(self) -> list[Finding]:
+        """The bad ranges since the last call, to be rows."""
+        rows, self.rows = self.rows, []
+        return rows
+
+    def check_files(self, store: Store) -> None:
+        """Raises DataLossError for a file that has gone since the read was planned, if that is one."""
+        there = {store.layout.relative(file.path) for file in store.layout.commit_log}
+        for each in self._piece.access.ranges:
+            if each.path not in there:
+                self._lost(each.path, each.start)
+
+    def _lost(self, path: str, physical_offset: int) -> None:
+        what = "the file has gone since the read was planned: its messages are lost"
+        if self._options.fail_on_data_loss:
+            raise DataLossError(what, path=path, physical_offset=physical_offset)
+        self._tell(f"{what}: {self._piece.place.path}: {path}")
+
+    def report(self, found: Finding) -> None:
+        """Told of every bad place that is read past, and of records that are not as they should be."""
+        problem, start = found.problem, found.physical_offset
+        if problem.severity == "note" or start is None:
+            return
+        if problem.code in _OF_RECORDS:
+            if not self._shown:
+                self._tell(f"{problem.code} {problem.message}: {found.path} at {start}")
+            return
+        if problem.code == "CL12" and not self._is_there(found.path):
+            self._lost(found.path, start)
+            return
+        if self._options.mode == "FAILFAST":
+            raise DamageError(f"{problem.code} {problem.message}", path=found.path, physical_offset=start)
+        if self._shown and self._piece.request.selection.matches_offset(start):
+            self.rows.append(found)
+        else:
+            self._tell(f"{problem.code} {problem.message}: {found.path} at {start}")
+
+    def _is_there(self, path: str) -> bool:
+        with open_place(self._piece.place, self._options) as store:
+            return path in {store.layout.relative(file.path) for file in store.layout.commit_log}
+
+    def _tell(self, what: str) -> None:
+        """Say on stderr of the task what no row says; the first of it."""
+        if self._told < _TOLD_MAX:
+            print(f"rmqtool: {self._piece.place.broker_name}: {what}", file=sys.stderr)  # noqa: T201
+        self._told += 1
+
+    def judged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The sound rows of a batch; raises DamageError with FAILFAST where one is not."""
+        good = sound(batch.column("status"))
+        if good.all():
+            return batch
+        if self._options.mode == "FAILFAST":
+            row = batch.slice(int(good.argmin()), 1)
+            codes = row.column("status")[0].as_py()
+            messages = ", ".join(f"{code} {BY_CODE[code].message}" for code in codes)
+            raise DamageError(f"a record is damaged: {messages}", path=self._piece.place.path)
+        return batch.filter(pa.array(good))

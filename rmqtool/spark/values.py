@@ -1,0 +1,140 @@
+"""The text of an option -> its value; every error names the option."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Callable
+from datetime import UTC
+from typing import get_args
+
+from rmqtool.errors import UsageError
+from rmqtool.times import parse_time
+
+_SIZE = re.compile(r"([0-9]{1,18}) *([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_IDS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
+_QUEUES_MAX = 65_536
+
+
+def wrong(name: str, what: str, hint: str | None = None) -> UsageError:
+    """The error for a value of the option `name`."""
+    return UsageError(f"option {name}: {what}", hint=hint)
+
+
+def parse_text(name: str, text: str) -> str:
+    """Any text but an empty one."""
+    if not text.strip():
+        raise wrong(name, "it is empty")
+    return text.strip()
+
+
+def parse_list(name: str, text: str) -> tuple[str, ...]:
+    """`a,b`, or a JSON list of texts, for values with commas in them; each once, in order."""
+    parts: object = None
+    if text.lstrip().startswith("["):
+        try:
+            parts = json.loads(text)
+        except (ValueError, RecursionError):
+            parts = None  # a glob may begin with a bracket
+    if not isinstance(parts, list):
+        parts = [part.strip() for part in text.split(",")]
+    if not all(isinstance(part, str) for part in parts):
+        raise wrong(name, "it is no list of texts")
+    found = tuple(dict.fromkeys(part for part in parts if part))
+    if not found:
+        raise wrong(name, "it is empty")
+    return found
+
+
+def parse_bool(name: str, text: str) -> bool:
+    """`true` or `false`."""
+    word = text.strip().lower()
+    if word not in ("true", "false"):
+        raise wrong(name, f"{text!r} is neither true nor false")
+    return word == "true"
+
+
+def parse_switch(name: str, text: str) -> bool:
+    """`on` or `off`."""
+    word = text.strip().lower()
+    if word not in ("on", "off"):
+        raise wrong(name, f"{text!r} is neither on nor off")
+    return word == "on"
+
+
+def parse_number(name: str, text: str) -> int:
+    """A whole number, 0 or more."""
+    word = text.strip()
+    if not (word.isascii() and word.isdigit()) or len(word) > 18:
+        raise wrong(name, f"{text!r} is no whole number")
+    return int(word)
+
+
+def parse_count(name: str, text: str) -> int:
+    """A whole number, 1 or more."""
+    value = parse_number(name, text)
+    if value < 1:
+        raise wrong(name, "it must be 1 or more")
+    return value
+
+
+def parse_size(name: str, text: str) -> int:
+    """Bytes: `4096`, `64K`, `100M`, `1GiB` (powers of 1024), `100MB` (powers of 1000)."""
+    match = _SIZE.fullmatch(text.strip())
+    value = 0
+    if match is not None:
+        base = 1000 if (match[3] or "").lower() == "b" and match[2] else 1024
+        value = int(match[1]) * base ** " kmgt".index(match[2].lower() or " ")
+    if not 0 < value < 1 << 63:
+        raise wrong(name, f"{text!r} is no size; use 4096, 64K, 100M or 1G")
+    return value
+
+
+def parse_ids(name: str, text: str) -> tuple[int, ...]:
+    """Queue ids: `3`, `0-3` or `0-3,7`, each once and in order."""
+    ids: set[int] = set()
+    for part in parse_list(name, text):
+        match = _IDS.fullmatch(part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
+        if not 0 <= last - first < _QUEUES_MAX:
+            raise wrong(name, f"{part!r} is no queue id; use 3, 0-3 or 0-3,7")
+        ids.update(range(first, last + 1))
+    return tuple(sorted(ids))
+
+
+def parse_moment(name: str, text: str) -> int:
+    """A time as `rmqtool.times` knows it, without an offset in UTC; ms since 1970."""
+    try:
+        return parse_time(text, UTC, time.time_ns() // 1_000_000)
+    except UsageError as error:
+        raise wrong(name, error.message, error.hint) from None
+
+
+def parse_regex(name: str, text: str) -> str:
+    """A regular expression."""
+    try:
+        re.compile(text)
+    except (re.error, OverflowError, RecursionError) as error:
+        raise wrong(name, f"{text!r} is no pattern: {error}") from None
+    return text
+
+
+def parse_tags(name: str, text: str) -> tuple[str, ...]:
+    """The tags of a `subExpression`: `TagA || TagB`; none for `*`."""
+    if text.strip() in ("", "*"):
+        return ()
+    return tuple(dict.fromkeys(part.strip() for part in text.split("||") if part.strip()))
+
+
+def one_of(choices: object) -> Callable[[str, str], str]:
+    """A parser of the words of a Literal, in any case."""
+    words: dict[str, str] = {word.lower(): word for word in get_args(choices)}
+
+    def parse(name: str, text: str) -> str:
+        found = words.get(text.strip().lower())
+        if found is None:
+            raise wrong(name, f"{text!r} is none of {', '.join(words.values())}")
+        return found
+
+    return parse

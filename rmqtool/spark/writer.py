@@ -1,0 +1,301 @@
+"""Writing: rows of a data frame become a new, sound store.
+
+    df.orderBy("storeTimestamp").write.format("rocketmq-store").mode("append").save("/data/new-store")
+
+A log has one order, so the order of rows is fixed: partition by partition, as Spark numbers them, and
+within each as it comes. `orderBy` sorts a whole data frame that way, `coalesce(1)` makes one partition
+of it. Where rows have store times these must not fall; `order=storeTimestamp` sorts the rows instead,
+in the memory of the driver.
+
+Each task writes its rows to a file beside the new store; the commit makes the store of these, with
+`put_table` as `append` does, and puts it in its place with one rename. What fails leaves nothing.
+The folder must be one that the driver and all workers reach.
+"""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
+
+from rmqtool.errors import InputError, RefusedError, UsageError
+from rmqtool.formats.config_json import BATCH_QUEUE_TYPE
+from rmqtool.formats.message import INNER_BATCH
+from rmqtool.spark.told import told_in_full
+from rmqtool.spark.write_columns import WriteColumns, write_columns
+from rmqtool.spark.write_options import write_arguments
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from rmqtool.spark.options import SourceOptions
+    from rmqtool.store.write.store_writer import StoreWriter
+
+_ROWS: Final = "rows"
+_NEW: Final = "store"
+_OLD: Final = "replaced"
+
+
+@dataclass(frozen=True)
+class Part(WriterCommitMessage):
+    """What one task wrote.
+
+    Attributes:
+        partition: its number; parts are put together in this order.
+        name: of the file of rows; None for a task without rows.
+        rows: how many.
+        times: the first and the last store time, ms, and whether they rise; None without store times.
+        queues: how many queues each topic needs for its rows; 0 where no row names one.
+        batch_topics: those with inner batches, which need queues of another kind.
+    """
+
+    partition: int
+    name: str | None = None
+    rows: int = 0
+    times: tuple[int, int, bool] | None = None
+    queues: Mapping[str, int] = field(default_factory=dict)
+    batch_topics: frozenset[str] = frozenset()
+
+
+class NewStoreWriter(DataSourceArrowWriter):
+    """Builds a store at the path, which must be free, or with `overwrite` hold a store."""
+
+    def __init__(self, options: SourceOptions, schema: StructType, overwrite: bool) -> None:
+        if len(options.paths) != 1:
+            raise UsageError(
+                "option path: one new store is written" if options.paths else "option path is missing"
+            )
+        if "://" in options.paths[0]:
+            raise UsageError("option path: a store is written to a folder that is mounted, not to a URL")
+        self._path = Path(options.paths[0]).absolute()
+        self._options = options
+        self._overwrite = overwrite
+        self._columns: WriteColumns = write_columns(
+            [(each.name, each.dataType.simpleString()) for each in schema.fields]
+        )
+        self._arguments = write_arguments(options)
+        self._check_target()
+        self._folder = self._path.parent / f".{self._path.name}.rmqtool-spark-{uuid.uuid4().hex}"
+
+    def _check_target(self) -> None:
+        """Raises RefusedError where the path is not free for the store."""
+        if not self._path.exists():
+            return
+        if self._path.is_dir() and not any(self._path.iterdir()):
+            return
+        if not self._overwrite:
+            raise RefusedError(
+                "something is at the path of the new store",
+                path=self._path,
+                hint="mode('overwrite') replaces a store; rmqtool append adds to one",
+            )
+        from rmqtool.store import Store
+
+        store = Store.open(self._path)
+        if store.layout.root is None:
+            raise RefusedError("overwrite replaces whole stores, this is a part of one", path=self._path)
+        if store.live:
+            raise RefusedError("the store is in use", path=self._path)
+
+    # in a task
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
+        """Write the rows of one partition to a file beside the new store."""
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        partition = 0 if context is None else context.partitionId()
+        attempt = 0 if context is None else context.taskAttemptId()
+        folder = self._folder / _ROWS
+        folder.mkdir(parents=True, exist_ok=True)
+        name = f"{partition:08}-{attempt}.arrow"
+        rows, times, queues = 0, _Times(), _Queues()
+        sink: pa.ipc.RecordBatchStreamWriter | None = None
+        with pa.OSFile(str(folder / name), "wb") as file:
+            for batch in iterator:
+                found = self._columns.of(batch)
+                times.see(found)
+                queues.see(found)
+                if sink is None:
+                    sink = pa.ipc.new_stream(file, found.schema)
+                sink.write_batch(found)
+                rows += len(found)
+            if sink is not None:
+                sink.close()
+        if not rows:
+            (folder / name).unlink()
+            return Part(partition)
+        return Part(partition, name, rows, times.seen, queues.needed, frozenset(queues.batch_topics))
+
+    # on the driver
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Make the store of all parts and put it in its place.
+
+        Raises:
+            InputError: rows that no store can have, or store times that fall.
+            RefusedError: something has come to the path meanwhile.
+            UnwritableError: it could not be written.
+        """
+        with told_in_full():
+            self._commit(messages)
+
+    def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        parts = sorted((each for each in messages if isinstance(each, Part)), key=lambda part: part.partition)
+        try:
+            if self._options.order == "given":
+                _check_order(parts)
+            self._folder.mkdir(parents=True, exist_ok=True)
+            self._build(parts)
+            self._check_target()
+            if self._path.exists():
+                self._path.rename(self._folder / _OLD)
+            (self._folder / _NEW).rename(self._path)
+        finally:
+            self._clean()
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Take away what the tasks wrote."""
+        self._clean()
+
+    def _clean(self) -> None:
+        old = self._folder / _OLD
+        if old.exists() and not self._path.exists():
+            old.rename(self._path)  # the new store did not get its place: the old one keeps it
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _build(self, parts: Sequence[Part]) -> None:
+        from rmqtool.store.write.store_writer import StoreWriter
+
+        target = self._folder / _NEW
+        profile, arguments = self._options.profile, dict(self._arguments)
+        queues = arguments.pop("auto_create_queues")
+        with StoreWriter.create(target, profile, auto_create_queues=queues, **arguments) as writer:
+            _make_topics(writer, parts, queues)
+            if self._options.order == "storeTimestamp":
+                sorted_name = self._sorted(parts)
+                names = [sorted_name] if sorted_name is not None else []
+            else:
+                names = [part.name for part in parts if part.name is not None]
+            for name in names:
+                self._append(writer, self._folder / _ROWS / name)
+            writer.flush()
+
+    def _sorted(self, parts: Sequence[Part]) -> str | None:
+        """The rows of all parts in one file, by store time; rows of one time keep their order."""
+        tables = []
+        for part in parts:
+            if part.name is not None:
+                with pa.memory_map(str(self._folder / _ROWS / part.name)) as file:
+                    tables.append(pa.ipc.open_stream(file).read_all())
+        if not tables:
+            return None
+        table = pa.concat_tables(tables)
+        times = [name for name in ("store_timestamp_ms", "store_time") if name in table.schema.names]
+        if not times:
+            raise InputError("option order: there is no column storeTimestamp to sort by")
+        order = pc.sort_indices(table.column(times[0]))
+        with pa.OSFile(str(self._folder / _ROWS / "sorted.arrow"), "wb") as file:
+            with pa.ipc.new_stream(file, table.schema) as sink:
+                sink.write_table(table.take(order), max_chunksize=1 << 15)
+        return "sorted.arrow"
+
+    def _append(self, writer: StoreWriter, path: Path) -> None:
+        from datetime import UTC
+
+        from rmqtool.store.inputs.append import append_tables
+        from rmqtool.store.inputs.reader import Input, open_input
+        from rmqtool.store.row_reader import RowRules
+
+        with open_input(path) as file:
+            source = Input(file, "arrow", RowRules(profile=writer.options.profile, zone=UTC))
+            _, error = append_tables(writer, source, "stop", lambda wrong: None)
+        if error is not None:
+            raise error
+
+
+class _Times:
+    """The store times of a part: first, last, and whether they rise."""
+
+    def __init__(self) -> None:
+        self.seen: tuple[int, int, bool] | None = None
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        import numpy as np
+
+        name = next(
+            (each for each in ("store_timestamp_ms", "store_time") if each in batch.schema.names), None
+        )
+        column = None if name is None else batch.column(name).drop_null()
+        if column is None or not len(column):
+            return
+        values = column.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()).to_numpy()
+        first, last = int(values[0]), int(values[-1])
+        rises = bool((np.diff(values) >= 0).all())
+        if self.seen is not None:
+            rises = rises and self.seen[2] and first >= self.seen[1]
+            first = self.seen[0]
+        self.seen = (first, last, rises)
+
+
+class _Queues:
+    """How many queues the topics of a part need."""
+
+    def __init__(self) -> None:
+        self.needed: dict[str, int] = {}
+        self.batch_topics: set[str] = set()
+
+    def see(self, batch: pa.RecordBatch) -> None:
+        if "sys_flag" in batch.schema.names:
+            bits = pc.bit_wise_and(pc.fill_null(batch.column("sys_flag"), 0), INNER_BATCH)
+            self.batch_topics |= set(
+                pc.unique(batch.column("topic").filter(pc.not_equal(bits, 0))).to_pylist()
+            )
+        table = pa.table({"topic": batch.column("topic")})
+        ids = (
+            batch.column("queue_id") if "queue_id" in batch.schema.names else pa.nulls(len(batch), pa.int32())
+        )
+        found = (
+            table.append_column("queue_id", ids.cast(pa.int64()))
+            .group_by("topic")
+            .aggregate([("queue_id", "max")])
+        )
+        for row in found.to_pylist():
+            if row["topic"] is not None:
+                needed = -1 if row["queue_id_max"] is None else row["queue_id_max"]
+                self.needed[row["topic"]] = max(self.needed.get(row["topic"], 0), needed + 1)
+
+
+def _make_topics(writer: StoreWriter, parts: Sequence[Part], queues: int) -> None:
+    """Make the topics that are the users' own, with as many queues as their rows name."""
+    needed: dict[str, int] = {}
+    batch_topics = {topic for part in parts for topic in part.batch_topics}
+    for part in parts:
+        for topic, count in part.queues.items():
+            needed[topic] = max(needed.get(topic, 0), count)
+    for topic, count in sorted(needed.items()):
+        if not writer.topics.is_known(topic):
+            attributes = {"queue.type": BATCH_QUEUE_TYPE} if topic in batch_topics else None
+            writer.topics.add(topic, count or queues, attributes=attributes)
+
+
+def _check_order(parts: Sequence[Part]) -> None:
+    """Raises InputError where store times fall within a part, or from one to the next."""
+    last: int | None = None
+    for part in parts:
+        if part.times is None:
+            continue
+        first, end, rises = part.times
+        if not rises or (last is not None and first < last):
+            raise InputError(
+                "the store times of the rows fall: a log is in the order of its store times",
+                hint="df.orderBy('storeTimestamp'), or option order=storeTimestamp",
+            )
+        last = end

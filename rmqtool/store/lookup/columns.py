@@ -1,0 +1,292 @@
+"""Thousands of keys in one pass, as columns: which message has which key, without decoding one.
+
+Index files are followed and records judged by compiled code (`scan.index_lookup`): a key costs less
+than a microsecond where everything is in memory. What the index does not cover is scanned, as
+`find_by_key` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from rmqtool.errors import UnreadableError
+from rmqtool.formats import properties
+from rmqtool.formats.index import Shape
+from rmqtool.scan import index_lookup
+from rmqtool.scan.events import FOREIGN
+from rmqtool.scan.index_lookup import FOUND, PYTHON, Names
+from rmqtool.scan.source import ByteSource, open_source
+from rmqtool.store import Store
+from rmqtool.store.lookup import coverage
+from rmqtool.store.lookup.coverage import Gap
+from rmqtool.store.lookup.hits import Looked, NameKind, ScanMode, Wanted
+from rmqtool.store.lookup.index_file import IndexFileView, open_views
+from rmqtool.store.lookup.keys import topics_of
+from rmqtool.store.lookup.log_scan import Progress, has_tags, scan
+from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.selection import Selection
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_OPEN_MAX = 64  # files that stay mapped
+
+BrokenChain = Callable[[str, str, int], None]
+"""Told the index file, why a chain in it cannot be followed, and one entry or 0."""
+
+
+@dataclass(frozen=True)
+class LookupColumns:
+    """What was found, by rising key and physical offset; arrays of shape (hits,).
+
+    Attributes:
+        key: i4, the place of the key among those asked for.
+        physical_offset: i8, where the record lies, bytes.
+        size: i4, bytes of the record.
+        gaps: ranges of the log that the index does not cover; they were scanned, unless `scan` was never.
+    """
+
+    key: Array
+    physical_offset: Array
+    size: Array
+    gaps: tuple[Gap, ...] = ()
+
+    def to_arrow(self) -> pa.Table:
+        """The columns as a table: key int32, physical_offset int64, size int32."""
+        import pyarrow as pa
+
+        columns = {"key": self.key, "physical_offset": self.physical_offset, "size": self.size}
+        return pa.table({name: pa.array(column) for name, column in columns.items()})
+
+
+def lookup_columns(
+    store: Store,
+    keys: Sequence[str],
+    topics: str | Sequence[str] | None = None,
+    *,
+    kind: NameKind = "key",
+    scan: ScanMode = "auto",
+    progress: Progress | None = None,
+) -> LookupColumns:
+    """The messages of many keys.
+
+    Args:
+        store: the store.
+        keys: what is looked for; a key may be there twice.
+        topics: the topic of all keys, or one for each; None tries each key in every topic.
+        kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS.
+        scan: `auto` scans what the index does not cover, `never` nothing; `always` all of the log.
+        progress: told about bytes of the log that were scanned.
+
+    A record is told by its lengths and the offset that it stores; the CRC of its body is not looked at.
+    Raises UnreadableError when the log cannot be read, ValueError for as many topics as do not fit.
+    """
+    with ColumnLookup(store) as lookup:
+        return lookup(keys, topics, kind=kind, scan=scan, progress=progress)
+
+
+class ColumnLookup:
+    """Look-ups of many keys in one store, call after call: its files stay mapped until `close`."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._sources: dict[Path, ByteSource] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the files back."""
+        while self._sources:
+            self._sources.popitem()[1].close()
+
+    def source(self, path: Path) -> ByteSource:
+        """A file of the store, opened when it is first asked for. Raises OSError."""
+        found = self._sources.get(path)
+        if found is None:
+            if len(self._sources) >= _OPEN_MAX:
+                self._sources.pop(next(iter(self._sources))).close()
+            found = self._sources[path] = open_source(path)
+        return found
+
+    def __call__(
+        self,
+        keys: Sequence[str],
+        topics: str | Sequence[str] | None = None,
+        *,
+        kind: NameKind = "key",
+        scan: ScanMode = "auto",
+        progress: Progress | None = None,
+    ) -> LookupColumns:
+        """See `lookup_columns`."""
+        task = _Columns(self, keys, topics, kind)
+        with OpenFiles() as files:
+            views = open_views(self.store.layout, files)
+            if scan == "always":
+                gaps = coverage.whole_log(self.store, coverage.ASKED)
+            else:
+                task.by_index(views)
+                gaps = task.gaps(views, files)
+        if scan != "never":
+            for gap in gaps:
+                task.by_scan(gap, progress)
+        return task.result(tuple(gaps))
+
+
+def offsets_of_hashes(
+    store: Store, views: Sequence[IndexFileView], hashes: Collection[int], broken: BrokenChain
+) -> list[int]:
+    """Physical offsets of the entries that have one of the hashes, in no order."""
+    wanted = np.fromiter(hashes, np.int32, len(hashes))
+    found: list[int] = []
+    with ColumnLookup(store) as lookup:
+        for view, each in _candidates(lookup, views, [wanted]):
+            if len(each[0].broken):
+                broken(view.name, "cannot be followed", 0)
+            found += each[0].offsets.tolist()
+    return found
+
+
+def _candidates(
+    lookup: ColumnLookup, views: Sequence[IndexFileView], hashes: Sequence[Array]
+) -> Iterator[tuple[IndexFileView, list[index_lookup.Candidates]]]:
+    """Per index file the entries of each array of hashes; a file that cannot be read is left out."""
+    for view in views:
+        if view.is_empty:
+            continue
+        shape = Shape(view.shape.slots, view.shape.entries)
+        try:
+            source = lookup.source(view.path)
+        except OSError:
+            continue  # it has vanished: what it covered is a gap for who asks for it
+        used = view.header.next_entry
+        yield view, [index_lookup.candidates(source, shape, used, each) for each in hashes]
+
+
+class _Columns:
+    """One look-up: what was found so far."""
+
+    def __init__(
+        self, lookup: ColumnLookup, keys: Sequence[str], topics: str | Sequence[str] | None, kind: NameKind
+    ) -> None:
+        self.lookup = lookup
+        self.store = lookup.store
+        self.keys = keys
+        self.kind = kind
+        self.by_topic = topics is None
+        if topics is None:
+            groups: list[list[str]] = [[topic] for topic in topics_of(lookup.store, Selection())]
+        else:
+            groups = [[topics] if isinstance(topics, str) else list(topics)]
+            if keys and len(groups[0]) not in (1, len(keys)):
+                raise ValueError(f"{len(groups[0])} topics for {len(keys)} keys")
+        self.groups = groups
+        self.names = [Names(keys, group, kind) for group in groups] if keys else []
+        self.found: list[tuple[Array, Array, Array]] = []
+        self.damaged: set[str] = set()
+
+    def by_index(self, views: Sequence[IndexFileView]) -> None:
+        """What the index knows, judged by the records."""
+        per_names: list[list[index_lookup.Candidates]] = [[] for _ in self.names]
+        for view, each in _candidates(self.lookup, views, [names.hashes for names in self.names]):
+            for place, found in enumerate(each):
+                per_names[place].append(found)
+                if len(found.broken):
+                    self.damaged.add(view.name)
+        for names, each in zip(self.names, per_names, strict=True):
+            if each:
+                self._judge(
+                    names, *(np.concatenate([getattr(c, f) for c in each]) for f in ("keys", "offsets"))
+                )
+
+    def _judge(self, names: Names, keys: Array, offsets: Array) -> None:
+        order = np.argsort(offsets, kind="stable")
+        keys, offsets = keys[order], offsets[order]
+        for file in self.store.commit_log.files:
+            low, high = np.searchsorted(offsets, (file.file_from_offset, file.end))
+            if low == high:
+                continue
+            part = slice(int(low), int(high))
+            try:
+                source = self.lookup.source(file.path)
+            except OSError as error:
+                if isinstance(error, FileNotFoundError):
+                    continue  # a live broker deletes files
+                raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+            judged = index_lookup.judge(source, file.file_from_offset, names, keys[part], offsets[part])
+            good = judged.verdicts == FOUND
+            for row in np.flatnonzero(judged.verdicts == PYTHON).tolist():
+                good[row] = self._is_found(names, int(keys[part][row]), int(offsets[part][row]))
+            self.found.append((keys[part][good], offsets[part][good], judged.sizes[good]))
+
+    def _is_found(self, names: Names, key: int, offset: int) -> bool:
+        """Whether a record, whose properties are not UTF-8, has the key, as Java reads it."""
+        stored = self.store.find(offset)
+        if stored is None or stored.status & FOREIGN:
+            return False
+        group = self.groups[self.names.index(names)]
+        if stored.message.topic != group[key % len(group)]:
+            return False
+        wanted = Wanted(frozenset([self.keys[key]]), self.kind)
+        return bool(wanted.found_in(properties.decode(stored.message.properties_bytes)))
+
+    def gaps(self, views: Sequence[IndexFileView], files: OpenFiles) -> list[Gap]:
+        """The ranges of the log that the index does not cover."""
+        if self.keys and not self.names:
+            return coverage.whole_log(self.store, coverage.NO_TOPICS)
+        found = coverage.gaps(self.store, views, files)
+        for view in views:
+            if not view.is_plausible or view.is_empty:
+                continue
+            if view.name in self.damaged:
+                found.append(Gap(*coverage.covered_range(self.store, view), coverage.DAMAGED))
+            elif self.kind == "tag" and not has_tags(self.store, view):
+                found.append(Gap(*coverage.covered_range(self.store, view), coverage.NO_TAGS))
+        return coverage.merged(found)
+
+    def by_scan(self, gap: Gap, progress: Progress | None) -> None:
+        """What a range of the log holds."""
+        places: dict[str, list[int]] = {}
+        for place, key in enumerate(self.keys):
+            places.setdefault(key, []).append(place)
+        wanted = Wanted(frozenset(places), self.kind)
+        rows = []
+        for stored in scan(self.store, wanted, Selection(), gap, Looked(), progress):
+            if stored.status & FOREIGN:
+                continue
+            for name in wanted.found_in(properties.decode(stored.message.properties_bytes)):
+                rows += [
+                    (place, stored.physical_offset, stored.message.total_size)
+                    for place in places[name]
+                    if self._wants(place, stored.message.topic)
+                ]
+        if rows:
+            table = np.array(rows, np.int64)
+            self.found.append((table[:, 0].astype(np.int32), table[:, 1], table[:, 2].astype(np.int32)))
+
+    def _wants(self, place: int, topic: str) -> bool:
+        return self.by_topic or self.groups[0][place % len(self.groups[0])] == topic
+
+    def result(self, gaps: tuple[Gap, ...]) -> LookupColumns:
+        """All that was found, each pair of key and record once."""
+        if not self.found:
+            return LookupColumns(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32), gaps)
+        key, offset, size = (np.concatenate(columns) for columns in zip(*self.found, strict=True))
+        is_rising = bool((offset[1:] >= offset[:-1]).all())
+        order = np.argsort(key, kind="stable") if is_rising else np.lexsort((offset, key))
+        key, offset, size = key[order], offset[order], size[order]
+        new = np.ones(len(key), bool)
+        new[1:] = (key[1:] != key[:-1]) | (offset[1:] != offset[:-1])
+        return LookupColumns(key[new], offset[new], size[new], gaps)

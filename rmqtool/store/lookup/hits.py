@@ -1,0 +1,79 @@
+"""What a look-up gives back, and what it looked at on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, NamedTuple
+
+from rmqtool.formats import properties
+from rmqtool.formats.index import key_text, tag_text
+from rmqtool.store import StoredMessage
+from rmqtool.store.lookup.coverage import Gap
+
+FoundBy = Literal["index", "scan", "batch", "offset", "id", "queue", "time"]
+NameKind = Literal["key", "uniq_key", "tag"]
+ScanMode = Literal["auto", "always", "never"]
+
+
+class Hit(NamedTuple):
+    """A message that was found.
+
+    Attributes:
+        stored: the record.
+        found_by: `index`, `scan` of the log, `batch` (inside an inner batch, found through its queue),
+            `offset`, `id` (an offset message id), `queue` or `time`.
+        names: which of the names asked for it has.
+    """
+
+    stored: StoredMessage
+    found_by: FoundBy
+    names: tuple[str, ...] = ()
+
+
+class Wanted(NamedTuple):
+    """Names that are looked for: keys (of KEYS, or UNIQ_KEY), unique keys alone, or whole values of TAGS."""
+
+    names: frozenset[str]
+    kind: NameKind = "key"
+
+    def text(self, topic: str, name: str) -> str:
+        """What the index hashes. Source: IndexService#buildKey."""
+        return tag_text(topic, name) if self.kind == "tag" else key_text(topic, name)
+
+    def found_in(self, found: Mapping[str, str]) -> tuple[str, ...]:
+        """Those of the names that a message with these properties has, each once."""
+        if self.kind == "tag":
+            has = [found.get(properties.TAGS, "")]
+        else:
+            has = [found.get(properties.UNIQ_KEY, "")]
+            has += properties.keys_of(found) if self.kind == "key" else []
+        return tuple(name for name in dict.fromkeys(has) if name in self.names)
+
+
+class Looked:
+    """What was looked at: for a person who found nothing, or too much.
+
+    Attributes:
+        topics: how many topics a key was looked for in.
+        index_files: how many index files were read.
+        entries: index entries with a hash that was asked for.
+        collisions: those whose record has another key, or another topic.
+        gone: those whose record is no longer in the log, or not sound.
+        unreadable: (name, why) of index files that cannot be read.
+        broken: chains that cannot be followed to their end, as (file, why, entry).
+        gaps: ranges of the log that the index does not cover.
+        scanned_bytes: bytes of the log that were scanned.
+        batches: inner batch records that were opened.
+    """
+
+    def __init__(self) -> None:
+        self.topics = 0
+        self.index_files = 0
+        self.entries = 0
+        self.collisions = 0
+        self.gone = 0
+        self.unreadable: list[tuple[str, str]] = []
+        self.broken: list[tuple[str, str, int]] = []
+        self.gaps: list[Gap] = []
+        self.scanned_bytes = 0
+        self.batches = 0

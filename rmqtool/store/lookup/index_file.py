@@ -1,0 +1,109 @@
+"""Index files, read in small pieces: a header, a slot, the entries of one chain.
+
+A look-up reads 4 bytes for the slot and 20 for each entry of its chain, whatever the size of the file.
+Every number that comes from the file is checked: a chain goes to smaller and smaller entry numbers,
+so that it ends also where the file is damaged.
+
+Source: IndexFile#selectPhyOffset, IndexService#load; spec 01 sections 6.1 and 6.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats import index
+from rmqtool.formats.index import Entry, Header, Shape
+from rmqtool.store.open_files import OpenFiles
+
+if TYPE_CHECKING:
+    from rmqtool.store.layout import IndexFilePath, StoreLayout
+
+Broken = Callable[[str, int], None]
+"""Told why a chain cannot be followed further, and at which entry."""
+
+
+class IndexFileView:
+    """One index file of a store.
+
+    Raises UnreadableError when it cannot be read, FormatError when it is shorter than its header.
+    """
+
+    def __init__(self, files: OpenFiles, file: IndexFilePath, name: str, shape: Shape) -> None:
+        self.name = name
+        self.size = file.size
+        self.shape = shape
+        self._files = files
+        self.path = file.path
+        self.header: Header = index.decode_header(files.read(file.path, 0, index.HEADER_SIZE))
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no key was ever put."""
+        return self.header.next_entry <= 1
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next key goes to another file."""
+        return self.header.index_count >= self.shape.entries
+
+    @property
+    def is_plausible(self) -> bool:
+        """Whether size and header are what they can be; else nothing follows from what is not found."""
+        header = self.header
+        return (
+            self.size == self.shape.size
+            and 0 <= header.index_count <= self.shape.entries
+            and 0 <= header.begin_physical_offset <= header.end_physical_offset
+        )
+
+    def slot_value(self, slot: int) -> int:
+        """The number of the newest entry of a slot, as stored; 0 behind the file's end."""
+        data = self._files.read(self.path, self.shape.slot_offset(slot), index.SLOT_SIZE)
+        return index.decode_slot(data) if len(data) == index.SLOT_SIZE else 0
+
+    def entry(self, number: int) -> Entry | None:
+        """Entry `number`, which is above 0; None behind the file's end."""
+        data = self._files.read(self.path, self.shape.entry_offset(number), index.ENTRY_SIZE)
+        return index.decode_entry(data) if len(data) == index.ENTRY_SIZE else None
+
+    def chain(self, slot: int, broken: Broken) -> Iterator[tuple[int, Entry]]:
+        """(number, entry) of a slot's entries, the newest first.
+
+        Entries that the header does not count yet are followed too: a broker writes entry and slot
+        first. `broken` is told where the chain leaves the file, or does not fall.
+        """
+        number, limit = self.slot_value(slot), self.shape.entries
+        while number:
+            if not 0 < number < limit:
+                broken("goes to an entry that cannot be before it", number)
+                return
+            entry = self.entry(number)
+            if entry is None:
+                broken("goes behind the end of the file", number)
+                return
+            yield number, entry
+            number, limit = entry.previous, number
+
+    def offsets(self, key_hash: int, broken: Broken) -> Iterator[int]:
+        """Physical offsets of the entries with a key hash, the newest first; other keys may share it."""
+        for _, entry in self.chain(key_hash % self.shape.slots, broken):
+            if entry.key_hash == key_hash:
+                yield entry.physical_offset
+
+
+def open_views(
+    layout: StoreLayout, files: OpenFiles, failed: Callable[[str, str], None] | None = None
+) -> list[IndexFileView]:
+    """The index files of a store, oldest first; `failed` is told (name, why) of those that cannot be read."""
+    views: list[IndexFileView] = []
+    shape = Shape(layout.index_slots, layout.index_entries)
+    for file in layout.index_files:
+        name = layout.relative(file.path)
+        try:
+            views.append(IndexFileView(files, file, name, shape))
+        except (UnreadableError, FormatError) as error:
+            if failed is not None:
+                failed(name, error.message)
+    return views

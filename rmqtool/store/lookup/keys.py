@@ -1,0 +1,242 @@
+"""Messages by key, unique key or tag: through the index, and by scan where the index does not reach.
+
+The index holds 31 bits of a hash, so every entry is judged by its record: topic and keys must be
+those that were asked for. Where the index lacks a part of the log (`coverage`), that part is scanned.
+So nothing is missed, and nothing is cut off.
+
+Source: IndexService#buildIndex, MQAdminImpl#queryMessage; spec 01 section 6, spec 02 sections 8.5, 9.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+
+from rmqtool.formats import properties
+from rmqtool.formats.java import index_key_hash
+from rmqtool.scan.events import FOREIGN
+from rmqtool.store import Store, StoredMessage
+from rmqtool.store.lookup import coverage
+from rmqtool.store.lookup.coverage import Gap
+from rmqtool.store.lookup.hits import Hit, Looked, NameKind, ScanMode, Wanted
+from rmqtool.store.lookup.index_file import IndexFileView, open_views
+from rmqtool.store.lookup.log_scan import Progress, batch_hits, has_tags, scan
+from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.selection import Selection
+
+BeforeScan = Callable[[Looked], None]
+"""Called once before the log is scanned; `gaps` says where and why."""
+
+_GLOB = frozenset("*?[")
+_MANY = 2048  # chains to follow: above, they are followed by compiled code
+
+
+def find_by_key(
+    store: Store,
+    keys: str | Collection[str],
+    selection: Selection | None = None,
+    *,
+    kind: NameKind = "key",
+    scan: ScanMode = "auto",
+    looked: Looked | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Hit]:
+    """The messages that have one of `keys`, in the log's order, each once.
+
+    Args:
+        store: the store.
+        keys: one key, or several that are looked for together.
+        selection: what else must hold; its own keys and tags too. Topics narrow the search, for the
+            index knows a key only together with its topic: without them every topic is tried.
+        kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS.
+        scan: `auto` scans what the index does not cover, `always` the whole log, `never` nothing.
+        looked: takes what was looked at.
+        progress: told about bytes of the log that were scanned.
+
+    Raises:
+        UnreadableError: the log cannot be read where it is scanned.
+    """
+    search = KeySearch.of(store, keys, selection, kind=kind, scan=scan, looked=looked, progress=progress)
+    return search.hits()
+
+
+def topics_of(store: Store, selection: Selection) -> list[str]:
+    """The topics that a look-up tries: those that are named, and those of the store that globs select."""
+    exact = {topic for topic in selection.topics if not _GLOB & set(topic)}
+    if exact == set(selection.topics) and exact:
+        known: set[str] = set()
+    elif store.layout.has_files_of_queues:
+        known = {topic for topic, _ in (*store.layout.consume_queues, *store.layout.batch_queues)}
+    else:
+        from rmqtool.store.dump.small import topic_names
+
+        known = topic_names(store.layout)
+    return sorted(topic for topic in known | exact if selection.matches_topic(topic))
+
+
+class KeySearch:
+    """One look-up of names; see `find_by_key`."""
+
+    def __init__(
+        self,
+        store: Store,
+        wanted: Wanted,
+        selection: Selection,
+        scan: ScanMode = "auto",
+        looked: Looked | None = None,
+        progress: Progress | None = None,
+        before_scan: BeforeScan | None = None,
+    ) -> None:
+        self.store = store
+        self.wanted = wanted
+        self.scan = scan
+        self.looked = Looked() if looked is None else looked
+        self.progress = progress
+        self._before_scan = before_scan
+        self._limit = selection.limit
+        self._selection = replace(selection, limit=None)
+        self._tried: set[str] = set()
+
+    @classmethod
+    def of(
+        cls,
+        store: Store,
+        names: str | Collection[str],
+        selection: Selection | None = None,
+        *,
+        kind: NameKind = "key",
+        scan: ScanMode = "auto",
+        looked: Looked | None = None,
+        progress: Progress | None = None,
+        before_scan: BeforeScan | None = None,
+    ) -> KeySearch:
+        """The look-up that `find_by_key` makes of these arguments."""
+        wanted = Wanted(frozenset([names] if isinstance(names, str) else names), kind)
+        return cls(store, wanted, selection or Selection(), scan, looked, progress, before_scan)
+
+    def hits(self) -> Iterator[Hit]:
+        """The hits in the log's order, up to the selection's limit; those inside of batches come last."""
+        if self._limit == 0 or not self.wanted.names:
+            return
+        seen: set[int] = set()
+        for hit in chain(self._all(), self._others(seen)):
+            seen.add(hit.stored.physical_offset)
+            yield hit
+            if len(seen) == self._limit:
+                return
+
+    def _all(self) -> Iterator[Hit]:
+        topics = topics_of(self.store, self._selection)
+        with OpenFiles() as files:
+            views = open_views(
+                self.store.layout, files, lambda *failed: self.looked.unreadable.append(failed)
+            )
+            self.looked.index_files = len(views)
+            offsets = self._candidates(topics, views)
+            self.looked.gaps = self._gaps(topics, views, files)
+        gaps = self.looked.gaps if self.scan != "never" else []
+        if gaps and self._before_scan is not None:
+            self._before_scan(self.looked)
+        place = 0
+        for gap in gaps:
+            start = bisect_left(offsets, gap.start, place)
+            stop = len(offsets) if gap.stop is None else bisect_left(offsets, gap.stop, start)
+            yield from self._judged(offsets[place:start])
+            known = set(offsets[start:stop])
+            for hit in self._scanned(gap):
+                is_known = hit.stored.physical_offset in known
+                yield hit._replace(found_by="index") if is_known else hit
+            place = stop
+        yield from self._judged(offsets[place:])
+
+    def _others(self, seen: set[int]) -> Iterator[Hit]:
+        """Where nothing was found: in topics that only the configuration names; inside of batches."""
+        if seen and self.scan != "always":
+            return
+        topics = self._unknown_topics() if not seen else []
+        if topics:
+            with OpenFiles() as files:
+                offsets = self._candidates(topics, open_views(self.store.layout, files))
+            yield from self._judged(offsets)
+        if self.scan != "never" and self.store.layout.batch_queues:
+            found = batch_hits(self.store, self.wanted, self._selection, self.looked)
+            yield from (hit for hit in found if hit.stored.physical_offset not in seen)
+
+    def _unknown_topics(self) -> list[str]:
+        if self.store.layout.kind != "store" or not self.looked.index_files:
+            return []
+        from rmqtool.store.dump.small import topic_names
+
+        names = topic_names(self.store.layout) - self._tried
+        return sorted(filter(self._selection.matches_topic, names))
+
+    # the index
+
+    def _candidates(self, topics: Collection[str], views: Sequence[IndexFileView]) -> list[int]:
+        """Physical offsets of the entries with a hash that is asked for, ascending, each once."""
+        self._tried.update(topics)
+        self.looked.topics = len(self._tried)
+        texts = (self.wanted.text(topic, name) for topic in topics for name in self.wanted.names)
+        hashes = {index_key_hash(text) for text in texts}
+        if len(hashes) * len(views) > _MANY:
+            from rmqtool.store.lookup.columns import offsets_of_hashes
+
+            found = offsets_of_hashes(self.store, views, hashes, self._broken)
+        else:
+            found = []
+            for view in views:
+                for key_hash in hashes:
+                    found += view.offsets(key_hash, partial(self._broken, view.name))
+        self.looked.entries += len(found)
+        return sorted(set(found))
+
+    def _broken(self, name: str, why: str, entry: int) -> None:
+        self.looked.broken.append((name, why, entry))
+
+    def _judged(self, offsets: Iterable[int]) -> Iterator[Hit]:
+        """The hits among the records at `offsets`."""
+        for offset in offsets:
+            if not self._selection.matches_offset(offset):
+                continue
+            stored = self.store.find(offset)
+            if stored is None or stored.status & FOREIGN:
+                self.looked.gone += 1
+                continue
+            names = self._names(stored)
+            if not names:
+                self.looked.collisions += 1
+            elif self._selection.matches(stored.message, offset):
+                yield Hit(stored, "index", names)
+
+    def _names(self, stored: StoredMessage) -> tuple[str, ...]:
+        return self.wanted.found_in(properties.decode(stored.message.properties_bytes))
+
+    # the log
+
+    def _gaps(self, topics: Collection[str], views: Sequence[IndexFileView], files: OpenFiles) -> list[Gap]:
+        """The ranges of the log that are to be scanned, ascending and apart."""
+        store = self.store
+        if self.scan == "always":
+            found = coverage.whole_log(store, coverage.ASKED)
+        elif not topics:
+            found = coverage.whole_log(store, coverage.NO_TOPICS)
+        else:
+            found = coverage.gaps(store, views, files)
+            broken = {name for name, _, _ in self.looked.broken}
+            for view in views:
+                if view.name in broken and view.is_plausible:
+                    found.append(Gap(*coverage.covered_range(store, view), coverage.DAMAGED))
+                elif self.wanted.kind == "tag" and view.is_plausible and not has_tags(store, view):
+                    found.append(Gap(*coverage.covered_range(store, view), coverage.NO_TAGS))
+        merged = coverage.merged(found)
+        return coverage.within(merged, self._selection.from_offset, self._selection.to_offset)
+
+    def _scanned(self, gap: Gap) -> Iterator[Hit]:
+        """The hits in one range of the log."""
+        for stored in scan(self.store, self.wanted, self._selection, gap, self.looked, self.progress):
+            names = self._names(stored)
+            if names and self._selection.matches(stored.message, stored.physical_offset):
+                yield Hit(stored, "scan", names)

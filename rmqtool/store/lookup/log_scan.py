@@ -1,0 +1,113 @@
+"""The log itself, where the index does not help: scans of a range, and what is inside of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from rmqtool.errors import FormatError, MissingCodecError
+from rmqtool.formats import batch, body, properties
+from rmqtool.formats.index import tag_text
+from rmqtool.formats.java import index_key_hash
+from rmqtool.formats.message import INNER_BATCH
+from rmqtool.store import BatchConsumeQueue, Store, StoredMessage
+from rmqtool.store.lookup.coverage import Gap
+from rmqtool.store.lookup.hits import Hit, Looked, Wanted
+from rmqtool.store.lookup.index_file import IndexFileView
+from rmqtool.store.selection import Selection
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes that were just passed."""
+
+_PLAIN_BYTES = (
+    4 << 20
+)  # a range up to this size is walked in plain Python: the compiled walk takes 0.5 s to load
+_TAG_SAMPLES = 1024
+
+
+def scan(
+    store: Store, wanted: Wanted, selection: Selection, gap: Gap, looked: Looked, progress: Progress | None
+) -> Iterator[StoredMessage]:
+    """The messages in a range of the log that have one of the names, or may have it."""
+    end = max((file.end for file in store.commit_log.files), default=0)
+    stop = end if gap.stop is None else min(gap.stop, end)
+    if store.live and gap.stop is None:
+        stop = store.end_offset()  # behind it a broker is writing
+    size = sum(
+        max(min(file.end, stop) - max(file.file_from_offset, gap.start), 0) for file in store.commit_log.files
+    )
+    if size <= 0:
+        return
+    looked.scanned_bytes += size
+    chosen = replace(selection, from_offset=gap.start, to_offset=stop)
+    is_tag = wanted.kind == "tag"
+    chosen = replace(chosen, tags=wanted.names) if is_tag else replace(chosen, keys=wanted.names)
+    if size <= _PLAIN_BYTES:
+        yield from store.messages(chosen, damage="skip")
+        return
+    from rmqtool.store.batches import frame_batches, plan_access
+
+    access = plan_access(store, chosen, via="auto" if is_tag else "log")
+    for frames, mask, _ in frame_batches(store, chosen, access=access, crc=False, progress=progress):
+        for offset in frames.rows["physical_offset"][mask].tolist():
+            stored = store.find(offset)
+            if stored is not None:
+                yield stored
+
+
+def batch_hits(store: Store, wanted: Wanted, selection: Selection, looked: Looked) -> Iterator[Hit]:
+    """The inner batch records that hold a message with one of the names, queue by queue.
+
+    A broker does not index the messages inside.
+    """
+    for (topic, queue_id), queue in store.queues.items():
+        if not isinstance(queue, BatchConsumeQueue) or not selection.matches_topic(topic):
+            continue
+        if selection.queues and queue_id not in selection.queues:
+            continue
+        for _, unit in queue.units():
+            stored = store.find(unit.physical_offset)
+            if stored is None:
+                continue
+            looked.batches += 1
+            names = _names_inside(stored, wanted)
+            if names and replace(selection, tags=(), keys=()).matches(stored.message, stored.physical_offset):
+                yield Hit(stored, "batch", names)
+
+
+def _names_inside(stored: StoredMessage, wanted: Wanted) -> tuple[str, ...]:
+    record = stored.message
+    if not record.sys_flag & INNER_BATCH:
+        return ()
+    names: dict[str, None] = {}
+    try:
+        for item in batch.decode_items(body.decompress(record.body, record.sys_flag)):
+            names |= dict.fromkeys(wanted.found_in(properties.decode(item.properties_bytes)))
+    except (FormatError, MissingCodecError):
+        pass  # what came before the damage counts; `verify` tells the damage
+    return tuple(names)
+
+
+def has_tags(store: Store, view: IndexFileView) -> bool:
+    """Whether an index file holds tags, as those of 5.4 do: the first and the last tagged message tell.
+
+    False where none of the messages that are looked at has tags.
+    """
+    last = min(view.header.next_entry, view.shape.entries) - 1
+    first_found = _tag_is_there(store, view, range(1, min(last, _TAG_SAMPLES) + 1))
+    return first_found and _tag_is_there(store, view, range(last, max(last - _TAG_SAMPLES, 0), -1))
+
+
+def _tag_is_there(store: Store, view: IndexFileView, numbers: range) -> bool:
+    for number in numbers:
+        entry = view.entry(number)
+        stored = None if entry is None else store.find(entry.physical_offset)
+        tags = (
+            None
+            if stored is None
+            else properties.decode(stored.message.properties_bytes).get(properties.TAGS)
+        )
+        if stored is not None and tags:
+            key_hash = index_key_hash(tag_text(stored.message.topic, tags))
+            return stored.physical_offset in view.offsets(key_hash, lambda why, entry: None)
+    return False

@@ -1,0 +1,120 @@
+"""Messages by their place: a physical offset, an offset message id, a queue offset.
+
+An offset message id holds the broker's host and the record's physical offset. A broker looks at the
+offset alone, and so a message is found after the broker has moved. A unique id has as many digits:
+what is no record's offset is looked for as a unique key.
+
+Source: MessageDecoder#decodeMessageId, DefaultMessageStore#lookMessageByOffset; spec 02 section 8.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats.message_id import OffsetMessageId, offset_message_id
+from rmqtool.store import Store, StoredMessage
+from rmqtool.store.lookup.hits import Hit, Looked, ScanMode
+from rmqtool.store.lookup.keys import KeySearch
+from rmqtool.store.lookup.log_scan import Progress
+from rmqtool.store.selection import Selection
+
+Note = Callable[[str], None]
+"""Told, in one line, what a person should know of a hit."""
+
+
+def find_by_offset(store: Store, physical_offset: int, note: Note | None = None) -> Iterator[Hit]:
+    """The message at a physical offset; `note` is told where a record only holds the offset inside."""
+    stored = _record_at(store, physical_offset)
+    if stored is not None:
+        yield Hit(stored, "offset")
+    elif note is not None:
+        note(_what_is_at(store, physical_offset))
+
+
+def find_by_msg_id(
+    store: Store,
+    msg_id: str,
+    selection: Selection | None = None,
+    *,
+    scan: ScanMode = "auto",
+    looked: Looked | None = None,
+    progress: Progress | None = None,
+    note: Note | None = None,
+) -> Iterator[Hit]:
+    """The messages that an id names, be it an offset message id or a unique key.
+
+    First the record whose own id it is; then the messages with that unique key; then the record at
+    the id's offset, which was stored under another host.
+    """
+    place = _place_of(msg_id)
+    stored = None if place is None else _record_at(store, place.physical_offset)
+    if stored is not None and _id_of(stored) == msg_id.upper():
+        yield Hit(stored, "id")
+        return
+    search = KeySearch.of(
+        store, (msg_id,), selection, kind="uniq_key", scan=scan, looked=looked, progress=progress
+    )
+    found = False
+    for hit in search.hits():
+        found = True
+        yield hit
+    if stored is not None and place is not None and not found:
+        if note is not None:
+            note(f"{msg_id} names {place.store_host}, but {_id_host(stored)} stored the record at its offset")
+        yield Hit(stored, "id")
+
+
+def find_by_queue_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> Iterator[Hit]:
+    """The message at a queue offset; in a batch queue the record that holds it.
+
+    Raises:
+        FormatError: the queue's unit names no record.
+        UnreadableError: queue or log cannot be read.
+    """
+    stored = store.get_by_queue_offset(topic, queue_id, queue_offset)
+    if stored is not None:
+        yield Hit(stored, "queue")
+
+
+def _record_at(store: Store, physical_offset: int) -> StoredMessage | None:
+    """The record that was stored for the offset; None where there is none."""
+    try:
+        return store.get(physical_offset)
+    except (FormatError, UnreadableError):
+        return None
+
+
+def _place_of(msg_id: str) -> OffsetMessageId | None:
+    try:
+        return OffsetMessageId.decode(msg_id)
+    except FormatError:
+        return None
+
+
+def _id_of(stored: StoredMessage) -> str:
+    return offset_message_id(stored.message.store_host, stored.message.physical_offset)
+
+
+def _id_host(stored: StoredMessage) -> str:
+    return str(OffsetMessageId.decode(_id_of(stored)).store_host)
+
+
+def _what_is_at(store: Store, physical_offset: int) -> str:
+    """In words, what is there in place of a record's start."""
+    log = store.commit_log
+    if not log.files:
+        return "the store has no commit log"
+    file = log.file_of(physical_offset)
+    if file is None:
+        return f"no file of the log holds offset {physical_offset}: it begins at {log.min_offset}"
+    try:
+        begin = store.record_before(file, physical_offset)
+        for head in log.heads(begin):
+            if head.physical_offset <= physical_offset < head.end:
+                return f"offset {physical_offset} is inside the record at {head.physical_offset}"
+            if head.physical_offset > physical_offset:
+                break
+    except UnreadableError:
+        pass  # the reader of the row's file says so where it matters
+    return f"no record begins at offset {physical_offset}"

@@ -1,0 +1,167 @@
+"""Spark beside the real things: a store on HDFS, and a stream of a store that a broker is writing.
+
+HDFS is a name node and a data node in one process, from the published artifacts (hdfs/pom.xml); it is read
+through WebHDFS, as on a cluster whose nodes have no Hadoop client.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.spark.session import spark_session
+from rmqtool.store import Store
+from rmqtool.store.verify import verify
+from tests.interop.brokers import Broker
+from tests.interop.processes import BUILD, JAVA, wait_until
+from tests.stores import Library
+
+SOURCE = Path(__file__).with_name("hdfs") / "Mini.java"
+JARS = BUILD / "hdfs" / "lib"
+REAL, DAMAGED = "ok_540_clean", "bad_cl04_wrong_length"
+TOPIC = "Streamed"
+CONF = (
+    "spark.ui.enabled=false",
+    "spark.driver.host=127.0.0.1",
+    "spark.driver.bindAddress=127.0.0.1",
+    "spark.sql.shuffle.partitions=2",
+    "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1",
+)
+_SENT = (600, 1500, 2500)  # acknowledged messages before each part of the stream
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[Any]:
+    with spark_session(master="local[2]", conf=CONF, driver_memory="512m") as session:
+        yield session
+
+
+@pytest.fixture(scope="module")
+def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """`host:port` of WebHDFS. The program ends when its stdin does."""
+    assert JARS.is_dir(), "no jars of Hadoop: run `make interop`"
+    folder = tmp_path_factory.mktemp("hdfs")
+    line = [JAVA, "-Xmx512m", "-XX:+UseSerialGC", "-cp", f"{JARS}/*", str(SOURCE), str(folder / "dfs")]
+    with (folder / "hdfs.log").open("wb") as log:
+        process = subprocess.Popen(
+            line,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            cwd=folder,
+            start_new_session=True,
+        )
+    try:
+        assert process.stdout is not None and process.stdin is not None
+        ports = process.stdout.readline().split()
+        assert len(ports) == 2, (folder / "hdfs.log").read_text("utf-8", "replace")[-3000:]
+        yield f"127.0.0.1:{int(ports[1])}"
+        process.stdin.close()
+        process.wait(60)
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.fixture(scope="module")
+def upload(hdfs: str, cases: Library) -> Callable[[str], str]:
+    """A function that puts a case's store into HDFS and gives its URL."""
+    import fsspec
+
+    host, _, port = hdfs.partition(":")
+    files = fsspec.filesystem("webhdfs", host=host, port=int(port), user="lab")
+
+    def put(name: str) -> str:
+        root = cases.path(name)
+        for path in sorted(root.rglob("*")):
+            target = f"/{name}/{path.relative_to(root).as_posix()}"
+            files.makedirs(target, exist_ok=True) if path.is_dir() else files.put_file(str(path), target)
+        return f"webhdfs://lab@{hdfs}/{name}"
+
+    return put
+
+
+def test_store_on_hdfs(
+    spark: Any, upload: Callable[[str], str], cases: Library, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Rows through Spark, counts by the command, findings: all as of the local copy."""
+    url, damaged = upload(REAL), upload(DAMAGED)
+    with Store.open(cases.path(REAL)) as store:
+        expected = [
+            (each.physical_offset, each.message.topic, each.message.body) for each in store.messages()
+        ]
+    frame = spark.read.format("rocketmq-store").option("columns", "physicalOffset,topic,body,bodyLength")
+    rows = frame.option("decompress", "false").load(url).orderBy("physicalOffset").collect()
+    assert [(row[0], row[1], bytes(row[2])) for row in rows] == expected
+    capfdbinary.readouterr()
+    assert main(["spark-scan", url, "--count", "--format", "jsonl"]) == 0
+    assert json.loads(capfdbinary.readouterr().out) == {"count": len(expected)}
+    assert main(["spark-scan", damaged, "--verify", "--format", "jsonl"]) == 1
+    found = [json.loads(line) for line in capfdbinary.readouterr().out.splitlines()]
+    with Store.open(cases.path(DAMAGED)) as store:
+        assert found == [each.row() for each in verify(store)]
+
+
+class Stream:
+    """The same query again and again, from one checkpoint into one folder of files."""
+
+    def __init__(self, spark: Any, store: Path, folder: Path) -> None:
+        self._spark = spark
+        self._store = store
+        self.rows = folder / "rows"
+        self._checkpoint = folder / "checkpoint"
+
+    def start(self, **trigger: Any) -> Any:
+        """A query that goes on from where the one before it was."""
+        read = self._spark.readStream.format("rocketmq-store").option("subscribe", TOPIC)
+        read = read.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "400")
+        read = read.option("columns", "queueId,queueOffset,physicalOffset,body")
+        write = read.load(str(self._store)).writeStream.format("parquet").trigger(**trigger)
+        return write.option("checkpointLocation", str(self._checkpoint)).start(str(self.rows))
+
+    def catch_up(self) -> None:
+        """Read all that is there now, and end."""
+        query = self.start(availableNow=True)
+        assert query.awaitTermination(180), "the stream did not end"
+        assert query.exception() is None
+
+    def offsets(self) -> list[tuple[int, int, int]]:
+        """(physical offset, queue id, queue offset) of every row that was written, sorted."""
+        rows = self._spark.read.parquet(str(self.rows)).select("physicalOffset", "queueId", "queueOffset")
+        return sorted(tuple(row) for row in rows.collect())
+
+
+def test_stream_beside_a_broker(spark: Any, tmp_path: Path) -> None:
+    """Every message once, over restarts from the checkpoint, while the broker goes on writing."""
+    store = tmp_path / "store"
+    stream = Stream(spark, store, tmp_path)
+    with Broker("5.4.0", tmp_path, store) as broker:
+        broker.start()
+        with broker.client() as client:
+            client.call("produce", topic=TOPIC, threads=2)
+            for number, count in enumerate(_SENT):
+                client.wait_events(
+                    lambda events, count=count: len(events) >= count, lambda events: f"{len(events)} sends"
+                )
+                if number != 1:
+                    stream.catch_up()
+                    continue
+                query = stream.start(processingTime="200 milliseconds")
+                wait_until(lambda query=query: len(query.recentProgress) >= 3, "three batches of the stream")
+                query.stop()
+        broker.stop()
+        stream.catch_up()
+    with Store.open(store) as opened:
+        expected = sorted(
+            (each.physical_offset, each.message.queue_id, each.message.queue_offset)
+            for each in opened.messages()
+            if each.message.topic == TOPIC
+        )
+    assert stream.offsets() == expected
+    assert len(expected) >= _SENT[-1]

@@ -1,0 +1,236 @@
+"""`rmqtool spark-scan`: what its actions say is what `dump`, `verify` and the files say."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
+
+import pyarrow.dataset
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.store import Store
+from rmqtool.store.verify import verify
+from tests.stores import Library
+from tests.trees import unchanged
+
+REAL = "ok_540_clean"
+DAMAGED = "bad_cl04_wrong_length"
+Row = dict[str, Any]
+
+
+class Result:
+    """How one run ended."""
+
+    def __init__(self, code: int, out: bytes, err: bytes) -> None:
+        self.code = code
+        self.rows: list[Row] = [json.loads(line) for line in out.splitlines()]
+        self.err = err.decode()
+
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(spark: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Run]:
+    """Runs the command in the shared session; the first argument is a store or several."""
+
+    def scan(command: str, stores: Path | list[Path], *arguments: str) -> Result:
+        paths = stores if isinstance(stores, list) else [stores]
+        capfdbinary.readouterr()
+        zone = () if "--tz" in arguments or command == "rebuild" else ("--tz", "UTC")
+        code = main([command, *map(str, paths), *arguments, *zone, "--format", "jsonl"])
+        captured = capfdbinary.readouterr()
+        return Result(code, captured.out, captured.err)
+
+    yield scan
+
+
+@pytest.fixture
+def store(cases: Library) -> Iterator[Path]:
+    path = cases.path(REAL)
+    with unchanged(path):
+        yield path
+
+
+def without_broker(rows: list[Row]) -> list[Row]:
+    """Rows as `dump` has them: of one store, and without what it shows of system records only."""
+    return [
+        {name: value for name, value in row.items() if name not in ("broker_name", "system")} for row in rows
+    ]
+
+
+def test_rows_are_those_of_dump(run: Run, store: Path) -> None:
+    """Field by field, times and bodies too."""
+    here = run("dump", store)
+    there = run("spark-scan", store)
+    optional = {"properties_base64"}
+    assert there.code == here.code == 0
+    assert without_broker(there.rows) == [
+        {name: value for name, value in row.items() if name not in optional}
+        for row in without_broker(here.rows)
+    ]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (
+            "--topic",
+            "pub*",
+            "--exclude-topic",
+            "pubRetry",
+            "--queue",
+            "0-1",
+            "--fields",
+            "physical_offset,topic",
+        ),
+        ("--time-field", "born", "--since", "1795251012717", "--fields", "physical_offset,tags"),
+        ("--from-offset", "359", "--to-offset", "5000", "--limit", "3", "--body", "hex"),
+    ],
+    ids=["topics", "born", "offsets"],
+)
+def test_selections_are_those_of_dump(run: Run, store: Path, arguments: tuple[str, ...]) -> None:
+    """Every selection means the same."""
+    here, there = run("dump", store, *arguments), run("spark", store, *arguments)
+    assert here.rows
+    assert without_broker(there.rows) == without_broker(here.rows)
+
+
+def test_counts_and_groups(run: Run, store: Path) -> None:
+    """All messages, by queue as `dump --stats-only`, by other columns as counted here."""
+    rows = run("dump", store).rows
+    assert run("spark-scan", store, "--count").rows == [{"count": len(rows)}]
+    assert run("spark-scan", store, "--stats").rows == run("dump", store, "--stats-only").rows
+    groups = run("spark-scan", store, "--group-by", "tag,hour").rows
+    found = {(row["tags"], row["hour_time"]): row["count"] for row in groups}
+    assert found == Counter((row["tags"], row["store_time"][:13] + ":00:00.000+00:00") for row in rows)
+    assert sum(row["bytes"] for row in groups) == sum(row["size"] for row in rows)
+
+
+def test_hours_and_days_of_a_zone(run: Run, store: Path) -> None:
+    """Of half an hour beside UTC: days begin at midnight there."""
+    rows = run("spark-scan", store, "--group-by", "day,topic", "--tz", "+05:30").rows
+    days = Counter(
+        (row["store_time"][:10], row["topic"]) for row in run("dump", store, "--tz", "+05:30").rows
+    )
+    assert {(row["day_time"][:10], row["topic"]): row["count"] for row in rows} == days
+    assert all(row["day_time"].endswith("T00:00:00.000+05:30") for row in rows)
+
+
+def test_sql_over_the_three_views(run: Run, store: Path) -> None:
+    """Messages, units and entries fit each other."""
+    query = """SELECT count(*) AS n, count(u.physicalOffset) AS units, count(e.physicalOffset) AS indexed
+        FROM messages m LEFT JOIN consume_queue u USING (topic, queueId, queueOffset)
+        LEFT JOIN (SELECT DISTINCT physicalOffset FROM index_entries) e ON m.physicalOffset = e.physicalOffset
+        WHERE m.topic NOT LIKE 'RMQ_SYS%'"""
+    row = run("spark-scan", store, "--sql", query).rows[0]
+    with Store.open(store) as opened:
+        messages = [each for each in opened.messages() if not each.message.topic.startswith("RMQ_SYS")]
+        assert row["n"] == len(messages)
+        keys = {(each.message.topic, each.message.queue_id, each.message.queue_offset) for each in messages}
+        assert 0 < row["units"] <= row["n"]
+        assert row["units"] >= len(keys) - sum(1 for each in messages if each.message.sys_flag & 0xC)
+    assert row["indexed"] > 0
+    wrong = run("spark-scan", store, "--sql", "SELECT colour FROM messages")
+    assert wrong.code == 2
+    assert "colour" in wrong.err
+
+
+def test_sql_of_many_types(run: Run, store: Path) -> None:
+    """What SQL gives back is JSON."""
+    query = """SELECT body, keys, properties, storeTimestamp, CAST(1.50 AS DECIMAL(5,2)) AS price, queueId,
+        queueId FROM messages ORDER BY physicalOffset LIMIT 1"""
+    row = run("spark-scan", store, "--sql", query).rows[0]
+    first = run("dump", store, "--limit", "1").rows[0]
+    assert (row["body"], row["keys"], row["properties"]) == (
+        first["body"],
+        first["keys"],
+        first["properties"],
+    )
+    assert (row["storeTimestamp"], row["price"], row["queueId_7"]) == (first["store_time"], 1.5, 0)
+
+
+@pytest.mark.parametrize(
+    "name", [REAL, DAMAGED, "bad_cq04_misaligned", "bad_ix02_chain_loop", "old_un01_rocksdb"]
+)
+def test_verify_finds_the_same(run: Run, cases: Library, name: str) -> None:
+    """Findings in their order, and the exit code."""
+    path = cases.path(name)
+    with unchanged(path):
+        here, there = run("verify", path), run("spark-scan", path, "--verify")
+    assert (there.code, there.rows) == (here.code, here.rows)
+    assert there.err.partition(" (")[0] == here.err.partition(" (")[0]
+
+
+def test_several_stores(run: Run, cases: Library, store: Path) -> None:
+    """Rows of both, told apart; findings name the broker."""
+    other = cases.path(DAMAGED)
+    groups = run("spark-scan", [store, other], "--group-by", "broker_name")
+    assert {row["broker_name"] for row in groups.rows} == {REAL, DAMAGED}
+    assert groups.code == 1
+    assert "bad place" in groups.err
+    found = run("spark-scan", [store, other], "--verify")
+    with Store.open(other) as opened:
+        codes = [each.problem.code for each in verify(opened)]
+    assert [row["problem"] for row in found.rows if row["broker_name"] == DAMAGED] == codes
+    assert found.code == 1
+
+
+def test_damage_is_rows(run: Run, cases: Library) -> None:
+    """A range without a record is a row with a status; the exit code says so."""
+    result = run("spark-scan", cases.path(DAMAGED))
+    bad = [row for row in result.rows if "topic" not in row]
+    assert result.code == 1
+    assert [row["status"] for row in bad] == [["CL04"]]
+
+
+def test_rebuild_report(run: Run, cases: Library, store_copy: Callable[[str], Path]) -> None:
+    """The queues that rebuild would make anew, with their units."""
+    path = store_copy("ok_540_clean")
+    sound = run("spark-scan", path, "--rebuild-report")
+    assert (sound.code, sound.rows) == (0, [])
+    file = sorted((path / "consumequeue" / "pubRetry" / "0").iterdir())[0]
+    data = bytearray(file.read_bytes())
+    data[20:40] = bytes(20)
+    file.write_bytes(data)
+    damaged = run("spark-scan", path, "--rebuild-report")
+    assert damaged.code == 1
+    assert [(row["part"], row["path"], row["units"]) for row in damaged.rows] == [
+        ("queues", "consumequeue/pubRetry/0", 1)
+    ]
+    planned = run("rebuild", path).rows
+    assert {row["path"].rpartition("/")[0] for row in planned} >= {row["path"] for row in damaged.rows}
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl", "csv", "orc"])
+def test_output(run: Run, store: Path, tmp_path: Path, form: str) -> None:
+    """Files hold all messages; folders part them."""
+    target = tmp_path / "out"
+    parts = ("--partition-by", "topic") if form in ("parquet", "csv") else ()
+    result = run("spark-scan", store, "--output", str(target), "--output-format", form, *parts)
+    assert result.code == 0, result.err
+    rows = run("dump", store).rows
+    known = {"jsonl": "json"}.get(form, form)
+    table = pyarrow.dataset.dataset(target, format=known, partitioning="hive").to_table()
+    assert sorted(table["physical_offset"].to_pylist()) == [row["physical_offset"] for row in rows]
+    if parts:
+        assert {unquote(path.name) for path in target.glob("topic=*")} == {
+            f"topic={row['topic']}" for row in rows
+        }
+    again = run("spark-scan", store, "--output", str(target))
+    assert again.code == 4
+
+
+def test_explain_tells_what_is_pruned(run: Run, store: Path) -> None:
+    """Files, bytes and records that are read, against all."""
+    (row,) = run("spark-scan", store, "--explain", "--since", "2026-11-21T08:51:00Z").rows
+    assert row["bytes_read"] <= row["bytes_total"] == 4 << 20
+    assert 0 < row["records_read"] <= row["records_total"]
+    assert row["partitions"] >= 1
+    (nothing,) = run("spark-scan", store, "--explain", "--since", "2030-01-01T00:00:00Z").rows
+    assert nothing["bytes_read"] < row["bytes_total"]

@@ -1,0 +1,301 @@
+"""`rmqtool spark-scan` before a session is started: options, what is missing, the package as a zip."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import InputError, UsageError
+from rmqtool.spark import scan_job, session
+from rmqtool.spark.package import write_package
+from rmqtool.spark.scan_job_groups import group_fields, parse_groups
+from rmqtool.spark.scan_job_output import check_output, output_names, partition_names
+from rmqtool.spark.scan_job_progress import JobProgress
+from rmqtool.spark.scan_job_verify import rebuild_rows
+from rmqtool.spark.scan_job_views import message_columns
+from rmqtool.store import Store
+from rmqtool.store.selection import Selection
+from rmqtool.store.verify import verify
+from tests.spark.conftest import ROOT
+from tests.stores import Library
+
+REAL = "ok_540_small_propcrc"
+
+
+@pytest.fixture
+def store(cases: Library) -> Path:
+    return cases.path(REAL)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("--count", "--stats"), "exclude each other"),
+        (("--partition-by", "topic"), "--partition-by goes with --output"),
+        (("--output-format", "orc", "--count"), "--output-format goes with --output"),
+        (("--verify", "--topic", "a"), "--verify is of whole stores"),
+        (("--group-by", "colour"), "no column 'colour'"),
+        (("--group-by", "body"), "not counted by body"),
+        (("--group-by", "topic,topic"), "the same twice"),
+        (("--count", "--conf", "spark.x"), "is no setting of Spark"),
+        (("--fields", "nope"), "unknown field"),
+        (("--since", "soon"), "soon"),
+        (("--output", "x", "--partition-by", "body"), "not parted by body"),
+    ],
+)
+def test_wrong_use(
+    store: Path, arguments: tuple[str, ...], told: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One clear line, and nothing is started."""
+    assert main(["spark-scan", str(store), *arguments]) == 2
+    assert told in capfd.readouterr().err
+
+
+def test_stores_that_are_none(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """No STORE at all; a folder that is no store; RMQTOOL_STORE is named."""
+    assert main(["spark-scan"]) == 2
+    assert "missing argument STORE" in capfd.readouterr().err
+    assert main(["spark", str(tmp_path), "--count"]) == 3
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_store_of_the_environment(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """It is named on stderr."""
+    monkeypatch.setenv("RMQTOOL_STORE", str(store))
+    assert main(["spark-scan", "--explain", "--format", "jsonl"]) == 0
+    captured = capfd.readouterr()
+    assert f"using the store of RMQTOOL_STORE: {store}" in captured.err
+    assert '"access":"log"' in captured.out
+
+
+def test_missing_pyspark(
+    store: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One line says which pip command installs it."""
+    monkeypatch.setattr(session, "find_spec", lambda name: None if name == "pyspark" else find_spec(name))
+    assert main(["spark-scan", str(store), "--count"]) == 3
+    assert capfd.readouterr().err.splitlines() == [
+        "rmqtool: Spark is not installed",
+        "  pip install 'rmqtool[spark]'",
+    ]
+
+
+def fake_java(home: Path, version: str) -> Path:
+    """A folder that looks like a Java of some version."""
+    (home / "bin").mkdir(parents=True)
+    (home / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
+    (home / "bin" / "java").chmod(0o755)
+    (home / "release").write_text(f'IMPLEMENTOR="x"\nJAVA_VERSION="{version}"\n')
+    return home
+
+
+def test_java_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """JAVA_HOME first, where it is new enough; then PATH; then the oldest that will do."""
+    old = fake_java(tmp_path / "old", "1.8.0_292")
+    fake_java(tmp_path / "jvm" / "java-25", "25.0.1")
+    wanted = fake_java(tmp_path / "jvm" / "java-21", "21.0.2")
+    monkeypatch.setattr(session, "_JVM_FOLDERS", (tmp_path / "jvm",))
+    monkeypatch.setenv("JAVA_HOME", str(old))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [session.java_version(home) for home in (old, wanted, tmp_path)] == [8, 21, None]
+    assert session.find_java() == wanted
+    own = fake_java(tmp_path / "own", "17.0.9")
+    monkeypatch.setenv("PATH", str(own / "bin"))
+    assert session.find_java() == own
+    newer = fake_java(tmp_path / "newer", "26-ea")
+    monkeypatch.setenv("JAVA_HOME", str(newer))
+    assert session.find_java() == newer
+
+
+def test_missing_java(
+    store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """One line says what to install, and that what is there is too old."""
+    pytest.importorskip("pyspark")
+    monkeypatch.setattr(session, "_JVM_FOLDERS", ())
+    monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert main(["spark-scan", str(store), "--count"]) == 3
+    told = capfd.readouterr().err.splitlines()
+    assert told[0] == "rmqtool: Spark needs Java 17 or later, only version 11 was found"
+    assert "apt-get install openjdk-17-jre-headless" in told[1]
+
+
+def test_help_loads_no_spark() -> None:
+    """The help of the command, and of its other name, is as light as any."""
+    for name in ("spark-scan", "spark"):
+        code = (
+            "import sys; from rmqtool.cli import main; code = main(sys.argv[1:]); "
+            "sys.exit(code or bool({'pyspark', 'pyarrow', 'numpy'} & set(sys.modules)))"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code, name, "--help"],
+            capture_output=True,
+            text=True,
+            cwd=ROOT,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        assert "--group-by" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT count(*) FROM messages", ["physicalOffset"]),
+        ("select TOPIC, max(queueoffset) from messages group by 1", ["topic", "queueOffset"]),
+        ("SELECT m.`bodyLength` FROM messages m WHERE tags IS NULL", ["bodyLength", "tags"]),
+    ],
+)
+def test_sql_reads_what_it_names(query: str, columns: list[str]) -> None:
+    """Only columns whose names are in the text."""
+    assert sorted(message_columns(query)) == sorted(columns)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM messages",
+        "TABLE messages",
+        "SELECT m.* FROM messages m",
+        "FROM messages a NATURAL JOIN messages b",
+        "SELECT IDENTIFIER('top' || 'ic') FROM messages",
+    ],
+)
+def test_sql_that_may_mean_any_column(query: str) -> None:
+    """A star, a table as a whole, or names that are made."""
+    assert {"topic", "body", "properties", "brokerName"} <= set(message_columns(query))
+
+
+def test_options_of_a_selection() -> None:
+    """Every field travels; times of birth are a filter."""
+    selection = Selection(topics=("a*",), keys=("k,1",), queues=(3, 1), since=5, to_offset=9)
+    found = scan_job.ScanRequest(("/a", "s3://b/c"), selection).options()
+    assert found == {
+        "path": '["/a", "s3://b/c"]',
+        "topics": '["a*"]',
+        "queueId": "1,3",
+        "keys": '["k,1"]',
+        "startingTimestamp": "5",
+        "endingPhysicalOffset": "9",
+    }
+    born = scan_job.ScanRequest(("/a",), Selection(since=5, time_field="born")).options()
+    assert born == {"path": '["/a"]'}
+
+
+def test_names_of_columns() -> None:
+    """Either name does; what cannot be grouped or parted by is refused."""
+    assert [scan_job.spark_name(name) for name in ("queue_id", "QUEUEID", "broker_name")] == [
+        "queueId",
+        "queueId",
+        "brokerName",
+    ]
+    assert group_fields(parse_groups("queue,hour"))[:3] == ("queue_id", "hour_timestamp_ms", "hour_time")
+    assert partition_names("date, topic") == ("date", "topic")
+    assert output_names(("queueId", "tags")) == ("queue_id", "tags")
+    with pytest.raises(UsageError):
+        parse_groups(" , ")
+
+
+def test_output_is_never_put_into_a_store(store: Path) -> None:
+    """Nor where something is."""
+    for target in (store, store / "new", store / "commitlog" / ".." / "x"):
+        with pytest.raises(Exception, match="lie in the store"):
+            check_output(str(target), [str(store)])
+    with pytest.raises(Exception, match="something is there"):
+        check_output(str(store.parent), [])
+
+
+def test_errors_of_spark_are_ours() -> None:
+    """What a worker raised keeps its words; else the cause is looked for."""
+    pytest.importorskip("pyspark")
+    from pyspark.errors import AnalysisException, PySparkRuntimeError
+
+    with pytest.raises(UsageError, match="option mode: bad"), scan_job.spark_errors():
+        raise AnalysisException("x\n  rmqtool.errors.UsageError: option mode: bad\n at y")
+    with pytest.raises(UsageError, match="^no table$"), scan_job.spark_errors():
+        raise AnalysisException("no table SQLSTATE: 42P01; line 1")
+    trace = "Job aborted\nCaused by: java.io.IOException: disk gone\n\tat x"
+    with pytest.raises(InputError, match="disk gone"), scan_job.spark_errors():
+        raise PySparkRuntimeError(trace)
+
+
+def test_package_in_a_zip(tmp_path: Path) -> None:
+    """It can be imported from there, with commands and formats; the same sources give the same bytes."""
+    first, second = write_package(tmp_path / "a.zip"), write_package(tmp_path / "b.zip")
+    assert first.read_bytes() == second.read_bytes()
+    code = (
+        "import rmqtool.formats.message, rmqtool.store, rmqtool.commands.spark_scan as c; print(c.__file__)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(first)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+    )
+    assert done.stdout.startswith(str(first))
+
+
+class Tracker:
+    """A status tracker with one job of two stages; `done` tasks of the first have ended."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def getActiveJobsIds(self) -> list[int]:
+        return [1]
+
+    def getJobInfo(self, job_id: int) -> Any:
+        return type("Job", (), {"stageIds": [1, 2]})
+
+    def getStageInfo(self, stage_id: int) -> Any:
+        if stage_id == 2:
+            return None
+        values = {"numTasks": 4, "numCompletedTasks": self.done, "numActiveTasks": 2}
+        return type("Stage", (), values)
+
+
+class Bar:
+    def __init__(self) -> None:
+        self.bytes = 0
+        self.title = ""
+
+    def advance(self, count_bytes: int) -> None:
+        assert count_bytes >= 0
+        self.bytes += count_bytes
+
+    def describe(self, title: str) -> None:
+        self.title = title
+
+
+def test_progress_follows_the_tracker() -> None:
+    """Bytes by the share of tasks; never back."""
+    tracker, bar = Tracker(), Bar()
+    progress = JobProgress(tracker, bar, 1000)  # type: ignore[arg-type]
+    for done, known in ((0, 0), (1, 250), (3, 750), (2, 750), (4, 1000)):
+        tracker.done = done
+        progress.look()
+        assert bar.bytes == known
+    assert bar.title == "spark stage 1, task 4 of 4"
+
+
+def test_rebuild_report_of_findings(cases: Library) -> None:
+    """A row for each queue and index file that rebuild mends, and nothing for the rest."""
+    with Store.open(cases.path("bad_cq05_wrong_unit")) as store:
+        rows = list(rebuild_rows(verify(store)))
+    assert [row["part"] for row in rows] == ["queues"]
+    assert rows[0]["units"] >= 1
+    with Store.open(cases.path("bad_cl04_wrong_length")) as store:
+        assert all(row["part"] != "log" for row in rebuild_rows(verify(store)))

@@ -1,0 +1,188 @@
+"""`rmqtool copy`: a subset of a store is a sound store with the same messages."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.errors import UnwritableError
+from rmqtool.formats import properties
+from rmqtool.formats.message import INNER_BATCH, Message
+from rmqtool.store import Store
+from rmqtool.store.copy import run as engine
+from rmqtool.store.copy.topics import topics_of
+from rmqtool.store.records.message import NewMessage
+from rmqtool.store.selection import Selection
+from rmqtool.store.system_topics import is_system_topic
+from rmqtool.store.verify import verify
+from tests.exports import Ran, kept, messages, ran, small_store
+from tests.stores import Library
+from tests.trees import tree_digest
+
+Run = Callable[..., Ran]
+STORES = ("ok_497_small_ipv6", "ok_533_small_propcrc", "ok_540_clean")
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs `copy`."""
+
+    def run(store: Path, output: Path, *arguments: object) -> Ran:
+        given = ["copy", str(store), "--output", str(output), "--no-reserve", "--format", "json"]
+        code = main([*given, *map(str, arguments)])
+        captured = capfdbinary.readouterr()
+        return ran(code, captured.out, captured.err)
+
+    return run
+
+
+def check(store: Path) -> list[Message]:
+    """The messages of a store that `verify` finds sound, its queues without gaps from 0 on."""
+    with Store.open(store) as opened:
+        assert not [found for found in verify(opened) if found.problem.severity != "note"]
+        for queue in opened.queues.values():
+            assert next(iter(queue.units()))[0] == 0
+    return messages(store)
+
+
+def without_inner(found: list[Message]) -> list[Message]:
+    """The messages without those whose property string holds a queue offset."""
+    return [each for each in found if not each.sys_flag & INNER_BATCH]
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_every_message_of_users(cases: Library, run: Run, tmp_path: Path, name: str) -> None:
+    """With the settings of its topic, in the broker's version, byte for byte but for its places."""
+    store = cases.path(name)
+    found = run(store, tmp_path / "new")
+    wanted = [each for each in messages(store) if not is_system_topic(each.topic)]
+    copied = check(tmp_path / "new")
+    assert (found.code, found.out["messages"], found.out["left_out"]) == (0, len(wanted), 0)
+    without = ("properties_bytes",) if "propcrc" in name else ()  # they end with a CRC over the whole record
+    assert kept(without_inner(copied), without=without) == kept(without_inner(wanted), without=without)
+    assert [each.body for each in copied] == [each.body for each in wanted]
+    with Store.open(store) as old, Store.open(tmp_path / "new") as new:
+        assert new.profile.name == old.profile.name
+        assert new.layout.commit_log_file_size == old.layout.commit_log_file_size
+        ours = topics_of(new)
+        for topic in {each.topic for each in wanted} & set(topics_of(old)):
+            assert replace(ours[topic], read_queue_nums=0, write_queue_nums=0) == replace(
+                topics_of(old)[topic], read_queue_nums=0, write_queue_nums=0
+            )
+            most = max(each.queue_id for each in wanted if each.topic == topic)
+            assert ours[topic].write_queue_nums > most
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"]
+
+
+def test_a_selection_under_another_name(cases: Library, run: Run, tmp_path: Path) -> None:
+    store = cases.path("ok_540_clean")
+    found = run(store, tmp_path / "new", "--topic", "pubTopicOne", "--topic", "pubOrder", "--rename-topic",
+                "pubTopicOne=One", "--limit", 700)  # fmt: skip
+    wanted = messages(store, Selection(topics=("pubTopicOne", "pubOrder"), limit=700))
+    copied = check(tmp_path / "new")
+    assert (found.code, len(copied)) == (0, 700)
+    assert kept(copied, without=("topic",)) == kept(wanted, without=("topic",))
+    names = {"pubTopicOne": "One"}
+    assert [each.topic for each in copied] == [names.get(each.topic, each.topic) for each in wanted]
+    assert {row["topic"] for row in found.out["topics"]} == {"One", "pubOrder"}
+
+
+def test_two_topics_become_one(tmp_path: Path, run: Run) -> None:
+    """In the order of the log."""
+    with Store.open(small_store(tmp_path / "s"), mode="a", auto_create_queues=1, reserve=False) as writer:
+        for number in range(20):
+            writer.put(NewMessage("AB"[number % 2], f"{number}".encode()))
+    run(tmp_path / "s", tmp_path / "new", "--rename-topic", "A=C", "--rename-topic", "B=C")
+    assert [(each.topic, each.body, each.queue_offset) for each in check(tmp_path / "new")] == [
+        ("C", f"{number}".encode(), number) for number in range(20)
+    ]
+
+
+def test_properties_that_name_a_topic_follow(tmp_path: Path, run: Run) -> None:
+    store = small_store(tmp_path / "s", 1)
+    stored = b"RETRY_TOPIC\x01T\x02other\x01T\x02REAL_TOPIC\x01U\x02"
+    with Store.open(store, mode="a", auto_create_queues=1, reserve=False) as writer:
+        writer.put(NewMessage("%RETRY%g", b"back", properties=stored, queue_id=0))
+    run(store, tmp_path / "new", "--rename-topic", "T=New")
+    assert properties.decode(check(tmp_path / "new")[1].properties_bytes) == {
+        "RETRY_TOPIC": "New", "other": "T", "REAL_TOPIC": "U",
+    }  # fmt: skip
+
+
+def test_system_topics_only_by_name(cases: Library, run: Run, tmp_path: Path) -> None:
+    store = cases.path("ok_540_clean")
+    found = run(store, tmp_path / "delayed", "--topic", "SCHEDULE_TOPIC_XXXX")
+    copied = check(tmp_path / "delayed")
+    assert (found.code, {each.topic for each in copied}) == (0, {"SCHEDULE_TOPIC_XXXX"})
+    assert kept(copied) == kept(messages(store, Selection(topics=("SCHEDULE_TOPIC_XXXX",))))
+    refused = run(store, tmp_path / "half", "--topic", "RMQ_SYS_TRANS_HALF_TOPIC")
+    assert (refused.code, (tmp_path / "half").exists()) == (4, False)
+
+
+def test_for_another_version(cases: Library, run: Run, tmp_path: Path) -> None:
+    """What that version does not know is left out and told."""
+    found = run(cases.path("ok_540_clean"), tmp_path / "new", "--profile", "4.9", "--topic", "pub*")
+    copied = check(tmp_path / "new")
+    with Store.open(tmp_path / "new") as opened:
+        assert opened.profile.name == "4.9"
+    wanted = messages(cases.path("ok_540_clean"), Selection(topics=("pub*",)))
+    assert kept(copied) == kept(without_inner(wanted))
+    assert (found.code, found.out["left_out"]) == (1, len(wanted) - len(copied))
+
+
+def test_damage_stays_behind(cases: Library, run: Run, tmp_path: Path) -> None:
+    for name, count in (("bad_cl03_body_crc", 1), ("bad_cl09_property_crc", 1), ("bad_cl04_wrong_length", 0)):
+        found = run(cases.path(name), tmp_path / name)
+        assert (found.code, found.out["left_out"]) == (1, count), found.err
+        assert name[4:8].upper() in found.err
+        check(tmp_path / name)
+
+
+def test_the_copy_goes_on(tmp_path: Path, run: Run) -> None:
+    """It is a store like any other."""
+    store = small_store(tmp_path / "s", 300)
+    run(store, tmp_path / "new", "--since", "1970-01-01T00:00:00Z", "--commitlog-file-size", "128K")
+    with Store.open(tmp_path / "new", mode="a", reserve=False) as writer:
+        assert writer.options.commit_log_file_size == 128 << 10
+        assert writer.put(NewMessage("T", b"more")).queue_offset > 0
+    assert len(check(tmp_path / "new")) == 301
+
+
+def test_what_is_there_stays(tmp_path: Path, run: Run) -> None:
+    store = small_store(tmp_path / "s", 3)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    before = tree_digest(tmp_path)
+    assert run(store, store).code == 4
+    assert run(store, store / "inside").code == 4
+    assert run(store, tmp_path / "full").code == 4
+    assert run(store, tmp_path / "new", "--rename-topic", "T=a/b").code == 3
+    assert run(store, tmp_path / "new", "--rename-topic", "T=TBW102").code == 2
+    assert run(store, tmp_path / "new", "--rename-topic", "T").code == 2
+    assert tree_digest(tmp_path) == before
+    (tmp_path / "empty").mkdir()
+    assert run(store, tmp_path / "empty").code == 0
+    assert run(store, tmp_path / "e2", "--topic", "nobody").code == 1
+
+
+def test_an_error_leaves_nothing(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object, **named: object) -> None:
+        raise UnwritableError("No space left on device", path=tmp_path)
+
+    store = small_store(tmp_path / "s", 30)
+    monkeypatch.setattr(engine.TableAppender, "append", full)
+    assert run(store, tmp_path / "new").code == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+def test_a_killed_copy_is_in_the_way_by_name(tmp_path: Path, run: Run) -> None:
+    store = small_store(tmp_path / "s", 3)
+    shutil.copytree(store, tmp_path / f"new{engine.PART}")
+    found = run(store, tmp_path / "new")
+    assert (found.code, f"new{engine.PART}" in found.err) == (4, True)
+    assert (tmp_path / f"new{engine.PART}" / "commitlog").is_dir()

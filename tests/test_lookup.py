@@ -1,0 +1,266 @@
+"""Look-ups as the Java store answers them, and those that miss nothing, on every real store."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.formats import properties
+from rmqtool.store import Store
+from rmqtool.store.lookup import (
+    Looked,
+    exact_offset_by_time,
+    find_by_key,
+    find_by_msg_id,
+    find_by_offset,
+    find_by_queue_offset,
+    lookup_columns,
+    offset_by_time,
+    query_message,
+)
+from rmqtool.store.selection import Selection
+from tests.lookups import held_keys, queries_of, times_of
+from tests.stores import Library, case, real_cases
+
+# Whose index is far behind the log: a broker's start indexes the rest before it answers.
+BEHIND = [name for name in real_cases() if case(name).state == "killed-burst"]
+LEVEL = [name for name in real_cases() if name not in BEHIND]
+CLEAN = "ok_540_clean"
+
+
+@pytest.mark.parametrize("name", LEVEL)
+def test_queries_are_answered_as_java_does(name: str, cases: Library) -> None:
+    """Every offset, in order, capped and with the collisions; and how far the index is."""
+    with Store.open(cases.path(name)) as store:
+        for query in queries_of(name):
+            result = query_message(store, *query[:5])
+            assert list(result.physical_offsets) == query.offsets, query
+            last = (result.last_update_timestamp, result.last_update_offset)
+            assert last == (query.last_update_timestamp, query.last_update_offset)
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_what_java_finds_after_a_start_is_found_before_it(name: str, cases: Library) -> None:
+    """The part of the log that is not indexed is scanned."""
+    with Store.open(cases.path(name)) as store:
+        queries = [query for query in queries_of(name) if query.offsets and query.end == (1 << 63) - 1][:3]
+        for query in queries:
+            looked = Looked()
+            found = {
+                hit.stored.physical_offset
+                for hit in find_by_key(store, query.key, Selection(topics=[query.topic]), looked=looked)
+            }
+            held = held_by(store, query.key, query.topic, query.offsets)
+            assert held <= found
+            assert looked.gaps
+
+
+def held_by(store: Store, key: str, topic: str, offsets: list[int]) -> set[int]:
+    """Those of `offsets` whose record really has the key: Java's answer holds collisions too."""
+    found = set()
+    for offset in offsets:
+        stored = store.get(offset)
+        if stored is not None and stored.message.topic == topic:
+            decoded = properties.decode(stored.message.properties_bytes)
+            if key in (*properties.keys_of(decoded), decoded.get(properties.UNIQ_KEY)):
+                found.add(offset)
+    return found
+
+
+@pytest.mark.parametrize("name", LEVEL)
+def test_times_are_answered_as_java_does(name: str, cases: Library) -> None:
+    """4.x by the times of files, 5.x by those of messages, with both bounds."""
+    with Store.open(cases.path(name)) as store:
+        assert store.profile.name == str(case(name).version)[:3]
+        queries = times_of(name)
+        batches = [query for query in queries if "BatchCQ" in query.topic]
+        for query in (*queries[LEVEL.index(name) % 3 :: 3], *batches):
+            place = (store, *query[:3])
+            assert offset_by_time(*place) == query.offset, query
+            assert query.upper is None or offset_by_time(*place, "upper") == query.upper, query
+
+
+@pytest.mark.parametrize("name", ["ok_497_expired", "ok_533_expired", CLEAN])
+def test_the_exact_offset_is_what_a_walk_finds(name: str, cases: Library) -> None:
+    """In queues whose times rise: the first message at or behind a time, the last at or before it."""
+    with Store.open(cases.path(name)) as store:
+        for topic, queue_id in list(store.queues)[::5]:
+            messages = list(store.queue_messages(topic, queue_id))
+            times = [each.message.store_timestamp for each in messages]
+            if times != sorted(times) or topic in {each for each, _ in store.layout.batch_queues}:
+                continue
+            for time in dict.fromkeys(near for each in times[::11] for near in (each - 1, each, each + 1)):
+                lower = exact_offset_by_time(store, topic, queue_id, time)
+                wanted = next((each for each in messages if each.message.store_timestamp >= time), None)
+                end = store.max_offset(topic, queue_id)
+                assert lower.queue_offset == (end if wanted is None else wanted.message.queue_offset)
+                upper = exact_offset_by_time(store, topic, queue_id, time, "upper")
+                before = [each for each in messages if each.message.store_timestamp <= time]
+                if before:
+                    assert upper.queue_offset == before[-1].message.queue_offset
+                    assert upper.physical_offset == before[-1].physical_offset
+
+
+@pytest.mark.parametrize("name", ["ok_497_clean", "ok_533_expired", "ok_540_small_ipv6", "torn_540_killed"])
+def test_keys_are_found_as_a_walk_finds_them(name: str, cases: Library) -> None:
+    """With and without the topic, none more and none less, all through the index."""
+    with Store.open(cases.path(name)) as store:
+        held = held_keys(store)
+        for key in list(held)[:: max(len(held) // 60, 1)]:
+            looked = Looked()
+            hits = list(find_by_key(store, key, looked=looked))
+            assert [hit.stored.physical_offset for hit in hits] == [
+                each.physical_offset for each in held[key]
+            ]
+            assert {hit.found_by for hit in hits} == {"index"}
+            assert all(hit.names == (key,) for hit in hits)
+            assert not looked.gaps
+            topic = held[key][0].topic
+            narrow = find_by_key(store, key, Selection(topics=[topic]))
+            wanted = [each.physical_offset for each in held[key] if each.topic == topic]
+            assert [hit.stored.physical_offset for hit in narrow] == wanted
+
+
+@pytest.mark.parametrize(
+    "name", ["ok_497_clean", "ok_540_clean", "torn_533_killed_burst", "ok_540_small_ipv6"]
+)
+def test_columns_are_what_a_walk_finds(name: str, cases: Library) -> None:
+    """All keys of a store in one call: place of the key, physical offset, size."""
+    with Store.open(cases.path(name)) as store:
+        held = held_keys(store)
+        keys = [*held, "there is no such key"]
+        found = lookup_columns(store, keys)
+        wanted = [
+            (n, each.physical_offset, each.size) for n, key in enumerate(keys) for each in held.get(key, ())
+        ]
+        columns = (found.key.tolist(), found.physical_offset.tolist(), found.size.tolist())
+        assert list(zip(*columns, strict=True)) == wanted
+        pairs = [(key, topic) for key in held for topic in dict.fromkeys(each.topic for each in held[key])]
+        narrow = lookup_columns(store, [key for key, _ in pairs], [topic for _, topic in pairs])
+        assert narrow.physical_offset.tolist() == [
+            each.physical_offset for key, topic in pairs for each in held[key] if each.topic == topic
+        ]
+        assert found.to_arrow().num_rows == len(wanted)
+
+
+def without_index(store_copy: Callable[[str], Path], name: str, *left: int) -> Path:
+    """A copy of a store that keeps only the index files with these numbers."""
+    root = store_copy(name)
+    files = sorted((root / "index").iterdir())
+    for number, path in enumerate(files):
+        if number not in left:
+            path.unlink()
+    return root
+
+
+@pytest.mark.parametrize(
+    ("left", "reason"),
+    [((), "there are no index files"), ((1, 2), "older than the index"), ((0, 2), "between two index files"),
+     ((0, 1), "newer than the index")],
+)  # fmt: skip
+def test_what_the_index_lacks_is_scanned(
+    left: tuple[int, ...], reason: str, store_copy: Callable[[str], Path]
+) -> None:
+    """Nothing is missed, whichever index file is gone; `never` finds what is left."""
+    with Store.open(without_index(store_copy, CLEAN, *left)) as store:
+        held = held_keys(store)
+        for key in list(held)[:: len(held) // 2]:
+            looked = Looked()
+            hits = list(find_by_key(store, key, looked=looked))
+            assert [hit.stored.physical_offset for hit in hits] == [
+                each.physical_offset for each in held[key]
+            ]
+            assert reason in "; ".join(gap.reason for gap in looked.gaps)
+            never = [hit.stored.physical_offset for hit in find_by_key(store, key, scan="never")]
+            assert never == [hit.stored.physical_offset for hit in hits if hit.found_by == "index"]
+        columns = lookup_columns(store, list(held))
+        wanted = [each.physical_offset for key in held for each in held[key]]
+        assert columns.physical_offset.tolist() == wanted
+
+
+def test_a_damaged_chain_is_told_and_its_records_scanned(store_copy: Callable[[str], Path]) -> None:
+    """A slot that names an entry behind the file's end."""
+    root = store_copy(CLEAN)
+    with Store.open(root) as store:
+        held = held_keys(store)
+    for path in (root / "index").iterdir():
+        data = bytearray(path.read_bytes())
+        slots = memoryview(data)[40 : 40 + 4 * 1000]
+        for slot in range(1000):
+            slots[4 * slot : 4 * slot + 4] = (1 << 30).to_bytes(4)
+        del slots
+        path.write_bytes(data)
+    with Store.open(root, file_sizes={"index_slots": 1000, "index_entries": 4000}) as store:
+        key = next(key for key in held if len(held[key]) > 2)
+        looked = Looked()
+        hits = [hit.stored.physical_offset for hit in find_by_key(store, key, looked=looked)]
+        assert hits == [each.physical_offset for each in held[key]]
+        assert looked.broken
+        assert lookup_columns(store, [key]).physical_offset.tolist() == hits
+
+
+@pytest.mark.parametrize("name", [CLEAN, "ok_533_clean"])
+def test_tags_are_found_with_and_without_an_index_of_them(name: str, cases: Library) -> None:
+    """5.4 indexes tags; in stores of 5.3 the queues or the log are read."""
+    with Store.open(cases.path(name)) as store:
+        held: dict[tuple[str, str], list[int]] = {}
+        for each in store.messages():
+            tags = properties.decode(each.message.properties_bytes).get(properties.TAGS)
+            if tags:
+                held.setdefault((each.message.topic, tags), []).append(each.physical_offset)
+        for topic, tags in list(held)[:: len(held) // 6]:
+            hits = list(find_by_key(store, tags, Selection(topics=[topic]), kind="tag"))
+            assert [hit.stored.physical_offset for hit in hits] == held[topic, tags]
+            assert {hit.found_by for hit in hits} == {"index" if name == CLEAN else "scan"}
+
+
+def test_messages_inside_of_batches_are_found(cases: Library) -> None:
+    """No broker indexes them: their records are opened when nothing else is found."""
+    from rmqtool.formats import batch, body
+
+    with Store.open(cases.path(CLEAN)) as store:
+        record = next(store.queue_messages("pubBatchCQ", 0))
+        items = list(batch.decode_items(body.decompress(record.message.body, record.message.sys_flag)))
+        inside = properties.decode(items[1].properties_bytes)
+        key = inside[properties.UNIQ_KEY]
+        assert key not in held_keys(store)
+        (hit,) = find_by_key(store, key)
+        assert (hit.found_by, hit.stored.physical_offset) == ("batch", record.physical_offset)
+        assert not list(find_by_key(store, key, scan="never"))
+
+
+def test_places(cases: Library) -> None:
+    """By offset, by queue offset, by id: also of another host, and a unique key given as an id."""
+    with Store.open(cases.path(CLEAN)) as store:
+        stored = next(each for each in store.messages() if each.message.topic == "pubBatch")
+        at, queue_offset = stored.physical_offset, stored.message.queue_offset
+        assert [hit.stored for hit in find_by_offset(store, at)] == [stored]
+        (hit,) = find_by_queue_offset(store, "pubBatch", stored.message.queue_id, queue_offset)
+        assert hit.stored == stored
+        own = "7F000001" + (20911).to_bytes(4).hex().upper() + f"{at:016X}"
+        notes: list[str] = []
+        for msg_id in (own, own.lower(), "0A0A0A0A" + own[8:], "00" * 20 + f"{at:016x}"):
+            (hit,) = find_by_msg_id(store, msg_id, note=notes.append)
+            assert (hit.found_by, hit.stored) == ("id", stored)
+        assert len(notes) == 2
+        unique = next(key for key in held_keys(store) if len(key) in (32, 56))
+        assert {hit.found_by for hit in find_by_msg_id(store, unique)} == {"index"}
+        assert not list(find_by_offset(store, at + 1, notes.append))
+        assert f"inside the record at {at}" in notes[-1]
+        assert not list(find_by_offset(store, 1 << 50, notes.append))
+        assert not list(find_by_msg_id(store, "nonsense"))
+
+
+def test_a_bare_commit_log_is_scanned(cases: Library, tmp_path: Path) -> None:
+    """Without queues no topic is known, without index files nothing but the log is."""
+    folder = tmp_path / "commitlog"
+    shutil.copytree(cases.path("ok_540_small_ipv6") / "commitlog", folder)
+    with Store.open(folder) as store:
+        held = held_keys(store)
+        key = next(iter(held))
+        hits = list(find_by_key(store, key))
+        assert [hit.stored.physical_offset for hit in hits] == [each.physical_offset for each in held[key]]
+        assert {hit.found_by for hit in hits} == {"scan"}

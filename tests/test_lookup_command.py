@@ -1,0 +1,203 @@
+"""`rmqtool lookup`: what it takes and shows, how it ends, and what a plain look-up does not load."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.store import Store
+from tests.lookups import Lookup, held_keys
+from tests.stores import Library
+
+CLEAN = "ok_540_clean"
+ROOT = Path(__file__).resolve().parent.parent
+HEAVY = {"numpy", "numba", "pyarrow", "rich", "construct", "tabulate", "pyspark", "lz4.frame"}
+
+
+@pytest.fixture
+def lookup(capfdbinary: pytest.CaptureFixture[bytes]) -> Lookup:
+    """`rmqtool lookup` with what it wrote."""
+    return Lookup(capfdbinary)
+
+
+def key_of(store: Path, count: int = 2) -> tuple[str, list[int]]:
+    """A key of at least so many messages, and their offsets."""
+    with Store.open(store) as opened:
+        held = held_keys(opened)
+    key = next(key for key in held if len(held[key]) >= count)
+    return key, [each.physical_offset for each in held[key]]
+
+
+def test_a_key_gives_message_rows(cases: Library, lookup: Lookup) -> None:
+    store = cases.path(CLEAN)
+    key, offsets = key_of(store)
+    result = lookup(store, "--key", key)
+    assert (result.code, result.err) == (0, "")
+    assert [row["physical_offset"] for row in result.rows] == offsets
+    assert all(key in (*row["keys"], row["uniq_key"]) for row in result.rows)
+    assert {row["found_by"] for row in result.rows} == {"index"}
+    assert [row["physical_offset"] for row in lookup(store, "--key", key, "--max", 1).rows] == offsets[:1]
+    topic = result.rows[0]["topic"]
+    narrow = lookup(store, "--key", key, "--topic", topic, "--fields", "topic,found_by")
+    assert {tuple(row) for row in narrow.rows} == {("topic", "found_by")}
+    assert {row["topic"] for row in narrow.rows} == {topic}
+    assert lookup(store, "--key", key, "--until", "2001-01-01").code == 1
+
+
+def test_many_keys_in_one_pass(
+    cases: Library, lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a file and from standard input; which were found, and which were not."""
+    store = cases.path(CLEAN)
+    with Store.open(store) as opened:
+        held = held_keys(opened)
+    keys = list(held)[:40]
+    text = "".join(f"{key}\n" for key in (*keys, "", "nothing"))
+    (tmp_path / "keys").write_text(text, "utf-8")
+    result = lookup(store, "--keys-from", tmp_path / "keys")
+    wanted = sorted({each.physical_offset for key in keys for each in held[key]})
+    assert [row["physical_offset"] for row in result.rows] == wanted
+    assert all(set(row["asked"]) <= set(keys) and row["asked"] for row in result.rows)
+    assert result.code == 1
+    assert "not found: 1 of 41 keys: nothing" in result.err
+
+    class Input:
+        buffer = io.BytesIO(text.replace("\n", "\r\n").encode())
+
+    monkeypatch.setattr("sys.stdin", Input)
+    assert lookup(store, "--keys-from", "-").rows == result.rows
+
+
+def test_other_kinds(cases: Library, lookup: Lookup) -> None:
+    """Each kind finds the message that the key has found."""
+    store = cases.path(CLEAN)
+    row = lookup(store, "--key", key_of(store, 1)[0], "--max", 1).rows[0]
+    place = ("--topic", row["topic"], "--queue", row["queue_id"], "--queue-offset", row["queue_offset"])
+    for arguments, found_by in (
+        (("--offset", row["physical_offset"]), "offset"),
+        (("--msg-id", row["offset_msg_id"]), "id"),
+        (("--uniq-key", row["uniq_key"]), "index"),
+        (("--msg-id", row["uniq_key"]), "index"),
+        (place, "queue"),
+    ):
+        result = lookup(store, *arguments)
+        assert result.code == 0, result.err
+        assert {**row, "found_by": found_by} in result.rows
+
+
+def test_nothing_is_found(cases: Library, lookup: Lookup) -> None:
+    """1, what was looked at, and topics that are like the one asked for."""
+    store = cases.path(CLEAN)
+    result = lookup(store, "--key", "nothing", "--topic", "pubBatc")
+    assert (result.code, result.out) == (1, b"")
+    assert "no message with key nothing; looked at 3 index files, 1 topic" in result.err
+    assert "nearest: pubBatch" in result.err
+    inside = lookup(store, "--offset", 5)
+    assert inside.code == 1
+    assert "inside the record at 0" in inside.err
+    assert lookup(store, "--topic", "none", "--time", 0).code == 1
+
+
+def test_a_scan_is_announced(store_copy: Callable[[str], Path], lookup: Lookup) -> None:
+    """Where and why; with --scan never it is told what was left out."""
+    root = store_copy("ok_540_small_ipv6")
+    for path in (root / "index").iterdir():
+        path.unlink()
+    key, offsets = key_of(root, 1)
+    result = lookup(root, "--key", key)
+    assert [row["found_by"] for row in result.rows] == ["scan"] * len(offsets)
+    assert "scanning the log at offsets 0 to the end (there are no index files)" in result.err
+    never = lookup(root, "--key", key, "--scan", "never")
+    assert never.code == 1
+    assert "see --scan" in never.err
+    assert lookup(root, "--key", key, "--quiet").err == ""
+
+
+def test_explain_shows_the_way(cases: Library, lookup: Lookup) -> None:
+    """Files, slots, chains; every message that is found is at the end of one."""
+    store = cases.path(CLEAN)
+    key, offsets = key_of(store)
+    rows = lookup(store, "--key", key, "--explain").rows
+    assert {row["step"] for row in rows} >= {"file", "slot", "entry"}
+    assert {row["physical_offset"] for row in rows if row["result"] == "found"} == set(offsets)
+    assert lookup(store, "--key", "nothing", "--explain").code == 1
+
+
+def test_times(cases: Library, lookup: Lookup) -> None:
+    """The broker's answer and the exact one, for each queue."""
+    store = cases.path("ok_497_clean")
+    with Store.open(store) as opened:
+        message = next(each.message for each in opened.messages() if each.message.queue_offset > 3)
+    place = ("--topic", message.topic, "--queue", message.queue_id, "--time", message.store_timestamp)
+    for broker in ("4.9", "5.4"):
+        (row,) = lookup(store, *place, "--broker", broker, "--bound", "upper").rows
+        assert row["broker"] == broker
+        assert row["exact_offset"] >= message.queue_offset
+        assert row["min_offset"] <= row["broker_offset"] <= row["max_offset"]
+    assert len(lookup(store, "--topic", "*", "--time", "now").rows) == 50
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--key", "a", "--offset", 1),
+        ("--queue-offset", 1),
+        ("--queue-offset", 1, "--topic", "a*", "--queue", 1),
+        ("--time", 0),
+        ("--time", "soon", "--topic", "a"),
+        ("--offset", 1, "--explain"),
+        ("--key", "a", "--explain", "--trace"),
+        ("--key", "a", "--fields", "nonsense"),
+        ("--keys-from", os.devnull),
+        ("--broker", "3.2", "--time", 0),
+    ],
+)
+def test_wrong_usage(arguments: tuple[object, ...], cases: Library, lookup: Lookup) -> None:
+    result = lookup(cases.path(CLEAN), *arguments)
+    assert (result.code, result.out) == (2, b"")
+    assert len(result.err.splitlines()) <= 3
+
+
+def test_hostile_keys(cases: Library, lookup: Lookup, tmp_path: Path) -> None:
+    """Control characters, invalid UTF-8 and very long keys are keys like others; none reaches a terminal."""
+    store = cases.path(CLEAN)
+    (tmp_path / "keys").write_bytes(b"\xff\xfe\n\x1b[31m\n" + b"k" * 100_000 + b"\n")
+    result = lookup(store, "--keys-from", tmp_path / "keys")
+    assert result.code == 1
+    assert "\x1b" not in result.err
+    assert lookup(store, "--keys-from", tmp_path / "nothing").code == 3
+    assert lookup(store, "--key", "a\0b", "--topic", "../../etc").code == 1
+
+
+def test_trace_tells_what_became_of_a_message(cases: Library, lookup: Lookup) -> None:
+    store = cases.path(CLEAN)
+    row = lookup(store, "--key", key_of(store, 1)[0], "--max", 1).rows[0]
+    rows = lookup(store, "--offset", row["physical_offset"], "--trace").rows
+    assert row["physical_offset"] in [each["physical_offset"] for each in rows]
+
+
+def test_a_plain_lookup_loads_nothing_heavy(cases: Library) -> None:
+    """A process that finds a key through the index needs neither arrays nor compiled code."""
+    store = cases.path(CLEAN)
+    key, offsets = key_of(store)
+    code = (
+        "import sys; from rmqtool.cli import main; code = main(sys.argv[1:]);"
+        "print(*sys.modules, file=sys.stderr); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, "lookup", str(store), "--key", key]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True, text=True
+    )
+    assert [json.loads(line)["physical_offset"] for line in ended.stdout.splitlines()] == offsets
+    loaded = set(ended.stderr.split())
+    assert not HEAVY & loaded
+    commands = {name.removeprefix("rmqtool.commands.") for name in loaded if "rmqtool.commands." in name}
+    assert not commands & {"dump", "verify", "append", "export", "stats", "tail"}
