@@ -14,6 +14,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.errors import FormatError, UsageError
+from rmqtool.quantities import QUEUE_ID_MAX
 
 _Item = TypeVar("_Item")
 
@@ -28,9 +29,7 @@ Topic = Annotated[
 ]
 Queue = Annotated[
     int | None,
-    typer.Option(
-        "--queue", metavar="N", min=0, max=options.QUEUE_ID_MAX, help="Its queue; default: --queue-by."
-    ),
+    typer.Option("--queue", metavar="N", min=0, max=QUEUE_ID_MAX, help="Its queue; default: --queue-by."),
 ]
 Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Its tag (property TAGS).")]
 Key = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="An index key (repeatable).")]
@@ -172,9 +171,7 @@ IndexEntries = Annotated[
 ]
 Queues = Annotated[
     int | None,
-    typer.Option(
-        "--queues", metavar="N", min=1, max=options.QUEUE_ID_MAX, help="Queues of such topics; default: 4."
-    ),
+    typer.Option("--queues", metavar="N", min=1, max=QUEUE_ID_MAX, help="Queues of such topics; default: 4."),
 ]
 Flush = Annotated[
     Literal["async", "sync"] | None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -12,10 +12,14 @@ from rmqtool.commands.bad_places import BadPlaces, tell_unknown
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.output import Output
 
+if TYPE_CHECKING:
+    from rmqtool.store import Store
+    from rmqtool.store.copy.run import CopyResult
+
 _LINES = 20  # messages left out that are told one by one
 
 NewStore = Annotated[
-    Path | None,
+    str | None,
     typer.Option("--output", "-o", metavar="DIR", help="The new store: a folder that is missing or empty."),
 ]
 RenameTopic = Annotated[
@@ -86,7 +90,8 @@ def copy(
 
     STORE is only read, and may be in use. The new store gets its name when it is whole.
 
-    Exits with 0 when all was copied; 1 for damage, and for messages left out; 2 for a usage error; 3 when
+    Exits with 0 when all was copied; 1 for damage, for messages left out, and when none matches, so that
+    no store was made; 2 for a usage error; 3 when
     something could not be read or written; 4 when something is at --output, and for half messages; 70 for
     a bug in rmqtool; 130 when interrupted.
     """  # noqa: D301  a backspace character keeps the lines as they are
@@ -97,6 +102,7 @@ def copy(
 
     if output is None:
         raise UsageError("--output is missing", hint="--output NEW names the folder of the new store")
+    place = _place(output)
     writer = Output(format=format, quiet=quiet, progress=progress)
     selection = options.selection(
         topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
@@ -106,25 +112,46 @@ def copy(
     given: dict[str, Any] = {"reserve": reserve}
     if commitlog_file_size is not None:
         given["commit_log_file_size"] = commitlog_file_size
+    renames = _renames(rename_topic)
     seen, left_out = BadPlaces(writer), _LeftOut(writer)
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         with writer.progress("copy", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run(
-                opened, output, selection, seen.report, bar.advance, renames=_renames(rename_topic),
+                opened, place, selection, seen.report, bar.advance, renames=renames,
                 profile=profile, options=given, refused=left_out.report,
             )  # fmt: skip
-        writer.note("rmqtool: queue offsets of the copy count from 0; consumer offsets were not copied")
-        if result.damaged:
-            writer.note(f"rmqtool: {result.damaged} damaged messages were left out")
+        _tell_result(writer, result)
         writer.write_object({
-            "store": str(output), "profile": result.profile, "messages": result.messages,
+            "store": str(place), "profile": result.profile, "messages": result.messages,
             "bytes": result.bytes, "queues": result.queues, "left_out": result.damaged + result.refused,
             "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
         })  # fmt: skip
         looked = Looked(topics=set(selection.topics) if result.messages else set())
         unknown = tell_unknown(opened, selection, looked, found=result.messages > 0)
-    lost = EXIT_FINDINGS if result.damaged + result.refused else EXIT_OK
-    return worst_exit_code(seen.exit_code(), unknown, lost)
+        misnamed = _tell_misnamed(opened, renames, result)
+    lost = EXIT_OK if result.made and not result.damaged + result.refused else EXIT_FINDINGS
+    return worst_exit_code(seen.exit_code(), unknown, misnamed, lost)
+
+
+def _tell_result(writer: Output, result: CopyResult) -> None:
+    if result.made:
+        writer.note("rmqtool: queue offsets of the copy count from 0; consumer offsets were not copied")
+    else:
+        writer.note("rmqtool: no message matches: no store was made")
+    if result.damaged:
+        writer.note(f"rmqtool: {result.damaged} damaged messages were left out")
+
+
+def _place(output: str) -> Path:
+    """Raises UsageError for a URL: a store is written file by file, here and there."""
+    from rmqtool.scan.remote_url import is_url, local_path
+
+    local = local_path(output)
+    if not output or (local is None and is_url(output)):
+        raise UsageError(
+            "--output: a new store is made in a local folder", hint="--output NEW, then upload it"
+        )
+    return Path(local or output)
 
 
 def _renames(texts: list[str] | None) -> dict[str, str]:
@@ -136,6 +163,15 @@ def _renames(texts: list[str] | None) -> dict[str, str]:
             raise UsageError(f"--rename-topic {text!r}: it must be OLD=NEW, each OLD once")
         renames[old] = new
     return renames
+
+
+def _tell_misnamed(store: Store, renames: dict[str, str], result: CopyResult) -> int:
+    """Says which topics to rename are not in the store; the exit code."""
+    from rmqtool.store.dump import Looked
+    from rmqtool.store.selection import Selection
+
+    looked = Looked(topics={old for old, new in renames.items() if result.topics.get(new)})
+    return tell_unknown(store, Selection(topics=set(renames)), looked, found=True)
 
 
 class _LeftOut:

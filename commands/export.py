@@ -148,8 +148,8 @@ def export(
 
     Columns are those of a message row (dump --fields help), with types: times as timestamps in UTC,
     keys as a list, properties as a map, bodies as bytes. Lines of JSON and CSV are those that dump
-    prints. append --input takes all of it back. With --body stored or both the stored body goes along,
-    so that append gives the same record, too, where it is compressed.
+    prints. append --input takes all of it back, but ORC. With --body stored or both the stored body goes
+    along, so that append gives the same record, too, where it is compressed.
 
     A file appears when it is whole; a run that is killed leaves none by half. In a folder, files are
     named by the physical offset where they begin. With --cursor-file the cursor moves when a file has
@@ -211,13 +211,17 @@ def _request(
     force: bool,
     cursor_file: Path | None,
 ) -> ExportRequest:
+    from rmqtool.store.export.columns import COLUMNS
     from rmqtool.store.export.request import GROUP_BYTES, export_request
 
     def names(text: str | None) -> list[str] | None:
         return None if text is None else [name for name in map(str.strip, text.split(",")) if name]
 
+    wanted = names(columns)
+    if wanted and "help" in wanted:
+        Output().show_names(COLUMNS)
     return export_request(
-        output, format=output_format, compression=compression, columns=names(columns), body=body, raw=raw,
+        output, format=output_format, compression=compression, columns=wanted, body=body, raw=raw,
         partition_by=names(partition_by), file_bytes=file_size, group_bytes=row_group or GROUP_BYTES,
         tz=parse_zone(tz), date_tz=parse_zone("UTC" if tz is None else tz), spreadsheet=spreadsheet,
         force=force, cursor_file=cursor_file,

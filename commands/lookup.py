@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 from rmqtool.commands import lookup_options as own
 from rmqtool.commands import options
 from rmqtool.commands.option_values import row_form
-from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UnreadableError, UsageError, worst_exit_code
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, InputError, UnreadableError, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.times import parse_time, parse_zone
 
@@ -140,6 +140,8 @@ def _keys_from(source: str) -> list[str]:
 
     try:
         if source == "-":
+            if sys.stdin is None:
+                raise InputError("standard input is closed")
             data = sys.stdin.buffer.read(_KEYS_MAX_BYTES + 1)
         else:
             with open(source, "rb") as file:  # noqa: PTH123
@@ -232,17 +234,28 @@ class _Task:
             yield hit
 
     def _write_traces(self, hits: Iterator[Hit], form: RowFormat) -> int:
-        from rmqtool.store.fate import FIELDS, TABLE_FIELDS, message_fate
+        """The fate of each message, once however many of its records are hits; how many hits there were."""
+        from rmqtool.store.fate import FIELDS, message_fate, table_fields, unique_key
 
         unknown: dict[str, None] = {}
+        # Messages of one batch record have one place: the key tells them apart.
+        told: set[tuple[str | None, int]] = set()
+        count = 0
 
         def rows() -> Iterator[Row]:
+            nonlocal count
             for hit in hits:
+                count += 1
+                if (unique_key(hit.stored), hit.stored.physical_offset) in told:
+                    continue
                 fate = message_fate(self.store, hit.stored, tz=form.tz, delays_ms=form.delays_ms)
+                told.update((unique_key(step.stored), step.stored.physical_offset) for step in fate.steps)
                 yield from fate.rows()
                 unknown.update(dict.fromkeys(fate.unknown))
 
-        count = self.writer.write_rows(rows(), FIELDS, TABLE_FIELDS)
+        # A table of all of them together, for its widths; each takes a while to be found.
+        traced = list(rows()) if self.writer.chosen_format == "table" else rows()
+        self.writer.write_rows(traced, FIELDS, table_fields)
         for text in unknown:
             self.writer.note(f"rmqtool: not known: {text}")
         return count

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from rmqtool.commands.options import parse_broker
+from rmqtool.commands.options import COUNT_MAX, parse_broker
 
 Key = Annotated[
     list[str] | None,
@@ -75,7 +75,13 @@ Broker = Annotated[
 ]
 Max = Annotated[
     int | None,
-    typer.Option("--max", metavar="N", min=0, help="At most this many messages, the first ones in the log."),
+    typer.Option(
+        "--max",
+        metavar="N",
+        min=0,
+        max=COUNT_MAX,
+        help="At most this many messages, the first ones in the log.",
+    ),
 ]
 Scan = Annotated[
     Literal["auto", "always", "never"],

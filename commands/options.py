@@ -9,14 +9,14 @@ metavar: the man pages must not change with Typer.
 from __future__ import annotations
 
 import os
-import re
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
+from rmqtool import quantities
 from rmqtool.errors import UsageError
 from rmqtool.terminal import print_error
 from rmqtool.times import format_time, parse_time, parse_zone
@@ -25,51 +25,35 @@ if TYPE_CHECKING:
     from rmqtool.store import Store
     from rmqtool.store.selection import Selection
 
-QUEUE_ID_MAX = 65_535
-SIZE_MAX = (1 << 63) - 1
-_SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))? *([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
+COUNT_MAX = (1 << 63) - 1
+"""The most rows that can be asked for: more cannot be counted by islice and arrow."""
+
 _BROKERS = ("4.9", "5.3", "5.4")
-_QUEUES = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+Value = TypeVar("Value")
+
+
+def _as_option(parse: Callable[[str], Value], text: str) -> Value:
+    """What `parse` makes of the text; its UsageError as Typer's, which names the option."""
+    try:
+        return parse(text)
+    except UsageError as error:
+        raise typer.BadParameter(error.message) from None
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size: `4096`, `64K`, `100M`, `1.5GiB` (powers of 1024), `100MB` (powers of 1000).
-
-    Exact, a part of a byte is left out. Raises typer.BadParameter for other text, for less than one
-    byte and for more than `SIZE_MAX`.
-    """
-    match = _SIZE.fullmatch(text.strip())
-    if match is None:
-        raise typer.BadParameter(f"{_short(text)} is no size; use 4096, 64K, 100M, 1.5GiB or 100MB")
-    fraction, prefix, suffix = match[2] or "", match[3].upper(), (match[4] or "").upper()
-    base = 1000 if suffix == "B" and prefix else 1024
-    unit = base ** " KMGT".index(prefix or " ")
-    size: int = int(match[1] + fraction) * unit // 10 ** len(fraction)
-    if not 1 <= size <= SIZE_MAX:
-        raise typer.BadParameter(f"{_short(text)} is out of range; use 1 byte to 8388607T")
-    return size
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 40 else f"{text[:37]}...")
+    """Bytes of a size, see `quantities.parse_size`. Raises typer.BadParameter."""
+    return _as_option(quantities.parse_size, text)
 
 
 def parse_queues(text: str) -> tuple[int, ...]:
-    """Queue ids of `3`, `0-3` or `0-3,7`, each once and in order."""
-    ids: set[int] = set()
-    for part in text.split(","):
-        match = _QUEUES.fullmatch(part.strip())
-        first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
-        if not first <= last <= QUEUE_ID_MAX:
-            raise typer.BadParameter(f"{text!r} is no queue id; use 3, 0-3 or 0-3,7")
-        ids.update(range(first, last + 1))
-    return tuple(sorted(ids))
+    """Queue ids of `3`, `0-3` or `0-3,7`, each once and in order. Raises typer.BadParameter."""
+    return _as_option(quantities.parse_queues, text)
 
 
 def parse_broker(text: str) -> str:
     """A broker version whose behaviour is known. Raises typer.BadParameter for any other text."""
     if text not in _BROKERS:
-        raise typer.BadParameter(f"{_short(text)} is not known; use {', '.join(_BROKERS)}")
+        raise typer.BadParameter(f"{quantities.short(text)} is not known; use {', '.join(_BROKERS)}")
     return text
 
 
@@ -207,7 +191,8 @@ ToOffset = Annotated[
     int | None, typer.Option("--to-offset", metavar="N", min=0, help="Only below this offset (exclusive).")
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", "-n", metavar="N", min=0, help="Stop after this many rows.")
+    int | None,
+    typer.Option("--limit", "-n", metavar="N", min=0, max=COUNT_MAX, help="Stop after this many rows."),
 ]
 Reverse = Annotated[bool, typer.Option("--reverse", help="Newest first.")]
 

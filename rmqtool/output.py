@@ -19,10 +19,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import BinaryIO, NoReturn
 
 from rmqtool.cells import Row, csv_text, field_value, json_text, plain_text, tsv_text
-from rmqtool.errors import InputError, UsageError
+from rmqtool.errors import EXIT_OK, InputError, UsageError
 from rmqtool.table import Heading, Table
 from rmqtool.terminal import ProgressBar, escape, print_error
 
@@ -94,7 +94,7 @@ class Output:
             table: the columns of a table, where all would be too many to read.
 
         What was written so far is complete when `rows` raises or is interrupted. Raises UsageError
-        for an unknown field before anything is read; `--fields help` is one, and names them all.
+        for an unknown field before anything is read; `--fields help` names them all, and that is all.
         """
         format = self.chosen_format
         self.check_fields(columns)
@@ -108,16 +108,24 @@ class Output:
         return self._json_rows(single, array=True)
 
     def check_fields(self, columns: Sequence[str]) -> None:
-        """Raises UsageError where `fields` names none of `columns`; for commands that do before they show."""
+        """Raises UsageError where `fields` names none of `columns`; for commands that do before they show.
+
+        For `--fields help` the columns are written, a line each, and the command ends: SystemExit.
+        """
         for name in self.fields or ():
             if name == "help":
-                raise UsageError("these are the fields", hint=", ".join(columns))
+                self.show_names(columns)
             if name.partition(".")[0] not in columns:
                 from difflib import get_close_matches
 
                 near = get_close_matches(name.partition(".")[0], columns, n=1)
                 hint = f"did you mean {near[0]}? --fields help lists them all" if near else None
                 raise UsageError(f"unknown field: {name!r}", hint=hint or f"fields are: {', '.join(columns)}")
+
+    def show_names(self, names: Iterable[str]) -> NoReturn:
+        """Writes the names of fields, a line each, for who asked for `help`; the command ends: SystemExit."""
+        self._write("".join(f"{name}\n" for name in names))
+        raise SystemExit(EXIT_OK)
 
     def write_object(self, value: Row, text: Iterable[str] | None = None) -> None:
         """Writes one object: as JSON, or as `text` (lines without their ends).
@@ -228,6 +236,8 @@ class Output:
         try:
             for row in rows:
                 if row is not None:
+                    if not block:  # what comes late together is shown together, with the same widths
+                        start = time.monotonic()
                     block.append(row)
                     count += 1
                 late = row is None or time.monotonic() - start > FLUSH_SECONDS
@@ -235,7 +245,6 @@ class Output:
                     # Taken out before it is written: an interrupt in between must not show it twice.
                     ready, block = block, []
                     table = self._write_block(table, ready, columns)
-                    start = time.monotonic()
         finally:
             if block:
                 table = self._write_block(table, block, columns)

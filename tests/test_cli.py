@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool import __version__, cli
-from rmqtool.commands.options import SIZE_MAX, parse_size
+from rmqtool.commands.options import parse_size
+from rmqtool.quantities import SIZE_MAX
 from tests.stores import Library
 
 ROOT = Path(__file__).resolve().parent.parent

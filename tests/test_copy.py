@@ -168,6 +168,7 @@ def test_what_is_there_stays(tmp_path: Path, run: Run) -> None:
     (tmp_path / "empty").mkdir()
     assert run(store, tmp_path / "empty").code == 0
     assert run(store, tmp_path / "e2", "--topic", "nobody").code == 1
+    assert not (tmp_path / "e2").exists()
 
 
 def test_an_error_leaves_nothing(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

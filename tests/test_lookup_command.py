@@ -7,14 +7,17 @@ import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from rmqtool.formats import index, properties
 from rmqtool.store import Store
 from tests.lookups import Lookup, held_keys
 from tests.stores import Library
+from tests.whole_store import SHAPE, keyed, write_whole
 
 CLEAN = "ok_540_clean"
 ROOT = Path(__file__).resolve().parent.parent
@@ -158,6 +161,7 @@ def test_times(cases: Library, lookup: Lookup) -> None:
         ("--key", "a", "--fields", "nonsense"),
         ("--keys-from", os.devnull),
         ("--broker", "3.2", "--time", 0),
+        ("--offset", 0, "--max", 1 << 63),
     ],
 )
 def test_wrong_usage(arguments: tuple[object, ...], cases: Library, lookup: Lookup) -> None:
@@ -177,11 +181,57 @@ def test_hostile_keys(cases: Library, lookup: Lookup, tmp_path: Path) -> None:
     assert lookup(store, "--key", "a\0b", "--topic", "../../etc").code == 1
 
 
+def test_keys_of_a_closed_standard_input(
+    cases: Library, lookup: Lookup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    result = lookup(cases.path(CLEAN), "--keys-from", "-")
+    assert (result.code, result.err) == (3, "rmqtool: standard input is closed\n")
+
+
+def test_slots_that_are_exchanged(tmp_path: Path, lookup: Lookup) -> None:
+    """A chain of sound entries that belong to other slots is damage: the log is scanned."""
+    write_whole(tmp_path, keyed(20))
+    (path,) = (tmp_path / "index").iterdir()
+    data = bytearray(path.read_bytes())
+    slots = slice(index.HEADER_SIZE, SHAPE.entry_offset(0))
+    data[slots] = (2).to_bytes(4) * SHAPE.slots
+    path.write_bytes(data)
+    for n in range(20):
+        result = lookup(tmp_path, "--uniq-key", f"U{n:08}")
+        assert [row["uniq_key"] for row in result.rows] == [f"U{n:08}"], result.err
+    assert "entry of another slot" in result.err
+
+
 def test_trace_tells_what_became_of_a_message(cases: Library, lookup: Lookup) -> None:
     store = cases.path(CLEAN)
     row = lookup(store, "--key", key_of(store, 1)[0], "--max", 1).rows[0]
     rows = lookup(store, "--offset", row["physical_offset"], "--trace").rows
     assert row["physical_offset"] in [each["physical_offset"] for each in rows]
+
+
+def test_a_fate_is_told_once(cases: Library, lookup: Lookup) -> None:
+    """However many records of a message are hits, and however they were asked for."""
+    store = cases.path(CLEAN)
+    with Store.open(store) as opened:
+        records = defaultdict(list)
+        for stored in opened.messages():
+            key = properties.decode(stored.message.properties_bytes).get(properties.UNIQ_KEY)
+            if key and stored.message.topic != "RMQ_SYS_TRANS_OP_HALF_TOPIC":
+                records[key].append(stored.physical_offset)
+    moved = next(key for key in records if len(records[key]) > 2)
+    single = next(key for key in records if len(records[key]) == 1)
+    once = lookup(store, "--offset", records[moved][0], "--trace").rows
+    result = lookup(store, "--uniq-key", moved, "--trace")
+    assert [row for row in result.rows if row["kind"] != "group"] == [
+        row for row in once if row["kind"] != "group"
+    ]
+    assert len(result.rows) == len(once) > 2
+    both = lookup(store, "--uniq-key", moved, "--uniq-key", single, "--trace").rows
+    assert {row["physical_offset"] for row in both} >= {*records[moved], *records[single]}
+    # --max counts messages, not the rows of their fates: one that is missing is still told.
+    missing = lookup(store, "--uniq-key", single, "--uniq-key", "nothing", "--max", 2, "--trace")
+    assert missing.code == 1 and "not found: 1 of 2" in missing.err
 
 
 def test_a_plain_lookup_loads_nothing_heavy(cases: Library) -> None:

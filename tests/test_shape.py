@@ -29,6 +29,7 @@ RANKS = {
     "rmqtool.errors": 0,
     "rmqtool.problems": 1,
     "rmqtool.times": 1,
+    "rmqtool.quantities": 1,
     "rmqtool.formats": 2,
     "rmqtool.scan": 3,
     "rmqtool.store": 4,

@@ -148,6 +148,9 @@ def test_offsets_that_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "config/consumerOffset.json.bak").write_text("[")
     with pytest.raises(InputError):
         look(tmp_path, lag_by=("group",))
+    (tmp_path / "config/consumerOffset.json.bak").unlink()
+    with pytest.raises(InputError, match="no .bak"):
+        look(tmp_path, lag_by=("group",))
     with pytest.raises(UsageError):
         look(tmp_path / "commitlog", lag_by=("group",))
     write_config(tmp_path, "consumerOffset.json", {"offsetTable": {"T@g": {"0": "x"}}})

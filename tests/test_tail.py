@@ -218,6 +218,25 @@ def test_groups(cases: Library, tail: Callable[..., Result]) -> None:
     assert unknown.code == EXIT_USAGE and "has no offsets" in unknown.err and group in unknown.err
 
 
+def test_offsets_that_cannot_be_understood(tmp_path: Path, tail: Callable[..., Result]) -> None:
+    """They are not taken for a group without offsets, with a damaged .bak and without one."""
+    write_whole(tmp_path, keyed(8))
+    main, bak = (tmp_path / "config" / f"consumerOffset.json{end}" for end in ("", ".bak"))
+    for text in ("[]", "\0\0", '{"offsetTable": {"TopicTest@g": {"0": %s}}}' % ("9" * 5000)):
+        main.write_text(text)
+        bak.write_text(text)
+        assert_not_understood(tail(tmp_path, "--group", "g"))
+    bak.unlink()
+    assert_not_understood(tail(tmp_path, "--group", "g"))
+
+
+def assert_not_understood(found: Result) -> None:
+    """3, what and where."""
+    assert (found.code, found.out) == (EXIT_INPUT, b"")
+    assert "cannot be understood" in found.err and "consumerOffset.json" in found.err
+    assert len(found.err.splitlines()) <= 3
+
+
 def test_names_that_are_not_there(cases: Library, tail: Callable[..., Result]) -> None:
     """Exit code 1 and the nearest."""
     path = cases.path(STORE)
@@ -238,6 +257,7 @@ def test_names_that_are_not_there(cases: Library, tail: Callable[..., Result]) -
         (("--max-duration", "long"), "long"),
         (("--fields", "nothing"), "unknown field"),
         (("--since", "soon"), "soon"),
+        (("--limit", str(1 << 64)), "--limit"),
     ],
 )
 def test_usage_errors(

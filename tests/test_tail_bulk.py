@@ -67,7 +67,7 @@ def both_ways(
     ("name", "names", "wanted", "start"),
     [
         ("ok_540_expired", None, Subscription(), Start()),
-        ("ok_540_small_ipv6", None, Subscription.of(["TagA", "AaAa"]), Start()),
+        ("ok_540_small_ipv6", None, Subscription.of(["TagA", "AaAa", "\udcff"]), Start()),
         ("ok_533_small_propcrc", ("queue_id", "tags", "body", "properties"), Subscription(), Start(last=100)),
         ("ok_497_expired", ("keys", "system"), Subscription(filter=parse("TAGS <> 'AaAa'")), Start()),
     ],

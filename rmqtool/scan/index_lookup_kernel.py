@@ -100,10 +100,15 @@ def follow_chains(
             broken_count += 1
             continue
         at = shape.entries_at + shape.entry_size * number
-        if i32(data, at + shape.hash_at) == hashes[k]:
+        held = i32(data, at + shape.hash_at)
+        if held == hashes[k]:
             keys[found] = k
             offsets[found] = i64(data, at + shape.physical_at)
             found += 1
+        elif held < 0 or held % shape.slots != hashes[k] % shape.slots:  # an entry of another slot's chain
+            broken[broken_count] = k
+            broken_count += 1
+            continue
         previous = i32(data, at + shape.previous_at)
         if previous != 0:
             active[left] = k

@@ -9,12 +9,9 @@ from collections.abc import Callable
 from datetime import UTC
 from typing import get_args
 
+from rmqtool import quantities
 from rmqtool.errors import UsageError
 from rmqtool.times import parse_time
-
-_SIZE = re.compile(r"([0-9]{1,18}) *([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
-_IDS = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9}))?")
-_QUEUES_MAX = 65_536
 
 
 def wrong(name: str, what: str, hint: str | None = None) -> UsageError:
@@ -80,27 +77,19 @@ def parse_count(name: str, text: str) -> int:
 
 
 def parse_size(name: str, text: str) -> int:
-    """Bytes: `4096`, `64K`, `100M`, `1GiB` (powers of 1024), `100MB` (powers of 1000)."""
-    match = _SIZE.fullmatch(text.strip())
-    value = 0
-    if match is not None:
-        base = 1000 if (match[3] or "").lower() == "b" and match[2] else 1024
-        value = int(match[1]) * base ** " kmgt".index(match[2].lower() or " ")
-    if not 0 < value < 1 << 63:
-        raise wrong(name, f"{text!r} is no size; use 4096, 64K, 100M or 1G")
-    return value
+    """Bytes, see `quantities.parse_size`."""
+    try:
+        return quantities.parse_size(text)
+    except UsageError as error:
+        raise wrong(name, error.message) from None
 
 
 def parse_ids(name: str, text: str) -> tuple[int, ...]:
     """Queue ids: `3`, `0-3` or `0-3,7`, each once and in order."""
-    ids: set[int] = set()
-    for part in parse_list(name, text):
-        match = _IDS.fullmatch(part)
-        first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
-        if not 0 <= last - first < _QUEUES_MAX:
-            raise wrong(name, f"{part!r} is no queue id; use 3, 0-3 or 0-3,7")
-        ids.update(range(first, last + 1))
-    return tuple(sorted(ids))
+    try:
+        return quantities.parse_queues(",".join(parse_list(name, text)))
+    except UsageError as error:
+        raise wrong(name, error.message) from None
 
 
 def parse_moment(name: str, text: str) -> int:

@@ -22,8 +22,8 @@ class Residual:
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
-        self._tags = _values(selection.tags)
-        self._keys = _values(selection.keys)
+        self._tags = held_texts(selection.tags)
+        self._keys = held_texts(selection.keys)
 
     def mask(self, frames: Frames) -> Array:
         """bool, shape (rows,)."""
@@ -80,7 +80,7 @@ def _properties(frames: Frames, place: int) -> bytes:
     return frames.data[stop - max(int(row["properties_length"]), 0) : stop].tobytes()
 
 
-def _values(texts: Collection[str]) -> pa.Array:
+def held_texts(texts: Collection[str]) -> pa.Array:
     """The texts that a record can hold: what was read from disk has no lone surrogates."""
     found = []
     for text in texts:

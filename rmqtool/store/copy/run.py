@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from rmqtool.store.batches import frame_batches
 from rmqtool.store.copy.records import RecordRows
 from rmqtool.store.copy.topics import TopicChoice
 from rmqtool.store.dump import Progress, Report
+from rmqtool.store.keep_out import keep_out
 from rmqtool.store.profile import profile_named
 from rmqtool.store.records.late import LMQ_PREFIX
 from rmqtool.store.selection import Selection
@@ -45,6 +46,7 @@ class CopyResult:
         damaged: records left out because they are not sound.
         refused: records left out because no broker would take them, with the first few reasons.
         profile: of the new store.
+        made: whether there is a new store; not where of all that was asked for nothing was found.
     """
 
     messages: int = 0
@@ -54,6 +56,7 @@ class CopyResult:
     damaged: int = 0
     refused: int = 0
     profile: str = ""
+    made: bool = True
 
 
 def copy(
@@ -95,11 +98,14 @@ def copy(
     part = _part_of(store, output)
     try:
         result = _fill(store, part, choice, profile, given, report, progress, refused)
+        if not result.messages and selection != Selection():
+            shutil.rmtree(part)
+            return replace(result, made=False)
+        disk.rename(part, output.absolute())
     except BaseException:
         with suppress(OSError):
             shutil.rmtree(part)
         raise
-    disk.rename(part, output.absolute())
     disk.sync_folder(part.parent)
     return result
 
@@ -107,9 +113,7 @@ def copy(
 def _part_of(store: Store, output: Path) -> Path:
     """Where the new store is made. Raises RefusedError."""
     output = output.absolute()
-    root = store.layout.root if store.is_local else None
-    if root is not None and output.resolve().is_relative_to(root.resolve()):
-        raise RefusedError("the copy would lie in the store", path=output, hint="reading never writes there")
+    keep_out(store, output, "the copy")
     part = output.with_name(f"{output.name}{PART}")
     if part.exists():
         raise RefusedError("a copy that was not finished is in the way", path=part, hint=f"delete {part}")

@@ -25,6 +25,7 @@ EXTRA = {
     RECORD: "the whole record, byte for byte",
 }
 """Columns that only an export has."""
+COLUMNS = (*NAMES, *EXTRA)
 _BODY = ("body", "body_encoding")
 _PLACE = ("physical_offset", "size")
 _SYSTEM = "system"
@@ -36,15 +37,12 @@ _LAZY = {
 
 
 def check_columns(names: Sequence[str]) -> None:
-    """Raises UsageError for a name that no export has, or has twice, or for none; `help` lists all."""
-    known = (*NAMES, *EXTRA)
-    if "help" in names:
-        raise UsageError("these are the columns", hint=", ".join(known))
+    """Raises UsageError for a name that no export has, or has twice, or for none."""
     for name in names:
-        if name not in known:
+        if name not in COLUMNS:
             from difflib import get_close_matches
 
-            near = get_close_matches(name, known, n=1)
+            near = get_close_matches(name, COLUMNS, n=1)
             raise UsageError(
                 f"there is no column {name!r}",
                 hint=f"did you mean {near[0]}?" if near else "--columns help lists them",

@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import os
 import posixpath
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -22,9 +23,10 @@ from typing import Any, Literal
 import pyarrow as pa
 from pyarrow import fs
 
-from rmqtool.errors import RmqtoolError, UnwritableError, UsageError
+from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.scan.remote_url import RemoteUrl, is_url, local_path, mask, parse
 from rmqtool.store import disk
+from rmqtool.store.export.claim import claim_file
 
 OBJECT_STORES = frozenset({"s3", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "cos", "obs", "r2"})
 PART = ".rmqtool-part"
@@ -97,6 +99,8 @@ class Place:
     def exists(self, name: str) -> bool:
         """Whether there is a file or folder of that name."""
         with self._explained("look for", name):
+            if self._kind == "local" and os.path.lexists(self._path(name)):
+                return True  # a link, too, whose target is missing
             return bool(self._filesystem.get_file_info(self._path(name)).type != fs.FileType.NotFound)
 
     def is_folder(self, name: str) -> bool:
@@ -125,10 +129,28 @@ class Place:
         path = self._path(name)
         folder, base = posixpath.split(path)
         written = path if self._kind == "objects" else f"{folder}/.{base}{PART}"
+        claim: int | None = None
         with self._explained("write", name):
             if self._kind != "objects":
                 self._filesystem.create_dir(folder, recursive=True)
-            return Draft(self, name, self._filesystem.open_output_stream(written), written, path)
+            if self._kind == "local":
+                self._check_replaceable(path, name)
+                claim = claim_file(written, self.name_of(name))
+            try:
+                return Draft(self, name, self._filesystem.open_output_stream(written), written, path, claim)
+            except BaseException:
+                if claim is not None:
+                    os.close(claim)
+                raise
+
+    def _check_replaceable(self, path: str, name: str) -> None:
+        """Raises RefusedError for a device, a pipe, or a link to one: these are no old exports."""
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(Path(path).stat().st_mode):
+                raise RefusedError(
+                    "this is no plain file, it is not replaced", path=self.name_of(name),
+                    hint="--output names a file of its own",
+                )  # fmt: skip
 
     def finish(self, draft: Draft) -> None:
         """Make the draft the file, in place of one that has its name. Raises UnwritableError."""
@@ -138,6 +160,7 @@ class Place:
                 self._flush(draft.written)
                 disk.rename(Path(draft.written), Path(draft.path))
                 disk.sync_folder(posixpath.dirname(draft.path))
+                draft.release()
             elif self._kind == "other":
                 if self._filesystem.get_file_info(draft.path).type != fs.FileType.NotFound:
                     self._filesystem.delete_file(draft.path)
@@ -154,6 +177,7 @@ class Place:
             draft.stream.close()  # an upload ends only so
         with suppress(Exception):
             self._filesystem.delete_file(draft.written)
+        draft.release()
 
     @staticmethod
     def _flush(path: str) -> None:
@@ -198,7 +222,9 @@ class Draft:
         size: bytes of the file, once it is committed.
     """
 
-    def __init__(self, place: Place, name: str, stream: Any, written: str, path: str) -> None:
+    def __init__(
+        self, place: Place, name: str, stream: Any, written: str, path: str, claim: int | None = None
+    ) -> None:
         self._place = place
         self.name = name
         self.stream = stream
@@ -206,6 +232,7 @@ class Draft:
         self.path = path
         self.size = 0
         self._committed = False
+        self._claim = claim
 
     @property
     def written_bytes(self) -> int:
@@ -222,6 +249,12 @@ class Draft:
         """It is whole. Raises UnwritableError."""
         self._place.finish(self)
         self._committed = True
+
+    def release(self) -> None:
+        """Other runs may write a file of its name."""
+        if self._claim is not None:
+            os.close(self._claim)
+        self._claim = None
 
     def abort(self) -> None:
         """It will not be; nothing when it is."""

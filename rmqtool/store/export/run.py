@@ -7,8 +7,10 @@ unit replaces that unit's files, which have the same names: every message is exp
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC
+from pathlib import PurePosixPath
 from typing import Any
 
 import numpy as np
@@ -16,10 +18,12 @@ import pyarrow as pa
 
 from rmqtool.errors import InputError, RefusedError, UsageError
 from rmqtool.scan.ahead import ahead
+from rmqtool.scan.remote_url import mask
 from rmqtool.store import Store
 from rmqtool.store.batches import message_batches
 from rmqtool.store.dump import Progress, Report
 from rmqtool.store.dump.log import end_of_selection
+from rmqtool.store.export.claim import claimed
 from rmqtool.store.export.cursor import Cursor, Unfinished
 from rmqtool.store.export.names import file_name, partitions
 from rmqtool.store.export.places import Place
@@ -27,6 +31,7 @@ from rmqtool.store.export.records import LogBytes
 from rmqtool.store.export.request import ExportRequest
 from rmqtool.store.export.system import SystemColumn
 from rmqtool.store.export.writers import Writer, new_writer
+from rmqtool.store.keep_out import keep_out
 from rmqtool.store.selection import Selection
 
 _BATCH_BYTES = 16 << 20
@@ -75,15 +80,17 @@ def export(
 
     Raises:
         UsageError: an option that a cursor does not go with.
-        RefusedError: a file exists, or would lie in the store; the cursor is of another log.
+        RefusedError: a file exists, or would lie in the store; the cursor is of another log, or in use.
         InputError: the cursor is none.
         UnwritableError: something could not be written; files that were finished stay.
     """
-    return _Run(store, selection, request).run(report, progress, jobs)
+    with ExitStack() as held:
+        return _Run(store, selection, request, held).run(report, progress, jobs)
 
 
 class _Run:
-    def __init__(self, store: Store, selection: Selection, request: ExportRequest) -> None:
+    def __init__(self, store: Store, selection: Selection, request: ExportRequest, held: ExitStack) -> None:
+        self._held = held
         self.store = store
         self.request = request
         self.result = ExportResult()
@@ -102,11 +109,13 @@ class _Run:
     # before anything is written
 
     def _keep_out_of_store(self) -> None:
-        root = self.store.layout.root if self.store.is_local else None
-        for path in (self.place.local, self.request.cursor_file):
-            if path is not None and root is not None and path.resolve().is_relative_to(root.resolve()):
-                raise RefusedError("the file would lie in the store", path=path,
-                                   hint="reading never writes there")  # fmt: skip
+        local, cursor = self.place.local, self.request.cursor_file
+        output = local / self.name if local is not None else None
+        for path in (output, cursor):
+            if path is not None:
+                keep_out(self.store, path, "the file")
+        if output is not None and cursor is not None and output.resolve() == cursor.resolve():
+            raise UsageError("--output and --cursor-file name the same file")
 
     def _cursor(self, selection: Selection) -> Cursor | None:
         path = self.request.cursor_file
@@ -117,6 +126,7 @@ class _Run:
                 "a cursor says where to begin, and no time where to end",
                 hint="leave out --from-offset and --until",
             )
+        self._held.enter_context(claimed(path))
         cursor = Cursor.read(path, selection)
         if cursor.unfinished is not None:
             cursor = self._settled(cursor, cursor.unfinished)
@@ -125,11 +135,14 @@ class _Run:
 
     def _settled(self, cursor: Cursor, unfinished: Unfinished) -> Cursor:
         """The cursor of a run that was killed while its one file appeared: it is there, or it is not."""
+        if not PurePosixPath(unfinished.output).name or "\0" in unfinished.output:
+            raise InputError("this is no cursor: its output is no file's name", path=cursor.path)
         place, name = Place.of_file(unfinished.output) if "://" not in unfinished.output else (None, "")
         if place is None:
             if self.place.local is not None or not unfinished.output.startswith(f"{self.place.shown}/"):
                 raise RefusedError(
-                    f"a run before this one may have finished {unfinished.output}, or not", path=cursor.path,
+                    f"a run before this one may have finished {mask(unfinished.output)}, or not",
+                    path=cursor.path,
                     hint="name the same --output again, or see for yourself and delete the cursor",
                 )  # fmt: skip
             place, name = self.place, unfinished.output.removeprefix(f"{self.place.shown}/")

@@ -163,7 +163,8 @@ class _Orc(Writer):
         from pyarrow import orc
 
         compression = "uncompressed" if self.form.compression == "none" else self.form.compression
-        self._file = orc.ORCWriter(self.draft.stream, compression=compression)
+        self._sink = _Sink(self.draft.stream)
+        self._file = orc.ORCWriter(self._sink, compression=compression)
 
     def put(self, batches: list[pa.RecordBatch]) -> None:
         table = pa.Table.from_batches(batches, self.form.schema)
@@ -171,11 +172,43 @@ class _Orc(Writer):
             if pa.types.is_timestamp(field.type):
                 table = table.set_column(place, field, _readable(table.column(place)))
         self._file.write(table)
+        self._sink.check()
 
     def end(self) -> None:
         if not self.rows:
             self._file.write(self.form.schema.empty_table())
         self._file.close()
+        self._sink.check()
+
+
+class _Sink:
+    """A stream whose errors wait to be asked for: the ORC library ends the process at the second one."""
+
+    closed = False
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._error: Exception | None = None
+
+    def write(self, data: Any) -> int:
+        """Take bytes; after an error they are dropped."""
+        if self._error is None:
+            try:
+                self._stream.write(data)
+            except (OSError, ValueError, pa.ArrowException) as error:
+                self._error = error
+        return len(data)
+
+    def flush(self) -> None:
+        """Nothing: the stream is closed by the one who opened it."""
+
+    def close(self) -> None:
+        """Nothing, likewise."""
+
+    def check(self) -> None:
+        """Raises what went wrong."""
+        if self._error is not None:
+            raise self._error
 
 
 def _readable(times: pa.ChunkedArray) -> pa.ChunkedArray:

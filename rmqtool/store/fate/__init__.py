@@ -9,6 +9,7 @@
 A message keeps its UNIQ_KEY on its way through the broker's topics; that is how its records are found.
 """
 
-from rmqtool.store.fate.fate import FIELDS, TABLE_FIELDS, Fate, message_fate
+from rmqtool.store.fate.fate import FIELDS, Fate, message_fate, table_fields
+from rmqtool.store.fate.steps import unique_key
 
-__all__ = ["FIELDS", "TABLE_FIELDS", "Fate", "message_fate"]
+__all__ = ["FIELDS", "Fate", "message_fate", "table_fields", "unique_key"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any
@@ -20,14 +20,20 @@ from rmqtool.store.system_topics import DEFAULT_DELAYS_MS
 from rmqtool.store.write import config_files
 
 FIELDS = (
-    "kind", "timestamp_ms", "time", "topic", "queue_id", "queue_offset", "physical_offset", "group", "state",
-    "client_host", "detail",
+    "uniq_key", "kind", "timestamp_ms", "time", "topic", "queue_id", "queue_offset", "physical_offset",
+    "group", "state", "client_host", "detail",
 )  # fmt: skip
-TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "queue_offset", "physical_offset", "group", "state",
+_TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "queue_offset", "physical_offset", "group", "state",
                 "client_host")  # fmt: skip
 _OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
 Row = dict[str, Any]
+
+
+def table_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
+    """The columns of a table of `Fate.rows`: of which message only where there are several."""
+    several = len({row["uniq_key"] for row in rows}) > 1
+    return ("uniq_key", *_TABLE_FIELDS) if several else _TABLE_FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +122,8 @@ class Fate:
     def _row(self, kind: str, timestamp_ms: int | None, **values: Any) -> Row:
         row: Row = dict.fromkeys(FIELDS)
         time = None if timestamp_ms is None else times.format_time(timestamp_ms, self.tz)
-        return row | {"kind": kind, "timestamp_ms": timestamp_ms, "time": time} | values
+        head = {"uniq_key": self.uniq_key, "kind": kind, "timestamp_ms": timestamp_ms, "time": time}
+        return row | head | values
 
 
 def message_fate(
@@ -163,8 +170,10 @@ def _offsets(store: Store, unknown: list[str]) -> dict[tuple[str, str], dict[int
         unknown.append("consumer groups: their offsets are in RocksDB")
     for name in _OFFSET_FILES:
         try:
-            document = config_files.read_config(root / config_files.FOLDER, name).document
-            offsets |= config_json.consumer_offsets(document)
+            loaded = config_files.read_config(root / config_files.FOLDER, name)
+            if loaded.source == "none" and loaded.file_error:
+                unknown.append(f"consumer groups of {name}: {loaded.file_error}")
+            offsets |= config_json.consumer_offsets(loaded.document)
         except RmqtoolError as error:
             unknown.append(f"consumer groups of {name}: {error.message}")
     return offsets

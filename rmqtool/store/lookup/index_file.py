@@ -87,10 +87,18 @@ class IndexFileView:
             number, limit = entry.previous, number
 
     def offsets(self, key_hash: int, broken: Broken) -> Iterator[int]:
-        """Physical offsets of the entries with a key hash, the newest first; other keys may share it."""
-        for _, entry in self.chain(key_hash % self.shape.slots, broken):
+        """Physical offsets of the entries with a key hash, the newest first; other keys may share it.
+
+        `broken` is also told where the chain comes to an entry of another slot: that it ends later
+        does not mean that nothing was lost.
+        """
+        slot = key_hash % self.shape.slots
+        for number, entry in self.chain(slot, broken):
             if entry.key_hash == key_hash:
                 yield entry.physical_offset
+            elif entry.key_hash % self.shape.slots != slot:
+                broken("comes to an entry of another slot", number)
+                return
 
 
 def open_views(

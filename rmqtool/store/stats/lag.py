@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from rmqtool import times
-from rmqtool.errors import UnreadableError, UnsupportedStoreError, UsageError
+from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, UsageError
 from rmqtool.formats import config_json
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.scan.source import open_source
@@ -125,6 +125,11 @@ def committed_offsets(store: Store) -> dict[tuple[str, str], dict[int, int]]:
     offsets: dict[tuple[str, str], dict[int, int]] = {}
     for name in OFFSET_FILES:
         loaded = config_files.read_config(root / config_files.FOLDER, name)
+        if loaded.source == "none" and loaded.file_error:
+            raise FormatError(
+                f"the offsets of consumers cannot be understood, and there is no .bak: {loaded.file_error}",
+                path=root / config_files.FOLDER / name,
+            )
         offsets |= config_json.consumer_offsets(loaded.document)
     return offsets
 

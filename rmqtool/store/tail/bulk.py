@@ -21,6 +21,7 @@ from rmqtool.formats.java import tags_code
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, present
 from rmqtool.store import Store
 from rmqtool.store.batches import Access, LogRange, message_batches
+from rmqtool.store.batches.residual import held_texts
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.rows import OK
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
@@ -216,7 +217,8 @@ class Bulk:
         if since is not None:
             rows = rows.filter(pc.greater_equal(rows.column("store_timestamp_ms"), since))
         if wanted.tags:
-            rows = rows.filter(pc.is_in(rows.column("tags"), value_set=pa.array(sorted(wanted.tags))))
+            tags = held_texts(wanted.tags).cast(pa.string())
+            rows = rows.filter(pc.is_in(rows.column("tags"), value_set=tags))
         if wanted.filter is not None:
             found = [
                 wanted.matches_record(dict(each or ())) for each in rows.column("properties").to_pylist()

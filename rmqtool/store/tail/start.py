@@ -66,8 +66,12 @@ def committed_offsets(store: Store, group: str) -> dict[QueueKey, int]:
             main, bak = (store.layout.config.get(f"{name}{end}") for end in ("", ".bak"))
             data = (None if path is None else files.read(path, 0, _CONFIG_BYTES_MAX) for path in (main, bak))
             loaded = config_json.load_with_bak(*data)
-            if loaded.document is None and main is not None:
-                raise FormatError("the offsets of consumers cannot be read", path=main)
+            # Without a .bak a broker goes on with no offsets at all; where a group stood is then not known.
+            if loaded.source in ("failed", "none") and (loaded.file_error or loaded.bak_error):
+                reason = loaded.file_error or loaded.bak_error
+                raise FormatError(
+                    f"the offsets of consumers cannot be understood: {reason}", path=main or bak
+                )
             table |= config_json.consumer_offsets(loaded.document or {})
     found = {
         (topic, queue_id): offset

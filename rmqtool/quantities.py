@@ -1,0 +1,47 @@
+"""Sizes and queue ids as people write them, on the command line and in options of Spark."""
+
+from __future__ import annotations
+
+import re
+
+from rmqtool.errors import UsageError
+
+QUEUE_ID_MAX = 65_535
+SIZE_MAX = (1 << 63) - 1
+_SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))? *([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_QUEUES = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+
+
+def parse_size(text: str) -> int:
+    """Bytes of a size: `4096`, `64K`, `100M`, `1.5GiB` (powers of 1024), `100MB` (powers of 1000).
+
+    Exact, a part of a byte is left out. Raises UsageError for other text, for less than one byte and for
+    more than `SIZE_MAX`.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{short(text)} is no size; use 4096, 64K, 100M, 1.5GiB or 100MB")
+    fraction, prefix, suffix = match[2] or "", match[3].upper(), (match[4] or "").upper()
+    base = 1000 if suffix == "B" and prefix else 1024
+    unit = base ** " KMGT".index(prefix or " ")
+    size: int = int(match[1] + fraction) * unit // 10 ** len(fraction)
+    if not 1 <= size <= SIZE_MAX:
+        raise UsageError(f"{short(text)} is out of range; use 1 byte to 8388607T")
+    return size
+
+
+def parse_queues(text: str) -> tuple[int, ...]:
+    """Queue ids of `3`, `0-3` or `0-3,7`, each once and in order. Raises UsageError for other text."""
+    ids: set[int] = set()
+    for part in text.split(","):
+        match = _QUEUES.fullmatch(part.strip())
+        first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
+        if not first <= last <= QUEUE_ID_MAX:
+            raise UsageError(f"{short(text)} is no queue id; use 3, 0-3 or 0-3,7")
+        ids.update(range(first, last + 1))
+    return tuple(sorted(ids))
+
+
+def short(text: str) -> str:
+    """A text of a user in quotation marks, cut where it is long."""
+    return repr(text if len(text) <= 40 else f"{text[:37]}...")
