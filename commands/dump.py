@@ -56,7 +56,7 @@ Explain = Annotated[
 ]
 Raw = Annotated[bool, typer.Option("--raw", help="Write the records byte for byte, one behind the other.")]
 OutputFile = Annotated[
-    Path | None, typer.Option("--output", metavar="FILE", help="With --raw: write into this new file.")
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="With --raw: write into this new file.")
 ]
 StatsOnly = Annotated[bool, typer.Option("--stats-only", help="Only counts and times per topic and queue.")]
 

@@ -42,7 +42,7 @@ RebuildReport = Annotated[
 OutputUrl = Annotated[
     str | None,
     typer.Option(
-        "--output", metavar="URL", help="Write the messages into this new folder, by the executors."
+        "--output", "-o", metavar="URL", help="Write the messages into this new folder, by the executors."
     ),
 ]
 OutputFormats = Annotated[
