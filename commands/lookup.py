@@ -150,8 +150,8 @@ def _keys_from(source: str) -> list[str]:
         raise UnreadableError(f"cannot read: {error.strerror}", path=source) from error
     if len(data) > _KEYS_MAX_BYTES:
         raise UsageError(f"--keys-from takes at most {_KEYS_MAX_BYTES} bytes")
-    keys = [line.removesuffix("\r") for line in java_utf8_decode(data).split("\n")]
-    found = [key for key in keys if key]
+    # Keys have no spaces: they are what separates them in a message.
+    found = [key for line in java_utf8_decode(data).split("\n") if (key := line.strip(" \t\r"))]
     if not found:
         raise UsageError("there is no key in it", hint="--keys-from takes one key a line")
     return found
@@ -260,6 +260,14 @@ class _Task:
             self.writer.note(f"rmqtool: not known: {text}")
         return count
 
+    def _served(self, request: Request) -> str:
+        """Which queue offsets the one queue has that was looked in; empty for other look-ups."""
+        if request.kind != "queue_offset":
+            return ""
+        topic, queue_id = next(iter(request.selection.topics)), next(iter(request.selection.queues))
+        low, high = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
+        return f"; queue {queue_id} of {topic} has {low} to {high - 1}" if low < high else ""
+
     def _ending(self, request: Request, looked: Looked, found: set[str], count: int) -> int:
         """What was not found, told; the exit code."""
         from rmqtool.commands.lookup_text import index_texts, missing_text, nothing_text
@@ -269,7 +277,7 @@ class _Task:
         if request.selection.limit is not None and count >= request.selection.limit:
             return EXIT_OK
         if not found:
-            return self._nothing(request.selection, nothing_text(request, looked))
+            return self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
         missing = [name for name in request.asked if name not in found]
         if missing:
             self.writer.note(f"rmqtool: {missing_text(request, missing)}")

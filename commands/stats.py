@@ -146,6 +146,8 @@ def stats(
             from rmqtool.commands.stats_plot import check_plot
 
             check_plot(plot, opened)
+            if by is not None:
+                writer.note("rmqtool: the charts are of the whole selection, whatever --by says")
         request = _request(
             selection, names, _form(opened, body, body_limit, tz), all=all, largest=largest,
             duplicates=duplicates, delayed=delayed, transactions=transactions, at=at, memory=memory,

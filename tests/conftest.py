@@ -40,11 +40,11 @@ if (
 _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=_SLOW)
 settings.register_profile(
-    "ci", max_examples=100, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+    "ci", max_examples=40, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
 )
 # In a process that checks every load, where all is slow.
 settings.register_profile(
-    "bounds", max_examples=25, deadline=None, derandomize=True, suppress_health_check=_SLOW
+    "bounds", max_examples=15, deadline=None, derandomize=True, suppress_health_check=_SLOW
 )
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -72,7 +72,7 @@ def test_many_keys_in_one_pass(
     assert "not found: 1 of 41 keys: nothing" in result.err
 
     class Input:
-        buffer = io.BytesIO(text.replace("\n", "\r\n").encode())
+        buffer = io.BytesIO(text.replace("\n", "\t \r\n").encode())
 
     monkeypatch.setattr("sys.stdin", Input)
     assert lookup(store, "--keys-from", "-").rows == result.rows
@@ -106,6 +106,14 @@ def test_nothing_is_found(cases: Library, lookup: Lookup) -> None:
     assert inside.code == 1
     assert "inside the record at 0" in inside.err
     assert lookup(store, "--topic", "none", "--time", 0).code == 1
+
+
+def test_places_that_are_beyond_say_what_there_is(cases: Library, lookup: Lookup) -> None:
+    store = cases.path(CLEAN)
+    result = lookup(store, "--topic", "pubRetry", "--queue", 0, "--queue-offset", 500)
+    assert result.code == 1 and "queue 0 of pubRetry has 0 to 11" in result.err
+    result = lookup(store, "--offset", 99_999_999)
+    assert result.code == 1 and "they hold 0 to 4194303" in result.err
 
 
 def test_a_scan_is_announced(store_copy: Callable[[str], Path], lookup: Lookup) -> None:

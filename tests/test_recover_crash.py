@@ -26,6 +26,7 @@ from tests.crash_child import Tell, in_child
 from tests.disk_calls import HOWS, Stop, watched
 from tests.recover_checks import codes, log_bytes, must_have_kept, opener, records, recovered
 from tests.stores import Library, apply_edit
+from tests.sweep import sample
 from tests.trees import tree_rows
 
 SWEEP = os.environ.get("RMQTOOL_CRASH_SWEEP", "")
@@ -97,8 +98,7 @@ def without_lock(root: Path) -> list[Any]:
     return [row for row in rows if row[0] not in (".", "lock")]
 
 
-@pytest.mark.parametrize("how", HOWS)
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize(("name", "how"), sample([(name, how) for name in STORES for how in HOWS], 2))
 def test_a_run_that_was_killed_is_finished_by_the_next(
     cases: Library, calls_of: Any, tmp_path: Path, name: str, how: Any
 ) -> None:

@@ -22,6 +22,7 @@ from rmqtool.store.stats.dimensions import Codes, Dimension, parse_by, start_of
 from rmqtool.store.stats.histogram import VALUE_MAX, Histogram, buckets, middles
 from rmqtool.store.stats.ragged import decimals, gathered
 from rmqtool.store.stats.scanner import scan
+from rmqtool.store.stats.timeline import Timeline
 from tests.dumps import facts_of
 from tests.records import STORE_TIMESTAMP, record
 from tests.stats import check_rows, fact_of, look, rows_of
@@ -407,3 +408,13 @@ def test_decimals(pieces: list[bytes]) -> None:
         expected += [] if is_bad else [(int(word), number) for word in words if word]
     assert list(zip(values.tolist(), owners.tolist(), strict=True)) == expected
     assert bad.tolist() == wrong
+
+
+def test_a_chart_shows_silence() -> None:
+    """Behind every step with messages that nothing follows stands one without."""
+    timeline = Timeline()
+    for second in (3, 4, 9):
+        timeline._merge(np.array([second]), np.array([[second, 10]]))
+    starts, counts, sizes = timeline.points()
+    assert starts.tolist() == [3000, 4000, 5000, 9000, 10_000]
+    assert (counts.tolist(), sizes.tolist()) == ([3, 4, 0, 9, 0], [10, 10, 0, 10, 0])

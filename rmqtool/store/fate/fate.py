@@ -72,7 +72,9 @@ class Fate:
                 if each.physical_offset == step.stored.physical_offset:
                     rows.append(self._group_row(each, message.store_timestamp))
         rows += self._report_rows()
-        return sorted(rows, key=lambda row: (row["timestamp_ms"] is None, row["timestamp_ms"] or 0))
+        rows.sort(key=lambda row: (row["timestamp_ms"] is None, row["timestamp_ms"] or 0))
+        # That a group has passed has no time of its own: the step's was for the order only.
+        return [row | {"timestamp_ms": None} if row["kind"] == "group" else row for row in rows]
 
     def object(self) -> Row:
         """Everything as one JSON object."""

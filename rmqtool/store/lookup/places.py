@@ -107,7 +107,8 @@ def _what_is_at(store: Store, physical_offset: int) -> str:
         return "the store has no commit log"
     file = log.file_of(physical_offset)
     if file is None:
-        return f"no file of the log holds offset {physical_offset}: it begins at {log.min_offset}"
+        end = log.files[-1].end
+        return f"no file of the log holds offset {physical_offset}: they hold {log.min_offset} to {end - 1}"
     try:
         begin = store.record_before(file, physical_offset)
         for head in log.heads(begin):

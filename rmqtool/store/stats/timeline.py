@@ -33,8 +33,16 @@ class Timeline:
         self._merge(steps, np.stack([counts, sizes.astype(np.int64)], axis=1))
 
     def points(self) -> tuple[Array, Array, Array]:
-        """(start of the step, ms since 1970; messages; bytes) of every step with messages, by time."""
-        return self._steps * self.step_ms, self._sums[:, 0], self._sums[:, 1]
+        """(start of the step, ms since 1970; messages; bytes) by time.
+
+        Every step with messages, and the one behind it, where a silence begins.
+        """
+        empty = np.setdiff1d(self._steps + 1, self._steps)
+        steps, sums = _added_up(
+            np.concatenate([self._steps, empty]),
+            np.concatenate([self._sums, np.zeros((len(empty), 2), np.int64)]),
+        )
+        return steps * self.step_ms, sums[:, 0], sums[:, 1]
 
     def _merge(self, steps: Array, sums: Array) -> None:
         steps = np.concatenate([self._steps, steps])
