@@ -20,7 +20,9 @@ JDK = $(shell for folder in "$${JAVA_HOME:-/none}" /usr/lib/jvm/*17* \
 	"$$folder/bin/javac" -version 2>&1 | grep -q '^javac 17' && { echo "$$folder"; exit; }; done)
 
 # Every verdict of the real store library, every damaged variant.
-SWEEP := $(addprefix tests/test_,predict.py variants.py salvage.py salvage_random.py recover.py recover_crash.py rebuild.py store_damage.py)
+SWEEP := $(addprefix tests/test_,\
+	ground_truth.py lookup.py predict.py variants.py salvage.py salvage_random.py recover.py recover_crash.py rebuild.py \
+	store_damage.py)
 
 # Spark runs on any Java from 17 on.
 JAVA = $(shell for java in "$${JAVA_HOME:-/none}/bin/java" "$$(command -v java)" /usr/lib/jvm/*/bin/java; do \

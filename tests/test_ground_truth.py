@@ -17,6 +17,7 @@ from rmqtool.scan import events, reference
 from rmqtool.scan.source import open_source
 from rmqtool.store import Store
 from tests.stores import VERSIONS, Bench, Case, Library, case, real_case, real_cases, variant_id, variants
+from tests.sweep import sample
 from tests.trees import tree_digest, tree_rows
 
 REAL = real_cases()
@@ -174,7 +175,7 @@ def kind_offset_size(fact: dict[str, Any]) -> tuple[str, int, int]:
     return ("blank", fact["blank"], fact["size"]) if "blank" in fact else ("end", fact["end"], 0)
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", sample(REAL, 2))
 def test_store_gives_the_messages_that_java_decoded(name: str, cases: Library) -> None:
     """Forwards and backwards, by physical offset, by message id; the log's end; the version."""
     with Store.open(cases.path(name)) as store:
