@@ -22,7 +22,7 @@ from tests.interop.processes import Program, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 RATE = int(os.environ.get("LAB_TAIL_RATE", "20000"))  # messages per second
-SECONDS = int(os.environ.get("LAB_TAIL_SECONDS", "10"))
+SECONDS = int(os.environ.get("LAB_TAIL_SECONDS", "6"))
 TOPIC = "Steady"
 
 
