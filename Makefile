@@ -78,7 +78,7 @@ bench: .venv/dev build/bench/classes.done
 	$(BENCH) tests/benchmarks
 
 bench-smoke: .venv/dev build/bench/classes.done
-	RMQTOOL_BENCH_SMALL=1 $(BENCH) $(addprefix tests/benchmarks/bench_,append.py recover.py lookup.py export.py spark.py)
+	RMQTOOL_BENCH_SMALL=1 $(BENCH) $(addprefix tests/benchmarks/bench_,append.py recover.py lookup.py export.py)
 
 build/bench/classes.done: build/interop/5.4.0/lib.done $(wildcard tests/benchmarks/*.java)
 	@'$(JDK)/bin/javac' -nowarn -Xlint:none -cp '$(<D)/lib/*' -d $(@D)/classes tests/benchmarks/*.java && touch $@
