@@ -21,7 +21,7 @@ JDK = $(shell for folder in "$${JAVA_HOME:-/none}" /usr/lib/jvm/*17* \
 
 # Every verdict of the real store library, every damaged variant.
 SWEEP := $(addprefix tests/test_,\
-	ground_truth.py lookup.py predict.py variants.py salvage.py salvage_random.py recover.py recover_crash.py rebuild.py \
+	batches.py copy.py ground_truth.py lookup.py predict.py variants.py salvage.py salvage_random.py recover.py recover_crash.py rebuild.py \
 	store_damage.py)
 
 # Spark runs on any Java from 17 on.

@@ -22,6 +22,7 @@ from rmqtool.store.system_topics import is_system_topic
 from rmqtool.store.verify import verify
 from tests.exports import Ran, kept, messages, ran, small_store
 from tests.stores import Library
+from tests.sweep import sample
 from tests.trees import tree_digest
 
 Run = Callable[..., Ran]
@@ -55,7 +56,7 @@ def without_inner(found: list[Message]) -> list[Message]:
     return [each for each in found if not each.sys_flag & INNER_BATCH]
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", sample(STORES, 2))
 def test_every_message_of_users(cases: Library, run: Run, tmp_path: Path, name: str) -> None:
     """With the settings of its topic, in the broker's version, byte for byte but for its places."""
     store = cases.path(name)
