@@ -192,9 +192,9 @@ def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writ
     """Returns how many bytes were written."""
     if output is None:
         return writer.write_bytes(records)
-    root = store.layout.root
-    if root is not None and output.resolve().is_relative_to(root.resolve()):
-        raise RefusedError("the file would lie in the store", path=output, hint="reading never writes there")
+    from rmqtool.store.keep_out import keep_out
+
+    keep_out(store, output, "the file")
     try:
         with output.open("xb") as file:
             return sum(map(file.write, records))

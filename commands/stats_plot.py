@@ -33,11 +33,11 @@ def check_plot(path: Path, store: Store) -> None:
         RefusedError: the file exists, or would lie in the store.
         InputError: matplotlib is not installed.
     """
+    from rmqtool.store.keep_out import keep_out
+
     if path.suffix.lower() not in (".svg", ".png"):
         raise UsageError("--plot makes .svg and .png files", path=path)
-    root = store.layout.root
-    if root is not None and store.is_local and path.resolve().is_relative_to(root.resolve()):
-        raise RefusedError("the file would lie in the store", path=path, hint="reading never writes there")
+    keep_out(store, path, "the file")
     if path.exists():
         raise RefusedError("the file exists", path=path, hint="remove it or name another")
     try:

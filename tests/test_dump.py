@@ -195,6 +195,8 @@ def test_raw_into_a_file(cases: Library, dump: Dump, tmp_path: Path) -> None:
     assert target.read_bytes() == dump(store, "--raw").out
     assert dump(store, "--raw", "--output", target).code == 4
     assert dump(store, "--raw", "--output", store / "commitlog" / "00000000000001048576").code == 4
+    # A part of a store that is read alone: the whole store counts.
+    assert dump(store / "commitlog", "--raw", "--output", store / "index" / "new").code == 4
     assert dump(store, "--output", target).code == 2
 
 
