@@ -20,6 +20,7 @@ from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.page_cache import PAGE, resident_bytes
 from rmqtool.scan.reference import first_nonzero, nonzero_end, walk_reference
 from rmqtool.scan.source import BytesSource, FileSource, RateLimiter, open_source
+from rmqtool.spark.package import write_package
 from tests.records import record
 from tests.scan_logs import log
 
@@ -252,6 +253,31 @@ def test_kernels_are_cached_between_processes(tmp_path: Path) -> None:
         )
         assert run.stdout.split() == [*map(str, want), str(folder)]
     assert list(folder.rglob("*.nbc"))
+
+
+def test_a_package_in_a_zip_shares_the_kernels(tmp_path: Path) -> None:
+    """Wherever the zip lies; where there is no other place, the kernels lie beside it."""
+    script = (
+        "import sys; sys.path.insert(0, sys.argv[1])\n"
+        "from rmqtool.scan import compiled, index_kernel\n"
+        "print(compiled._PACKAGE, compiled.cache_folder())\n"
+    )
+    name = f"kernels-{compiled.source_hash()}"
+    for folder, cache, want in [
+        ("one", tmp_path / "cache", tmp_path / "cache/rmqtool" / name),
+        ("two", tmp_path / "cache", tmp_path / "cache/rmqtool" / name),
+        ("three", Path("/dev/null"), tmp_path / "three" / name),
+    ]:
+        (tmp_path / folder).mkdir()
+        path = write_package(tmp_path / folder / "rmqtool.zip")
+        ours = ("PYTHONPATH", "NUMBA_CACHE_DIR")
+        environment = {key: value for key, value in os.environ.items() if key not in ours}
+        environment["XDG_CACHE_HOME"] = str(cache)
+        run = subprocess.run(
+            [sys.executable, "-c", script, str(path)], env=environment, check=True, capture_output=True,
+            text=True, cwd=tmp_path,
+        )  # fmt: skip
+        assert run.stdout.split() == [str(path / "rmqtool"), str(want)]
 
 
 def test_a_changed_source_changes_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

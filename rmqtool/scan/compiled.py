@@ -1,10 +1,11 @@
 """The one way in which a kernel is compiled, and where the compiled code is kept.
 
-numba keeps machine code beside the source and sees only the source file's own time and size: a
-constant or a function that comes from another module is frozen into the cached code. So the folder
-is named by a hash of the version and of every file of formats/ and scan/. Cache files are pickles:
-who can write them runs code here. So the folder is never under a shared temporary folder, and one
-that others may write is not used. Where there is none, kernels are compiled anew in every process.
+numba keeps machine code beside the source and looks only at the source file itself: a constant or a
+function that comes from another module is frozen into the cached code. So the folder is named by a
+hash of the version and of every file of formats/ and scan/, and is the same for a package in a zip, as
+Spark's executors have it, wherever the zip lies. Cache files are pickles: who can write them runs code
+here. So the folder is never under a shared temporary folder, and one that others may write is not
+used. Where there is none, kernels are compiled anew in every process.
 
 Kernels allocate nothing: they are compiled without numba's reference counts, which would cost an
 atomic operation per array and call.
@@ -15,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -38,15 +39,47 @@ def compiled(function: Function) -> Function:
         kernel: Function = numba.njit(**_OPTIONS)(function)
         return kernel
     with _decorating:
-        # numba reads the folder when the cache object is made, and knows no argument for it.
+        # numba asks for the place when the cache object is made, and knows no argument for it.
         config: Any = import_module("numba.core.config")
-        before = config.CACHE_DIR
-        config.CACHE_DIR = str(folder)
+        before = config.CACHE_LOCATOR_CLASSES
+        config.CACHE_LOCATOR_CLASSES = f"{__name__}.{KernelPlace.__name__}"
         try:
             kernel = numba.njit(cache=True, **_OPTIONS)(function)
         finally:
-            config.CACHE_DIR = before
+            config.CACHE_LOCATOR_CLASSES = before
     return kernel
+
+
+class KernelPlace:
+    """Where numba keeps one kernel: what numba's documentation calls a cache locator.
+
+    numba's own want a source file that exists, or name the folder by the path of the zip, which is another
+    one in every Spark application.
+    """
+
+    def __init__(self, function: Callable[..., object], file: str) -> None:
+        self._py_file = file  # numba's warnings name it
+        self._line = function.__code__.co_firstlineno
+
+    @classmethod
+    def from_function(cls, function: Callable[..., object], file: str) -> KernelPlace:
+        """The place of a kernel that was defined in `file`."""
+        return cls(function, file)
+
+    def get_cache_path(self) -> str:
+        """The folder."""
+        return str(cache_folder())
+
+    def ensure_cache_path(self) -> None:
+        """The folder is there already: `cache_folder` makes it."""
+
+    def get_source_stamp(self) -> str:
+        """What must be equal for the kept code to be used."""
+        return source_hash()
+
+    def get_disambiguator(self) -> str:
+        """What tells functions of one name in one module apart, a part of file names."""
+        return str(self._line)
 
 
 def inlined(function: Function) -> Function:
@@ -73,7 +106,10 @@ def cache_folder() -> Path | None:
 
 
 def _parents() -> list[Path]:
-    """Candidates, best first: NUMBA_CACHE_DIR, the package's __pycache__, the user's cache folder."""
+    """Candidates, best first: NUMBA_CACHE_DIR, the package's __pycache__, the user's cache folder.
+
+    For a package in a zip at last the folder of the zip, which the processes of an executor share.
+    """
     parents = []
     if os.environ.get("NUMBA_CACHE_DIR"):
         parents.append(Path(os.environ["NUMBA_CACHE_DIR"]))
@@ -84,9 +120,12 @@ def _parents() -> list[Path]:
         try:
             user = user.expanduser()
         except RuntimeError:  # no home
-            return parents
+            pass
     if user.is_absolute():
         parents.append(user / "rmqtool")
+    beside_zip = _PACKAGE.parent.parent
+    if not _PACKAGE.is_dir() and _is_ours(beside_zip):
+        parents.append(beside_zip)
     return parents
 
 
@@ -110,10 +149,19 @@ def source_hash() -> str:
 
     digest = hashlib.sha256(__version__.encode())
     for folder in ("formats", "scan"):
-        for path in sorted((_PACKAGE / folder).glob("*.py")):
-            if path.name.startswith("remote"):
-                continue
-            data = path.read_bytes()
-            digest.update(f"\0{folder}/{path.name}\0{len(data)}\0".encode())
+        for name, data in sorted(_sources(folder)):
+            digest.update(f"\0{folder}/{name}\0{len(data)}\0".encode())
             digest.update(data)
     return digest.hexdigest()[:16]
+
+
+def _sources(name: str) -> Iterator[tuple[str, bytes]]:
+    """(name, bytes) of the sources in a folder of the package, on disk or in a zip."""
+    folder: Any = _PACKAGE / name
+    if not folder.is_dir():
+        import zipfile
+
+        folder = zipfile.Path(_PACKAGE.parent, f"{_PACKAGE.name}/{name}/")
+    for entry in folder.iterdir():
+        if entry.name.endswith(".py") and not entry.name.startswith("remote"):
+            yield entry.name, entry.read_bytes()

@@ -161,7 +161,8 @@ def spark_session(
     active = SparkSession.getActiveSession()
     if active is not None:
         register(active)
-        yield active
+        with _interrupts_first():
+            yield active
         return
     values = {**DEFAULTS, **settings}
     if master is not None:
@@ -178,7 +179,8 @@ def spark_session(
             context = session.sparkContext
             if ship_package and not str(context.master).startswith("local"):
                 ship(context, Path(folder))
-            yield session
+            with _interrupts_first():
+                yield session
         finally:
             _stop(session)
 
@@ -243,6 +245,28 @@ def _own_interrupts() -> Iterator[None]:
     finally:
         if handler is not None:
             signal.signal(signal.SIGINT, handler)
+
+
+@contextmanager
+def _interrupts_first() -> Iterator[None]:
+    """An interrupt stays one, whatever goes wrong because of it.
+
+    Py4J closes all its connections when a call is interrupted, and PySpark makes more calls on its way out
+    of the interrupted one: these fail, and their error would take the place of the interrupt.
+    """
+    try:
+        yield
+    except Exception as error:
+        if any(isinstance(each, KeyboardInterrupt) for each in _chain(error)):
+            raise KeyboardInterrupt from error
+        raise
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and those that it came from or that were being dealt with, the newest first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 @contextmanager

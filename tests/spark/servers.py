@@ -22,6 +22,8 @@ from typing import Any, Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
+from rmqtool.scan.compiled import cache_folder
+
 MARK = "RMQTOOL_TEST_MARK"
 PATIENCE_SECONDS = 180.0
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
@@ -128,6 +130,9 @@ class Cluster:
             MARK: self.mark,
             **(more or {}),
         }
+        kernels = cache_folder()
+        if kernels is not None:  # executors take those of the tests' own processes
+            self.environment["NUMBA_CACHE_DIR"] = str(kernels.parent)
         self.master: Server | None = None
         self.workers: list[Server] = []
         self.url = ""
