@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rmqtool.formats import index
@@ -38,6 +38,10 @@ def rows_of(root: Path) -> list[object]:
 
 
 @settings(max_examples=12)
+@example(name="many files", seed=8388608, abort=False)  # a copy of the last file beside it
+@example(name="many files", seed=195, abort=False)  # a queue id below 0
+@example(name="many files", seed=354711, abort=False)  # a queue offset of 0 in the middle
+@example(name="ok_540_small_ipv6", seed=4294967295, abort=False)  # the largest queue offset
 @given(name=st.sampled_from(BASES), seed=st.integers(0, 1 << 32), abort=st.booleans())
 def test_random_damage_is_mended_and_given_back(
     base: dict[str, Path], name: str, seed: int, abort: bool
@@ -52,7 +56,8 @@ def test_random_damage_is_mended_and_given_back(
         rows, before, log = rows_of(root), records(root), log_bytes(root)
         if not log:
             return  # without any file of the log it is refused: see test_recover.py
-        outcome = recovered(root, backup=above / "backup")
+        # yes: a copy of another file looks like one that was renamed, of which it asks.
+        outcome = recovered(root, backup=above / "backup", yes=True)
         assert codes(root) <= STAYS, said
         must_have_kept(before, log, records(root), outcome)
         again = tree_rows(root)

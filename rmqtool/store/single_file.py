@@ -57,8 +57,11 @@ def is_index_name(name: str) -> bool:
 
 
 def queue_id_of_name(name: str) -> int | None:
-    """The queue id that a queue folder's name stands for; None where a broker would skip it."""
-    if not re.fullmatch(r"0|[1-9][0-9]{0,9}", name) or int(name) >= 1 << 31:
+    """The queue id that a queue folder's name stands for; None where a broker would skip it.
+
+    A record whose queue id was damaged may name one below 0: brokers make its folder, and load it.
+    """
+    if not re.fullmatch(r"0|-?[1-9][0-9]{0,9}", name) or not -1 << 31 <= int(name) < 1 << 31:
         return None
     return int(name)
 

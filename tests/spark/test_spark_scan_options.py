@@ -229,6 +229,24 @@ def test_errors_of_spark_are_ours() -> None:
         raise PySparkRuntimeError(trace)
 
 
+def test_an_interrupt_stays_one() -> None:
+    """Whatever fails because of it; other errors are what they are."""
+    from py4j.protocol import Py4JNetworkError
+
+    def fail() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise Py4JNetworkError("the connection is closed")
+
+    with pytest.raises(KeyboardInterrupt), session._interrupts_first():
+        fail()
+    with pytest.raises(KeyboardInterrupt), session._interrupts_first(), scan_job.spark_errors():
+        fail()
+    with pytest.raises(InputError), session._interrupts_first(), scan_job.spark_errors():
+        raise Py4JNetworkError("the connection is closed")
+
+
 def test_package_in_a_zip(tmp_path: Path) -> None:
     """It can be imported from there, with commands and formats; the same sources give the same bytes."""
     first, second = write_package(tmp_path / "a.zip"), write_package(tmp_path / "b.zip")

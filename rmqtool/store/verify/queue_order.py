@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from rmqtool.problems import Finding, finding
 from rmqtool.store.verify.context import Context
@@ -54,7 +55,8 @@ def judge_order(context: Context, spans: dict[Key, Span], odd: dict[Key, Odd]) -
     for key in sorted(spans):
         state = odd.setdefault(key, Odd())
         previous: Break | None = None
-        for item in spans[key].breaks:
+        breaks = spans[key].breaks
+        for item, following in zip_longest(breaks, breaks[1:]):
             if zombie is not None and item.physical_offset >= zombie:
                 break
             if previous is not None and _back_in_step(previous, item):
@@ -65,7 +67,8 @@ def judge_order(context: Context, spans: dict[Key, Span], odd: dict[Key, Odd]) -
                 continue
             detail = {"topic": key[0], "queue_id": key[1], "queue_offset": item.queue_offset}
             detail["expected"] = item.expected
-            if item.queue_offset == 0:
+            is_alone = following is not None and _back_in_step(item, following)
+            if item.queue_offset == 0 and not is_alone:
                 state.from_offset = item.physical_offset
                 yield _at(context, "CL16", item.physical_offset, None, **detail)
                 continue

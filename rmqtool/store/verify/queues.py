@@ -155,11 +155,11 @@ class QueueCheck:
         physical, ends = rows.physical_offset, rows.physical_offset + rows.size
         span = Span(
             len(offsets), int(offsets[0]), int(physical[0]), bool(rows.clock_back[0]),
-            int(offsets[-1] + steps[-1]), int(ends[-1]), is_batch,
+            int(offsets[-1]) + int(steps[-1]), int(ends[-1]), is_batch,
         )  # fmt: skip
         for row in (np.flatnonzero(offsets[1:] != offsets[:-1] + steps[:-1]) + 1).tolist():
             span.breaks.append(
-                Break(int(physical[row]), int(offsets[row]), int(offsets[row - 1] + steps[row - 1]),
+                Break(int(physical[row]), int(offsets[row]), int(offsets[row - 1]) + int(steps[row - 1]),
                       int(ends[row - 1]), bool(rows.clock_back[row]))
             )  # fmt: skip
         try:
@@ -295,7 +295,7 @@ def _add_runs(
     """Cut a window of one queue into runs of equal kind with consecutive queue offsets."""
     cuts = np.flatnonzero((kinds[1:] != kinds[:-1]) | (offsets[1:] != offsets[:-1] + steps[:-1])) + 1
     for first, stop in zip([0, *cuts.tolist()], [*cuts.tolist(), len(kinds)], strict=True):
-        low, high = int(offsets[first]), int(offsets[stop - 1] + steps[stop - 1])
+        low, high = int(offsets[first]), int(offsets[stop - 1]) + int(steps[stop - 1])
         if kinds[first] == _RIGHT:
             span.matched.append((low, high))
         elif kinds[first] >= 0:
