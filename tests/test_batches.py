@@ -43,7 +43,7 @@ def test_every_column_of_real_stores(name: str, cases: Library) -> None:
         assert sum(row["system"] is not None for row in rows)
 
 
-@pytest.mark.parametrize("name", [*LOG_DAMAGE, *REAL])
+@pytest.mark.parametrize("name", sample([*LOG_DAMAGE, *REAL], 2))
 def test_damage_is_passed_and_told(name: str, cases: Library, monkeypatch: Any) -> None:
     monkeypatch.setattr("rmqtool.store.batches.messages._PART_BYTES", 100_000)
     with Store.open(cases.path(name)) as store:

@@ -25,6 +25,7 @@ from tests.build_store import file_name, write_index, write_log, write_queue
 from tests.records import STORE_TIMESTAMP
 from tests.records import record as make_record
 from tests.stores import Library
+from tests.sweep import sample
 
 COLUMNS = ("physical_offset", "topic", "queue_id", "keys", "properties", "status", "file")
 FIXTURES = ("ok_540_small_ipv6", "torn_540_killed", "gap_cl20_missing_file", "gap_cl02_zero_hole",
@@ -86,7 +87,7 @@ def selections(rows: list[dict[str, Any]]) -> list[Selection]:
 WHAT = ("physical_offset", "topic", "tags", "keys", "uniq_key", "store_timestamp_ms", "born_timestamp_ms")
 
 
-@pytest.mark.parametrize("name", FIXTURES)
+@pytest.mark.parametrize("name", sample(FIXTURES, 3))
 def test_every_filter_on_real_stores(name: str, cases: Library) -> None:
     with Store.open(cases.path(name)) as store:
         rows, _ = expected(store, columns=WHAT)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rmqtool.formats import message, properties
 from rmqtool.scan import encode
 from rmqtool.scan.encode import NO_VALUE, Batch, Part, map_value
+from tests.sweep import IS_WHOLE
 
 ROOT = Path(__file__).resolve().parent.parent
 BORN = bytes((192, 168, 0, 10)) + (54321).to_bytes(4, "big")
@@ -204,6 +205,7 @@ def run(tmp_path: Path, code: str, **environment: str) -> str:
     return done.stdout
 
 
+@pytest.mark.skipif(not IS_WHOLE, reason="compiles all kernels anew: make sweep")
 def test_the_kernels_stay_inside_their_buffers(tmp_path: Path) -> None:
     """Once with numba's own checks: every load and store is then checked against its array."""
     assert run(tmp_path, _CHECKED, NUMBA_BOUNDSCHECK="1") == "same\n"

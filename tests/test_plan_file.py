@@ -296,7 +296,7 @@ class TestManifest:
             undo(done, detect(root), moved=True)
 
     @pytest.mark.parametrize("name", ["manifest.json", "copied.json", "applied.json"])
-    @settings(max_examples=25, deadline=None)
+    @settings(max_examples=12, deadline=None)
     @given(data=st.data())
     def test_any_value_at_any_place(
         self, base: Path, tmp_path_factory: pytest.TempPathFactory, name: str, data: st.DataObject

@@ -46,7 +46,7 @@ OUT_OF_REACH = {
 MENDED = tuple(name for name in case_names() if name not in OUT_OF_REACH and not case(name).as_user)
 
 
-@pytest.mark.parametrize("name", sample(MENDED, 3))
+@pytest.mark.parametrize("name", sample(MENDED, 6))
 def test_every_fixture_is_sound_afterwards(store_copy: StoreCopy, name: str, tmp_path: Path) -> None:
     """Only notes are left, valid records stay, a second run changes nothing, undo gives all back."""
     root = store_copy(name)
@@ -68,7 +68,7 @@ def test_every_fixture_is_sound_afterwards(store_copy: StoreCopy, name: str, tmp
     }
 
 
-@pytest.mark.parametrize("name", [name for name in case_names() if not case(name).as_user])
+@pytest.mark.parametrize("name", sample([name for name in case_names() if not case(name).as_user], 4))
 def test_a_plan_changes_nothing(cases: Library, unchanged: Unchanged, name: str) -> None:
     """Not a byte, not a time, for no kind of damage."""
     root = cases.path(name)

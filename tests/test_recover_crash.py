@@ -98,7 +98,7 @@ def without_lock(root: Path) -> list[Any]:
     return [row for row in rows if row[0] not in (".", "lock")]
 
 
-@pytest.mark.parametrize(("name", "how"), sample([(name, how) for name in STORES for how in HOWS], 2))
+@pytest.mark.parametrize(("name", "how"), sample([(name, how) for name in STORES for how in HOWS], 4))
 def test_a_run_that_was_killed_is_finished_by_the_next(
     cases: Library, calls_of: Any, tmp_path: Path, name: str, how: Any
 ) -> None:
@@ -154,7 +154,7 @@ def test_an_interrupted_run_is_explained(
     assert main(["recover", str(root)]) == 0
 
 
-@pytest.mark.parametrize("name", STORES)
+@pytest.mark.parametrize("name", sample(STORES, 2))
 def test_a_full_disk_loses_nothing(cases: Library, calls_of: Any, tmp_path: Path, name: str) -> None:
     """The run says so and ends; with space again the next one completes."""
     for number in moments(calls_of(name), f"{name} full")[:3]:

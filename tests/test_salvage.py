@@ -67,7 +67,7 @@ def benches(cases: Library, tmp_path_factory: pytest.TempPathFactory) -> Callabl
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_variant(version: str, benches: Callable[[str, str], Bench], tmp_path: Path) -> None:
     """The records of the store before the damage that are not named as lost are all there afterwards."""
-    for number, variant in enumerate(sample(list(filter(damages_log, variants(version))), 4)):
+    for number, variant in enumerate(sample(list(filter(damages_log, variants(version))), 8)):
         bench = benches(version, variant["base"])
         with bench.damaged(variant["edits"]) as damaged, Store.open(damaged) as store:
             result = salvage(store, jobs=2)
@@ -118,7 +118,7 @@ def check_records(base: Path, mended: Path, result: Salvaged, variant: dict[str,
     assert fillers == result.fillers
 
 
-@pytest.mark.parametrize("name", [name for name in case_names() if not case(name).as_user])
+@pytest.mark.parametrize("name", sample([name for name in case_names() if not case(name).as_user], 3))
 def test_every_case(name: str, cases: Library, tmp_path: Path) -> None:
     """Damaged cases are mended; in stores that are well nothing is to do."""
     root = cases.copy(name, tmp_path / "store")

@@ -23,6 +23,7 @@ from rmqtool.scan.reference import walk_reference
 from rmqtool.scan.source import BytesSource
 from tests.records import record
 from tests.scan_logs import HOST_V6, blank, damaged_logs, log, sound_logs, values
+from tests.sweep import IS_WHOLE
 
 WINDOWS = [1, 200, 1000, 1 << 20]
 BASES = [0, 1 << 30, 1 << 40]
@@ -324,6 +325,7 @@ def test_topic_numbers_of_one_batch_only() -> None:
     assert frames_module.FRAME.isalignedstruct
 
 
+@pytest.mark.skipif(not IS_WHOLE, reason="compiles all kernels anew: make sweep")
 def test_kernels_never_index_outside_of_the_window(tmp_path: Path) -> None:
     """Numba's own bounds check, and ours in every load, over damaged logs."""
     root = Path(__file__).resolve().parent.parent

@@ -27,6 +27,7 @@ from rmqtool.store.verify.spread import (
     take_queue,
 )
 from tests.stores import Library, case_names, variant_id, variants
+from tests.sweep import sample
 
 
 def over_there(value: Any) -> Any:
@@ -68,7 +69,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES[::2])
+@pytest.mark.parametrize("name", sample(NAMES, 6))
 def test_cases(name: str, cases: Library) -> None:
     """Stores of the fixtures, with the summary."""
     here, there = both(cases.path(name))
