@@ -80,7 +80,7 @@ bench: .venv/dev build/bench/classes.done
 bench-smoke: .venv/dev build/bench/classes.done
 	RMQTOOL_BENCH_SMALL=1 $(BENCH) $(addprefix tests/benchmarks/bench_,append.py recover.py lookup.py export.py)
 
-build/bench/classes.done: build/interop/5.4.0/lib.done $(wildcard tests/benchmarks/*.java)
+build/bench/classes.done: build/interop/5.4.0/classes.done $(wildcard tests/benchmarks/*.java)
 	@'$(JDK)/bin/javac' -nowarn -Xlint:none -cp '$(<D)/lib/*' -d $(@D)/classes tests/benchmarks/*.java && touch $@
 
 interop: .venv/dev $(ROCKETMQ:%=build/interop/%/classes.done) build/interop/hdfs/lib.done

@@ -97,6 +97,21 @@ def test_pages_that_cannot_be_read_are_listed_and_read_as_zeros(path: Path, open
     source.close()
 
 
+def test_a_window_is_looked_at_again_when_the_file_has_changed(tmp_path: Path) -> None:
+    """A window that was populated before is handed out only while its pages are there."""
+    path, size = tmp_path / "large", 6 << 20
+    path.write_bytes(bytes(range(256)) * (size // 256))
+    source = open_source(path)
+    assert source.window(0, size).tobytes() == source.window(0, size).tobytes() == path.read_bytes()
+    with path.open("r+b") as file:
+        file.write(b"new")
+    assert source.window(0, size).tobytes() == path.read_bytes()
+    os.truncate(path, size // 2)
+    assert source.window(0, size).tobytes() == path.read_bytes().ljust(size, b"\0")
+    assert source.unreadable == [(size // 2, size)]
+    source.close()
+
+
 def test_a_walk_goes_on_behind_what_cannot_be_read(tmp_path: Path) -> None:
     one = record("T", bytes(range(256)) * 4)
     data = log(*[one] * 30)

@@ -61,8 +61,11 @@ class PageCache:
             return b"\1" * len(pages)
         return pages.raw.translate(_LOWEST_BIT)
 
-    def _is_all_resident(self, start: int, stop: int) -> bool:
-        """Whether cachestat finds every page of [start, stop): a tenth of mincore's price."""
+    def are_resident(self, start: int, stop: int) -> bool:
+        """Whether cachestat finds every page of [start, stop): a tenth of mincore's price.
+
+        False as well where the system does not tell.
+        """
         if not self._has_cachestat:
             return False
         place = (ctypes.c_uint64 * 2)(start, stop - start)
@@ -84,7 +87,7 @@ class PageCache:
         if not self.is_told:
             self._request(start, stop)
             return
-        if self._is_all_resident(start, stop):
+        if self.are_resident(start, stop):
             return
         first = start - start % PAGE
         for match in _ABSENT.finditer(self.resident(start, stop)):

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 _WAIT_SLICE_SECONDS = 0.1
+_CHUNK = 1 << 20  # bytes; of what was populated whole chunks are remembered
 _MADV_POPULATE_READ = 22  # Linux 5.14; Python has no name for it
 
 
@@ -152,6 +153,7 @@ class FileSource:
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = os.fstat(self._fd).st_size
         self._map: mmap.mmap | None = None
+        self._populated: set[int] = set()  # numbers of chunks
         self._can_populate = sys.platform == "linux"
         self._pages: PageCache | None = None
         self._keep_cache = keep_cache
@@ -162,6 +164,8 @@ class FileSource:
         """See ByteSource."""
         stop = min(offset + length, self.size)
         offset = min(offset, stop)
+        if self._is_mapped(offset, stop):
+            return self._of_map(offset, stop)
         self._announce(offset, stop, is_window=True)
         if self._can_populate and stop > offset:
             window = self._mapped(offset, stop)
@@ -223,8 +227,6 @@ class FileSource:
 
     def _mapped(self, offset: int, stop: int) -> Bytes | None:
         """The window as a part of the map; None when it cannot be populated."""
-        import numpy as np
-
         if self._map is None:
             self._map = mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ)
             told = self._pages is not None and self._pages.is_told
@@ -236,6 +238,20 @@ class FileSource:
             # EINVAL: the system knows no such call. All else: some page cannot be read.
             self._can_populate = error.errno != errno.EINVAL
             return None
+        self._populated.update(_chunks(offset, stop))
+        return self._of_map(offset, stop)
+
+    def _is_mapped(self, offset: int, stop: int) -> bool:
+        """Whether a window was populated before and its pages are still there: asking costs a tenth of it."""
+        chunks = _chunks(offset, stop)
+        if not chunks or self._pages is None or self._limiter is not None:
+            return False
+        return self._populated.issuperset(chunks) and self._pages.are_resident(offset, stop)
+
+    def _of_map(self, offset: int, stop: int) -> Bytes:
+        import numpy as np
+
+        assert self._map is not None
         return np.frombuffer(self._map, np.uint8, stop - offset, offset)
 
     def _buffered(self, offset: int, stop: int) -> Bytes:
@@ -292,3 +308,11 @@ class FileSource:
                     stop = max(known_start, start)
             if start < stop:
                 self.unreadable.append((start, stop))
+
+
+def _chunks(start: int, stop: int) -> range:
+    """The numbers of the chunks of which a window holds the greater part.
+
+    What is not of the window at either end is another's; pages of it that are not mapped yet come one by one.
+    """
+    return range((start + _CHUNK // 2) // _CHUNK, (stop + _CHUNK // 2) // _CHUNK)
