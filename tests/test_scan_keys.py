@@ -16,6 +16,7 @@ from rmqtool.formats.message import Message
 from rmqtool.scan import keys
 from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.keys import Dispatch, dispatch_columns
+from rmqtool.scan.property_ranges import value_ranges
 from rmqtool.scan.source import BytesSource
 from tests.records import record
 from tests.scan_logs import log
@@ -167,3 +168,17 @@ def test_columns_are_those_of_the_codecs(drawn: list[tuple[bytes, int, bytes]]) 
         assert flags & ~keys.BAD_NUMBER == expected_flags(stored, data[start : start + size])
         assert (columns.delay_level[row] == keys.NO_DELAY) == ("DELAY" not in found)
     assert (columns.keys["row"][1:] >= columns.keys["row"][:-1]).all()
+
+
+@given(strings=st.lists(property_strings(), min_size=1, max_size=8))
+def test_single_values_are_those_of_the_codecs(strings: list[bytes]) -> None:
+    """Of the records that have the property, the others have none."""
+    stored = [each for each in strings if len(each) < 1 << 15]
+    records = [record("T", b"x", each) for each in stored]
+    for frames in walk(BytesSource(log(*records)), file_from_offset=0):
+        assert isinstance(frames, Frames)
+        for name in (properties.TAGS, properties.KEYS, properties.UNIQ_KEY):
+            values = value_ranges(frames, name)
+            found = [None if values.lengths[row] < 0 else values.bytes_of(row) for row in range(len(values))]
+            texts = [properties.decode(each).get(name) for each in stored]
+            assert found == [None if text is None else text.encode() for text in texts]

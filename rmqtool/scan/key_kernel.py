@@ -19,6 +19,7 @@ from rmqtool.scan.loads import trailing_zeros, u8, u64, u64_little
 TAGS, KEYS, UNIQ_KEY, DELAY, INNER_BASE, INNER_NUM, MULTI_DISPATCH, PROPERTY_CRC = range(8)
 NAME_COUNT = 8
 
+NOT_UTF8 = -2
 NO_NUMBER = -(1 << 63)  # the text is not a number that the broker would read
 _I64_MAX = (1 << 63) - 1
 _LOW_BITS = np.uint64(0x0101010101010101)
@@ -342,3 +343,26 @@ def read_properties(
         column.flags = flags | _numbers(data, column, found, m)
     result[0] = count
     return len(rows)
+
+
+@compiled
+def value_ranges(
+    data: Any, starts: Any, lengths: Any, number: int, names: Any, name_ends: Any, found: Any, m: Marks,
+    places: Any, sizes: Any,
+) -> None:  # fmt: skip
+    """Fill `places` and `sizes` with the value of name `number` of each property string.
+
+    A size of -1 is no value; NOT_UTF8 leaves the string to Python.
+    """
+    longest = name_ends[number] - (name_ends[number - 1] if number else 0)
+    for row in range(len(starts)):
+        start = starts[row]
+        stop = start + lengths[row]
+        places[row] = 0
+        sizes[row] = -1
+        split_properties(data, start, stop, names, name_ends, longest, found, m)
+        if not is_ascii(data, start, stop) and not is_utf8(data, start, stop):
+            sizes[row] = NOT_UTF8
+        elif found[number, 1] > 0:
+            places[row] = found[number, 0]
+            sizes[row] = found[number, 1] - found[number, 0]

@@ -59,7 +59,7 @@ _COLUMNS = np.dtype(
     ],
     align=True,
 )
-_NAMES = (
+NAMES = (
     properties.TAGS, properties.KEYS, properties.UNIQ_KEY, properties.DELAY, properties.INNER_BASE,
     properties.INNER_NUM, properties.INNER_MULTI_DISPATCH, form.PROPERTY_CRC_NAME,
 )  # fmt: skip
@@ -186,8 +186,8 @@ def _seeds(topic: bytes) -> tuple[int, int]:
 @cache
 def name_table() -> tuple[Array, Array]:
     """All names end to end as u8, and where each ends."""
-    names = np.frombuffer("".join(_NAMES).encode(), np.uint8)
-    return names, np.cumsum([len(name) for name in _NAMES])
+    names = np.frombuffer("".join(NAMES).encode(), np.uint8)
+    return names, np.cumsum([len(name) for name in NAMES])
 
 
 @cache

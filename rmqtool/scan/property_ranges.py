@@ -15,7 +15,7 @@ import numpy as np
 
 from rmqtool.formats import properties
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.keys import marks, name_table
+from rmqtool.scan.keys import NAMES, marks, name_table
 from rmqtool.scan.texts import Array, Ranges
 
 _PAIR = np.dtype([("name", "i8"), ("value", "i8"), ("name_length", "i4"), ("value_length", "i4")], align=True)
@@ -71,6 +71,31 @@ def stored_properties(frames: Frames) -> Ranges:
     """The property strings as stored; none of a negative length."""
     lengths = np.maximum(frames.rows["properties_length"], 0).astype(np.int32)
     return Ranges(frames.data, frames.properties_starts(), lengths)
+
+
+def value_ranges(frames: Frames, name: str) -> Ranges:
+    """The value of one property of every record, where nothing else of its properties is wanted.
+
+    Args:
+        frames: the records; their data must still be valid.
+        name: the property, one of `keys.NAMES`.
+    """
+    from rmqtool.scan import key_kernel as kernel
+
+    stored = stored_properties(frames)
+    names, name_ends = name_table()
+    found = np.empty((kernel.NAME_COUNT, 2), np.int64)
+    places, sizes = np.empty(len(stored), np.int64), np.empty(len(stored), np.int32)
+    kernel.value_ranges(
+        stored.data, stored.starts, stored.lengths, NAMES.index(name), names, name_ends, found, marks(),
+        places, sizes,
+    )  # fmt: skip
+    values = Ranges(stored.data, places, sizes)
+    odd = np.flatnonzero(sizes == kernel.NOT_UTF8).tolist()
+    if not odd:
+        return values
+    texts = [properties.decode(stored.bytes_of(row)).get(name) for row in odd]
+    return values.replaced(odd, [None if text is None else text.encode() for text in texts])
 
 
 def read_pairs(frames: Frames) -> Pairs:

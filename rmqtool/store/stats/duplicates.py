@@ -21,8 +21,9 @@ import pyarrow.compute as pc
 
 from rmqtool import times
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats.properties import UNIQ_KEY
 from rmqtool.scan.keys import KIND_UNIQ, dispatch_columns
-from rmqtool.scan.property_ranges import read_pairs
+from rmqtool.scan.property_ranges import value_ranges
 from rmqtool.scan.texts import gather
 from rmqtool.store.selection import Selection
 from rmqtool.store.stats.dimensions import OTHERS, Codes
@@ -151,7 +152,7 @@ class _Suspects:
             return
         frames = part_of(batch.frames, places)
         rows: Any = frames.rows
-        keys = gather(read_pairs(frames).uniq_key)
+        keys = gather(value_ranges(frames, UNIQ_KEY))
         buffers = [None, pa.py_buffer(keys.offsets), pa.py_buffer(keys.data)]
         places, stored = rows["physical_offset"].copy(), rows["store_timestamp"].copy()
         body = rows["body_crc"].astype(np.int64) << 32 | np.maximum(rows["body_length"], 0)

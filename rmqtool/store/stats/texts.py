@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats.properties import TAGS
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.property_ranges import read_pairs
+from rmqtool.scan.property_ranges import value_ranges
 from rmqtool.scan.texts import Ranges, distinct
 from rmqtool.store.stats.dimensions import Array, Codes
 from rmqtool.store.stats.scanner import part_of
@@ -20,7 +21,7 @@ class TagCodes:
 
     def __call__(self, frames: Frames, chosen: Array) -> Array:
         """The codes of the records at the places `chosen`, i8."""
-        values = read_pairs(part_of(frames, chosen)).tags
+        values = value_ranges(part_of(frames, chosen), TAGS)
         there = np.flatnonzero(values.lengths >= 0)
         codes = np.empty(len(chosen), np.int64)
         if len(there) < len(chosen):
