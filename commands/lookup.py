@@ -116,6 +116,8 @@ def _request(
     values = given[kind]
     assert isinstance(values, list)
     values = list(dict.fromkeys(values))
+    if "" in values:
+        raise UsageError(f"--{kind.replace('_', '-')} is empty", hint="no message has an empty one")
     if kind != "tag" and tag:
         selection = replace(selection, tags=tag)
     if kind == "queue_offset" and not (_is_one_name(selection.topics) and len(selection.queues) == 1):

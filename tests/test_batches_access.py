@@ -18,7 +18,7 @@ from rmqtool.formats.consume_queue import Unit
 from rmqtool.formats.message import Message
 from rmqtool.formats.properties import decode, keys_of
 from rmqtool.store import Store
-from rmqtool.store.batches import Access, plan_access, split
+from rmqtool.store.batches import Access, boundaries, plan_access, split
 from rmqtool.store.selection import Selection
 from tests.batch_rows import batch_rows, expected, seen
 from tests.build_store import file_name, write_index, write_log, write_queue
@@ -112,6 +112,33 @@ def test_queues_and_index_are_used_where_they_can_be(cases: Library) -> None:
         assert plan_access(store, Selection(topics=["*"], queues=[0])).kind == "log"
         with pytest.raises(UsageError, match="via"):
             plan_access(store, via="magic")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ok_540_clean", "torn_540_killed", "gap_cl02_zero_hole", "bad_cl03_body_crc", "gap_cq02_unit_missing"],
+)
+def test_a_time_range_is_looked_for_in_large_files(
+    name: str, cases: Library, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By queues, to a part of the file; the same rows come out, and of a small file all is read."""
+    with Store.open(cases.path(name)) as store:
+        rows, _ = expected(store, columns=WHAT)
+        times = [rows[len(rows) * part // 8]["store_timestamp_ms"] for part in range(8)]
+        chosen = [
+            Selection(since=times[3], until=times[4]),
+            Selection(since=times[6]),
+            Selection(until=times[1]),
+        ]
+        before = [plan_access(store, selection, via="log").bytes_read for selection in chosen]
+        monkeypatch.setattr(boundaries, "WORTH_BYTES", 0)
+        monkeypatch.setattr(boundaries, "_STEP_BYTES", 2000)
+        monkeypatch.setattr(boundaries, "CLOCK_SLACK_MS", 0)
+        after = [plan_access(store, selection, via="log").bytes_read for selection in chosen]
+        assert sum(after) < sum(before)
+        assert all(part <= whole for part, whole in zip(after, before, strict=True))
+        for selection in chosen:
+            same(store, selection)
 
 
 # -- random stores ---------------------------------------------------------------------------------

@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     from rmqtool.store import Store
     from rmqtool.store.batches import Access
 
-DEFAULT_PIECE_BYTES: Final = 128 << 20
-"""What a task reads of the log when no option says it: Spark's own default for files."""
+PIECE_BYTES: Final = (128 << 20, 512 << 20)
+"""What a task reads of the log when no option says it: an eighth of it all, but so much at least and at most.
+
+A task costs a tenth of a second beside what it reads, a log is read at more than a gigabyte in a second.
+"""
 _VIA: Final = {"auto": "auto", "commitlog": "log", "consumequeue": "queue", "index": "index"}
 _TRIES = 8
 _QUEUES_MAX = 16
@@ -229,7 +232,7 @@ def pieces_of(stores: Sequence[tuple[Store, StorePlan]], options: SourceOptions)
     from rmqtool.store.batches import split
 
     total = sum(plan.access.bytes_read for _, plan in stores if plan.access is not None)
-    target = options.max_bytes_per_partition or DEFAULT_PIECE_BYTES
+    target = options.max_bytes_per_partition or min(max(total // 8, PIECE_BYTES[0]), PIECE_BYTES[1])
     if options.min_partitions is not None:
         target = min(target, max(total // options.min_partitions, 1))
     name = uuid.uuid4().hex

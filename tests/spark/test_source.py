@@ -24,7 +24,6 @@ from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, Inp
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 
 from rmqtool import spark as rocketmq_spark
-from rmqtool.spark import partitions
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.reader import PushdownReader, StoreReader
 from rmqtool.spark.schema import asked_by_options
@@ -412,7 +411,6 @@ def test_secrets_are_in_no_plan_and_no_error(
     shown = capfd.readouterr().out
     assert "rocketmq-store" in shown
     assert secret not in shown
-    assert partitions.DEFAULT_PIECE_BYTES == 128 << 20
     with pytest.raises(AnalysisException) as error:
         load(
             spark,

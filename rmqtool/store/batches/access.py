@@ -14,15 +14,13 @@ from typing import Literal
 
 from rmqtool.errors import UsageError
 from rmqtool.store import Store
+from rmqtool.store.batches.boundaries import CLOCK_SLACK_MS, stored_at, time_bounds
 from rmqtool.store.dump.log import end_of_selection
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.selection import Selection
 
 Kind = Literal["log", "queue", "index"]
 Via = Literal["auto", "log", "queue", "index"]
-
-CLOCK_SLACK_MS = 600_000
-"""How far the clock of a broker may have been set back without a record being missed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +97,9 @@ def plan_access(store: Store, selection: Selection = Selection(), *, via: Via = 
         selection: what is wanted; its limit is not looked at.
         via: `log` asks for the log; `queue` and `index` for these as far as they can serve at all.
 
-    A file of the log is left out where its offsets or its times are outside of the selection. Store
-    times rise along a log, so the first records of a file and of the next bound them; a clock that was
-    set back by less than ten minutes does no harm. What lies in a file that is left out is not checked.
+    What of the log lies outside of the offsets or times of the selection is left out, and not checked.
+    Store times rise along a log, so the first records of a file and of the next bound them, and in a
+    large file records that queues name; a clock that was set back by less than ten minutes does no harm.
 
     Raises:
         UsageError: an unknown `via`.
@@ -134,6 +132,8 @@ def _log_access(store: Store, selection: Selection) -> Access:
         if selection.from_offset is not None and selection.from_offset > start:
             inside = selection.from_offset < stop
             start = store.record_before(file, selection.from_offset) if inside else stop
+        if file in (files[first], files[last - 1]):
+            start, stop = time_bounds(store, start, stop, selection)
         if start < stop:
             name = layout.relative(file.path)
             ranges.append(LogRange(name, file.file_from_offset, start, stop, stop - start))
@@ -158,7 +158,7 @@ def _first_file(store: Store, selection: Selection, files: list[StoreFile]) -> i
     if selection.since is None or selection.time_field != "store":
         return number
     while number + 1 < len(files):
-        times = _first_times(store, files[number + 1])
+        times = stored_at(store, files[number + 1].file_from_offset)
         if times is None or max(times) + CLOCK_SLACK_MS >= selection.since:
             break
         number += 1
@@ -171,19 +171,8 @@ def _behind_last_file(store: Store, selection: Selection, files: list[StoreFile]
     if selection.until is None or selection.time_field != "store":
         return number
     while number > 1:
-        times = _first_times(store, files[number - 1])
+        times = stored_at(store, files[number - 1].file_from_offset)
         if times is None or min(times) < selection.until + CLOCK_SLACK_MS:
             break
         number -= 1
     return number
-
-
-def _first_times(store: Store, file: StoreFile) -> tuple[int, int] | None:
-    """The store times of the first two records of a file, for one alone may be damaged; None without."""
-    first = store.head(file.file_from_offset)
-    second = store.head(first.end) if first is not None else None
-    if first is None or second is None:
-        return None
-    if first.stored_offset != first.physical_offset or second.stored_offset != second.physical_offset:
-        return None
-    return first.store_timestamp, second.store_timestamp

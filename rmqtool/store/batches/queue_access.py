@@ -14,11 +14,13 @@ that only if they are such a chain: ends and starts that are not the same place 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 import numpy as np
 
 from rmqtool.errors import UnreadableError
+from rmqtool.scan.source import open_source
 from rmqtool.scan.texts import Array
 from rmqtool.store import Store
 from rmqtool.store.batches.access import Access, LogRange
@@ -70,7 +72,9 @@ def queue_access(store: Store, selection: Selection, log: Access, *, always: boo
             sums = _sums(units, keys, frozenset(wanted), log.ranges)
         except (OSError, UnreadableError):
             return None
-    ranges = tuple(part for each, found in zip(log.ranges, sums, strict=True) for part in _parts(each, found))
+    ranges = tuple(
+        part for each, found in zip(log.ranges, sums, strict=True) for part in _parts(store, each, found)
+    )
     if not any(each.via == "queue" for each in ranges) and ranges == log.ranges:
         return None
     found = log.of_ranges(ranges)
@@ -92,7 +96,7 @@ def _is_wanted(selection: Selection, key: Key) -> bool:
     return selection.matches_topic(topic) and (not selection.queues or queue_id in selection.queues)
 
 
-def _parts(each: LogRange, found: _Sum) -> list[LogRange]:
+def _parts(store: Store, each: LogRange, found: _Sum) -> list[LogRange]:
     """The range: what the queues know, then what only the log knows."""
     chain = (_spread_of(found.end) - _spread_of(each.start)) & _MASK
     if found.end <= each.start or found.chain != chain:
@@ -104,8 +108,21 @@ def _parts(each: LogRange, found: _Sum) -> list[LogRange]:
             LogRange(each.path, each.file_from_offset, each.start, known, found.wanted_bytes, "queue")
         )
     if known < each.stop:
-        parts.append(LogRange(each.path, each.file_from_offset, known, each.stop, each.stop - known))
+        cost = 0 if _is_hole(store, each, known) else each.stop - known
+        parts.append(LogRange(each.path, each.file_from_offset, known, each.stop, cost))
     return parts
+
+
+def _is_hole(store: Store, each: LogRange, start: int) -> bool:
+    """Whether nothing of a range was written from `start` on, as behind a log's end: it takes no reading."""
+    file = store.commit_log.file_of(start)
+    if file is None or not store.is_local:
+        return False
+    try:
+        with closing(open_source(file.path)) as source:
+            return file.file_from_offset + source.data_from(start - file.file_from_offset) >= each.stop
+    except OSError:
+        return False
 
 
 def _sums(

@@ -17,13 +17,9 @@ from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.scan.source import open_source
 from rmqtool.store import Store
 from rmqtool.store.batches.access import Access, LogRange
+from rmqtool.store.batches.boundaries import QueueBoundaries
 from rmqtool.store.batches.queue_units import QueueUnits
-from rmqtool.store.consume_queue import AnyQueue
 from rmqtool.store.layout import StoreFile
-
-_QUEUES_MAX = 16
-"""The longest queues are asked where a record begins; records of one of these are never far apart."""
-_HINTS = 4
 
 
 def split(store: Store, access: Access, *, target_bytes: int, max_pieces: int | None = None) -> list[Access]:
@@ -48,9 +44,9 @@ def split(store: Store, access: Access, *, target_bytes: int, max_pieces: int | 
         target_bytes = max(target_bytes, -(-access.bytes_read // max_pieces))
     groups: list[list[LogRange]] = [[]]
     filled = 0
-    with closing(_Boundaries(store, access)) as boundaries:
+    with closing(_Cuts(store, access)) as cuts:
         for each in access.ranges:
-            for part in boundaries.parts(each, target_bytes):
+            for part in cuts.parts(each, target_bytes):
                 is_full = filled and filled + part.bytes_read // 2 >= target_bytes
                 if is_full and len(groups) != max_pieces:
                     groups.append([])
@@ -73,16 +69,15 @@ def _pieces(access: Access, groups: list[list[LogRange]]) -> Iterator[Access]:
         yield piece
 
 
-class _Boundaries:
-    """Finds places in ranges where records begin."""
+class _Cuts:
+    """Divides ranges at places where records begin."""
 
     def __init__(self, store: Store, access: Access) -> None:
         self._store = store
         self._units = QueueUnits(store.layout)
         self._wanted = access.queues
         self._files = {store.layout.relative(file.path): file for file in store.layout.commit_log}
-        queues = sorted(store.queues.values(), key=lambda queue: sum(file.size for file in queue.files))
-        self._queues: list[AnyQueue] = queues[-_QUEUES_MAX:]
+        self._boundaries = QueueBoundaries(store)
 
     def parts(self, each: LogRange, target_bytes: int) -> Iterator[LogRange]:
         """The range in parts of about `target_bytes` that are read."""
@@ -116,7 +111,7 @@ class _Boundaries:
         file = self._files.get(each.path)
         start = each.start
         while file is not None and each.stop - start > target_bytes + target_bytes // 2:
-            place = self._by_queues(start, start + target_bytes)
+            place = self._boundaries.before(start, start + target_bytes)
             if place is None and self._store.is_local:
                 place = self._by_walk(file, start, start + target_bytes)
             if place is None or place >= each.stop:
@@ -124,21 +119,6 @@ class _Boundaries:
             yield replace(each, start=start, stop=place, bytes_read=place - start)
             start = place
         yield replace(each, start=start, bytes_read=each.stop - start)
-
-    def _by_queues(self, start: int, wanted: int) -> int | None:
-        """The last place in (start, wanted] where a unit's record lies, sound."""
-        places = []
-        for queue in self._queues:
-            try:
-                places += [unit.physical_offset for unit in queue.before(wanted)]
-            except UnreadableError:
-                continue
-        for place in sorted(set(places), reverse=True)[:_HINTS]:
-            if place <= start:
-                return None
-            if self._store.commit_log.is_sound_at(place):
-                return place
-        return None
 
     def _by_walk(self, file: StoreFile, start: int, wanted: int) -> int | None:
         """The first record at or behind `wanted`, by a walk from `start` that checks no body.

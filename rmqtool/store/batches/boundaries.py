@@ -1,0 +1,114 @@
+"""Places in the log where a record begins, found through consume queues; a pattern of bytes is never trusted.
+
+    QueueBoundaries(store).before(start, wanted)    the last such place that is not behind `wanted`
+    time_bounds(store, start, stop, selection)      the part of a range in which a time range lies
+
+Store times rise along a log: two records in a row that were stored before a time, and so were all before
+them. A clock that was set back by less than CLOCK_SLACK_MS does no harm.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqtool.errors import UnreadableError
+from rmqtool.store import Store
+from rmqtool.store.consume_queue import AnyQueue
+from rmqtool.store.selection import Selection
+
+CLOCK_SLACK_MS = 600_000
+"""How far the clock of a broker may have been set back without a record being missed."""
+_QUEUES_MAX = 16
+"""The longest queues are asked where a record begins; records of one of these are never far apart."""
+_HINTS = 4
+WORTH_BYTES = 64 << 20
+"""A range below this is read faster than it is divided."""
+_STEP_BYTES = 1 << 20
+
+
+class QueueBoundaries:
+    """Asks the longest queues of a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        queues = sorted(store.queues.values(), key=lambda queue: sum(file.size for file in queue.files))
+        self._queues: list[AnyQueue] = queues[-_QUEUES_MAX:]
+
+    def before(self, start: int, wanted: int) -> int | None:
+        """The last place in (start, wanted] where a unit's record lies, sound; None where none is known."""
+        places = []
+        for queue in self._queues:
+            try:
+                places += [unit.physical_offset for unit in queue.before(wanted)]
+            except UnreadableError:
+                continue
+        for place in sorted(set(places), reverse=True)[:_HINTS]:
+            if place <= start:
+                return None
+            if self._store.commit_log.is_sound_at(place):
+                return place
+        return None
+
+
+def time_bounds(store: Store, start: int, stop: int, selection: Selection) -> tuple[int, int]:
+    """The part [start, stop) of a range that may hold records of the selection's time range.
+
+    It begins at `start` or at a record, and ends at `stop` or at a record. All of a range that is small,
+    or of a store elsewhere, where every question costs a request.
+    """
+    if selection.time_field != "store" or not store.is_local or stop - start < WORTH_BYTES:
+        return start, stop
+    boundaries = QueueBoundaries(store)
+
+    def is_before(place: int) -> bool:
+        times = stored_at(store, place)
+        return times is not None and max(times) + CLOCK_SLACK_MS < (selection.since or 0)
+
+    def is_behind(place: int) -> bool:
+        times = stored_at(store, place)
+        return times is not None and min(times) - CLOCK_SLACK_MS >= (selection.until or 0)
+
+    if selection.since is not None:
+        start = _last_before(boundaries, start, stop, is_before)
+    if selection.until is not None:
+        stop = _first_behind(boundaries, start, stop, is_behind)
+    return start, stop
+
+
+def stored_at(store: Store, physical_offset: int) -> tuple[int, int] | None:
+    """The store times of a record and of the next, for one alone may be damaged; None without."""
+    first = store.head(physical_offset)
+    second = store.head(first.end) if first is not None else None
+    if first is None or second is None:
+        return None
+    if first.stored_offset != first.physical_offset or second.stored_offset != second.physical_offset:
+        return None
+    return first.store_timestamp, second.store_timestamp
+
+
+def _last_before(boundaries: QueueBoundaries, start: int, stop: int, is_before: Callable[[int], bool]) -> int:
+    """The last known place in [start, stop) that is before the time range, about; `start` where none is."""
+    low, left, right = start, start, stop
+    while right - left > _STEP_BYTES:
+        middle = (left + right) // 2
+        place = boundaries.before(low, middle)
+        if place is None or is_before(place):
+            low, left = low if place is None else place, middle
+        else:
+            right = middle
+    return low
+
+
+def _first_behind(
+    boundaries: QueueBoundaries, start: int, stop: int, is_behind: Callable[[int], bool]
+) -> int:
+    """The first known place in (start, stop] that is behind the time range, about; `stop` where none is."""
+    high, left, right = stop, start, stop
+    while right - left > _STEP_BYTES:
+        middle = (left + right) // 2
+        place = boundaries.before(left, middle)
+        if place is not None and is_behind(place):
+            high = right = place
+        else:
+            left = middle
+    return high
