@@ -14,7 +14,7 @@ that only if they are such a chain: ends and starts that are not the same place 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +33,8 @@ _LARGE_BYTES = 64 << 20
 """In a log below this no way is slow, and the fewest bytes decide."""
 _READ_BYTES = 16 << 10
 """A record between others costs as much as so many bytes that are read one after the other."""
+_BLOCK_BYTES = 64 << 10
+"""What a file system allocates at once, at most: a hole begins behind it."""
 _REMOTE_FILES_MAX = 2000
 _MASK = (1 << 64) - 1
 
@@ -108,21 +110,20 @@ def _parts(store: Store, each: LogRange, found: _Sum) -> list[LogRange]:
             LogRange(each.path, each.file_from_offset, each.start, known, found.wanted_bytes, "queue")
         )
     if known < each.stop:
-        cost = 0 if _is_hole(store, each, known) else each.stop - known
+        cost = _written_bytes(store, known, each.stop)
         parts.append(LogRange(each.path, each.file_from_offset, known, each.stop, cost))
     return parts
 
 
-def _is_hole(store: Store, each: LogRange, start: int) -> bool:
-    """Whether nothing of a range was written from `start` on, as behind a log's end: it takes no reading."""
+def _written_bytes(store: Store, start: int, stop: int) -> int:
+    """Bytes of [start, stop) that have to be read: hardly any where a log has ended and a hole is left."""
     file = store.commit_log.file_of(start)
-    if file is None or not store.is_local:
-        return False
-    try:
-        with closing(open_source(file.path)) as source:
-            return file.file_from_offset + source.data_from(start - file.file_from_offset) >= each.stop
-    except OSError:
-        return False
+    hole = start + _BLOCK_BYTES - start % _BLOCK_BYTES
+    if file is not None and store.is_local and hole < stop:
+        with suppress(OSError), closing(open_source(file.path)) as source:
+            if file.file_from_offset + source.data_from(hole - file.file_from_offset) >= stop:
+                return hole - start
+    return stop - start
 
 
 def _sums(
