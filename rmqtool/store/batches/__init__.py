@@ -4,6 +4,7 @@
     access.py         how the messages are reached: log, queue or index
     queue_access.py   by units of consume queues, where these tile the log
     index_access.py   by the index
+    boundaries.py     places where a record begins, for pieces and for the time range in a large file
     split.py          pieces of an access that workers read on their own
     walk.py           one range of a file: batches of records, and what lies between them
     residual.py       the selection's test on whole batches

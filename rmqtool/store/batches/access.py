@@ -124,7 +124,7 @@ def _log_access(store: Store, selection: Selection) -> Access:
     files = [file for file in layout.commit_log if file.size]
     first = _first_file(store, selection, files)
     last = _behind_last_file(store, selection, files)
-    ranges = []
+    ranges, left_out = [], 0
     for file in files[first:last]:
         start, stop = file.file_from_offset, file.end
         if end is not None:
@@ -133,14 +133,15 @@ def _log_access(store: Store, selection: Selection) -> Access:
             inside = selection.from_offset < stop
             start = store.record_before(file, selection.from_offset) if inside else stop
         if file in (files[first], files[last - 1]):
+            size = stop - start
             start, stop = time_bounds(store, start, stop, selection)
+            left_out += size - (stop - start)
         if start < stop:
             name = layout.relative(file.path)
             ranges.append(LogRange(name, file.file_from_offset, start, stop, stop - start))
     by_time = len(files) - max(last - first, 0)
-    reason = (
-        f"{by_time} of {len(files)} files lie outside of the time range" if by_time else "the log is read"
-    )
+    parts = [f"{by_time} of {len(files)} files"] * bool(by_time) + ["parts of files"] * bool(left_out)
+    reason = f"{' and '.join(parts)} lie outside of the time range" if parts else "the log is read"
     bounds = (
         files[first].file_from_offset if first else None,
         files[last].file_from_offset if last < len(files) else None,
