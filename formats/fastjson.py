@@ -37,7 +37,7 @@ _TOKEN = re.compile(
       | (?P<mark>[{}\[\]:,])
       | (?P<number>-?\d++(?:\.\d++)?+(?:[eE][+-]?\d++)?+)
       | (?P<word>true|false|null)
-      | (?P<comment>/\*(?:[^*]++|\*(?!/))*+\*/|//[^\n]*+)
+      | (?P<comment>/\*[^*]*\*+(?:[^/*][^*]*\*+)*/|//[^\n]*+)
     )""",
     re.VERBOSE | re.DOTALL,
 )
