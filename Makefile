@@ -19,10 +19,8 @@ JDK = $(shell for folder in "$${JAVA_HOME:-/none}" /usr/lib/jvm/*17* \
 	"$$(dirname "$$(dirname "$$(readlink -f "$$(command -v javac)")")")"; do \
 	"$$folder/bin/javac" -version 2>&1 | grep -q '^javac 17' && { echo "$$folder"; exit; }; done)
 
-# Every verdict of the real store library, every damaged variant.
-SWEEP := $(addprefix tests/test_,\
-	batches.py copy.py ground_truth.py lookup.py predict.py variants.py salvage.py salvage_random.py recover.py recover_crash.py rebuild.py \
-	store_damage.py)
+# Every file with a test of which `make test` takes a sample, or none.
+SWEEP = $(shell grep -l '^from tests.sweep import' tests/test_*.py)
 
 # Spark runs on any Java from 17 on.
 JAVA = $(shell for java in "$${JAVA_HOME:-/none}/bin/java" "$$(command -v java)" /usr/lib/jvm/*/bin/java; do \
