@@ -33,7 +33,6 @@ A task costs a tenth of a second beside what it reads, a log is read at more tha
 """
 _VIA: Final = {"auto": "auto", "commitlog": "log", "consumequeue": "queue", "index": "index"}
 _TRIES = 8
-_QUEUES_MAX = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +160,8 @@ def _with_whole_damage(store: Store, request: Request) -> Request:
     A filter that ends in the middle of a bad range must not change what is told of it: its length, and
     that sound records follow.
     """
+    from rmqtool.store.batches.boundaries import longest_queues
+
     selection, files = request.selection, store.commit_log.files
     end = selection.to_offset
     if end is None or not files or end >= files[-1].end:
@@ -170,8 +171,7 @@ def _with_whole_damage(store: Store, request: Request) -> Request:
         behind[0],
         behind[min(1, len(behind) - 1)],
     )  # where no unit helps: to the end of the next file
-    longest = sorted(store.queues.values(), key=lambda queue: sum(each.size for each in queue.files))
-    for queue in longest[-_QUEUES_MAX:]:
+    for queue in longest_queues(store):
         low, high = max(queue.min_offset(store.commit_log.min_offset, store.profile), 0), queue.max_offset()
         while low < high:  # physical offsets rise along a queue
             middle = (low + high) // 2

@@ -14,7 +14,7 @@ from typing import Literal
 
 from rmqtool.errors import UsageError
 from rmqtool.store import Store
-from rmqtool.store.batches.boundaries import CLOCK_SLACK_MS, stored_at, time_bounds
+from rmqtool.store.batches.boundaries import is_before, is_behind, time_bounds
 from rmqtool.store.dump.log import end_of_selection
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.selection import Selection
@@ -159,8 +159,7 @@ def _first_file(store: Store, selection: Selection, files: list[StoreFile]) -> i
     if selection.since is None or selection.time_field != "store":
         return number
     while number + 1 < len(files):
-        times = stored_at(store, files[number + 1].file_from_offset)
-        if times is None or max(times) + CLOCK_SLACK_MS >= selection.since:
+        if not is_before(store, files[number + 1].file_from_offset, selection.since):
             break
         number += 1
     return number
@@ -172,8 +171,7 @@ def _behind_last_file(store: Store, selection: Selection, files: list[StoreFile]
     if selection.until is None or selection.time_field != "store":
         return number
     while number > 1:
-        times = stored_at(store, files[number - 1].file_from_offset)
-        if times is None or min(times) < selection.until + CLOCK_SLACK_MS:
+        if not is_behind(store, files[number - 1].file_from_offset, selection.until):
             break
         number -= 1
     return number

@@ -26,13 +26,18 @@ WORTH_BYTES = 64 << 20
 _STEP_BYTES = 1 << 20
 
 
+def longest_queues(store: Store) -> list[AnyQueue]:
+    """The longest queues, by the size of their files, the longest last."""
+    queues = sorted(store.queues.values(), key=lambda queue: sum(file.size for file in queue.files))
+    return queues[-_QUEUES_MAX:]
+
+
 class QueueBoundaries:
     """Asks the longest queues of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        queues = sorted(store.queues.values(), key=lambda queue: sum(file.size for file in queue.files))
-        self._queues: list[AnyQueue] = queues[-_QUEUES_MAX:]
+        self._queues = longest_queues(store)
 
     def before(self, start: int, wanted: int) -> int | None:
         """The last place in (start, wanted] where a unit's record lies, sound; None where none is known."""
@@ -56,26 +61,32 @@ def time_bounds(store: Store, start: int, stop: int, selection: Selection) -> tu
     It begins at `start` or at a record, and ends at `stop` or at a record. All of a range that is small,
     or of a store elsewhere, where every question costs a request.
     """
-    if selection.time_field != "store" or not store.is_local or stop - start < WORTH_BYTES:
+    since, until = selection.since, selection.until
+    if selection.time_field != "store" or (since is None and until is None):
+        return start, stop
+    if not store.is_local or stop - start < WORTH_BYTES:
         return start, stop
     boundaries = QueueBoundaries(store)
-
-    def is_before(place: int) -> bool:
-        times = stored_at(store, place)
-        return times is not None and max(times) + CLOCK_SLACK_MS < (selection.since or 0)
-
-    def is_behind(place: int) -> bool:
-        times = stored_at(store, place)
-        return times is not None and min(times) - CLOCK_SLACK_MS >= (selection.until or 0)
-
-    if selection.since is not None:
-        start = _last_before(boundaries, start, stop, is_before)
-    if selection.until is not None:
-        stop = _first_behind(boundaries, start, stop, is_behind)
+    if since is not None:
+        start = _last_before(boundaries, start, stop, lambda place: is_before(store, place, since))
+    if until is not None:
+        stop = _first_behind(boundaries, start, stop, lambda place: is_behind(store, place, until))
     return start, stop
 
 
-def stored_at(store: Store, physical_offset: int) -> tuple[int, int] | None:
+def is_before(store: Store, place: int, since: int) -> bool:
+    """Whether the record at a place, and all before it, were stored before `since`, ms since 1970."""
+    times = _stored_at(store, place)
+    return times is not None and max(times) + CLOCK_SLACK_MS < since
+
+
+def is_behind(store: Store, place: int, until: int) -> bool:
+    """Whether the record at a place, and all behind it, were stored at `until` or later, ms since 1970."""
+    times = _stored_at(store, place)
+    return times is not None and min(times) >= until + CLOCK_SLACK_MS
+
+
+def _stored_at(store: Store, physical_offset: int) -> tuple[int, int] | None:
     """The store times of a record and of the next, for one alone may be damaged; None without."""
     first = store.head(physical_offset)
     second = store.head(first.end) if first is not None else None
@@ -86,28 +97,26 @@ def stored_at(store: Store, physical_offset: int) -> tuple[int, int] | None:
     return first.store_timestamp, second.store_timestamp
 
 
-def _last_before(boundaries: QueueBoundaries, start: int, stop: int, is_before: Callable[[int], bool]) -> int:
+def _last_before(boundaries: QueueBoundaries, start: int, stop: int, before: Callable[[int], bool]) -> int:
     """The last known place in [start, stop) that is before the time range, about; `start` where none is."""
     low, left, right = start, start, stop
     while right - left > _STEP_BYTES:
         middle = (left + right) // 2
         place = boundaries.before(low, middle)
-        if place is None or is_before(place):
+        if place is None or before(place):
             low, left = low if place is None else place, middle
         else:
             right = middle
     return low
 
 
-def _first_behind(
-    boundaries: QueueBoundaries, start: int, stop: int, is_behind: Callable[[int], bool]
-) -> int:
+def _first_behind(boundaries: QueueBoundaries, start: int, stop: int, behind: Callable[[int], bool]) -> int:
     """The first known place in (start, stop] that is behind the time range, about; `stop` where none is."""
     high, left, right = stop, start, stop
     while right - left > _STEP_BYTES:
         middle = (left + right) // 2
         place = boundaries.before(left, middle)
-        if place is not None and is_behind(place):
+        if place is not None and behind(place):
             high = right = place
         else:
             left = middle

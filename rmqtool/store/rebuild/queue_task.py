@@ -29,7 +29,7 @@ from rmqtool.store.rebuild.survey import WHOLE_QUEUE, Survey
 from rmqtool.store.system_topics import is_system_topic
 from rmqtool.store.verify.queue_units import Units
 from rmqtool.store.verify.ranges import merged, overlaps
-from rmqtool.store.verify.spans import RANGES_MAX, Break, Key, Span
+from rmqtool.store.verify.spans import RANGES_MAX, Key, Span
 
 _GAP_MAX = 1 << 20  # units that fillers may stand for, in one queue
 _LAST_UNIT = ((1 << 63) - 1) // UNIT_SIZE
@@ -124,7 +124,7 @@ def shape_of(survey: Survey, span: Span) -> Shape:
         if zombies is not None and item.physical_offset >= zombies:
             shape.end = max(top, item.expected)
             return shape
-        if place < len(breaks) and _back_in_step(item, breaks[place]):
+        if place < len(breaks) and item.is_alone(breaks[place]):
             shape.moved[item.physical_offset] = item.expected
             place += 1
             continue
@@ -140,11 +140,6 @@ def shape_of(survey: Survey, span: Span) -> Shape:
             shape.repeats += 1
     shape.end = max(top, span.next)
     return shape
-
-
-def _back_in_step(odd: Break, item: Break) -> bool:
-    """Whether the queue goes on at `item` as if the record at `odd` had had the right number."""
-    return item.expected == odd.queue_offset + 1 and item.queue_offset == odd.expected + 1
 
 
 def problems_by_queue(survey: Survey, findings: Collection[Finding]) -> dict[Key, list[str]]:

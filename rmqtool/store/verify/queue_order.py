@@ -54,26 +54,25 @@ def judge_order(context: Context, spans: dict[Key, Span], odd: dict[Key, Odd]) -
         yield _at(context, "CL07", zombie, max(context.log_end - zombie, 0))
     for key in sorted(spans):
         state = odd.setdefault(key, Odd())
-        previous: Break | None = None
+        was_alone = False
         breaks = spans[key].breaks
         for item, following in zip_longest(breaks, breaks[1:]):
             if zombie is not None and item.physical_offset >= zombie:
                 break
-            if previous is not None and _back_in_step(previous, item):
-                previous = None
+            if was_alone:
+                was_alone = False
                 continue
-            previous = None
             if _lost_between(context, item):
                 continue
             detail = {"topic": key[0], "queue_id": key[1], "queue_offset": item.queue_offset}
             detail["expected"] = item.expected
-            is_alone = following is not None and _back_in_step(item, following)
+            is_alone = item.is_alone(following)
             if item.queue_offset == 0 and not is_alone:
                 state.from_offset = item.physical_offset
                 yield _at(context, "CL16", item.physical_offset, None, **detail)
                 continue
             state.records.add(item.physical_offset)
-            previous = item
+            was_alone = is_alone
             yield _at(context, "CL15", item.physical_offset, None, **detail)
 
 
@@ -86,11 +85,6 @@ def _zombie_start(context: Context, spans: dict[Key, Span]) -> int | None:
         if item.clock_back and 0 < item.queue_offset < item.expected and not _lost_between(context, item)
     ]
     return min(starts, default=None)
-
-
-def _back_in_step(odd: Break, item: Break) -> bool:
-    """Whether `item` is where the queue goes on as if the record at `odd` had had the right offset."""
-    return item.expected == odd.queue_offset + 1 and item.queue_offset == odd.expected + 1
 
 
 def _lost_between(context: Context, item: Break) -> bool:

@@ -54,6 +54,14 @@ class Break:
     after: int
     clock_back: bool
 
+    def is_alone(self, following: Break | None) -> bool:
+        """Whether the queue goes on at the next break as if this record had had the right queue offset."""
+        return (
+            following is not None
+            and following.expected == self.queue_offset + 1
+            and following.queue_offset == self.expected + 1
+        )
+
 
 @dataclass(slots=True)
 class Span:
