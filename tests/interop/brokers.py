@@ -50,6 +50,8 @@ _BROKER_SETTINGS = {
     "transactionCheckInterval": "8000",
     "transactionOpBatchInterval": "100",  # 5.x: else it asks again before it has noted the answer
 }
+_NEW_TOPICS = "TBW102"
+"""TopicValidator.AUTO_CREATE_TOPIC_KEY_TOPIC: the route to it is the one of topics that are not there yet."""
 _DISK_RATIOS = (  # the disk of the machine is nobody's business here
     "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
     "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.98",
@@ -145,7 +147,11 @@ class Broker:
         raise LabError(f"{main} found no free port in {_PORT_TRIES} tries")
 
     def start(self) -> None:
-        """Start the name server, when there is none yet, and the broker; returns when it has registered."""
+        """Start the name server, when there is none yet, and the broker; returns when both are up.
+
+        Not yet registered, maybe: a broker of a busy machine whose first try takes too long tries again
+        after `registerNameServerPeriod`.
+        """
         if not self.name_server:
             self._boot_anywhere(_NAME_SERVER, self._name_server_configs(), 128)
         self.process = self._boot_anywhere(_BROKER, self._broker_configs(), 512)
@@ -189,9 +195,10 @@ class Broker:
 
     @contextmanager
     def client(self) -> Iterator[Program]:
-        """A client program of the broker's version, connected."""
+        """A client program of the broker's version, connected, once it may send to any topic."""
         with Program(self.version, "Client", home=self.folder / "client") as client:
             client.call("connect", name_server=self.name_server)
+            wait_for_topic(client, [_NEW_TOPICS])
             yield client
 
 
