@@ -82,6 +82,22 @@ def test_both_ways_give_the_same_lines(
 
 
 @pytest.mark.usefixtures("eager")
+def test_a_round_goes_on_in_the_next_files_of_a_queue(tmp_path: Path) -> None:
+    """Small queue files do not make small rounds: all that came meanwhile is read at once."""
+    path = tmp_path / "store"
+    with Store.create(path, "5.4", **{**SMALL, "consume_queue_file_size": 800}) as writer:
+        put(writer, 0, 700)
+    with Store.open(path) as store:
+        assert max(len(queue.files) for queue in store.layout.consume_queues.values()) > 3
+        tail = open_tail(store, Selection(), Start(), Subscription())
+    maker = BulkLines(tail, RowFormat(), None)
+    counts = [
+        maker.lines(row)[1] for row in tail_rows(tail, RowFormat(), pytest.fail) if not isinstance(row, dict)
+    ]
+    assert max(counts) > 600
+
+
+@pytest.mark.usefixtures("eager")
 def test_since_and_no_bodies(cases: Library) -> None:
     """What is stored before is left out in bulk too."""
     path = cases.path("ok_540_expired")

@@ -145,7 +145,9 @@ class Reading:
         self._report = report
         self._progress = progress
         self._judge = Judge(store)
-        self._files = FileSet(store, selection.from_offset or 0, access.end, reverse=False)
+        self._files: FileSet | None = None
+        if report is not None:
+            self._files = FileSet(store, selection.from_offset or 0, access.end, reverse=False)
 
     def begin(self) -> None:
         """Tell what is wrong with the log as a whole."""
@@ -158,6 +160,8 @@ class Reading:
 
     def come_to(self, offset: int | None) -> None:
         """Tell what is wrong with the files that lie behind; None: all of them."""
+        if self._files is None:
+            return
         low, high = self.access.start, self.access.stop
         for each in self._files.passed(offset):
             start = each.physical_offset or 0

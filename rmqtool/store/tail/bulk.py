@@ -198,11 +198,7 @@ class Bulk:
         for each in blocks:
             units = each.rows[-_REMEMBERED:]
             first = each.number + len(each.rows) - len(units)
-            marks = [0] * len(units)
-            if rows is not None:
-                at = int(np.searchsorted(places, units["physical_offset"][-1]))
-                if at < len(places) and places[at] == units["physical_offset"][-1]:
-                    marks[-1] = mark_of(*(rows.column(name)[at].as_py() for name in _MARKED))
+            marks = _marks(rows, places, units["physical_offset"])
             taken = [
                 Taken(first + n, Place(offset, size), mark)
                 for n, (offset, size, mark) in enumerate(
@@ -231,6 +227,16 @@ class Bulk:
 _MARKED = ("store_timestamp_ms", "born_timestamp_ms", "body_crc", "queue_id")
 
 
+def _marks(rows: pa.Table | None, places: Any, offsets: Any) -> list[int]:
+    """The marks of the records at these offsets; 0 for those that were not read."""
+    if rows is None:
+        return [0] * len(offsets)
+    at = np.minimum(np.searchsorted(places, offsets), len(places) - 1)
+    columns = [rows.column(name).take(pa.array(at)).to_pylist() for name in _MARKED]
+    read = (places[at] == offsets).tolist()
+    return [mark_of(*values) if is_read else 0 for is_read, *values in zip(read, *columns, strict=True)]
+
+
 def _offsets(block: _Units) -> Any:
     if block.tail.is_batch:
         return block.rows["base_offset"].astype(np.int64)
@@ -250,19 +256,16 @@ def _access(store: Store, files: Sequence[StoreFile], places: Any, sizes: Any) -
     ends = places + sizes
     if len(places) and not ((ends[:-1] <= places[1:]).all() and (sizes > 0).all()):
         return None
+    of_files = np.searchsorted([file.file_from_offset for file in files], places, side="right") - 1
+    touched, firsts = np.unique(of_files, return_index=True)
     ranges = []
-    covered = 0
-    for file in files:
-        low = int(np.searchsorted(places, file.file_from_offset))
-        high = int(np.searchsorted(places, file.end))
-        if low == high or int(ends[high - 1]) > file.end:
-            continue
-        covered += high - low
-        name, start, stop = store.layout.relative(file.path), int(places[low]), int(ends[high - 1])
-        count = int(sizes[low:high].sum())
-        ranges.append(LogRange(name, file.file_from_offset, start, stop, count, "index"))
-    if covered != len(places):
-        return None
+    lasts = np.append(firsts, len(places))[1:]
+    for number, low, high in zip(touched.tolist(), firsts, lasts, strict=True):
+        start, stop = int(places[low]), int(ends[high - 1])
+        if number < 0 or stop > files[number].end:
+            return None
+        name, count = store.layout.relative(files[number].path), int(sizes[low:high].sum())
+        ranges.append(LogRange(name, files[number].file_from_offset, start, stop, count, "index"))
     stop = int(ends[-1]) if len(places) else 0
     return Access(
         "index", tuple(ranges), offsets=tuple(places.tolist()), sizes=tuple(sizes.tolist()),

@@ -259,8 +259,10 @@ class Follower:
     def _look_at(self, tail: QueueTail, *, was_cut: bool) -> None:
         skipped = tail.skipped
         cut = tail.look_again()
-        if cut is None and was_cut:
-            cut = tail.go_back(self._is_still_there)
+        if cut is not None or was_cut:
+            # Other records may lie at the places of those that were read.
+            further = tail.go_back(self._is_still_there)
+            cut = further if cut is None else cut._replace(number=further.number)
         if cut is not None and cut.number < cut.stop:
             self._note(
                 f"{tail.topic}/{tail.queue_id} was cut behind this reader: it goes on at"

@@ -131,30 +131,48 @@ class QueueTail:
         None where there are none, or `is_suspect`. Only the units at the start that are present count.
         """
         self.is_full = self.is_suspect = False
-        file = self._current_file()
-        if file is None:
+        number = self.next_number
+        count = limit if self.stop is None else min(limit, self.stop - number)
+        if count <= 0 or self._file_or_new(number) is None:
             return None
-        number, first = self.next_number, file.file_from_offset // self._unit_size
-        count = min(limit, first + file.size // self._unit_size - number)
-        if self.stop is not None:
-            count = min(count, self.stop - number)
-        if count <= 0:
-            return None
-        before = self._before(number) if number > first else None
-        start = number if before is None else number - 1
-        try:
-            data = self._open_files.read(
-                file.path, (start - first) * self._unit_size, (number + count + 1 - start) * self._unit_size
-            )
-        except UnreadableError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
-                return None  # the next refresh tells what has happened
-            raise
+        before = self._before(number) if self._file_of(number - 1) is not None else None
+        skipped = 0 if before is None else 1
+        data = self._read(number - skipped, number + count + 1)
         if before is not None:
             was = self._decoded(data[: self._unit_size], number - 1, 1)
             self.is_suspect = not was or was[0].place != before
-            data = data[self._unit_size :]
-        return None if self.is_suspect else (number, count, data)
+        count = min(count, len(data) // self._unit_size - skipped)
+        if self.is_suspect or count <= 0:
+            return None
+        return number, count, data[skipped * self._unit_size :]
+
+    def _read(self, start: int, stop: int) -> bytes:
+        """The units of a half-open range, of as many files as it takes, up to the first unit without one.
+
+        Raises UnreadableError for the first of the files; where another cannot be read it ends.
+        """
+        size = self._unit_size
+        parts: list[bytes] = []
+        at = start
+        while at < stop:
+            # The one behind the last file is there only when that one is full.
+            file = self._file_or_new(at) if not parts or any(parts[-1][-size:]) else self._file_of(at)
+            if file is None:
+                break
+            low = at - file.file_from_offset // size
+            high = min(low + stop - at, file.size // size)
+            try:
+                part = self._open_files.read(file.path, low * size, (high - low) * size)
+            except UnreadableError as error:
+                # A file that is gone: the next refresh tells what has happened.
+                if not parts and not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+                break
+            parts.append(part)
+            if len(part) < (high - low) * size:
+                break
+            at += high - low
+        return b"".join(parts)
 
     def _before(self, number: int) -> Place | None:
         """What was read as the unit before this one; None where nothing was."""
@@ -163,9 +181,8 @@ class QueueTail:
         last = self.last
         return last.place if last is not None and last.number == number - 1 else None
 
-    def _current_file(self) -> StoreFile | None:
-        """The file of the next unit; a new one is looked for only behind the last."""
-        number = self.next_number
+    def _file_or_new(self, number: int) -> StoreFile | None:
+        """The file of a unit; a new one is looked for only behind the last."""
         file = self._file_of(number)
         if file is None and (not self._files or number >= self._end_of_files()):
             self.relist()
@@ -251,6 +268,9 @@ class QueueTail:
         stop = self.number
         while self._history and not still_there(self._history[-1]):
             self.number = self._history.pop().number
+        if self._history:
+            # Of a round in bulk only the last units are remembered: the others are rather read twice.
+            self.number = min(self.number, self._history[-1].number + 1)
         first = self._starts[0] if self._starts else 0
         if not self._history and self.number > first and self.place_at(self.number - 1) is None:
             self.number = first  # another queue of that name, shorter than this one was
