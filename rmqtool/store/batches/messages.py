@@ -38,7 +38,7 @@ _PARTS = 4
 """Parts of the log that each thread works on, at least, one after the other."""
 _PART_BYTES = 32 << 20
 _FULL = 4
-"""A batch of 1 / _FULL of what is allowed goes out without waiting for more."""
+"""A batch of 1 / _FULL of the bytes allowed goes out without waiting for more: bodies are seldom copied."""
 
 
 @dataclass(frozen=True)
@@ -305,7 +305,7 @@ class _Pending:
         self._batches.append(batch)
         self._rows += batch.num_rows
         self._bytes += size
-        if self._rows * _FULL >= self._max_rows or self._bytes * _FULL >= self._max_bytes:
+        if self._rows == self._max_rows or self._bytes * _FULL >= self._max_bytes:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
