@@ -52,6 +52,16 @@ class BadPlaces:
         return self._code
 
 
+def tell_out_of_reach(store: Store, writer: Output, *, queues: bool) -> int:
+    """Says which parts of the log, and of the queues, cannot be read; the exit code."""
+    from rmqtool.store.out_of_reach import out_of_reach
+
+    seen = BadPlaces(writer)
+    for each in out_of_reach(store, queues=queues):
+        seen.report(each)
+    return seen.exit_code()
+
+
 def tell_unknown(store: Store, selection: Selection, looked: Looked, *, found: bool) -> int:
     """Says which topics and queues asked for are not in the store, with those that are nearest.
 

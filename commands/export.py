@@ -148,8 +148,9 @@ def export(
 
     Columns are those of a message row (dump --fields help), with types: times as timestamps in UTC,
     keys as a list, properties as a map, bodies as bytes. Lines of JSON and CSV are those that dump
-    prints. append --input takes all of it back, but ORC. With --body stored or both the stored body goes
-    along, so that append gives the same record, too, where it is compressed.
+    prints. append --input takes all of it back, but ORC, and text that was compressed as a whole. With
+    --body stored or both the stored body goes along, so that append gives the same record, too, where it
+    is compressed.
 
     A file appears when it is whole; a run that is killed leaves none by half. In a folder, files are
     named by the physical offset where they begin. With --cursor-file the cursor moves when a file has
@@ -158,10 +159,11 @@ def export(
 
     Damage is told on standard error and what is sound is exported; rows that are not have it in status.
 
-    Exits with 0 also when nothing matches; 1 for damage, and when messages between the cursor and the
-    log's start are lost; 2 for a usage error; 3 when something could not be read or written, or is kept
-    in a form that is out of reach; 4 when a file exists or would lie in the store, and for a cursor of
-    another log or selection; 70 for a bug in rmqtool; 130 when interrupted.
+    Exits with 0 also when nothing matches; 1 for damage, for a --topic or --queue that is not in the
+    store, and when messages between the cursor and the log's start are lost; 2 for a usage error; 3 when
+    something could not be read or written, or is kept in a form that is out of reach; 4 when a file exists
+    or would lie in the store, and for a cursor of another log or selection; 70 for a bug in rmqtool; 130
+    when interrupted.
     """  # noqa: D301  a backspace character keeps the lines as they are
     from dataclasses import replace
 

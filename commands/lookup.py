@@ -181,7 +181,8 @@ class _Task:
             raise UsageError("--time needs a --topic", hint="--topic '*' takes all of them")
         rows = time_rows(self.store, selection, wanted, bound, broker, zone)
         count = self.writer.write_rows(rows, TIME_FIELDS, TIME_TABLE)
-        return EXIT_OK if count else self._nothing(selection, "no queue matches")
+        code = EXIT_OK if count else self._nothing(selection, "no queue matches")
+        return worst_exit_code(code, self._unread(queues=True))
 
     def explain(self, request: Request) -> int:
         """--explain: the way through the index."""
@@ -194,7 +195,8 @@ class _Task:
         self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
         if any(row["step"] == "entry" and row["result"] == "found" for row in rows):
             return EXIT_OK
-        return self._nothing(request.selection, "the index has no message with it")
+        code = self._nothing(request.selection, "the index has no message with it")
+        return worst_exit_code(code, self._unread())
 
     def messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
         """The messages, or with `trace` what became of them."""
@@ -279,11 +281,20 @@ class _Task:
         if request.selection.limit is not None and count >= request.selection.limit:
             return EXIT_OK
         if not found:
-            return self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
+            code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
+            return worst_exit_code(code, self._unread(queues=request.kind == "queue_offset"))
         missing = [name for name in request.asked if name not in found]
+        if not missing and request.kind in _EXACT:
+            return EXIT_OK
         if missing:
             self.writer.note(f"rmqtool: {missing_text(request, missing)}")
-        return EXIT_FINDINGS if missing else EXIT_OK
+        return worst_exit_code(EXIT_FINDINGS if missing else EXIT_OK, self._unread())
+
+    def _unread(self, *, queues: bool = False) -> int:
+        """Tells what could not be looked at; the exit code."""
+        from rmqtool.commands.bad_places import tell_out_of_reach
+
+        return tell_out_of_reach(self.store, self.writer, queues=queues)
 
     def _nothing(self, selection: Selection, text: str) -> int:
         """Nothing was found: says what was looked at, and topics that are not in the store."""
@@ -293,6 +304,10 @@ class _Task:
         self.writer.note(f"rmqtool: {text}")
         tell_unknown(self.store, selection, Seen(), found=False)
         return EXIT_FINDINGS
+
+
+_EXACT = ("offset", "queue_offset", "msg_id", "uniq_key")
+"""What names one message: when it is found there is nothing more to be found."""
 
 
 class _Damage:

@@ -35,7 +35,7 @@ Largest = Annotated[
     int, typer.Option("--largest", metavar="N", min=0, max=100_000, help="Show the N largest messages.")
 ]
 Duplicates = Annotated[
-    bool, typer.Option("--duplicates", help="Show unique keys that a topic holds more than once.")
+    bool, typer.Option("--duplicates", help="Show unique keys that a topic of users holds more than once.")
 ]
 Delayed = Annotated[
     bool, typer.Option("--delayed", help="Show delayed and timer messages that wait, by the hour when due.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -70,10 +71,10 @@ def test_every_message_of_users(cases: Library, run: Run, tmp_path: Path, name: 
     with Store.open(store) as old, Store.open(tmp_path / "new") as new:
         assert new.profile.name == old.profile.name
         assert new.layout.commit_log_file_size == old.layout.commit_log_file_size
-        ours = topics_of(new)
-        for topic in {each.topic for each in wanted} & set(topics_of(old)):
+        ours = topics_of(new, pytest.fail)
+        for topic in {each.topic for each in wanted} & set(topics_of(old, pytest.fail)):
             assert replace(ours[topic], read_queue_nums=0, write_queue_nums=0) == replace(
-                topics_of(old)[topic], read_queue_nums=0, write_queue_nums=0
+                topics_of(old, pytest.fail)[topic], read_queue_nums=0, write_queue_nums=0
             )
             most = max(each.queue_id for each in wanted if each.topic == topic)
             assert ours[topic].write_queue_nums > most
@@ -188,3 +189,20 @@ def test_a_killed_copy_is_in_the_way_by_name(tmp_path: Path, run: Run) -> None:
     found = run(store, tmp_path / "new")
     assert (found.code, f"new{engine.PART}" in found.err) == (4, True)
     assert (tmp_path / f"new{engine.PART}" / "commitlog").is_dir()
+
+
+@pytest.mark.parametrize("damage", ["cut", "pipe"])
+def test_topics_that_cannot_be_read_are_told(tmp_path: Path, run: Run, damage: str) -> None:
+    """Their settings are lost, the messages are not."""
+    store = small_store(tmp_path / "s", 4)
+    path = store / "config/topics.json"
+    text = path.read_bytes()
+    path.unlink()
+    path.with_name("topics.json.bak").unlink(missing_ok=True)
+    if damage == "cut":
+        path.write_bytes(text[:40])
+    else:
+        os.mkfifo(path)
+    found = run(store, tmp_path / "new")
+    assert found.code == 1 and "CF02" in found.err and "config/topics.json" in found.err
+    assert len(check(tmp_path / "new")) == 4

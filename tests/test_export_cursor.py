@@ -100,7 +100,10 @@ def test_single_files(tmp_path: Path, run: Run) -> None:
         counts.append(found.out["messages"])
         append_numbered(store, 3, 5) if number == 0 else None
     assert counts == [3, 2, 0]
-    assert run(store, "--output", tmp_path / "0.csv", "--cursor-file", cursor).code == 4
+    for force in ((), ("--force",)):  # what it holds is exported by no later run
+        before = (tmp_path / "0.csv").read_bytes()
+        assert run(store, "--output", tmp_path / "0.csv", "--cursor-file", cursor, *force).code == 4
+        assert (tmp_path / "0.csv").read_bytes() == before
 
 
 def test_a_limit_ends_behind_the_last_message(tmp_path: Path, run: Run) -> None:

@@ -158,3 +158,12 @@ def test_a_device_without_space(tmp_path: Path, store: Path, format: str) -> Non
     )
     assert (found.returncode, len(found.stderr.splitlines())) == (3, 2), found.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"s"}
+
+
+@pytest.mark.parametrize("option", ["--output", "--cursor-file"])
+def test_links_in_a_circle(tmp_path: Path, store: Path, run: Run, option: str) -> None:
+    """Told as what the system says of them."""
+    (tmp_path / "loop").symlink_to("loop")
+    given = {"--output": f"{tmp_path}/out.csv", option: f"{tmp_path}/loop/x.csv"}
+    found = run(store, *(word for pair in given.items() for word in pair))
+    assert found.code == 3 and "/loop/" in found.err

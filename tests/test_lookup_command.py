@@ -15,6 +15,7 @@ import pytest
 
 from rmqtool.formats import index, properties
 from rmqtool.store import Store
+from tests.exports import small_store
 from tests.lookups import Lookup, held_keys
 from tests.stores import Library
 from tests.whole_store import SHAPE, keyed, write_whole
@@ -259,3 +260,27 @@ def test_a_plain_lookup_loads_nothing_heavy(cases: Library) -> None:
     assert not HEAVY & loaded
     commands = {name.removeprefix("rmqtool.commands.") for name in loaded if "rmqtool.commands." in name}
     assert not commands & {"dump", "verify", "append", "export", "stats", "tail"}
+
+
+def test_a_file_that_is_full_in_the_middle_of_a_message(tmp_path: Path, lookup: Lookup) -> None:
+    """The last message's tag is in the next file: this one holds tags all the same."""
+    store = small_store(tmp_path / "s", 60, index_slots=50, index_entries=101)
+    with Store.open(store) as opened:
+        assert len(opened.layout.index_files) == 2
+    found = lookup(store, "--tag", "A", "--topic", "T")
+    assert (found.code, found.err, len(found.rows)) == (0, "", 60)
+    assert {row["found_by"] for row in found.rows} == {"index"}
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path, lookup: Lookup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No message is said to be missing where it may be in a file that nobody could read."""
+    store = small_store(tmp_path / "s", 8)
+    queue = next((store / "consumequeue/T/0").iterdir())
+    queue.rename(tmp_path / "queue")
+    os.mkfifo(queue)
+    for arguments in (("--queue-offset", 0, "--topic", "T", "--queue", 0), ("--time", "now", "--topic", "T")):
+        found = lookup(store, *arguments)
+        assert found.code == 3 and f"no plain file): consumequeue/T/0/{queue.name}" in found.err
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    found = lookup(store, "--offset", 17)
+    assert found.code == 3 and "CL12" in found.err and "Permission denied" in found.err

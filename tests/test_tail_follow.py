@@ -303,6 +303,90 @@ def test_a_unit_that_is_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert [int(item.message.body[:8]) for item in found] == [0, 3] and not bad
 
 
+def test_a_record_that_is_late_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is waited for, and the one that takes its place after a cut as long again."""
+    path, kept = tmp_path / "store", tmp_path / "kept"
+    with changing(path) as writer:
+        put(writer, 0, 3)
+    shutil.copytree(path, kept)
+    clock = Clock()
+
+    def steps() -> Iterator[None]:
+        whole = without_last_record(path)
+        yield
+        clock.now += 1.5  # of two seconds
+        log_file(path).write_bytes(whole)
+        yield
+        shutil.rmtree(path)
+        shutil.copytree(kept, path)
+        with Store.open(path, "a", auto_create_queues=1) as writer:
+            put(writer, 40, 41)
+        whole = without_last_record(path)
+        yield
+        clock.now += 1.5
+        yield
+        log_file(path).write_bytes(whole)
+        yield
+
+    with Store.open(path, "a", auto_create_queues=1) as writer:
+        put(writer, 3, 4)
+    monkeypatch.setattr("rmqtool.store.tail.follower.time", clock)
+    tail = follower(path, Start(position=3))
+    bad: list[object] = []
+    tail.events.report = bad.append
+    stepping = steps()
+    next(stepping)
+    found = followed(tail, stepping, monkeypatch)
+    assert [int(item.message.body[:8]) for item in found] == [3, 40] and not bad
+
+
+def test_a_late_record_is_no_end(tmp_path: Path) -> None:
+    """Without `follow` too it is waited for, and when it has come that is the end."""
+    path = tmp_path / "store"
+    with changing(path) as writer:
+        put(writer, 0, 3)
+    whole = without_last_record(path)
+    with Store.open(path) as store:
+        tail = open_tail(store, Selection(), Start(position="earliest"))
+    pauses = 0
+
+    def wait(_: float) -> None:
+        nonlocal pauses
+        pauses += 1
+        assert pauses < 10, "it does not end"
+        log_file(path).write_bytes(whole)
+
+    tail.wait, tail.patience_s = wait, 60  # as of a store that a broker has open
+    found = [item for item in tail.messages(follow=False) if item is not None]
+    assert [int(item.message.body[:8]) for item in found] == [0, 1, 2] and pauses
+
+
+def log_file(path: Path) -> Path:
+    """The one file of the log."""
+    return next((path / "commitlog").iterdir())
+
+
+def without_last_record(path: Path) -> bytes:
+    """Zeros in place of the last record; the log as it was."""
+    with Store.open(path) as store:
+        last = all_places(path)[-1]
+        assert len(store.layout.commit_log) == 1
+    whole = log_file(path).read_bytes()
+    log_file(path).write_bytes(whole[:last].ljust(len(whole), b"\0"))
+    return whole
+
+
+class Clock:
+    """Time that stands still until it is moved on."""
+
+    def __init__(self) -> None:
+        self.now = time.monotonic()
+
+    def monotonic(self) -> float:
+        """S."""
+        return self.now
+
+
 # the command
 
 

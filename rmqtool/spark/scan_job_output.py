@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.scan.columns import BY_NAME, COLUMNS
 from rmqtool.spark.scan_job import DAMAGE, ScanRequest, engine_name, messages, spark_errors, spark_name
+from rmqtool.store.keep_out import real_path
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -50,8 +51,8 @@ def check_output(url: str, stores: Sequence[str]) -> None:
     """Raises RefusedError for a local folder that exists or would lie in a store."""
     if "://" in url:
         return
-    path = Path(url).resolve()
-    if any("://" not in store and path.is_relative_to(Path(store).resolve()) for store in stores):
+    path = real_path(Path(url))
+    if any("://" not in store and path.is_relative_to(real_path(Path(store))) for store in stores):
         raise RefusedError("the files would lie in the store", path=url, hint="reading never writes there")
     if path.exists():
         raise _exists(url)

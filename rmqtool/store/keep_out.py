@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -23,9 +24,14 @@ def keep_out(store: Store, path: Path, what: str) -> None:
     Raises:
         RefusedError: it lies in the store, or is the file that holds it.
     """
-    real = path.resolve()
+    real = real_path(path)
     if any(real.is_relative_to(place) for place in _places(store)):
         raise RefusedError(f"{what} would lie in the store", path=path, hint="reading never writes there")
+
+
+def real_path(path: Path) -> Path:
+    """`Path.resolve`, but of links that lead in a circle what can be said: who opens it then tells."""
+    return Path(os.path.realpath(path))
 
 
 def _places(store: Store) -> Iterator[Path]:
@@ -36,7 +42,7 @@ def _places(store: Store) -> Iterator[Path]:
     if "://" not in str(store.location):
         found.add(Path(str(store.location)))
     for place in found:
-        real = Path(str(place)).resolve()
+        real = real_path(Path(str(place)))
         yield real
         for part in (real, *real.parents)[: _ABOVE + 1]:
             if part.name in _PARTS and (part.parent / "commitlog").is_dir():

@@ -10,8 +10,8 @@ The body of a row is never compressed: `sys_flag` and `body_compression` say how
 property that has a column of its own (TAGS, KEYS, UNIQ_KEY, DELAY, WAIT) may be given in either
 place, and where it is in both, they must agree. Of two forms of a time the integer counts.
 
-Rows of blanks and zeros hold no message. A row whose status is not ok, or without a topic, is
-refused: what is damaged is not stored as if it were sound.
+Rows of blanks and zeros hold no message. A row whose status is not ok is refused: what is damaged is
+not stored as if it were sound.
 
 `inputs_columns` does the same for whole columns; tests hold the two together.
 """
@@ -160,7 +160,7 @@ def message_of(row: InputRow, rules: RowRules) -> NewMessage | None:
     """
     if row.kind in EMPTY_KINDS or row.blank:
         return None
-    check_status(row.topic, row.status)
+    check_status(row.status)
     stored = row.physical_offset is not None
     _fill(row, rules, FIRST_DEFAULTS if stored else FIRST_DEFAULTS + NEW_DEFAULTS)
     if not row.topic:
@@ -250,12 +250,12 @@ def disagree(name: str, column: object, text: str) -> str:
     return f"{column!r}, but property {name} is {text!r}"
 
 
-def check_status(topic: str | None, status: list[str] | str | None) -> None:
+def check_status(status: list[str] | str | None) -> None:
     """Raises RowError for a row that shows damage."""
     codes = [status] if isinstance(status, str) else status or []
     bad = [code for code in codes if code != "ok"]
-    if bad or (codes and not topic):
-        raise RowError(f"{', '.join(bad) or 'damage'}: not stored as if it were sound", column="status")
+    if bad:
+        raise RowError(f"{', '.join(bad)}: not stored as if it were sound", column="status")
 
 
 def stored_body(

@@ -152,7 +152,7 @@ def _fill(
                 yield batch
 
     with StoreWriter.create(part, profile, auto_create_queues=1, **given) as writer:
-        for config in choice.configs(store).values():
+        for config in choice.configs(store, report).values():
             # A broker lists dead letter topics whose names are too long for any message.
             with suppress(IllegalMessageError):
                 writer.topics.adopt(config)

@@ -8,13 +8,16 @@ messages and ops are never copied: an op names its half message by queue offset,
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from rmqtool.errors import FormatError, RefusedError, UnreadableError, UsageError
 from rmqtool.formats import config_json, properties
 from rmqtool.formats.config_json import TopicConfig
+from rmqtool.problems import finding
 from rmqtool.store import Store
+from rmqtool.store.dump import Report
 from rmqtool.store.dump.small import read_file
 from rmqtool.store.profile import Profile
 from rmqtool.store.records.record_parts import topic_parts
@@ -27,7 +30,7 @@ from rmqtool.store.system_topics import (
     OP_TOPICS,
     is_system_topic,
 )
-from rmqtool.store.write.config_files import TOPICS
+from rmqtool.store.write.config_files import FOLDER, TOPICS
 
 NEVER = frozenset({*HALF_TOPICS, *OP_TOPICS, DISCARDED_TOPIC})
 _NAMING = ("RETRY_TOPIC", properties.REAL_TOPIC, "DLQ_ORIGIN_TOPIC")
@@ -80,13 +83,15 @@ class TopicChoice:
         """What a topic is called in the copy."""
         return self.renames.get(topic, topic)
 
-    def configs(self, store: Store) -> dict[str, TopicConfig]:
+    def configs(self, store: Store, report: Report) -> dict[str, TopicConfig]:
         """How the copy's topics are set up, by their new names; of two that become one the larger.
+
+        `report` is told where topics.json cannot be read.
 
         Topics without a message are among them, where no message decides (by key, tag, queue or time).
         """
         found: dict[str, TopicConfig] = {}
-        for topic, config in topics_of(store).items():
+        for topic, config in topics_of(store, report).items():
             if not self.takes(topic) or not self.selection.matches_topic(topic):
                 continue
             name = self.name_of(topic)
@@ -113,11 +118,23 @@ class TopicChoice:
         return [f"{name}{end}{old}".encode() for name in _NAMING for old in self.renames]
 
 
-def topics_of(store: Store) -> dict[str, TopicConfig]:
-    """The topics of a store's topics.json; none where it cannot be read, which verify tells."""
-    config = store.layout.config
+def topics_of(store: Store, report: Report) -> dict[str, TopicConfig]:
+    """The topics of a store's topics.json; none where it cannot be read, of which `report` is told."""
+    layout, path = store.layout, f"{FOLDER}/{TOPICS}"
+    names = (TOPICS, f"{TOPICS}.bak")
     try:
-        texts = [read_file(config[name]) if name in config else None for name in (TOPICS, f"{TOPICS}.bak")]
-        return config_json.topics(config_json.load_with_bak(*texts).document)
-    except (FormatError, UnreadableError):
-        return {}
+        texts = [read_file(layout.config[name]) if name in layout.config else None for name in names]
+        loaded = config_json.load_with_bak(*texts)
+        if loaded.source in ("file", "bak"):
+            return config_json.topics(loaded.document)
+        reason = loaded.file_error or loaded.bak_error
+    except (FormatError, UnreadableError) as error:
+        reason = error.message
+    if reason is None and FOLDER in layout.unreadable_parts:
+        reason = "the folder cannot be read"
+    if reason is None and store.is_local and layout.root is not None:
+        if any(os.path.lexists(layout.root / FOLDER / name) for name in names):
+            reason = "it is no plain file"
+    if reason is not None:
+        report(finding("CF02", path, reason=reason))
+    return {}

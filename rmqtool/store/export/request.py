@@ -106,6 +106,11 @@ def export_request(
     is_folder = output.partition("?")[0].endswith("/") or bool(partition_by) or _is_there(output)
     named, packed = (None, None) if is_folder else format_of(output)
     found: Format | None = format or named or ("records" if raw else None)
+    if found is None and partition_by:
+        raise UsageError(
+            "--partition-by makes a folder, whose name tells no format",
+            hint="--output FOLDER/ --output-format parquet",
+        )
     if found is None:
         raise UsageError(
             "the output does not tell its format", hint="--output-format parquet, arrow, orc, jsonl or csv"

@@ -31,7 +31,7 @@ from rmqtool.store.export.records import LogBytes
 from rmqtool.store.export.request import ExportRequest
 from rmqtool.store.export.system import SystemColumn
 from rmqtool.store.export.writers import Writer, new_writer
-from rmqtool.store.keep_out import keep_out
+from rmqtool.store.keep_out import keep_out, real_path
 from rmqtool.store.selection import Selection
 
 _BATCH_BYTES = 16 << 20
@@ -114,7 +114,7 @@ class _Run:
         for path in (output, cursor):
             if path is not None:
                 keep_out(self.store, path, "the file")
-        if output is not None and cursor is not None and output.resolve() == cursor.resolve():
+        if output is not None and cursor is not None and real_path(output) == real_path(cursor):
             raise UsageError("--output and --cursor-file name the same file")
 
     def _cursor(self, selection: Selection) -> Cursor | None:
@@ -215,6 +215,11 @@ class _Run:
         if self.resumes and request.is_folder:
             if request.partition_by:
                 self.place.remove_all(name)  # of a run that was killed
+        elif self.resumes and not request.partition_by and self.place.exists(name):
+            raise RefusedError(
+                "the file holds what was exported before the cursor", path=self.place.name_of(name),
+                hint="name another file, or a folder: it takes the files of all runs",
+            )  # fmt: skip
         elif not request.force and not request.partition_by:
             self.check_absent(name)
         if self.cursor is not None and request.is_folder and self.cursor.next_offset is None:

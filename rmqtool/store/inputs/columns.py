@@ -108,11 +108,10 @@ def _check_status(cells: Cells) -> None:
     texts = cells.strings("status")
     if texts is None:
         return
-    topics = cells.valid("topic")
-    sound = as_numpy(pc.is_in(texts, value_set=_SOUND)) & topics
+    sound = as_numpy(pc.is_in(texts, value_set=_SOUND))
     for row in np.flatnonzero(~sound & as_numpy(texts.is_valid())):
         try:
-            row_reader.check_status("topic" if topics[row] else None, texts[int(row)].as_py().split())
+            row_reader.check_status(texts[int(row)].as_py().split())
         except RowError as error:
             cells.error(row, error)
 

@@ -94,13 +94,17 @@ def has_tags(store: Store, view: IndexFileView) -> bool:
     False where none of the messages that are looked at has tags.
     """
     last = min(view.header.next_entry, view.shape.entries) - 1
-    first_found = _tag_is_there(store, view, range(1, min(last, _TAG_SAMPLES) + 1))
-    return first_found and _tag_is_there(store, view, range(last, max(last - _TAG_SAMPLES, 0), -1))
+    # The tag of a message is put last: of the one at which a file became full it may be in the next file.
+    split = view.header.end_physical_offset if view.is_full else None
+    first_found = _tag_is_there(store, view, range(1, min(last, _TAG_SAMPLES) + 1), split)
+    return first_found and _tag_is_there(store, view, range(last, max(last - _TAG_SAMPLES, 0), -1), split)
 
 
-def _tag_is_there(store: Store, view: IndexFileView, numbers: range) -> bool:
+def _tag_is_there(store: Store, view: IndexFileView, numbers: range, split: int | None) -> bool:
     for number in numbers:
         entry = view.entry(number)
+        if entry is not None and entry.physical_offset == split:
+            continue
         stored = None if entry is None else store.find(entry.physical_offset)
         tags = (
             None

@@ -10,6 +10,7 @@ import stat
 from pathlib import Path
 
 from rmqtool.errors import RefusedError, UnreadableError
+from rmqtool.store.keep_out import real_path
 from rmqtool.store.layout import GUARD_NAME, StoreLayout
 from rmqtool.store.plan.fingerprint import FILES, FOLDERS
 
@@ -36,7 +37,7 @@ def must_be_outside(layout: StoreLayout, path: Path, what: str) -> None:
 
     There it would be taken for a part of the store, take the place of one, or go with what a run tidies up.
     """
-    real = path.resolve()
+    real = real_path(path)
     for folder in (*(() if layout.root is None else (layout.root,)), *layout.commit_log_folders):
         if real.is_relative_to(folder.resolve()):
             raise RefusedError(f"{what} cannot lie in the store {folder}", path=path)

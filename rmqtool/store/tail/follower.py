@@ -84,7 +84,6 @@ class Follower:
     bulk: Callable[[], Many | None] | None = None
     _units: int = 0
     _stopped: set[int] = field(default_factory=set)
-    _missing_since: dict[tuple[str, int, int], float] = field(default_factory=dict)
     _refreshed: float = field(default_factory=time.monotonic)
 
     def messages(self, *, follow: bool) -> Iterator[StoredMessage | None]:
@@ -126,7 +125,7 @@ class Follower:
                 self.wait(WAIT_MIN_S)  # a record that has not come yet
 
     def _is_done(self) -> bool:
-        return not self._missing_since and not any(tail.buffer for tail in self.tails)
+        return not any(tail.buffer or tail.late_since is not None for tail in self.tails)
 
     # one round
 
@@ -219,13 +218,12 @@ class Follower:
         if found.place.physical_offset < self.log.min_offset:
             self.removed += 1
             return False
-        key = (tail.topic, tail.queue_id, found.number)
         now = time.monotonic()
-        first = self._missing_since.setdefault(key, now)
+        if tail.late_since is None:
+            tail.late_since = now
         # Only what was written just now can be on its way.
-        if found.is_newest and now - first < self.patience_s:
+        if found.is_newest and now - tail.late_since < self.patience_s:
             return True
-        del self._missing_since[key]
         name = f"consumequeue/{tail.topic}/{tail.queue_id}"
         code = "CQ14" if record is None else "CQ05"
         self._report(code, name, found.place, queue_offset=found.queue_offset)

@@ -83,6 +83,7 @@ class QueueTail:
         self.is_full = False
         self.is_suspect = False
         self.skipped = 0  # units that expired before they were read
+        self.late_since: float | None = None  # since when the next unit waits for its record; monotonic, s
         self._folder = folder
         self._open_files = open_files
         self.is_batch = self._is_batch = is_batch
@@ -208,12 +209,12 @@ class QueueTail:
     def take(self, mark: int) -> None:
         """The first unit of the buffer is done with; `mark` is its record's."""
         first = self.buffer.popleft()
-        self.number = first.number + 1
+        self.number, self.late_since = first.number + 1, None
         self._history.append(Taken(first.number, first.place, mark))
 
     def take_many(self, taken: Sequence[Taken], number: int) -> None:
         """Units up to `number` are done with; `taken` are the last of them."""
-        self.number = number
+        self.number, self.late_since = number, None
         self._history.extend(taken)
 
     def forget(self) -> None:
@@ -260,12 +261,12 @@ class QueueTail:
     def _skip_expired(self) -> None:
         if self._starts and self._starts[0] > self.number:
             self.skipped += self._starts[0] - self.number
-            self.number = self._starts[0]
+            self.number, self.late_since = self._starts[0], None
             self.forget()
 
     def go_back(self, still_there: Callable[[Taken], bool]) -> Cut:
         """Goes back to behind the newest unit of which that is still so, as far as is remembered."""
-        stop = self.number
+        stop, self.late_since = self.number, None
         while self._history and not still_there(self._history[-1]):
             self.number = self._history.pop().number
         if self._history:

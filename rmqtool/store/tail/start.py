@@ -10,14 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
+from pathlib import Path
 from typing import Literal
 
-from rmqtool.errors import FormatError, InputError, UsageError
+from rmqtool.errors import FormatError, InputError, UnreadableError, UsageError
 from rmqtool.formats import config_json, properties
 from rmqtool.store import Store
 from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.tail.subscription import Subscription
+from rmqtool.store.write.config_files import FOLDER
 
 QueueKey = tuple[str, int]
 _CONFIG_BYTES_MAX = 256 << 20
@@ -63,7 +65,7 @@ def committed_offsets(store: Store, group: str) -> dict[QueueKey, int]:
     table: dict[tuple[str, str], dict[int, int]] = {}
     with OpenFiles() as files:
         for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-            main, bak = (store.layout.config.get(f"{name}{end}") for end in ("", ".bak"))
+            main, bak = (_config_file(store, f"{name}{end}") for end in ("", ".bak"))
             data = (None if path is None else files.read(path, 0, _CONFIG_BYTES_MAX) for path in (main, bak))
             loaded = config_json.load_with_bak(*data)
             # Without a .bak a broker goes on with no offsets at all; where a group stood is then not known.
@@ -88,6 +90,22 @@ def committed_offsets(store: Store, group: str) -> dict[QueueKey, int]:
             f"the group {group!r} has no offsets", hint=f"groups that have: {near}" if near else None
         )
     return found
+
+
+def _config_file(store: Store, name: str) -> Path | None:
+    """A config file of a store; None where there is none. Raises UnreadableError for what is no file."""
+    layout = store.layout
+    found = layout.config.get(name)
+    if found is not None or layout.root is None or not store.is_local:
+        return found
+    path = layout.root / FOLDER / name
+    try:
+        path.lstat()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+    raise UnreadableError("cannot read: it is no plain file", path=path)
 
 
 def start_numbers(

@@ -1,0 +1,43 @@
+"""What of the log and the queues is there and cannot be read: why a message may not be found."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from rmqtool.problems import Finding, finding
+from rmqtool.store import Store
+from rmqtool.store.layout import StoreLayout
+
+_NAME_DIGITS = 20  # of a mapped file
+
+
+def out_of_reach(store: Store, *, queues: bool) -> Iterator[Finding]:
+    """Folders that could not be listed, log files this user may not read, entries that are no plain files.
+
+    Nothing is opened: a file that only fails when it is read is told by who reads it. `queues`: of
+    queues too, not of the log alone.
+    """
+    layout = store.layout
+    for path, reason in layout.unreadable:
+        of_log = any(path.is_relative_to(folder) for folder in layout.commit_log_folders)
+        if of_log or queues:
+            yield finding("CL12" if of_log else "CQ15", layout.relative(path), reason=reason)
+    if not store.is_local:
+        return
+    for file in layout.commit_log:
+        if not os.access(file.path, os.R_OK):
+            name, reason = layout.relative(file.path), "Permission denied"
+            yield finding("CL12", name, file.file_from_offset, file.size, reason=reason)
+    yield from _no_files(layout, "CL12", layout.commit_log_strays)
+    if not queues:
+        return
+    for queue in (*layout.consume_queues.values(), *layout.batch_queues.values()):
+        yield from _no_files(layout, "CQ15", queue.strays)
+
+
+def _no_files(layout: StoreLayout, code: str, strays: tuple[Path, ...]) -> Iterator[Finding]:
+    for path in strays:
+        if len(path.name) == _NAME_DIGITS and path.name.isdecimal() and not path.is_file():
+            yield finding(code, layout.relative(path), reason="it is no plain file")
