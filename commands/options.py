@@ -199,7 +199,12 @@ Reverse = Annotated[bool, typer.Option("--reverse", help="Newest first.")]
 # What to write
 
 CreateTopic = Annotated[
-    bool, typer.Option("--create-topic", help="Make a topic that messages are for and the store lacks.")
+    bool,
+    typer.Option(
+        "--create-topic",
+        help="Make a topic that messages are for and the store lacks: of type BatchCQ where the first is an"
+        " inner batch.",
+    ),
 ]
 
 # What to change

@@ -49,7 +49,8 @@ first. rmqtool renames flushed files over both, so that the file is whole at eve
 the order of a Java ConcurrentHashMap made for 1024."""
 
 TOPIC_GROUP_SEPARATOR = "@"
-BATCH_QUEUE_TYPE = "BatchCQ"
+BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
+"""Of a topic whose records may be batches (5.x; QueueTypeUtils#isBatchCq)."""
 _TIME_NAMES = ("timestamp", "timestatmp")  # the second is how some old brokers spell it
 
 
@@ -84,7 +85,7 @@ class TopicConfig:
     @property
     def is_batch(self) -> bool:
         """Whether its queues are batch consume queues (5.x)."""
-        return self.attributes.get("queue.type") == BATCH_QUEUE_TYPE
+        return self.attributes.items() >= BATCH_ATTRIBUTES.items()
 
 
 @dataclass(frozen=True, slots=True)

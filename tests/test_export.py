@@ -151,10 +151,12 @@ def test_times_are_timestamps(hostile: Path, run: Run, tmp_path: Path) -> None:
 @pytest.mark.parametrize("format", ["parquet", "arrow", "csv", "jsonl"])
 def test_the_way_back(hostile: Path, cases: Library, run: Run, tmp_path: Path, format: str) -> None:
     """Messages are equal field by field; the stored body goes along where it is compressed."""
-    for number, store in enumerate((hostile, cases.path("ok_497_small_ipv6"), cases.path(CLEAN))):
-        more = ("--exclude-topic", "pubBatchCQ", "--limit", "300")  # batches want topics that say so
+    given = ((hostile, "*"), (cases.path("ok_497_small_ipv6"), "*"), (cases.path(CLEAN), "*"),
+             (cases.path(CLEAN), "pubBatchCQ"))  # fmt: skip
+    for number, (store, topic) in enumerate(given):
+        more = ("--topic", topic, "--limit", "300")
         path = tmp_path / f"{number}.{format}"
-        wanted = messages(store, Selection(exclude_topics=("pubBatchCQ",), limit=300))
+        wanted = messages(store, Selection(topics=(topic,), limit=300))
         for body in ("both", "plain") if number == 0 else ("stored",):
             target = tmp_path / f"{number}{body}"
             assert run(store, "--output", path, "--body", body, "--force", *more).code == 0
@@ -163,7 +165,7 @@ def test_the_way_back(hostile: Path, cases: Library, run: Run, tmp_path: Path, f
             assert back.code == 0, back.err
             # What a library packs may differ from what another one packed; what is in it does not.
             without = ("body", "body_crc") if body == "plain" else ()
-            assert kept(messages(target), without=without) == kept(wanted, without=without)
+            assert wanted and kept(messages(target), without=without) == kept(wanted, without=without)
 
 
 def test_records_byte_for_byte(cases: Library, run: Run, tmp_path: Path) -> None:

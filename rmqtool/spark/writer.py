@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from rmqtool.errors import InputError, RefusedError, UsageError
-from rmqtool.formats.config_json import BATCH_QUEUE_TYPE
+from rmqtool.formats.config_json import BATCH_ATTRIBUTES
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.spark.told import told_in_full
 from rmqtool.spark.write_columns import WriteColumns, write_columns
@@ -282,7 +282,7 @@ def _make_topics(writer: StoreWriter, parts: Sequence[Part], queues: int) -> Non
             needed[topic] = max(needed.get(topic, 0), count)
     for topic, count in sorted(needed.items()):
         if not writer.topics.is_known(topic):
-            attributes = {"queue.type": BATCH_QUEUE_TYPE} if topic in batch_topics else None
+            attributes = BATCH_ATTRIBUTES if topic in batch_topics else None
             writer.topics.add(topic, count or queues, attributes=attributes)
 
 

@@ -183,8 +183,12 @@ def _root(path: RemotePath) -> RemotePath:
     roots = dict.fromkeys(name.rpartition("/")[0] for name in folders if name.rpartition("/")[2] in marks)
     outer = [root for root in roots if not any(_is_below(root, other) for other in roots)]
     if len(outer) > 1:
-        names = ", ".join(root or "." for root in outer[:4])
-        raise NotAStoreError(f"the archive holds {len(outer)} stores: {names}", path=path)
+        names = ", ".join(root or "." for root in outer[:8]) + (", ..." if len(outer) > 8 else "")
+        raise NotAStoreError(
+            f"the archive holds {len(outer)} stores: {names}",
+            path=path,
+            hint="unpack it, and name one of them",
+        )
     if outer:
         return path.joinpath(outer[0])
     while len(entries := path.entries()) == 1 and path.joinpath(entries[0][0]).is_dir():

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import config_change, config_json
-from rmqtool.formats.config_json import BATCH_QUEUE_TYPE, TopicConfig
+from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
 from rmqtool.store.open_files import read_head
 from rmqtool.store.plan import Action, Kind
 from rmqtool.store.system_topics import is_system_topic
@@ -99,7 +99,7 @@ def topics_of(
     return {
         topic: TopicConfig(
             topic, count, count, DEFAULT_PERM,
-            attributes={"queue.type": BATCH_QUEUE_TYPE} if topic in batch_topics else {},
+            attributes=dict(BATCH_ATTRIBUTES) if topic in batch_topics else {},
         )
         for topic, count in sorted(counts.items())
     }  # fmt: skip

@@ -6,8 +6,8 @@ from threading import Lock
 from typing import NamedTuple
 
 from rmqtool.errors import IllegalMessageError, RefusedError, UsageError
-from rmqtool.formats.config_json import TopicConfig
-from rmqtool.formats.message import MULTI_TAGS
+from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
+from rmqtool.formats.message import INNER_BATCH, MULTI_TAGS
 from rmqtool.store.records.message import NewMessage
 from rmqtool.store.write.topics import QUEUES_MAX, TopicTable
 
@@ -69,7 +69,9 @@ class Targets:
         """
         topic, queue_id = message.topic, message.queue_id
         with self._lock:
-            known = self._known.get(topic) or self._learn(topic)
+            known = self._known.get(topic) or self._learn(
+                topic, is_batch=bool(message.sys_flag & INNER_BATCH)
+            )
             if queue_id is None and known.turns.count and type(message.properties) is not bytes:
                 return known.target(self._take(known.turns, 1))
             return self._look(known, message, queue_id)
@@ -131,12 +133,15 @@ class Targets:
         if not known.turns.count:
             known.turns.count = self._topics.spread(known.name)[1]  # refuses what must not be spread
 
-    def _learn(self, topic: str) -> _Topic:
+    def _learn(self, topic: str, *, is_batch: bool = False) -> _Topic:
+        """A topic met for the first time; a new one is for batches in one record where the first is one."""
         config = self._topics.config_of(topic)
         if config is None:
             if not self._auto_create_queues:
                 self._topics.check(topic, 0)  # says what is wrong
-            config = self._topics.add(topic, self._auto_create_queues)
+            config = self._topics.add(
+                topic, self._auto_create_queues, attributes=BATCH_ATTRIBUTES if is_batch else None
+            )
             self._made.add(topic)
         self._topics.remember(topic)
         self._known[topic] = _Topic(config)
