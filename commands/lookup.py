@@ -79,6 +79,8 @@ def lookup(
         raise UsageError("--explain shows the way through the index, to a key, unique key or tag")
     if explain and trace:
         raise UsageError("--explain and --trace exclude each other")
+    if kind != "time" and (bound != "lower" or broker is not None):
+        raise UsageError("--bound and --broker go with --time")
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         task = _Task(opened, writer, tz)
         if kind == "time":

@@ -171,6 +171,8 @@ def test_times(cases: Library, lookup: Lookup) -> None:
         ("--keys-from", os.devnull),
         ("--broker", "3.2", "--time", 0),
         ("--offset", 0, "--max", 1 << 63),
+        ("--offset", 0, "--bound", "upper"),
+        ("--key", "a", "--broker", "4.9"),
     ],
 )
 def test_wrong_usage(arguments: tuple[object, ...], cases: Library, lookup: Lookup) -> None:

@@ -86,7 +86,7 @@ def copy(
 
     Raises:
         RefusedError: something is at `output`, or messages were asked for that cannot be copied.
-        UsageError, IllegalMessageError: a new name or a size that cannot be.
+        UsageError: a new name or a size that cannot be.
         UnwritableError: it cannot be written; nothing is left behind.
     """
     profile = profile or store.profile.name

@@ -12,7 +12,7 @@ import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
-from rmqtool.errors import FormatError, RefusedError, UnreadableError, UsageError
+from rmqtool.errors import FormatError, IllegalMessageError, RefusedError, UnreadableError, UsageError
 from rmqtool.formats import config_json, properties
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.problems import finding
@@ -57,8 +57,7 @@ class TopicChoice:
 
         Raises:
             RefusedError: half messages or ops were asked for.
-            IllegalMessageError: a new name that no topic can have.
-            UsageError: a new name that is a system topic's.
+            UsageError: a new name that no topic can have, or that is a system topic's.
         """
         named = frozenset(topic for topic in selection.topics if is_system_topic(topic))
         if named & NEVER:
@@ -67,7 +66,10 @@ class TopicChoice:
                 hint="export keeps them as they are; recover, rebuild and append work on the store itself",
             )
         for old, new in renames.items():
-            topic_parts(new, profile)
+            try:
+                topic_parts(new, profile)
+            except IllegalMessageError as error:
+                raise UsageError(f"{old}={new}: {error.message}") from error
             if is_system_topic(new) or is_system_topic(old):
                 raise UsageError(f"{old}={new}: a topic of the broker's own keeps its name")
         excluded = {*selection.exclude_topics, *(BUILT_IN_TOPICS - named)}
@@ -86,9 +88,8 @@ class TopicChoice:
     def configs(self, store: Store, report: Report) -> dict[str, TopicConfig]:
         """How the copy's topics are set up, by their new names; of two that become one the larger.
 
-        `report` is told where topics.json cannot be read.
-
         Topics without a message are among them, where no message decides (by key, tag, queue or time).
+        `report` is told where topics.json cannot be read.
         """
         found: dict[str, TopicConfig] = {}
         for topic, config in topics_of(store, report).items():

@@ -125,7 +125,10 @@ class Follower:
                 self.wait(WAIT_MIN_S)  # a record that has not come yet
 
     def _is_done(self) -> bool:
-        return not any(tail.buffer or tail.late_since is not None for tail in self.tails)
+        late = [tail.late_since for tail in self.tails if tail.late_since is not None]
+        if late and time.monotonic() - max(late) < self.patience_s:
+            return False
+        return not any(tail.buffer for tail in self.tails)
 
     # one round
 
