@@ -52,12 +52,12 @@ class BadPlaces:
         return self._code
 
 
-def tell_out_of_reach(store: Store, writer: Output, *, queues: bool) -> int:
+def tell_unread(store: Store, writer: Output, *, queues: bool) -> int:
     """Says which parts of the log, and of the queues, cannot be read; the exit code."""
-    from rmqtool.store.out_of_reach import out_of_reach
+    from rmqtool.store.unread import unread
 
     seen = BadPlaces(writer)
-    for each in out_of_reach(store, queues=queues):
+    for each in unread(store, queues=queues):
         seen.report(each)
     return seen.exit_code()
 

@@ -294,9 +294,9 @@ class _Task:
 
     def _unread(self, *, queues: bool = False) -> int:
         """Tells what could not be looked at; the exit code."""
-        from rmqtool.commands.bad_places import tell_out_of_reach
+        from rmqtool.commands.bad_places import tell_unread
 
-        return tell_out_of_reach(self.store, self.writer, queues=queues)
+        return tell_unread(self.store, self.writer, queues=queues)
 
     def _nothing(self, selection: Selection, text: str) -> int:
         """Nothing was found: says what was looked at, and topics that are not in the store."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_out_of_reach, tell_unknown
+from rmqtool.commands.bad_places import BadPlaces, tell_unknown, tell_unread
 from rmqtool.commands.option_values import expression, row_form
 from rmqtool.errors import EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import JsonLines, Output
@@ -114,7 +114,7 @@ def tail(
                 opened, selection, start, wanted, follow=follow, report=seen.report, note=_told(writer)
             )
             code = EXIT_OK if topic is None else tell_unknown(opened, selection, Looked(), found=False)
-            code = worst_exit_code(code, tell_out_of_reach(opened, writer, queues=True))
+            code = worst_exit_code(code, tell_unread(opened, writer, queues=True))
             bulk = None
             if opened.is_local and _is_plain(writer, body, body_limit):
                 bulk = BulkLines(follower, form, writer.fields, in_background=follow)

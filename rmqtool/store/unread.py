@@ -13,7 +13,7 @@ from rmqtool.store.layout import StoreLayout
 _NAME_DIGITS = 20  # of a mapped file
 
 
-def out_of_reach(store: Store, *, queues: bool) -> Iterator[Finding]:
+def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
     """Folders that could not be listed, log files this user may not read, entries that are no plain files.
 
     Nothing is opened: a file that only fails when it is read is told by who reads it. `queues`: of
