@@ -7,7 +7,9 @@ import io
 import json
 import operator
 import os
+import sys
 import threading
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -558,6 +560,16 @@ def test_numbers_that_are_not_whole(read: Source) -> None:
 # many rows
 
 
+@pytest.fixture
+def switching() -> Iterator[None]:
+    """Threads take turns as often as they can: the one that reads ahead, and the one that asks."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("switching")
 def test_large_inputs_keep_order_and_numbers(tmp_path: Path) -> None:
     """Over many blocks, with a wrong row now and then."""
     path = tmp_path / "rows.jsonl"

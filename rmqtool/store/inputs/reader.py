@@ -14,7 +14,6 @@ import os
 import shutil
 import sys
 import tempfile
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -184,7 +183,8 @@ class Input:
         self.rules = rules
         self._on_error = on_error
         self._report = report
-        self._numbers: deque[tuple[int, Any]] = deque(maxlen=_NUMBERS_KEPT)
+        # Replaced as a whole, never changed: the thread that reads ahead adds, the one that writes asks.
+        self._numbers: tuple[tuple[int, Any], ...] = ()
 
     def number_of(self, index: int) -> int:
         """The row number of message `index` (from 0) of those that `batches` gave last."""
@@ -250,7 +250,7 @@ class Input:
                     use[row if self._on_error == "skip" else slice(row, None)] = False
                 kept, batch = kept[use], batch.filter(pa.array(use)) if wrong else batch
             if len(kept):
-                self._numbers.append((self.rows, kept))
+                self._numbers = (*self._numbers[1 - _NUMBERS_KEPT :], (self.rows, kept))
                 self.rows += len(kept)
                 yield batch
             self._handle(errors)
