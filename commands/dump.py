@@ -194,7 +194,7 @@ def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writ
         return writer.write_bytes(records)
     from rmqtool.store.keep_out import keep_out
 
-    keep_out(store, output, "the file")
+    keep_out(store.layout, output, "the file", location=store.location.path)
     try:
         with output.open("xb") as file:
             return sum(map(file.write, records))

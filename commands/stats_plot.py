@@ -37,7 +37,7 @@ def check_plot(path: Path, store: Store) -> None:
 
     if path.suffix.lower() not in (".svg", ".png"):
         raise UsageError("--plot makes .svg and .png files", path=path)
-    keep_out(store, path, "the file")
+    keep_out(store.layout, path, "the file", location=store.location.path)
     if path.exists():
         raise RefusedError("the file exists", path=path, hint="remove it or name another")
     try:

@@ -157,12 +157,12 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
             raise UsageError("--retry goes with --group")
         return selection
     from rmqtool.store.system_topics import RETRY_PREFIX
-    from rmqtool.store.tail.start import committed_offsets
+    from rmqtool.store.tail.start import offsets_of
 
     own = f"{RETRY_PREFIX}{group}"
     topics = set(selection.topics)
     if not topics:
-        topics = {topic for topic, _ in committed_offsets(store, group)} - {own}
+        topics = {topic for topic, _ in offsets_of(store, group)} - {own}
     return replace(selection, topics=topics | {own} if retry else topics or {own})
 
 

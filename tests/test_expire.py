@@ -333,6 +333,8 @@ def test_unreadable_offsets_are_not_known(store: tuple[Path, int]) -> None:
     assert any("consumerOffset.json" in reason for reason in planned(root, now).losses.unknown)
     with pytest.raises(RefusedError, match="not known"):
         deleted(root, now, force=False)
+    (root / "config" / "consumerOffset.json.bak").unlink()  # a broker would start, without any offset
+    assert any("consumerOffset.json" in reason for reason in planned(root, now).losses.unknown)
 
 
 # refusals

@@ -328,11 +328,9 @@ def test_half_messages(name: str, compact_from: int, cases: Library, monkeypatch
             stored.physical_offset: stored.message.body
             for stored in store.messages(Selection(topics=["RMQ_SYS_TRANS_OP_HALF_TOPIC"]))
         }
-        from rmqtool.store.stats.lag import committed_offsets
+        from rmqtool.store.consumer_offsets import consumer_offsets
 
-        progress = (
-            committed_offsets(store).get(("RMQ_SYS_TRANS_HALF_TOPIC", transactions.GROUP), {}).get(0, 0)
-        )
+        progress = consumer_offsets(store).get(("RMQ_SYS_TRANS_HALF_TOPIC", transactions.GROUP), {}).get(0, 0)
     rows = {row["state"]: row for row in rows_of(look(path, transactions=True), "transactions")}
     found = {name: row["count"] for name, row in rows.items() if row["count"]}
     assert found == expected_states(facts, bodies, progress)

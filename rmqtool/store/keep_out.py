@@ -1,4 +1,7 @@
-"""What commands that only read must not write into: the store that they read."""
+"""Where nothing may be written but by the store's own writers: inside the store.
+
+There it would be taken for a part of the store, take the place of one, or go with what a run tidies up.
+"""
 
 from __future__ import annotations
 
@@ -7,26 +10,29 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from rmqtool.errors import RefusedError
-from rmqtool.store import Store
+from rmqtool.scan.remote_path import RemotePath
+from rmqtool.store.layout import StoreLayout
 
 _PARTS = frozenset({"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index"})
 _ABOVE = 3  # consumequeue/TOPIC/QUEUE/FILE
 
 
-def keep_out(store: Store, path: Path, what: str) -> None:
-    """Nothing where a file or folder at `path` would lie outside the store that is read.
+def keep_out(layout: StoreLayout, path: Path, what: str, *, location: Path | None = None) -> None:
+    """Nothing where a file or folder at `path` would lie outside the store.
 
     Args:
-        store: the store; where it is a part of one, as its log alone, the whole store counts.
+        layout: of the store; where it is a part of one, as its log alone, the whole store counts.
         path: of what would be written.
         what: how it is called in the error.
+        location: where the store was opened, as an archive that holds it, if that is another place.
 
     Raises:
         RefusedError: it lies in the store, or is the file that holds it.
     """
     real = real_path(path)
-    if any(real.is_relative_to(place) for place in _places(store)):
-        raise RefusedError(f"{what} would lie in the store", path=path, hint="reading never writes there")
+    for place in _places(layout, location):
+        if real.is_relative_to(place):
+            raise RefusedError(f"{what} would lie in the store {place}", path=path, hint="name another place")
 
 
 def real_path(path: Path) -> Path:
@@ -34,16 +40,15 @@ def real_path(path: Path) -> Path:
     return Path(os.path.realpath(path))
 
 
-def _places(store: Store) -> Iterator[Path]:
+def _places(layout: StoreLayout, location: Path | None) -> Iterator[Path]:
     """All folders and single files that belong to the store, resolved."""
-    layout = store.layout
     # A file alone says nothing of the folder that it lies in, unless that is one of a store.
-    found = {layout.root, *layout.commit_log_folders} if store.is_local and layout.root is not None else set()
-    if "://" not in str(store.location):
-        found.add(Path(str(store.location)))
-    for place in found:
-        real = real_path(Path(str(place)))
-        yield real
-        for part in (real, *real.parents)[: _ABOVE + 1]:
-            if part.name in _PARTS and (part.parent / "commitlog").is_dir():
-                yield part.parent
+    if layout.root is not None and not isinstance(layout.place, RemotePath):
+        yield from map(real_path, (layout.root, *layout.commit_log_folders))
+    if location is None or "://" in str(location):
+        return
+    real = real_path(Path(str(location)))
+    yield real
+    for part in (real, *real.parents)[: _ABOVE + 1]:
+        if part.name in _PARTS and (part.parent / "commitlog").is_dir():
+            yield part.parent

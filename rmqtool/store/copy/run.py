@@ -113,7 +113,7 @@ def copy(
 def _part_of(store: Store, output: Path) -> Path:
     """Where the new store is made. Raises RefusedError."""
     output = output.absolute()
-    keep_out(store, output, "the copy")
+    keep_out(store.layout, output, "the copy", location=store.location.path)
     part = output.with_name(f"{output.name}{PART}")
     if part.exists():
         raise RefusedError("a copy that was not finished is in the way", path=part, hint=f"delete {part}")

@@ -8,7 +8,6 @@ messages and ops are never copied: an op names its half message by queue offset,
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
@@ -18,7 +17,6 @@ from rmqtool.formats.config_json import TopicConfig
 from rmqtool.problems import finding
 from rmqtool.store import Store
 from rmqtool.store.dump import Report
-from rmqtool.store.dump.small import read_file
 from rmqtool.store.profile import Profile
 from rmqtool.store.records.record_parts import topic_parts
 from rmqtool.store.selection import Selection
@@ -30,7 +28,7 @@ from rmqtool.store.system_topics import (
     OP_TOPICS,
     is_system_topic,
 )
-from rmqtool.store.write.config_files import FOLDER, TOPICS
+from rmqtool.store.write.config_files import FOLDER, TOPICS, read_config
 
 NEVER = frozenset({*HALF_TOPICS, *OP_TOPICS, DISCARDED_TOPIC})
 _NAMING = ("RETRY_TOPIC", properties.REAL_TOPIC, "DLQ_ORIGIN_TOPIC")
@@ -121,21 +119,15 @@ class TopicChoice:
 
 def topics_of(store: Store, report: Report) -> dict[str, TopicConfig]:
     """The topics of a store's topics.json; none where it cannot be read, of which `report` is told."""
-    layout, path = store.layout, f"{FOLDER}/{TOPICS}"
-    names = (TOPICS, f"{TOPICS}.bak")
-    try:
-        texts = [read_file(layout.config[name]) if name in layout.config else None for name in names]
-        loaded = config_json.load_with_bak(*texts)
-        if loaded.source in ("file", "bak"):
-            return config_json.topics(loaded.document)
-        reason = loaded.file_error or loaded.bak_error
-    except (FormatError, UnreadableError) as error:
-        reason = error.message
-    if reason is None and FOLDER in layout.unreadable_parts:
-        reason = "the folder cannot be read"
-    if reason is None and store.is_local and layout.root is not None:
-        if any(os.path.lexists(layout.root / FOLDER / name) for name in names):
-            reason = "it is no plain file"
+    root, reason = store.layout.root, None
+    if root is not None:
+        try:
+            loaded = read_config(root / FOLDER, TOPICS)
+            if loaded.source != "none":
+                return config_json.topics(loaded.document)
+            reason = loaded.file_error
+        except (FormatError, UnreadableError) as error:
+            reason = error.message
     if reason is not None:
-        report(finding("CF02", path, reason=reason))
+        report(finding("CF02", f"{FOLDER}/{TOPICS}", reason=reason))
     return {}

@@ -18,10 +18,11 @@ from rmqtool.errors import RefusedError, UnreadableError, UnwritableError
 from rmqtool.formats import index as index_format
 from rmqtool.store import Store, disk
 from rmqtool.store.expire.expiry import Expiry, Fate
+from rmqtool.store.keep_out import keep_out
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.open_files import head_of, opened
 from rmqtool.store.plan.changes import copy_whole, crc_of
-from rmqtool.store.plan.places import Places, must_be_outside
+from rmqtool.store.plan.places import Places
 from rmqtool.store.plan.space import above
 
 VERSION = 1
@@ -39,7 +40,7 @@ def check_archive(store: Store, expiry: Expiry, places: Places, folder: Path) ->
         UnwritableError: it has too little free space.
         UnreadableError: nobody can say.
     """
-    must_be_outside(store.layout, folder, "an archive")
+    keep_out(store.layout, folder, "an archive")
     if folder.exists() and not folder.is_dir():
         raise RefusedError("the archive is no folder", path=folder)
     need = _SLACK_BYTES + sum(

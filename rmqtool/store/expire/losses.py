@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from rmqtool.errors import InputError, RmqtoolError
+from rmqtool.errors import RmqtoolError
 from rmqtool.formats import config_json, properties
 from rmqtool.formats import timer as timer_format
 from rmqtool.store import Store
+from rmqtool.store.consumer_offsets import Offsets, known_offsets
 from rmqtool.store.expire.queues import QueueEffect
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.system_topics import (
@@ -40,10 +41,7 @@ HALF_READ_MAX = 100_000
 """Half messages for which that is done at all."""
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _TRANSACTION_GROUP = f"{_SYSTEM_GROUP_PREFIX}TRANS"
-_OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 _WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, *OP_TOPICS})
-
-Offsets = dict[tuple[str, str], dict[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +96,7 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
         start_after: where the log begins afterwards, a physical offset.
     """
     going = [effect for effect in effects if effect.messages_going > 0]
-    unknown: list[str] = []
-    offsets = _committed(store, unknown)
+    offsets, unknown = known_offsets(store)
     pending: list[Pending] = []
     searches: tuple[tuple[str, Callable[[], Iterator[Pending]]], ...] = (
         ("delayed messages", partial(_delayed, store, going)),
@@ -116,21 +113,6 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
     return Losses(
         tuple(_unconsumed(going, offsets)), tuple(pending), _without_group(going, offsets), tuple(unknown)
     )
-
-
-def _committed(store: Store, unknown: list[str]) -> Offsets:
-    root, offsets = store.layout.root, Offsets()
-    for name in _OFFSET_FILES if root is not None else ():
-        assert root is not None, "a store root was given"
-        try:
-            offsets |= config_json.consumer_offsets(
-                config_files.read_config(root / config_files.FOLDER, name).document
-            )
-        except InputError as error:
-            unknown.append(f"{name}: {error.message}")
-    if any(part.what == "config" for part in store.layout.unsupported):
-        unknown.append("the consumer offsets are in RocksDB")
-    return offsets
 
 
 def _groups_of(topic: str, offsets: Offsets) -> list[str]:

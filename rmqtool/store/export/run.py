@@ -113,7 +113,7 @@ class _Run:
         output = local / self.name if local is not None else None
         for path in (output, cursor):
             if path is not None:
-                keep_out(self.store, path, "the file")
+                keep_out(self.store.layout, path, "the file", location=self.store.location.path)
         if output is not None and cursor is not None and real_path(output) == real_path(cursor):
             raise UsageError("--output and --cursor-file name the same file")
 

@@ -8,16 +8,14 @@ from datetime import UTC, tzinfo
 from typing import Any
 
 from rmqtool import times
-from rmqtool.errors import RmqtoolError
-from rmqtool.formats import config_json
 from rmqtool.formats.message_id import offset_message_id
 from rmqtool.store import Store, StoredMessage
+from rmqtool.store.consumer_offsets import known_offsets
 from rmqtool.store.fate.groups import GroupState, group_states
 from rmqtool.store.fate.related import Find, finder, related, trace_records
 from rmqtool.store.fate.steps import Step, steps_of, unique_key
 from rmqtool.store.fate.traces import Reports, reports
 from rmqtool.store.system_topics import DEFAULT_DELAYS_MS
-from rmqtool.store.write import config_files
 
 FIELDS = (
     "uniq_key", "kind", "timestamp_ms", "time", "topic", "queue_id", "queue_offset", "physical_offset",
@@ -25,7 +23,6 @@ FIELDS = (
 )  # fmt: skip
 _TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "queue_offset", "physical_offset", "group", "state",
                 "client_host")  # fmt: skip
-_OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 
 Row = dict[str, Any]
 
@@ -147,7 +144,8 @@ def message_fate(
     """
     find = find or finder(store)
     unknown: list[str] = []
-    offsets = _offsets(store, unknown)
+    offsets, missing = known_offsets(store)
+    unknown += [f"consumer groups: {each}" for each in missing]
     key = unique_key(stored)
     if key is None:
         unknown.append("other records of the message: it has no unique key")
@@ -161,21 +159,3 @@ def message_fate(
     if store.commit_log.min_offset > 0:
         unknown.append(f"records below physical offset {store.commit_log.min_offset}, which were deleted")
     return Fate(key, tuple(steps), tuple(group_states(steps, offsets)), found, tuple(unknown), tz)
-
-
-def _offsets(store: Store, unknown: list[str]) -> dict[tuple[str, str], dict[int, int]]:
-    root, offsets = store.layout.root, dict[tuple[str, str], dict[int, int]]()
-    if root is None or store.layout.kind != "store":
-        unknown.append("consumer groups: no store root was given")
-        return offsets
-    if any(part.what == "config" for part in store.layout.unsupported):
-        unknown.append("consumer groups: their offsets are in RocksDB")
-    for name in _OFFSET_FILES:
-        try:
-            loaded = config_files.read_config(root / config_files.FOLDER, name)
-            if loaded.source == "none" and loaded.file_error:
-                unknown.append(f"consumer groups of {name}: {loaded.file_error}")
-            offsets |= config_json.consumer_offsets(loaded.document)
-        except RmqtoolError as error:
-            unknown.append(f"consumer groups of {name}: {error.message}")
-    return offsets

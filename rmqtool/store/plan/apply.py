@@ -25,13 +25,14 @@ from pathlib import Path
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UnwritableError
 from rmqtool.store import disk, lock
+from rmqtool.store.keep_out import keep_out
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.plan import changes, guard, space
 from rmqtool.store.plan.action import IN_PLACE, Action, Plan
 from rmqtool.store.plan.backup import Backup, Crcs, Entry, Manifest, survey, unfinished_times
 from rmqtool.store.plan.fingerprint import again
-from rmqtool.store.plan.places import LOG_RANK, Places, must_be_outside
+from rmqtool.store.plan.places import LOG_RANK, Places
 
 STAGING_NAME = "rmqtool-staging"
 """In the store root, for it has to be on the file system of queues and index."""
@@ -75,7 +76,7 @@ def check_backup(layout: StoreLayout, folder: Path) -> None:
     """Raise RefusedError unless a backup of the store of `layout` may be made in `folder`."""
     if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir() or any(folder.iterdir())):
         raise RefusedError("a backup is made in a new or empty folder", path=folder)
-    must_be_outside(layout, folder, "a backup")
+    keep_out(layout, folder, "a backup")
 
 
 @contextmanager

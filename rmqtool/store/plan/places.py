@@ -10,7 +10,6 @@ import stat
 from pathlib import Path
 
 from rmqtool.errors import RefusedError, UnreadableError
-from rmqtool.store.keep_out import real_path
 from rmqtool.store.layout import GUARD_NAME, StoreLayout
 from rmqtool.store.plan.fingerprint import FILES, FOLDERS
 
@@ -30,17 +29,6 @@ def _is_name(part: str) -> bool:
     except UnicodeEncodeError:
         return False
     return part not in ("", ".", "..") and b"\0" not in encoded and len(encoded) <= _NAME_BYTES
-
-
-def must_be_outside(layout: StoreLayout, path: Path, what: str) -> None:
-    """Raise RefusedError where `path`, which is to be `what`, is or lies in the store or a folder of its log.
-
-    There it would be taken for a part of the store, take the place of one, or go with what a run tidies up.
-    """
-    real = real_path(path)
-    for folder in (*(() if layout.root is None else (layout.root,)), *layout.commit_log_folders):
-        if real.is_relative_to(folder.resolve()):
-            raise RefusedError(f"{what} cannot lie in the store {folder}", path=path)
 
 
 class Places:

@@ -16,11 +16,11 @@ from typing import Any
 
 from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
 from rmqtool.store import disk
+from rmqtool.store.keep_out import keep_out
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.plan.action import Plan
 from rmqtool.store.plan.documents import convert, fingerprint_row, read_fingerprint, read_json
 from rmqtool.store.plan.fingerprint import Fingerprint, again
-from rmqtool.store.plan.places import must_be_outside
 
 VERSION = 1
 
@@ -54,7 +54,7 @@ def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
     """
     if not path.name or path.is_dir():
         raise UsageError(f"{str(path)!r} is no name for a file of a plan")
-    must_be_outside(layout, path, "a plan")
+    keep_out(layout, path, "a plan")
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or not _is_plan(path)):
         raise RefusedError("something else has this name: only a plan takes a plan's place", path=path)
     document = {

@@ -24,19 +24,17 @@ from typing import Any
 import numpy as np
 
 from rmqtool import times
-from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, UsageError
-from rmqtool.formats import config_json
+from rmqtool.errors import UnreadableError, UnsupportedStoreError
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.scan.source import open_source
 from rmqtool.store import AnyQueue, BatchConsumeQueue, Store
+from rmqtool.store.consumer_offsets import consumer_offsets
 from rmqtool.store.expire.queues import first_live
 from rmqtool.store.selection import Selection
 from rmqtool.store.stats.past import Past, offset_at
-from rmqtool.store.write import config_files
 
 MEMORY_RATIO = 40
 """Percent of the memory that the broker takes for page cache (accessMessageInMemoryMaxRatio)."""
-OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
 FIELDS = (
     "group", "topic", "queue_id", "queues", "min_offset", "max_offset", "committed_offset", "lag_messages",
     "lag_bytes", "lag_messages_min", "lag_messages_max", "lost_messages", "ahead_messages",
@@ -109,31 +107,6 @@ class QueueLag:
     status: set[str] = field(default_factory=set)
 
 
-def committed_offsets(store: Store) -> dict[tuple[str, str], dict[int, int]]:
-    """The committed offsets by (topic, group) and queue id, as a broker would load them.
-
-    Raises:
-        InputError: a file cannot be read or understood, or the offsets are in RocksDB.
-    """
-    root = store.layout.root
-    if store.layout.kind != "store" or root is None:
-        raise UsageError("lag needs a store root: a single file has no consumer offsets")
-    for part in store.layout.unsupported:
-        if part.what in ("config", "consume queues"):
-            what = "consumer offsets" if part.what == "config" else part.what
-            raise UnsupportedStoreError(f"the {what} are in {part.form}", path=part.path)
-    offsets: dict[tuple[str, str], dict[int, int]] = {}
-    for name in OFFSET_FILES:
-        loaded = config_files.read_config(root / config_files.FOLDER, name)
-        if loaded.source == "none" and loaded.file_error:
-            raise FormatError(
-                f"the offsets of consumers cannot be understood, and there is no .bak: {loaded.file_error}",
-                path=root / config_files.FOLDER / name,
-            )
-        offsets |= config_json.consumer_offsets(loaded.document)
-    return offsets
-
-
 def group_lags(store: Store, selection: Selection, past: Past | None = None) -> Iterator[QueueLag]:
     """Every queue of every topic that a group has committed an offset for, by group, topic and queue.
 
@@ -141,12 +114,15 @@ def group_lags(store: Store, selection: Selection, past: Past | None = None) -> 
     that could be known: its `status` says `never_committed`.
 
     Raises:
-        InputError: see `committed_offsets`.
+        UnsupportedStoreError: the queues are in RocksDB.
+        InputError, UsageError: see `consumer_offsets`.
     """
     by_topic: dict[str, list[int]] = {}
     for topic, queue_id in store.queues:
         by_topic.setdefault(topic, []).append(queue_id)
-    offsets = committed_offsets(store)
+    offsets = consumer_offsets(store)
+    if not store.layout.has_files_of_queues:
+        raise UnsupportedStoreError("the consume queues are in RocksDB", path=store.layout.place)
     with UnitReader(open_source) as units, UnitReader(open_source, BATCH_UNIT_DTYPE) as batch_units:
         for topic, group in sorted(offsets, key=lambda pair: (pair[1], pair[0])):
             if not selection.matches_topic(topic):

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool import times
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
+from rmqtool.store.consumer_offsets import consumer_offsets
 from rmqtool.store.dump import Looked, Progress, Report
 from rmqtool.store.dump.log import end_of_selection
 from rmqtool.store.rows import RowFormat
@@ -296,7 +297,7 @@ class _Run:
 
     def _transactions(self, halves: transactions.Transactions) -> Section:
         try:
-            offsets = lag.committed_offsets(self.store)
+            offsets = consumer_offsets(self.store)
         except RmqtoolError as error:
             self.found.notes.append(f"the progress of checks is not known, put_back counts as open: {error}")
             offsets = {}

@@ -10,19 +10,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import merge
-from pathlib import Path
 from typing import Literal
 
-from rmqtool.errors import FormatError, InputError, UnreadableError, UsageError
-from rmqtool.formats import config_json, properties
+from rmqtool.errors import InputError, UsageError
+from rmqtool.formats import properties
 from rmqtool.store import Store
 from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue
-from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.consumer_offsets import consumer_offsets
 from rmqtool.store.tail.subscription import Subscription
-from rmqtool.store.write.config_files import FOLDER
 
 QueueKey = tuple[str, int]
-_CONFIG_BYTES_MAX = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -54,27 +51,14 @@ def parse_position(text: str) -> Literal["earliest", "latest"] | int:
     return int(text)
 
 
-def committed_offsets(store: Store, group: str) -> dict[QueueKey, int]:
-    """The next queue offset of a group by topic and queue, from consumerOffset.json or its .bak.
+def offsets_of(store: Store, group: str) -> dict[QueueKey, int]:
+    """The next queue offset of a group by topic and queue.
 
     Raises:
-        UnreadableError: neither of the two can be read.
-        FormatError: neither is what it should be.
+        InputError: see `consumer_offsets`.
         UsageError: the group has no offsets; the hint names those that have.
     """
-    table: dict[tuple[str, str], dict[int, int]] = {}
-    with OpenFiles() as files:
-        for name in ("consumerOffset.json", "lmqConsumerOffset.json"):
-            main, bak = (_config_file(store, f"{name}{end}") for end in ("", ".bak"))
-            data = (None if path is None else files.read(path, 0, _CONFIG_BYTES_MAX) for path in (main, bak))
-            loaded = config_json.load_with_bak(*data)
-            # Without a .bak a broker goes on with no offsets at all; where a group stood is then not known.
-            if loaded.source in ("failed", "none") and (loaded.file_error or loaded.bak_error):
-                reason = loaded.file_error or loaded.bak_error
-                raise FormatError(
-                    f"the offsets of consumers cannot be understood: {reason}", path=main or bak
-                )
-            table |= config_json.consumer_offsets(loaded.document or {})
+    table = consumer_offsets(store)
     found = {
         (topic, queue_id): offset
         for (topic, name), queues in table.items()
@@ -92,29 +76,13 @@ def committed_offsets(store: Store, group: str) -> dict[QueueKey, int]:
     return found
 
 
-def _config_file(store: Store, name: str) -> Path | None:
-    """A config file of a store; None where there is none. Raises UnreadableError for what is no file."""
-    layout = store.layout
-    found = layout.config.get(name)
-    if found is not None or layout.root is None or not store.is_local:
-        return found
-    path = layout.root / FOLDER / name
-    try:
-        path.lstat()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
-    raise UnreadableError("cannot read: it is no plain file", path=path)
-
-
 def start_numbers(
     store: Store, queues: Mapping[QueueKey, AnyQueue], start: Start, wanted: Subscription
 ) -> dict[QueueKey, int]:
-    """The number of the first unit to read in each queue. Raises as `committed_offsets` does."""
+    """The number of the first unit to read in each queue. Raises as `offsets_of` does."""
     if start.last is not None:
         return _of_last(store, queues, start.last, wanted)
-    offsets = committed_offsets(store, start.group) if start.group is not None else {}
+    offsets = offsets_of(store, start.group) if start.group is not None else {}
     return {key: _number(store, key, queue, start, offsets.get(key)) for key, queue in queues.items()}
 
 

@@ -52,7 +52,7 @@ def open_tail(
         note: told in words about queues that were cut, expired or new.
 
     Raises:
-        UsageError: no store root, or one that is not local with `follow`; see `committed_offsets`.
+        UsageError: no store root, or one that is not local with `follow`; see `offsets_of`.
         UnsupportedStoreError: the queues are in RocksDB.
     """
     layout = store.layout

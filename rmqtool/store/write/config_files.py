@@ -11,17 +11,16 @@ Source: ConfigManager#load, #persist, MixAll#string2File; spec 01 section 9.1.
 
 from __future__ import annotations
 
-import os
 import time
 from pathlib import Path
 from typing import Any
 
-from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.errors import FormatError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import Loaded
 from rmqtool.formats.fastjson import SIZE_LIMIT
 from rmqtool.store import disk
-from rmqtool.store.open_files import opened
+from rmqtool.store.open_files import read_head
 from rmqtool.store.profile import Profile
 
 FOLDER = "config"
@@ -107,10 +106,4 @@ def _replace(folder: Path, name: str, temporary: str, data: bytes) -> None:
 
 def _content(path: Path) -> bytes | None:
     """The bytes of a config file, one more than the largest at most; None where there is none."""
-    try:
-        with opened(path) as descriptor:
-            return os.pread(descriptor, SIZE_LIMIT + 1, 0)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+    return read_head(path, SIZE_LIMIT + 1)

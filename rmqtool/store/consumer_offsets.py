@@ -1,0 +1,69 @@
+"""How far consumer groups have come: the committed offsets that a broker would load.
+
+Source: ConsumerOffsetManager, LmqConsumerOffsetManager (topics and queues of MQTT and light topics).
+"""
+
+from __future__ import annotations
+
+from rmqtool.errors import FormatError, InputError, RmqtoolError, UnsupportedStoreError, UsageError
+from rmqtool.formats import config_json
+from rmqtool.store import Store
+from rmqtool.store.write.config_files import FOLDER, read_config
+
+OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
+
+Offsets = dict[tuple[str, str], dict[int, int]]
+"""By (topic, group) and queue id the next queue offset to consume."""
+
+
+def consumer_offsets(store: Store) -> Offsets:
+    """The committed offsets of all groups, from the files or their .bak.
+
+    Raises:
+        UsageError: no store root was opened.
+        UnsupportedStoreError: they are in RocksDB.
+        UnreadableError: a file is there and cannot be read.
+        FormatError: a file cannot be understood. A broker then takes the .bak, and where there is none
+            it goes on with no offsets at all; where the groups stood is not known.
+    """
+    offsets: Offsets = {}
+    _check(store)
+    for name in OFFSET_FILES:
+        offsets |= _of_file(store, name)
+    return offsets
+
+
+def known_offsets(store: Store) -> tuple[Offsets, list[str]]:
+    """The committed offsets that can be had, and in words what cannot."""
+    offsets: Offsets = {}
+    unknown: list[str] = []
+    try:
+        _check(store)
+    except RmqtoolError as error:
+        return {}, [error.message]
+    for name in OFFSET_FILES:
+        try:
+            offsets |= _of_file(store, name)
+        except InputError as error:
+            unknown.append(f"{name}: {error.message}")
+    return offsets, unknown
+
+
+def _check(store: Store) -> None:
+    if store.layout.kind != "store" or store.layout.root is None:
+        raise UsageError("no store root was given: only there are the offsets of consumers")
+    for part in store.layout.unsupported:
+        if part.what == "config":
+            raise UnsupportedStoreError(f"the consumer offsets are in {part.form}", path=part.path)
+
+
+def _of_file(store: Store, name: str) -> Offsets:
+    root = store.layout.root
+    assert root is not None, "_check was called"
+    loaded = read_config(root / FOLDER, name)
+    if loaded.source == "none" and loaded.file_error:
+        raise FormatError(
+            f"the offsets of consumers cannot be understood, and there is no .bak: {loaded.file_error}",
+            path=root / FOLDER / name,
+        )
+    return config_json.consumer_offsets(loaded.document)
