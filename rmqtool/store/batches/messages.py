@@ -32,6 +32,8 @@ MAX_ROWS = 1 << 16
 MAX_BYTES = 16 << 20
 _MAX_BYTES_LIMIT = 1 << 30
 _WINDOW = 4 << 20
+_WIDE_WINDOW = 16 << 20
+"""Where no body is copied: what is done per window, and not per record, is then small."""
 _ROW_BYTES = 256
 """What the fixed columns of a row take, about."""
 _PARTS = 4
@@ -104,7 +106,7 @@ def _messages(
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     access = plan_access(store, selection) if access is None else access
     reading = Reading(store, selection, access, report, progress)
-    window = max(min(_WINDOW, maker.max_bytes), 64 << 10)
+    window = max(min(maker.window, maker.max_bytes), 64 << 10)
     if selection.limit is not None:
         jobs = 1
     ranges = _shared(store, access, jobs)
@@ -220,6 +222,11 @@ class _Maker:
         self._left = left
 
     @property
+    def window(self) -> int:
+        """Bytes of log to look at in one go."""
+        return _WINDOW if self._has_body else _WIDE_WINDOW
+
+    @property
     def is_done(self) -> bool:
         """Whether the limit is reached."""
         return self._left == 0
@@ -242,6 +249,9 @@ class _Maker:
         lengths = rows["size"].astype(np.int64) + _ROW_BYTES
         if not self._has_body:
             lengths -= np.maximum(rows["body_length"], 0)
+            if 0 < len(rows) <= self.max_rows and int(lengths.sum()) <= self.max_bytes:
+                yield self._made(frames, file)
+                return
         weights = np.cumsum(lengths)
         first = 0
         while first < len(rows):
