@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Literal
 
@@ -15,10 +15,12 @@ from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.store import Store
+    from rmqtool.store.lookup.coverage import Gap
     from rmqtool.store.lookup.hits import Hit, Looked
     from rmqtool.store.lookup.request import Request
     from rmqtool.store.rows import Row, RowFormat
     from rmqtool.store.selection import Selection
+    from rmqtool.terminal import ProgressBar
 
 _KEYS_MAX_BYTES = 1 << 30  # of --keys-from
 
@@ -59,8 +61,9 @@ def lookup(
     Keys are found through the index, in all topics or those of --topic, however many messages have
     them; found_by says how each was found. An index entry holds only a hash: every message is judged
     by its own keys. What the index does not cover, because its files are missing, damaged, deleted
-    earlier or behind, is scanned; with --scan never it is only told. Where nothing is found, messages
-    inside of batch records (BatchCQ), which no broker indexes, are looked at too.
+    earlier or behind, is scanned, and all of the log for what was not found (an index that was off for
+    a while does not tell); with --scan never it is only told. Messages inside of batch records
+    (BatchCQ), which no broker indexes, are looked at too, unless --scan is never.
 
     --time answers with queue offsets: what the broker gives (5.x goes by the times of messages, 4.x
     by those of its queue files), and what is exact.
@@ -221,12 +224,13 @@ class _Task:
         """The hits; before the log is scanned this is told, and progress is shown from then on."""
         from rmqtool.commands.lookup_text import scan_text
 
-        bars = []
+        bars: list[ProgressBar] = []
 
-        def before_scan(looked: Looked) -> None:
-            self.writer.note(f"rmqtool: {scan_text(looked)}")
-            total = sum(file.size for file in self.store.layout.commit_log)
-            bars.append(stack.enter_context(self.writer.progress("scan", total)))
+        def before_scan(gaps: Sequence[Gap]) -> None:
+            self.writer.note(f"rmqtool: {scan_text(gaps)}")
+            if not bars:
+                total = sum(file.size for file in self.store.layout.commit_log)
+                bars.append(stack.enter_context(self.writer.progress("scan", total)))
 
         def advance(count: int) -> None:
             for bar in bars:

@@ -24,10 +24,10 @@ def gap_text(gap: Gap) -> str:
     return f"offsets {gap.start} to {end} ({gap.reason})"
 
 
-def scan_text(looked: Looked) -> str:
+def scan_text(gaps: Sequence[Gap]) -> str:
     """Why the log is scanned, and where."""
-    shown = ", ".join(gap_text(gap) for gap in looked.gaps[:_GAPS_SHOWN])
-    more = len(looked.gaps) - _GAPS_SHOWN
+    shown = ", ".join(gap_text(gap) for gap in gaps[:_GAPS_SHOWN])
+    more = len(gaps) - _GAPS_SHOWN
     return f"scanning the log at {shown}" + (f" and {more} more places" if more > 0 else "")
 
 

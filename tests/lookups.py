@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.formats import properties
+from rmqtool.formats import batch, body, properties
+from rmqtool.formats.message import INNER_BATCH
 from rmqtool.store import Store
 from tests.dumps import Result
 from tests.stores import FIXTURES, case
@@ -62,22 +63,36 @@ def times_of(name: str) -> list[TimeQuery]:
 
 
 class Held(NamedTuple):
-    """One message that a store holds, by the walk over its log."""
+    """One record that a store holds, by the walk over its log; `inside`: a message in it has the key."""
 
     physical_offset: int
     size: int
     topic: str
+    inside: bool = False
 
 
 def held_keys(store: Store) -> dict[str, list[Held]]:
-    """The messages by each of their keys and their unique key."""
+    """The messages by each of their keys and their unique key; those inside of batches come last."""
     found: dict[str, list[Held]] = defaultdict(list)
     for each in store.messages(damage="skip"):
-        decoded = properties.decode(each.message.properties_bytes)
-        names = [decoded.get(properties.UNIQ_KEY, ""), *properties.keys_of(decoded)]
-        for name in dict.fromkeys(filter(None, names)):
-            found[name].append(Held(each.physical_offset, each.message.total_size, each.message.topic))
-    return found
+        record = each.message
+        held = Held(each.physical_offset, record.total_size, record.topic)
+        own = _names_of(record.properties_bytes)
+        inside: dict[str, None] = {}
+        if record.sys_flag & INNER_BATCH:
+            for item in batch.decode_items(body.decompress(record.body, record.sys_flag)):
+                inside |= _names_of(item.properties_bytes)
+        for name in own:
+            found[name].append(held)
+        for name in inside.keys() - own.keys():
+            found[name].append(held._replace(inside=True))
+    return {name: sorted(each, key=lambda held: held.inside) for name, each in found.items()}
+
+
+def _names_of(properties_bytes: bytes) -> dict[str, None]:
+    decoded = properties.decode(properties_bytes)
+    names = (decoded.get(properties.UNIQ_KEY, ""), *properties.keys_of(decoded))
+    return dict.fromkeys(filter(None, names))
 
 
 class Lookup:

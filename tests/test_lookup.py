@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.formats import properties
+from rmqtool import NewMessage
+from rmqtool.formats import batch, body, properties
+from rmqtool.formats.index import HEADER_SIZE
 from rmqtool.store import Store
 from rmqtool.store.lookup import (
     Looked,
@@ -116,7 +118,8 @@ def test_keys_are_found_as_a_walk_finds_them(name: str, cases: Library) -> None:
             assert [hit.stored.physical_offset for hit in hits] == [
                 each.physical_offset for each in held[key]
             ]
-            assert {hit.found_by for hit in hits} == {"index"}
+            assert [hit.found_by == "batch" for hit in hits] == [each.inside for each in held[key]]
+            assert {hit.found_by for hit in hits} <= {"index", "batch"}
             assert all(hit.names == (key,) for hit in hits)
             assert not looked.gaps
             topic = held[key][0].topic
@@ -135,14 +138,16 @@ def test_columns_are_what_a_walk_finds(name: str, cases: Library) -> None:
         keys = [*held, "there is no such key"]
         found = lookup_columns(store, keys)
         wanted = [
-            (n, each.physical_offset, each.size) for n, key in enumerate(keys) for each in held.get(key, ())
+            (n, each.physical_offset, each.size)
+            for n, key in enumerate(keys)
+            for each in sorted(held.get(key, ()))
         ]
         columns = (found.key.tolist(), found.physical_offset.tolist(), found.size.tolist())
         assert list(zip(*columns, strict=True)) == wanted
         pairs = [(key, topic) for key in held for topic in dict.fromkeys(each.topic for each in held[key])]
         narrow = lookup_columns(store, [key for key, _ in pairs], [topic for _, topic in pairs])
         assert narrow.physical_offset.tolist() == [
-            each.physical_offset for key, topic in pairs for each in held[key] if each.topic == topic
+            each.physical_offset for key, topic in pairs for each in sorted(held[key]) if each.topic == topic
         ]
         assert found.to_arrow().num_rows == len(wanted)
 
@@ -178,7 +183,7 @@ def test_what_the_index_lacks_is_scanned(
             never = [hit.stored.physical_offset for hit in find_by_key(store, key, scan="never")]
             assert never == [hit.stored.physical_offset for hit in hits if hit.found_by == "index"]
         columns = lookup_columns(store, list(held))
-        wanted = [each.physical_offset for key in held for each in held[key]]
+        wanted = [each.physical_offset for key in held for each in sorted(held[key])]
         assert columns.physical_offset.tolist() == wanted
 
 
@@ -219,18 +224,54 @@ def test_tags_are_found_with_and_without_an_index_of_them(name: str, cases: Libr
 
 
 def test_messages_inside_of_batches_are_found(cases: Library) -> None:
-    """No broker indexes them: their records are opened when nothing else is found."""
-    from rmqtool.formats import batch, body
-
+    """No broker indexes them: their records are opened, whatever else was found."""
     with Store.open(cases.path(CLEAN)) as store:
         record = next(store.queue_messages("pubBatchCQ", 0))
         items = list(batch.decode_items(body.decompress(record.message.body, record.message.sys_flag)))
         inside = properties.decode(items[1].properties_bytes)
         key = inside[properties.UNIQ_KEY]
-        assert key not in held_keys(store)
+        held = held_keys(store)
+        assert [each.inside for each in held[key]] == [True]
         (hit,) = find_by_key(store, key)
         assert (hit.found_by, hit.stored.physical_offset) == ("batch", record.physical_offset)
         assert not list(find_by_key(store, key, scan="never"))
+        both = next(key for key in held if {each.inside for each in held[key]} == {True, False})
+        for scan in ("auto", "always"):
+            found = [hit.stored.physical_offset for hit in find_by_key(store, [both, key], scan=scan)]
+            assert sorted(found) == sorted({each.physical_offset for each in (*held[both], *held[key])})
+
+
+@pytest.mark.parametrize("damage", ["off", "slots"])
+def test_what_the_index_should_know_and_does_not(damage: str, tmp_path: Path) -> None:
+    """The index was off for some messages in the middle of a file; slots were lost. `never` finds less."""
+    root = tmp_path / "store"
+    keys = [f"k{number}" for number in range(15)]
+    sizes = {"index_slots": 1000, "index_entries": 4000}
+    options = {"auto_create_queues": 1, **sizes}
+    Store.create(root, commit_log_file_size=1 << 20, **options).close()
+    for start in (0, 5, 10):
+        with Store.open(root, mode="a", index=damage == "slots" or start != 5, **options) as writer:
+            for key in keys[start : start + 5]:
+                writer.put(NewMessage("T", b"x", keys=[key]))
+    lost = keys[5:10]
+    if damage == "slots":
+        (path,) = (root / "index").iterdir()
+        with path.open("r+b") as file:
+            file.seek(HEADER_SIZE)
+            file.write(bytes(4 * 1000))
+        lost = keys
+    with Store.open(root, file_sizes=sizes) as store:
+        held = held_keys(store)
+        for asked in (keys, lost[:1], keys[:6], [*lost, "nothing"]):
+            hits = list(find_by_key(store, asked))
+            assert sorted(name for hit in hits for name in hit.names) == sorted(set(asked) & set(keys))
+            assert all(hit.found_by == ("scan" if set(hit.names) & set(lost) else "index") for hit in hits)
+            never = find_by_key(store, asked, scan="never")
+            assert {name for hit in never for name in hit.names} == set(asked) - set(lost) - {"nothing"}
+            columns = lookup_columns(store, asked)
+            assert columns.physical_offset.tolist() == [
+                each.physical_offset for key in asked for each in held.get(key, ())
+            ]
 
 
 def test_places(cases: Library) -> None:

@@ -7,7 +7,7 @@ than a microsecond where everything is in memory. What the index does not cover 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -22,13 +22,13 @@ from rmqtool.scan import index_lookup
 from rmqtool.scan.events import FOREIGN
 from rmqtool.scan.index_lookup import FOUND, PYTHON, Names
 from rmqtool.scan.source import ByteSource, open_source
-from rmqtool.store import Store
+from rmqtool.store import Store, StoredMessage
 from rmqtool.store.lookup import coverage
 from rmqtool.store.lookup.coverage import Gap
 from rmqtool.store.lookup.hits import Looked, NameKind, ScanMode, Wanted
 from rmqtool.store.lookup.index_file import IndexFileView, open_views
 from rmqtool.store.lookup.keys import topics_of
-from rmqtool.store.lookup.log_scan import Progress, has_tags, scan
+from rmqtool.store.lookup.log_scan import Progress, batch_hits, has_tags, scan
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.selection import Selection
 
@@ -82,7 +82,8 @@ def lookup_columns(
         keys: what is looked for; a key may be there twice.
         topics: the topic of all keys, or one for each; None tries each key in every topic.
         kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS.
-        scan: `auto` scans what the index does not cover, `never` nothing; `always` all of the log.
+        scan: `auto` scans what the index does not cover, and for keys that were not found all of the log;
+            `always` all of the log at once; `never` nothing, and opens no batch record.
         progress: told about bytes of the log that were scanned.
 
     A record is told by its lengths and the offset that it stores; the CRC of its body is not looked at.
@@ -140,8 +141,12 @@ class ColumnLookup:
                 task.by_index(views)
                 gaps = task.gaps(views, files)
         if scan != "never":
+            everything = range(len(keys))
             for gap in gaps:
-                task.by_scan(gap, progress)
+                task.by_scan(everything, gap, progress)
+            if scan == "auto":
+                gaps = coverage.merged([*gaps, *task.not_held(gaps, progress)])
+            task.inside_of_batches()
         return task.result(tuple(gaps))
 
 
@@ -256,22 +261,55 @@ class _Columns:
                 found.append(Gap(*coverage.covered_range(self.store, view), coverage.NO_TAGS))
         return coverage.merged(found)
 
-    def by_scan(self, gap: Gap, progress: Progress | None) -> None:
-        """What a range of the log holds."""
-        places: dict[str, list[int]] = {}
-        for place, key in enumerate(self.keys):
-            places.setdefault(key, []).append(place)
-        wanted = Wanted(frozenset(places), self.kind)
-        rows = []
-        for stored in scan(self.store, wanted, Selection(), gap, Looked(), progress):
-            if stored.status & FOREIGN:
-                continue
-            for name in wanted.found_in(properties.decode(stored.message.properties_bytes)):
-                rows += [
-                    (place, stored.physical_offset, stored.message.total_size)
-                    for place in places[name]
-                    if self._wants(place, stored.message.topic)
-                ]
+    def not_held(self, gaps: Sequence[Gap], progress: Progress | None) -> list[Gap]:
+        """What the log outside of `gaps` holds of keys that were not found; the ranges that were scanned."""
+        missing = np.ones(len(self.keys), bool)
+        for keys, _, _ in self.found:
+            missing[keys] = False
+        places = np.flatnonzero(missing).tolist()
+        rest = coverage.outside(gaps, coverage.NOT_HELD) if places else []
+        rest = coverage.within(rest, self.store.commit_log.min_offset, None)
+        for gap in rest:
+            self.by_scan(places, gap, progress)
+        return rest
+
+    def by_scan(self, places: Sequence[int], gap: Gap, progress: Progress | None) -> None:
+        """What a range of the log holds of the keys at `places`."""
+        by_name = self._by_name(places)
+        wanted = Wanted(frozenset(by_name), self.kind)
+        self._take(
+            by_name,
+            (
+                (stored, wanted.found_in(properties.decode(stored.message.properties_bytes)))
+                for stored in scan(self.store, wanted, Selection(), gap, Looked(), progress)
+                if not stored.status & FOREIGN
+            ),
+        )
+
+    def inside_of_batches(self) -> None:
+        """What is inside of batch records, which no index knows."""
+        if self.store.layout.batch_queues and self.keys:
+            by_name = self._by_name(range(len(self.keys)))
+            found = batch_hits(self.store, Wanted(frozenset(by_name), self.kind), Selection(), Looked())
+            self._take(by_name, ((hit.stored, hit.names) for hit in found))
+
+    def _by_name(self, places: Iterable[int]) -> dict[str, list[int]]:
+        by_name: dict[str, list[int]] = {}
+        for place in places:
+            by_name.setdefault(self.keys[place], []).append(place)
+        return by_name
+
+    def _take(
+        self, by_name: Mapping[str, Sequence[int]], found: Iterable[tuple[StoredMessage, Iterable[str]]]
+    ) -> None:
+        """Note records, each with the names of keys that it has."""
+        rows = [
+            (place, stored.physical_offset, stored.message.total_size)
+            for stored, names in found
+            for name in names
+            for place in by_name[name]
+            if self._wants(place, stored.message.topic)
+        ]
         if rows:
             table = np.array(rows, np.int64)
             self.found.append((table[:, 0].astype(np.int32), table[:, 1], table[:, 2].astype(np.int32)))

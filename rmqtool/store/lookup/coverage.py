@@ -28,6 +28,7 @@ BETWEEN = "between two index files"
 BEHIND = "newer than the index"
 DAMAGED = "damaged index file"
 NO_TAGS = "the index holds no tags there"
+NOT_HELD = "the index does not hold it"
 NO_TOPICS = "the store names no topic to look for"
 ASKED = "asked for"
 
@@ -105,6 +106,17 @@ def merged(found: Iterable[Gap]) -> list[Gap]:
         reasons = last.reason if gap.reason in last.reason.split("; ") else f"{last.reason}; {gap.reason}"
         result[-1] = last._replace(stop=stop, reason=reasons)
     return result
+
+
+def outside(found: Iterable[Gap], reason: str) -> list[Gap]:
+    """What lies between gaps that are in order and apart, from 0 on."""
+    result: list[Gap] = []
+    position: int | None = 0
+    for gap in found:
+        if position is not None and position < gap.start:
+            result.append(Gap(position, gap.start, reason))
+        position = gap.stop
+    return result if position is None else [*result, Gap(position, None, reason)]
 
 
 def within(found: Iterable[Gap], start: int | None, stop: int | None) -> list[Gap]:

@@ -1,8 +1,9 @@
 """Messages by key, unique key or tag: through the index, and by scan where the index does not reach.
 
 The index holds 31 bits of a hash, so every entry is judged by its record: topic and keys must be
-those that were asked for. Where the index lacks a part of the log (`coverage`), that part is scanned.
-So nothing is missed, and nothing is cut off.
+those that were asked for. Where the index lacks a part of the log (`coverage`), that part is scanned;
+for names that are then still missing the rest of the log is too: a broker whose index was off for a while
+leaves files that seem to cover what they do not. Batch records are opened. Nothing is cut off.
 
 Source: IndexService#buildIndex, MQAdminImpl#queryMessage; spec 01 section 6, spec 02 sections 8.5, 9.
 """
@@ -27,8 +28,8 @@ from rmqtool.store.lookup.log_scan import Progress, batch_hits, has_tags, scan
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.selection import Selection
 
-BeforeScan = Callable[[Looked], None]
-"""Called once before the log is scanned; `gaps` says where and why."""
+BeforeScan = Callable[[Sequence[Gap]], None]
+"""Called before ranges of the log are scanned, once or twice: where and why."""
 
 _GLOB = frozenset("*?[")
 _MANY = 2048  # chains to follow: above, they are followed by compiled code
@@ -52,7 +53,8 @@ def find_by_key(
         selection: what else must hold; its own keys and tags too. Topics narrow the search, for the
             index knows a key only together with its topic: without them every topic is tried.
         kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS.
-        scan: `auto` scans what the index does not cover, `always` the whole log, `never` nothing.
+        scan: `auto` scans what the index does not cover, and for names that were not found all of the
+            log; `always` the whole log at once; `never` nothing, and opens no batch record.
         looked: takes what was looked at.
         progress: told about bytes of the log that were scanned.
 
@@ -99,6 +101,8 @@ class KeySearch:
         self._limit = selection.limit
         self._selection = replace(selection, limit=None)
         self._tried: set[str] = set()
+        self._seen: set[int] = set()
+        self._missing = set(wanted.names)
 
     @classmethod
     def of(
@@ -118,17 +122,23 @@ class KeySearch:
         return cls(store, wanted, selection or Selection(), scan, looked, progress, before_scan)
 
     def hits(self) -> Iterator[Hit]:
-        """The hits in the log's order, up to the selection's limit; those inside of batches come last."""
+        """The hits, up to the selection's limit.
+
+        In the log's order; behind them what the index should have known, and what is inside of batches.
+        """
         if self._limit == 0 or not self.wanted.names:
             return
-        seen: set[int] = set()
-        for hit in chain(self._all(), self._others(seen)):
-            seen.add(hit.stored.physical_offset)
+        steps = (self._known, self._of_other_topics, self._not_held, self._inside_of_batches)
+        for hit in chain.from_iterable(step() for step in steps):
+            self._missing.difference_update(hit.names)
+            if hit.stored.physical_offset in self._seen:
+                continue
+            self._seen.add(hit.stored.physical_offset)
             yield hit
-            if len(seen) == self._limit:
+            if len(self._seen) == self._limit:
                 return
 
-    def _all(self) -> Iterator[Hit]:
+    def _known(self) -> Iterator[Hit]:
         topics = topics_of(self.store, self._selection)
         with OpenFiles() as files:
             views = open_views(
@@ -138,32 +148,52 @@ class KeySearch:
             offsets = self._candidates(topics, views)
             self.looked.gaps = self._gaps(topics, views, files)
         gaps = self.looked.gaps if self.scan != "never" else []
-        if gaps and self._before_scan is not None:
-            self._before_scan(self.looked)
+        self._announce(gaps)
         place = 0
         for gap in gaps:
             start = bisect_left(offsets, gap.start, place)
             stop = len(offsets) if gap.stop is None else bisect_left(offsets, gap.stop, start)
             yield from self._judged(offsets[place:start])
             known = set(offsets[start:stop])
-            for hit in self._scanned(gap):
+            for hit in self._scanned(gap, self.wanted):
                 is_known = hit.stored.physical_offset in known
                 yield hit._replace(found_by="index") if is_known else hit
             place = stop
         yield from self._judged(offsets[place:])
 
-    def _others(self, seen: set[int]) -> Iterator[Hit]:
-        """Where nothing was found: in topics that only the configuration names; inside of batches."""
-        if seen and self.scan != "always":
-            return
-        topics = self._unknown_topics() if not seen else []
+    def _of_other_topics(self) -> Iterator[Hit]:
+        """Of topics that only the configuration names, where a name was not found."""
+        topics = self._unknown_topics() if self._missing else []
         if topics:
             with OpenFiles() as files:
                 offsets = self._candidates(topics, open_views(self.store.layout, files))
             yield from self._judged(offsets)
-        if self.scan != "never" and self.store.layout.batch_queues:
-            found = batch_hits(self.store, self.wanted, self._selection, self.looked)
-            yield from (hit for hit in found if hit.stored.physical_offset not in seen)
+
+    def _not_held(self) -> Iterator[Hit]:
+        """Of names that were not found what is in the rest of the log."""
+        if self.scan != "auto" or not self._missing:
+            return
+        rest = coverage.outside(self.looked.gaps, coverage.NOT_HELD)
+        gaps = coverage.within(rest, *self._bounds())
+        self._announce(gaps)
+        for gap in gaps:
+            yield from self._scanned(gap, Wanted(frozenset(self._missing), self.wanted.kind))
+
+    def _inside_of_batches(self) -> Iterator[Hit]:
+        """No broker indexes the messages inside. A unique key that was found is not there again."""
+        names = self._missing if self.wanted.kind == "uniq_key" else self.wanted.names
+        if names and self.scan != "never" and self.store.layout.batch_queues:
+            wanted = Wanted(frozenset(names), self.wanted.kind)
+            yield from batch_hits(self.store, wanted, self._selection, self.looked)
+
+    def _bounds(self) -> tuple[int | None, int | None]:
+        """Where the log is of interest, as physical offsets: what `coverage.within` takes."""
+        low, high = self._selection.from_offset, self._selection.to_offset
+        return max(low or 0, self.store.commit_log.min_offset), high
+
+    def _announce(self, gaps: Sequence[Gap]) -> None:
+        if gaps and self._before_scan is not None:
+            self._before_scan(gaps)
 
     def _unknown_topics(self) -> list[str]:
         if self.store.layout.kind != "store" or not self.looked.index_files:
@@ -234,9 +264,9 @@ class KeySearch:
         merged = coverage.merged(found)
         return coverage.within(merged, self._selection.from_offset, self._selection.to_offset)
 
-    def _scanned(self, gap: Gap) -> Iterator[Hit]:
+    def _scanned(self, gap: Gap, wanted: Wanted) -> Iterator[Hit]:
         """The hits in one range of the log."""
-        for stored in scan(self.store, self.wanted, self._selection, gap, self.looked, self.progress):
-            names = self._names(stored)
+        for stored in scan(self.store, wanted, self._selection, gap, self.looked, self.progress):
+            names = wanted.found_in(properties.decode(stored.message.properties_bytes))
             if names and self._selection.matches(stored.message, stored.physical_offset):
                 yield Hit(stored, "scan", names)

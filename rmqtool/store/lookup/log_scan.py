@@ -8,7 +8,7 @@ from dataclasses import replace
 from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats import batch, body, properties
 from rmqtool.formats.index import tag_text
-from rmqtool.formats.java import index_key_hash
+from rmqtool.formats.java import index_key_hash, java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.store import BatchConsumeQueue, Store, StoredMessage
 from rmqtool.store.lookup.coverage import Gap
@@ -23,6 +23,7 @@ _PLAIN_BYTES = (
     4 << 20
 )  # a range up to this size is walked in plain Python: the compiled walk takes 0.5 s to load
 _TAG_SAMPLES = 1024
+_NAMES_MAX = 16  # names that are looked for in the bytes of a batch, before its messages are read
 
 
 def scan(
@@ -81,11 +82,21 @@ def _names_inside(stored: StoredMessage, wanted: Wanted) -> tuple[str, ...]:
         return ()
     names: dict[str, None] = {}
     try:
-        for item in batch.decode_items(body.decompress(record.body, record.sys_flag)):
+        items = body.decompress(record.body, record.sys_flag)
+        if not _may_hold(items, wanted):
+            return ()
+        for item in batch.decode_items(items):
             names |= dict.fromkeys(wanted.found_in(properties.decode(item.properties_bytes)))
     except (FormatError, MissingCodecError):
         pass  # what came before the damage counts; `verify` tells the damage
     return tuple(names)
+
+
+def _may_hold(items: bytes, wanted: Wanted) -> bool:
+    """Whether one of a few names stands somewhere in the bytes; True where that is not looked at."""
+    if len(wanted.names) > _NAMES_MAX or any("\ufffd" in name for name in wanted.names):
+        return True  # U+FFFD may have been read from bytes that are no UTF-8
+    return any(java_utf8_encode(name) in items for name in wanted.names)
 
 
 def has_tags(store: Store, view: IndexFileView) -> bool:
