@@ -148,9 +148,9 @@ def export(
 
     Columns are those of a message row (dump --fields help), with types: times as timestamps in UTC,
     keys as a list, properties as a map, bodies as bytes. Lines of JSON and CSV are those that dump
-    prints. append --input takes all of it back, but ORC, and text that was compressed as a whole. With
-    --body stored or both the stored body goes along, so that append gives the same record, too, where it
-    is compressed.
+    prints. append --input takes all of it back, but ORC, files of records, and text that was compressed as
+    a whole. With --body stored or both the stored body goes along, so that append gives the same record,
+    too, where it is compressed.
 
     A file appears when it is whole; a run that is killed leaves none by half. In a folder, files are
     named by the physical offset where they begin. With --cursor-file the cursor moves when a file has
@@ -170,6 +170,7 @@ def export(
     from rmqtool.store.dump import Looked
     from rmqtool.store.export.run import export as run
 
+    wanted = _column_names(columns)
     if output is None:
         raise UsageError(
             "--output is missing", hint="--output messages.parquet, or a folder that ends with /"
@@ -181,7 +182,7 @@ def export(
     )  # fmt: skip
     selection = replace(selection, exclude_topics=exclude_topic or ())
     request = _request(
-        output, output_format=output_format, compression=compression, columns=columns, body=body, raw=raw,
+        output, output_format=output_format, compression=compression, columns=wanted, body=body, raw=raw,
         partition_by=partition_by, file_size=file_size, row_group=row_group, tz=tz, spreadsheet=spreadsheet,
         force=force, cursor_file=cursor_file,
     )  # fmt: skip
@@ -197,12 +198,26 @@ def export(
         return worst_exit_code(seen.exit_code(), unknown, EXIT_FINDINGS if result.lost else EXIT_OK)
 
 
+def _column_names(columns: str | None) -> list[str] | None:
+    """The names of --columns; `help` shows all and ends."""
+    from rmqtool.store.export.columns import COLUMNS
+
+    wanted = _names(columns)
+    if wanted and "help" in wanted:
+        Output().show_names(COLUMNS)
+    return wanted
+
+
+def _names(text: str | None) -> list[str] | None:
+    return None if text is None else [name for name in map(str.strip, text.split(",")) if name]
+
+
 def _request(
     output: str,
     *,
     output_format: Literal["parquet", "arrow", "orc", "jsonl", "csv", "records"] | None,
     compression: Literal["zstd", "lz4", "gzip", "none"] | None,
-    columns: str | None,
+    columns: list[str] | None,
     body: str,
     raw: bool,
     partition_by: str | None,
@@ -213,18 +228,11 @@ def _request(
     force: bool,
     cursor_file: Path | None,
 ) -> ExportRequest:
-    from rmqtool.store.export.columns import COLUMNS
     from rmqtool.store.export.request import GROUP_BYTES, export_request
 
-    def names(text: str | None) -> list[str] | None:
-        return None if text is None else [name for name in map(str.strip, text.split(",")) if name]
-
-    wanted = names(columns)
-    if wanted and "help" in wanted:
-        Output().show_names(COLUMNS)
     return export_request(
-        output, format=output_format, compression=compression, columns=wanted, body=body, raw=raw,
-        partition_by=names(partition_by), file_bytes=file_size, group_bytes=row_group or GROUP_BYTES,
+        output, format=output_format, compression=compression, columns=columns, body=body, raw=raw,
+        partition_by=_names(partition_by), file_bytes=file_size, group_bytes=row_group or GROUP_BYTES,
         tz=parse_zone(tz), date_tz=parse_zone("UTC" if tz is None else tz), spreadsheet=spreadsheet,
         force=force, cursor_file=cursor_file,
     )  # fmt: skip

@@ -111,8 +111,8 @@ def stats(
 
     Body sizes are those of the stored, perhaps compressed bodies; delay is the time from the
     producer's clock to the broker's. Percentiles are off by 0.4 % at most. A row of the largest
-    messages is a message row. Several parts at once are tables one below the other, rows with the
-    field section in jsonl, one object in json.
+    messages is a message row. A batch record (BatchCQ) counts as one message. Several parts at once
+    are tables one below the other, rows with the field section in jsonl, one object in json.
 
     Lag counts all messages behind a group's committed offset, also those that a filter would skip,
     and says whether the broker would read the next one from memory or from disk: by its distance

@@ -14,7 +14,7 @@ from rmqtool.formats import config_json, properties, trace
 from rmqtool.formats import message as form
 from rmqtool.formats.message_id import offset_message_id
 from rmqtool.store import Store, StoredMessage
-from rmqtool.store.fate import FIELDS, Fate, message_fate
+from rmqtool.store.fate import FIELDS, Fate, message_fate, table_fields
 from rmqtool.store.fate.related import finder
 from tests.dumps import facts_of
 from tests.records import HOST, STORE_TIMESTAMP, record
@@ -205,6 +205,8 @@ def test_reports_of_clients(tmp_path: Path) -> None:
     assert [row["kind"] for row in rows] == [
         "sent", "stored", "group", "transaction_end", "consumed", "consumed", "consumed",
     ]  # fmt: skip
+    assert [row["cost_ms"] for row in rows if row["kind"] == "consumed"] == [33, None, 33]
+    assert "cost_ms" in table_fields(rows) and "cost_ms" not in table_fields(rows[1:3])
     found = json.loads(json.dumps(fate.object()))
     assert [len(found[name]) for name in ("steps", "groups", "sent", "consumed", "ended")] == [1, 1, 1, 3, 1]
 

@@ -25,7 +25,7 @@ from rmqtool.store.stats.scanner import scan
 from rmqtool.store.stats.timeline import Timeline
 from tests.dumps import facts_of
 from tests.records import STORE_TIMESTAMP, record
-from tests.stats import check_rows, fact_of, look, rows_of
+from tests.stats import NOW_MS, check_rows, fact_of, look, rows_of
 from tests.stores import Library
 from tests.whole_store import keyed, write_whole
 
@@ -304,14 +304,16 @@ def expected_states(facts: list[Any], bodies: dict[int, bytes], progress: int) -
             finished.update(int(piece) for piece in pieces if piece)
     prepared = {fact["preparedTransactionOffset"] for fact in facts if fact["sysFlag"] & 0xC == 8}
     states: Counter[str] = Counter()
+    newest = {fact["properties"]["UNIQ_KEY"]: fact["queueOffset"] for fact in facts if fact["topic"] == HALF}
     for fact in facts:
-        if fact["topic"] == "RMQ_SYS_TRANS_HALF_TOPIC":
+        if fact["topic"] == HALF:
+            is_copied = fact["queueOffset"] < newest[fact["properties"]["UNIQ_KEY"]]
             if fact["physicalOffset"] in prepared:
                 states["committed"] += 1
             elif fact["queueOffset"] in finished:
                 states["rolled_back"] += 1
             else:
-                states["put_back" if fact["queueOffset"] < progress else "open"] += 1
+                states["put_back" if fact["queueOffset"] < progress or is_copied else "open"] += 1
     return dict(states)
 
 
@@ -339,6 +341,10 @@ def test_half_messages(name: str, compact_from: int, cases: Library, monkeypatch
     if rows["open"]["count"]:
         newest = {fact["properties"]["UNIQ_KEY"]: fact["queueOffset"] for fact in halves}
         assert len([each for each in newest.values() if each >= progress]) >= rows["open"]["count"]
+        born = min(fact["bornTimestamp"] for fact in halves if fact["queueOffset"] >= progress)
+        assert rows["open"]["oldest_age_ms"] <= NOW_MS - born
+    then = rows_of(look(path, transactions=True, at_ms=NOW_MS), "transactions")
+    assert {row["state"]: row["count"] for row in then if row["count"]} == found  # copies tell it as well
 
 
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"

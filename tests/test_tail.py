@@ -218,6 +218,28 @@ def test_groups(cases: Library, tail: Callable[..., Result]) -> None:
     assert unknown.code == EXIT_USAGE and "has no offsets" in unknown.err and group in unknown.err
 
 
+def test_an_offset_that_is_not_there_is_told(cases: Library, tail: Callable[..., Result]) -> None:
+    """With a broker's status, of a few queues by name; nothing is said where it is there."""
+    path = cases.path("ok_540_expired")
+    with Store.open(path) as store:
+        (topic, queue_id), low = next(
+            (key, store.min_offset(*key))
+            for key in store.queues
+            if 0 < store.min_offset(*key) < store.max_offset(*key)
+        )
+        high = store.max_offset(topic, queue_id)
+    place = ("--topic", topic, "--queue", str(queue_id), *FIELDS)
+    below = tail(path, *place, "--from", "0")
+    assert below.rows == tail(path, *place).rows and below.rows[0]["queue_offset"] == low
+    assert f"{topic}/{queue_id}: offset 0 is not there, the queue begins at {low}" in below.err
+    assert "(OFFSET_TOO_SMALL)" in below.err
+    beyond = tail(path, *place, "--from", str(high + 1))
+    assert not beyond.rows and f"ends at {high} (OFFSET_OVERFLOW_BADLY)" in beyond.err
+    assert "not there" not in tail(path, *place, "--from", str(low)).err
+    everywhere = tail(path, "--from", "100000").err
+    assert everywhere.count("OFFSET_OVERFLOW_BADLY") == 5 and "more queues do not have" in everywhere
+
+
 def test_offsets_that_cannot_be_understood(tmp_path: Path, tail: Callable[..., Result]) -> None:
     """They are not taken for a group without offsets, with a damaged .bak and without one."""
     write_whole(tmp_path, keyed(8))

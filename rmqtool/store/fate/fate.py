@@ -19,7 +19,7 @@ from rmqtool.store.system_topics import DEFAULT_DELAYS_MS
 
 FIELDS = (
     "uniq_key", "kind", "timestamp_ms", "time", "topic", "queue_id", "queue_offset", "physical_offset",
-    "group", "state", "client_host", "detail",
+    "group", "state", "client_host", "cost_ms", "detail",
 )  # fmt: skip
 _TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "queue_offset", "physical_offset", "group", "state",
                 "client_host")  # fmt: skip
@@ -28,9 +28,10 @@ Row = dict[str, Any]
 
 
 def table_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The columns of a table of `Fate.rows`: of which message only where there are several."""
+    """The columns of a table of `Fate.rows`: of which message where there are several, costs if told."""
     several = len({row["uniq_key"] for row in rows}) > 1
-    return ("uniq_key", *_TABLE_FIELDS) if several else _TABLE_FIELDS
+    costs = any(row["cost_ms"] is not None for row in rows)
+    return (*(("uniq_key",) if several else ()), *_TABLE_FIELDS, *(("cost_ms",) if costs else ()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +114,7 @@ class Fate:
                 rows.append(
                     self._row(
                         kind, time, topic=topic, physical_offset=place, group=group, state=state,
-                        client_host=client, detail=detail,
+                        client_host=client, cost_ms=detail.pop("cost_ms", None), detail=detail,
                     )
                 )  # fmt: skip
         return rows

@@ -305,7 +305,7 @@ class _Run:
             self.found.notes.append(f"op records that cannot be read: {halves.unreadable_ops}")
         if self.past is not None:
             offsets = {}
-            self.found.notes.append("not known as of then: which half messages had been put back")
+            self.found.notes.append("not known as of then: half messages given up; they count as open")
         rows = list(halves.rows(offsets, self.now_ms, self.tz))
         return Section("transactions", rows, transactions.FIELDS, transactions.TABLE_FIELDS)
 

@@ -3,12 +3,13 @@
     open           nobody has committed it or rolled it back
     committed      the message is in its topic
     rolled_back    finished by an op record, and never committed
-    put_back       stored once more for another check (or discarded after too many), so that its copy counts
+    put_back       stored once more for another check, so that its copy counts; or discarded after too many
 
 A committed message names the physical offset of its half message; an op record names the queue offsets
-of those that are finished, whichever way. A half message that no op names is `put_back` where the
-broker's check has passed it (the offset of CID_RMQ_SYS_TRANS), else open. One whose op was lost in a crash
-is committed all the same, and `without_op` counts it: a broker will check it again.
+of those that are finished, whichever way. A half message that no op names is `put_back` where a copy
+follows or the broker's check has passed it (the offset of CID_RMQ_SYS_TRANS), else open. One whose op was
+lost in a crash is committed all the same, and `without_op` counts it: a broker will check it again. A copy
+has the unique key and the born time of its first record: ages count from there, as the broker's timeout.
 
 What is finished is counted and forgotten on the way, so memory follows the open ones.
 
@@ -26,11 +27,12 @@ import numpy as np
 
 from rmqtool import times
 from rmqtool.formats import message as form
+from rmqtool.scan.keys import KIND_UNIQ, dispatch_columns
 from rmqtool.store.stats.dimensions import Array
 from rmqtool.store.stats.groups import PERCENTILES
 from rmqtool.store.stats.histogram import Histogram
 from rmqtool.store.stats.ragged import decimals, gathered
-from rmqtool.store.stats.scanner import Batch
+from rmqtool.store.stats.scanner import Batch, part_of
 from rmqtool.store.system_topics import HALF_TOPICS, OP_TOPICS
 
 GROUP = "CID_RMQ_SYS_TRANS"
@@ -49,9 +51,13 @@ Offsets = Mapping[tuple[str, str], Mapping[int, int]]
 
 HALF = np.dtype(
     [("topic", "i1"), ("queue_id", "i4"), ("queue_offset", "i8"), ("place", "i8"), ("stored", "i8"),
-     ("size", "i4"), ("committed", "i8")]
+     ("size", "i4"), ("committed", "i8"), ("born", "i8"), ("key", "u4"), ("copied", "?")]
 )  # fmt: skip
-"""A half message; `committed` is the store time of the committed message, -1 without."""
+"""A half message.
+
+`committed` is the store time of the committed message, -1 without; `key` a hash of the unique key, 0
+without one; `copied` whether it was stored once more.
+"""
 OP = np.dtype([("topic", "i1"), ("queue_id", "i4"), ("queue_offset", "i8"), ("stored", "i8")])
 COMMIT = np.dtype([("place", "i8"), ("stored", "i8")])
 _SLOT = ["topic", "queue_id", "queue_offset"]
@@ -66,6 +72,7 @@ class _State:
     without_op: int = 0
     first: int | None = None
     last: int | None = None
+    first_born: int | None = None
     first_place: int | None = None
     duration_sum: int = 0
     duration_count: int = 0
@@ -83,6 +90,8 @@ class _State:
         if self.first is None or first < self.first:
             self.first, self.first_place = first, int(halves["place"][oldest])
         self.last = last if self.last is None else max(self.last, last)
+        born = int(halves["born"].min())
+        self.first_born = born if self.first_born is None else min(self.first_born, born)
         if ended is not None:
             took = ended - halves["stored"]
             self.duration_sum += int(took.sum())
@@ -122,7 +131,7 @@ class Transactions:
                 if name in names:
                     kind[number] = base + names.index(name)
         kinds = kind[rows["topic_id"]]
-        self._take_halves(rows, kinds, there)
+        self._take_halves(batch, kinds, there)
         self._take_ops(batch, kinds, there)
         commit = rows["sys_flag"] & form.TRANSACTION_MASK == form.TRANSACTION_COMMIT
         chosen = rows[commit & there & (kinds < 0)]
@@ -152,8 +161,8 @@ class Transactions:
             for which, time in (("first", state.first), ("last", state.last)):
                 row[f"{which}_timestamp_ms"] = time
                 row[f"{which}_time"] = None if time is None else times.format_time(time, tz)
-            is_open = name == "open" and state.first is not None
-            row["oldest_age_ms"] = max(now_ms - (state.first or 0), 0) if is_open else None
+            born = state.first_born if name == "open" else None
+            row["oldest_age_ms"] = None if born is None else max(now_ms - born, 0)
             row["first_physical_offset"] = state.first_place
             count = state.duration_count
             row["duration_mean_ms"] = state.duration_sum / count if count else None
@@ -162,14 +171,17 @@ class Transactions:
                 row[f"duration_p{part}_ms"] = value if count else None
             yield row
 
-    def _take_halves(self, rows: Array, kinds: Array, there: Array) -> None:
-        chosen = there & ((kinds == 0) | (kinds == 1))
-        if chosen.any():
-            found = rows[chosen]
+    def _take_halves(self, batch: Batch, kinds: Array, there: Array) -> None:
+        places = np.flatnonzero(there & ((kinds == 0) | (kinds == 1)))
+        if len(places):
+            found = batch.frames.rows[places]
             halves = np.zeros(len(found), HALF)
-            halves["topic"] = kinds[chosen]
+            halves["topic"] = kinds[places]
             halves["place"], halves["stored"] = found["physical_offset"], found["store_timestamp"]
-            halves["committed"] = -1
+            halves["committed"], halves["born"] = -1, found["born_timestamp"]
+            keys = dispatch_columns(part_of(batch.frames, places)).keys
+            keys = keys[keys["kind"] == KIND_UNIQ]
+            halves["key"][keys["row"]] = keys["key_hash"].astype(np.uint32)
             for name in ("queue_id", "queue_offset", "size"):
                 halves[name] = found[name]
             self._keep("halves", halves)
@@ -202,6 +214,7 @@ class Transactions:
         self._new = {"halves": [], "ops": [], "commits": []}
         order = np.argsort(halves["place"], kind="stable")
         halves = halves[order]
+        halves["copied"] |= _are_copied(halves)
         found, times_of = _joined(commits["place"], commits["stored"], halves["place"])
         halves["committed"] = np.where(found, times_of, halves["committed"])
         op_keys, half_keys = _keys(ops, halves)
@@ -220,7 +233,7 @@ class Transactions:
         committed = left["committed"] >= 0
         self._states["committed"].add(left[committed], None, without_op=True)
         left = left[~committed]
-        passed = np.zeros(len(left), np.bool_)
+        passed = left["copied"].copy()
         for number, topic in enumerate(HALF_TOPICS):
             for queue_id, progress in offsets.get((topic, GROUP), {}).items():
                 mine = (left["topic"] == number) & (left["queue_id"] == queue_id)
@@ -228,6 +241,15 @@ class Transactions:
         self._states["put_back"].add(left[passed], None)
         self._states["open"].add(left[~passed], None)
         self._halves = np.zeros(0, HALF)
+
+
+def _are_copied(halves: Array) -> Array:
+    """Which of these, sorted by place, have a later one that is the same message."""
+    order = np.lexsort((halves["born"], halves["key"]))  # stable: equal ones stay in the order of the log
+    keys, born = halves["key"][order], halves["born"][order]
+    copied = np.zeros(len(halves), np.bool_)
+    copied[order[:-1]] = (keys[1:] == keys[:-1]) & (born[1:] == born[:-1]) & (keys[1:] != 0)
+    return copied
 
 
 def _keys(first: Array, second: Array) -> tuple[Array, Array]:

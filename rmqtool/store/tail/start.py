@@ -17,9 +17,11 @@ from rmqtool.formats import properties
 from rmqtool.store import Store
 from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.store.consumer_offsets import consumer_offsets
+from rmqtool.store.tail.get_message import GetMessageStatus
 from rmqtool.store.tail.subscription import Subscription
 
 QueueKey = tuple[str, int]
+_MOVED_TOLD = 5  # queues
 
 
 @dataclass(frozen=True)
@@ -84,6 +86,26 @@ def start_numbers(
         return _of_last(store, queues, start.last, wanted)
     offsets = offsets_of(store, start.group) if start.group is not None else {}
     return {key: _number(store, key, queue, start, offsets.get(key)) for key, queue in queues.items()}
+
+
+def moved_starts(store: Store, queues: Mapping[QueueKey, AnyQueue], start: Start) -> Iterator[str]:
+    """In words the queues that do not have the offset where a tail was to begin, with a broker's status."""
+    if start.last is not None or (start.since is not None and start.group is None):
+        return
+    asked = offsets_of(store, start.group) if start.group is not None else {}
+    if start.group is None and isinstance(start.position, int) and start.position >= 0:
+        asked = dict.fromkeys(queues, start.position)
+    moved = []
+    for key, queue in queues.items():
+        offset, low, high = asked.get(key), max(store.min_offset(*key), 0), queue.max_offset()
+        if offset is not None and offset < low:
+            moved.append((key, offset, f"the queue begins at {low}", GetMessageStatus.OFFSET_TOO_SMALL))
+        elif offset is not None and offset > high:
+            moved.append((key, offset, f"the queue ends at {high}", GetMessageStatus.OFFSET_OVERFLOW_BADLY))
+    for (topic, queue_id), offset, why, status in moved[:_MOVED_TOLD]:
+        yield f"{topic}/{queue_id}: offset {offset} is not there, {why} ({status.value})"
+    if len(moved) > _MOVED_TOLD:
+        yield f"{len(moved) - _MOVED_TOLD} more queues do not have their offset"
 
 
 def _number(store: Store, key: QueueKey, queue: AnyQueue, start: Start, committed: int | None) -> int:

@@ -23,7 +23,7 @@ from rmqtool.store.single_file import queue_id_of_name
 from rmqtool.store.tail.follower import Events, Follower
 from rmqtool.store.tail.log_reader import LogReader
 from rmqtool.store.tail.queue_tail import QueueTail
-from rmqtool.store.tail.start import QueueKey, Start, start_numbers
+from rmqtool.store.tail.start import QueueKey, Start, moved_starts, start_numbers
 from rmqtool.store.tail.subscription import Subscription
 
 _SETTLED_NS = 2_000_000_000
@@ -49,7 +49,7 @@ def open_tail(
         wanted: which messages.
         follow: keep looking for new messages, files, queues and topics.
         report: told about bad places.
-        note: told in words about queues that were cut, expired or new.
+        note: told in words about queues that were cut, expired or new, and about offsets that are not there.
 
     Raises:
         UsageError: no store root, or one that is not local with `follow`; see `offsets_of`.
@@ -71,6 +71,9 @@ def open_tail(
         if selection.matches_topic(key[0]) and (not selection.queues or key[1] in selection.queues)
     }
     numbers = start_numbers(store, queues, start, wanted)
+    if note is not None:
+        for text in moved_starts(store, queues, start):
+            note(text)
     open_files = OpenFiles()
     tails = []
     for key, queue in queues.items():
