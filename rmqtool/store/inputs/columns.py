@@ -218,12 +218,14 @@ def _pack(cells: Cells, stored: Mask, kept: Mask | None) -> None:
     bits = np.zeros(cells.count, np.int32) if flags is None else as_numpy(flags.fill_null(0)).copy()
     odd = (bits & row_reader.COMPRESSION_BITS).astype(np.bool_)
     if named is not None:
+        as_they_are = stored & ~odd & as_numpy(pc.equal(named, "none").fill_null(False))
+        if kept is not None:
+            as_they_are |= kept
+        named = pc.if_else(pa.array(as_they_are), pa.scalar(None, pa.string()), named)
+        cells.done["body_compression"] = named
         odd |= stored & as_numpy(named.is_valid())
     if kept is not None:
         odd &= ~kept
-        if named is not None:
-            cells.done["body_compression"] = pc.if_else(pa.array(kept), pa.scalar(None, pa.string()), named)
-            named = cells.done["body_compression"]
     bits &= ~row_reader.HOST_BITS
     if odd.any():
         names = [None] * cells.count if named is None else named.to_pylist()
