@@ -38,7 +38,8 @@ def write_sections(writer: Output, found: Overview) -> None:
     if len(found.sections) == 1:
         section = found.sections[0]
         rows = _with_bars(section) if is_table else section.rows
-        writer.write_rows(rows, section.fields, _headings(section))
+        if not writer.write_rows(rows, section.fields, _headings(section)):
+            writer.note(f"rmqtool: {_TITLES[section.name].lower()}: none")
         return
     if writer.chosen_format in ("csv", "tsv"):
         raise UsageError(
