@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands import options
 from rmqtool.commands import spark_scan_options as own
+from rmqtool.commands.option_values import expression
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import counted, print_error
@@ -73,12 +74,14 @@ _Action = Callable[[_Run], int]
 def spark_scan(
     stores: own.Stores = None,
     commitlog: options.CommitLogPaths = None,
+    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,
     topic: options.Topic = None,
     exclude_topic: own.ExcludeTopic = None,
     queue: options.Queue = None,
     tag: options.Tag = None,
     key: options.Key = None,
+    filter: options.Filter = None,
     since: options.Since = None,
     until: options.Until = None,
     time_field: options.TimeField = "store",
@@ -117,8 +120,9 @@ def spark_scan(
     tags, keys, body and so on; tests on them are answered by queues, index and names of files where
     these can. Only columns that are asked for are read: name them in --fields and --sql.
 
-    Ranges of the log that hold no record are rows of their own (an offset, a size and a status), or
-    are told on standard error where messages are counted; --verify says what they are. Of Spark's
+    Ranges of the log that hold no record are rows of their own (an offset, a size and a status), also
+    in --sql, where nothing else tells of them; where messages are counted they are told on standard
+    error. --verify says what they are. Of Spark's
     settings only these are made, where --conf does not say otherwise: PYSPARK_PYTHON in the
     environment, push-down of filters, time zone UTC, quiet logs.
 
@@ -138,7 +142,7 @@ def spark_scan(
         topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
         from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
     )  # fmt: skip
-    selection = replace(selection, exclude_topics=exclude_topic or ())
+    selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
     if action in ("--verify", "--rebuild-report") and not selection.selects_all:
         raise UsageError(f"{action} is of whole stores", hint="leave --topic, --since and the like out")
     writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
@@ -146,11 +150,13 @@ def spark_scan(
     parse_conf(conf or ())
     request = ScanRequest(
         _stores(stores), selection, None if broker_conf is None else str(broker_conf),
-        tuple(map(str, commitlog or ())),
+        tuple(map(str, commitlog or ())), tuple(map(str, read_only_commitlog or ())),
     )  # fmt: skip
     start = partial(spark_session, master=master, conf=conf or (), driver_memory=driver_memory)
     run = _Run(request, plan(request), writer, parse_zone(tz), start)
     if explain:
+        if action == "--sql":
+            raise UsageError("--explain is of what the options select", hint="or --sql 'EXPLAIN SELECT ...'")
         return _explain(run)
     require_spark()
     return work(run)
@@ -158,7 +164,10 @@ def spark_scan(
 
 def _one_action(asked: Mapping[str, Any], output_format: str | None, partition_by: str | None) -> str | None:
     """The action that was asked for; None for rows."""
-    chosen = [name for name, value in asked.items() if value]
+    chosen = [name for name, value in asked.items() if value not in (None, False)]
+    for name in chosen:
+        if asked[name] == "":
+            raise UsageError(f"{name} is empty")
     if len(chosen) > 1:
         raise UsageError(f"{chosen[0]} and {chosen[1]} exclude each other", hint="one after the other")
     if (output_format or partition_by) and chosen != ["--output"]:
@@ -275,9 +284,10 @@ def _told(bad: int) -> int:
 def _query(run: _Run, *, sql: str) -> int:
     from rmqtool.spark.scan_job import spark_errors
     from rmqtool.spark.scan_job_rows import sql_columns, sql_rows
-    from rmqtool.spark.scan_job_views import make_views
+    from rmqtool.spark.scan_job_views import check_query, make_views
 
     with run.stores() as stores, run.session() as session, spark_errors():
+        check_query(session, sql)
         make_views(session, run.request, stores, sql)
         frame = session.sql(sql)
         rows = sql_rows(frame, run.request.selection.limit, run.tz)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rmqtool.errors import UsageError
 from rmqtool.spark.offsets import Bound, QueueName, parse_assign, parse_offsets, parse_times
@@ -22,6 +22,8 @@ from rmqtool.spark.values import (
     one_of,
     parse_bool,
     parse_count,
+    parse_delay,
+    parse_filter,
     parse_ids,
     parse_list,
     parse_moment,
@@ -32,6 +34,9 @@ from rmqtool.spark.values import (
     parse_tags,
     parse_text,
 )
+
+if TYPE_CHECKING:
+    from rmqtool.store.filter import Expression
 
 ColumnSet = Literal["rocketmq", "kafka", "minimal", "full"]
 Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
@@ -45,8 +50,7 @@ STORAGE_PREFIX: Final = "storage."
 WRITE_PREFIX: Final = "write."
 """Options of the store that is written: the names of `WriteOptions` in camelCase."""
 
-_IGNORED = ("nameserver", "groupidprefix", "pulltimeoutms", "pullbatchsize", "minoffsetspertrigger",
-            "maxtriggerdelay")  # fmt: skip
+_IGNORED = ("nameserver", "groupidprefix", "pulltimeoutms", "pullbatchsize")
 _IGNORED_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.", "consumer.")
 
 
@@ -72,6 +76,7 @@ class SourceOptions:
         assign: queues of `assign`.
         queues: queue ids.
         tags, keys: values, one must match.
+        filter: what properties must match, in the broker's filter language.
         starting, ending: bounds by queue offset; None where a time bounds it instead.
         since, until: store times, ms since 1970, half-open.
         from_offset, to_offset: physical offsets, half-open.
@@ -83,7 +88,9 @@ class SourceOptions:
         batch_rows, batch_bytes: what an Arrow batch holds at most.
         stream_offsets: what a stream counts by; None: what fits the other options.
         max_offsets_per_trigger, max_bytes_per_trigger: of a stream.
-        broker_conf, commitlog_paths: see `Store.open`.
+        min_offsets_per_trigger: a batch waits until there are so many.
+        max_trigger_delay_ms: it waits no longer than this.
+        broker_conf, commitlog_paths, read_only_paths: see `Store.open`.
         profile, queue_by, write: of the store that is written.
         storage: of the place a store lies in; secrets, never shown.
     """
@@ -106,6 +113,7 @@ class SourceOptions:
     queues: tuple[int, ...] = ()
     tags: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    filter: Expression | None = None
     starting: Bound | None = None
     ending: Bound | None = None
     since: int | None = None
@@ -124,8 +132,11 @@ class SourceOptions:
     stream_offsets: StreamOffsets | None = None
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_ms: int = 15 * 60_000
     broker_conf: str | None = None
     commitlog_paths: tuple[str, ...] = ()
+    read_only_paths: tuple[str, ...] = ()
     profile: str = "5.4"
     order: Order = "given"
     write: tuple[tuple[str, str], ...] = ()
@@ -158,6 +169,7 @@ _TABLE: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("tags", "tags", parse_list),
     ("subExpression", "tags", parse_tags),
     ("keys", "keys", parse_list),
+    ("filter", "filter", parse_filter),
     ("startingOffsets", "starting", parse_offsets),
     ("startingOffsetsByTimestamp", "starting", parse_times),
     ("startingTimestamp", "since", parse_moment),
@@ -178,8 +190,11 @@ _TABLE: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("streamOffsets", "stream_offsets", one_of(StreamOffsets)),
     ("maxOffsetsPerTrigger", "max_offsets_per_trigger", parse_count),
     ("maxBytesPerTrigger", "max_bytes_per_trigger", parse_size),
+    ("minOffsetsPerTrigger", "min_offsets_per_trigger", parse_count),
+    ("maxTriggerDelay", "max_trigger_delay_ms", parse_delay),
     ("brokerConf", "broker_conf", parse_text),
     ("commitlogPaths", "commitlog_paths", parse_paths),
+    ("readOnlyCommitlogPaths", "read_only_paths", parse_paths),
     ("profile", "profile", parse_text),
     ("order", "order", one_of(Order)),
 )  # fmt: skip
@@ -249,8 +264,36 @@ def _check(options: SourceOptions) -> None:
     if options.ending is not None:
         if options.ending.kind == "earliest" or any(value == -2 for _, value in options.ending.values):
             raise UsageError("option endingOffsets: earliest (-2) is no end")
+    if options.include_headers and options.column_set != "kafka":
+        raise UsageError("option includeHeaders goes with columnSet=kafka")
+    low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
+    if low is not None and high is not None and low > high:
+        raise UsageError(
+            "options minOffsetsPerTrigger and maxOffsetsPerTrigger contradict each other:"
+            f" {low} is more than {high}"
+        )
     if len(options.paths) > 1 and (options.from_offset, options.to_offset) != (None, None):
         raise UsageError("options startingPhysicalOffset and endingPhysicalOffset are for one store")
+
+
+def check_read(options: SourceOptions) -> None:
+    """Raises UsageError for options that say how a store is written."""
+    if options.write or options.order != "given":
+        name = f"{WRITE_PREFIX}{options.write[0][0]}" if options.write else "order"
+        raise UsageError(f"option {name} is for writing")
+
+
+def check_write(options: SourceOptions) -> None:
+    """Raises UsageError for options that choose what is read."""
+    chosen = {
+        "subscribe, topic, topics, subscribePattern and assign": options.names_topics,
+        "tags, keys and filter": options.tags or options.keys or options.filter,
+        "startingOffsets and endingOffsets": options.starting or options.ending,
+        "startingTimestamp and endingTimestamp": (options.since, options.until) != (None, None),
+    }
+    for names, given in chosen.items():
+        if given:
+            raise UsageError(f"options {names} are for reading", hint="choose the rows of the DataFrame")
 
 
 def _paths(texts: Mapping[str, str]) -> tuple[str, ...]:

@@ -107,6 +107,11 @@ def plan_scan(options: SourceOptions, pushed: Pushed = NOTHING_PUSHED) -> ScanPl
     for place in places:
         store = open_place(place, options)
         with store:
+            if store.layout.kind not in ("store", "commitlog"):
+                raise UsageError(
+                    f"{place.path} is a file of kind {store.layout.kind}, and Spark reads messages",
+                    hint="name a store, a folder of commit log files or one of these files",
+                )
             ranges = StoreQueues(store, place, options, len(places) == 1).ranges()
             plan = plan_store(store, place, options, pushed, ranges)
         plans.append(plan)

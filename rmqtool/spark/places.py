@@ -7,6 +7,7 @@ says, else the part of the path by which the stores differ.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -80,6 +81,10 @@ def find_places(options: SourceOptions) -> tuple[Place, ...]:
     if not options.paths:
         raise UsageError("option path is missing", hint='.load("/data/store")')
     paths = tuple(dict.fromkeys(path for given in options.paths for path in _expand(given)))
+    real = [path if "://" in path else os.path.realpath(path) for path in paths]
+    if len(set(real)) < len(real):
+        twice = next(path for path, place in zip(paths, real, strict=True) if real.count(place) > 1)
+        raise UsageError("the same store is named twice", hint=f"once as {twice}")
     names = _names(options, paths)
     return tuple(Place(path, name) for path, name in zip(paths, names, strict=True))
 
@@ -91,6 +96,7 @@ def open_place(place: Place, options: SourceOptions) -> Store:
     return Store.open(
         place.path,
         commitlog_paths=options.commitlog_paths,
+        read_only_paths=options.read_only_paths,
         broker_conf=options.broker_conf,
         storage_options=dict(options.storage) if options.storage and "://" in place.path else None,
     )

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from rmqtool.spark.options import SourceOptions
     from rmqtool.spark.places import Place
-    from rmqtool.store import AnyQueue, Store
+    from rmqtool.store import Store
 
 Key = tuple[str, int]
 
@@ -85,6 +85,9 @@ class StoreQueues:
             UnsupportedStoreError: the store has no queues in files.
         """
         starting, ending = self.options.starting, self.options.ending
+        if self.options.since is not None and self.options.timestamp_strategy == "error":
+            for key in self.keys():
+                self._check_time("startingTimestamp", key, self.options.since)
         named = [bound for bound in (starting, ending) if bound is not None and bound.names_queues]
         if not named and not self.options.assign:
             if starting is not None and starting.kind == "latest":
@@ -118,7 +121,6 @@ class StoreQueues:
         return {key: (bound.kind, value) for key, value in values.items()}
 
     def _range(self, key: Key, start: tuple[str, int] | None, end: tuple[str, int] | None) -> QueueRange:
-        queue = self.store.queue(*key)
         low, high = self.store.min_offset(*key), self.store.max_offset(*key)
         since = start[1] if start is not None and start[0] == "times" else None
         until = end[1] if end is not None and end[0] == "times" else None
@@ -132,7 +134,7 @@ class StoreQueues:
         if first > stop or (since is not None and until is not None and until < since):
             raise UsageError(f"queue {key[1]} of {key[0]}: the end is before the start")
         if since is not None and self.options.timestamp_strategy == "error":
-            self._check_time(key, queue, since)
+            self._check_time("startingOffsetsByTimestamp", key, since)
         return QueueRange(*key, first, stop, since, until)
 
     def _there(self, option: str, key: Key, value: int, low: int, high: int) -> int:
@@ -144,12 +146,13 @@ class StoreQueues:
         warnings.warn(what, stacklevel=2)
         return min(max(value, low), high)
 
-    def _check_time(self, key: Key, queue: AnyQueue | None, since: int) -> None:
+    def _check_time(self, option: str, key: Key, since: int) -> None:
+        queue = self.store.queue(*key)
         unit = None if queue is None else queue.last_unit()
         found = None if unit is None else self.store.find(unit.physical_offset)
         if found is None or found.message.store_timestamp < since:
             raise UsageError(
-                f"option startingOffsetsByTimestamp: queue {key[1]} of {key[0]} ends before {since}",
+                f"option {option}: queue {key[1]} of {key[0]} ends before {since}",
                 hint="startingOffsetsByTimestampStrategy=latest starts at its end",
             )
 

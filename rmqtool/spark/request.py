@@ -193,6 +193,7 @@ def build_request(
         until=times[1],
         from_offset=None if offsets[0] is None else max(offsets[0], 0),
         to_offset=offsets[1],
+        filter=options.filter,
     )
     return Request(selection, Rest(pattern, ranges, *pushed.queue_offsets))
 

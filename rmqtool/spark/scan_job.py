@@ -38,6 +38,12 @@ EXPLAIN_FIELDS = (
     "records_read", "records_total", "partitions", "reason",
 )  # fmt: skip
 _COLUMNS_HINT = f"columns of messages: {', '.join(column.spark_name for column in COLUMNS)}, brokerName"
+_NO_CONNECTOR = ("No FileSystem for scheme", "S3AFileSystem not found")
+_CONNECTOR_HINT = (
+    "Spark writes there through Hadoop's connector: for s3a:// URLs --conf"
+    " spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, with the version of Spark's Hadoop;"
+    " rmqtool export writes to s3:// by itself"
+)
 _CAUSE = re.compile(r"rmqtool\.(?:errors|[a-z_.]+)\.(\w+Error): (.+)")
 
 
@@ -50,12 +56,14 @@ class ScanRequest:
         selection: see Selection; all fields count.
         broker_conf: the broker's configuration, of all stores.
         commitlog_paths: folders of the commit log, of a single store.
+        read_only_paths: folders of it that a broker only reads.
     """
 
     stores: tuple[str, ...]
     selection: Selection = field(default_factory=Selection)
     broker_conf: str | None = None
     commitlog_paths: tuple[str, ...] = ()
+    read_only_paths: tuple[str, ...] = ()
 
     def options(self) -> dict[str, str]:
         """The options of the source that mean the same, but for times of `born`: see `messages`."""
@@ -71,6 +79,8 @@ class ScanRequest:
             "endingPhysicalOffset": chosen.to_offset,
             "brokerConf": self.broker_conf,
             "commitlogPaths": _texts(self.commitlog_paths),
+            "readOnlyCommitlogPaths": _texts(self.read_only_paths),
+            "filter": None if chosen.filter is None else chosen.filter.text,
         }
         if chosen.time_field == "store":
             values |= {"startingTimestamp": chosen.since, "endingTimestamp": chosen.until}
@@ -206,7 +216,9 @@ def spark_errors() -> Iterator[None]:
         unknown = "UNRESOLVED_COLUMN" in (error.getCondition() or "")
         raise UsageError(_first_line(str(error)), hint=_COLUMNS_HINT if unknown else None) from error
     except (PySparkException, Py4JJavaError) as error:
-        raise _ours(str(error)) or InputError(f"the Spark job failed: {_cause(str(error))}") from error
+        text = str(error)
+        hint = _CONNECTOR_HINT if any(word in text for word in _NO_CONNECTOR) else None
+        raise _ours(text) or InputError(f"the Spark job failed: {_cause(text)}", hint=hint) from error
     except Py4JError as error:
         raise InputError("Spark has ended", hint=_first_line(str(error))) from error
 
@@ -227,6 +239,6 @@ def _first_line(text: str) -> str:
 
 def _cause(text: str) -> str:
     """The line of a Java or Python trace that says why."""
-    lines = [line.strip() for line in text.splitlines()]
+    lines = [line.strip().removeprefix(": ") for line in text.splitlines()]
     causes = [line for line in lines if re.match(r"(Caused by: )?[\w.$]+(Error|Exception)\b", line)]
     return (causes or [_first_line(text)])[-1].removeprefix("Caused by: ")

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
+from urllib.parse import unquote
 
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.scan.columns import BY_NAME, COLUMNS
@@ -49,7 +50,10 @@ def output_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 def check_output(url: str, stores: Sequence[str]) -> None:
     """Raises RefusedError for a local folder that exists or would lie in a store."""
-    if "://" in url:
+    scheme, _, rest = url.partition(":")
+    if scheme.lower() == "file":
+        url = unquote(f"/{rest.partition('//')[2].partition('/')[2]}" if rest.startswith("//") else rest)
+    elif "://" in url:
         return
     path = real_path(Path(url))
     if any("://" not in store and path.is_relative_to(real_path(Path(store))) for store in stores):

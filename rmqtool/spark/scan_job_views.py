@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.errors import UsageError
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.spark.scan_job import DAMAGE, ScanRequest, messages
 from rmqtool.spark.schema import COLUMN_SETS
@@ -40,6 +41,8 @@ ENTRY_SCHEMA = (
 
 _COUNT_STAR = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)
 _ANY_COLUMN = re.compile(r"\*|\bnatural\b|\btable\b|\bidentifier\b|\bexcept\b\s*\(", re.IGNORECASE)
+_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
+_WRITES = ("Command", "ParsedStatement", "InsertIntoDir")
 _TASK_BYTES = 64 << 20
 _TASK_FILES = 200
 _BLOCK = 1 << 18  # entries
@@ -96,6 +99,32 @@ def make_views(
         _frame(session, "entries", files, entry_columns, ENTRY_SCHEMA).createOrReplaceTempView(
             "index_entries"
         )
+
+
+def check_query(session: SparkSession, sql: str) -> None:
+    """Only what reads: a query, or SHOW, DESCRIBE and EXPLAIN.
+
+    Raises:
+        UsageError: a statement that would write, or change the session.
+        ParseException: of Spark, for text that is no statement.
+    """
+    from py4j.java_gateway import is_instance_of
+
+    inner: Any = session
+    gateway = inner.sparkContext._gateway
+    parsed = [inner._jsparkSession.sessionState().sqlParser().parsePlan(sql)]
+    told = re.match(r"\s*(show|describe|desc|explain)\b", sql, re.IGNORECASE) is not None
+    while parsed:
+        node = parsed.pop()
+        if any(is_instance_of(gateway, node, f"{_LOGICAL}.{name}") for name in _WRITES):
+            if not told:
+                raise UsageError(
+                    f"--sql takes queries, and this is {node.nodeName()}",
+                    hint="SELECT ..., or --output to write what is selected; settings go with --conf",
+                )
+            return
+        children = node.children()
+        parsed += [children.apply(number) for number in range(children.size())]
 
 
 def _queue_files(name: str, store: Store, request: ScanRequest) -> Iterator[QueueFile]:

@@ -139,6 +139,8 @@ def asked_by_schema(fields: Iterable[tuple[str, str]], corrupt_column: str) -> t
 def find_field(name: str, corrupt_column: str, where: str) -> Field:
     """The field of a name, in any case. Raises UsageError for a name that is none."""
     low = name.lower()
+    if corrupt_column.lower() in BY_NAME:
+        raise UsageError(f"option columnNameOfCorruptRecord: {corrupt_column} is a column of messages")
     if low == corrupt_column.lower():
         return CORRUPT
     if low not in BY_NAME:
@@ -169,7 +171,11 @@ def ddl(asked: Iterable[Asked]) -> str:
 
 def asked_of(schema: StructType, options: SourceOptions) -> tuple[Asked, ...]:
     """The columns that a schema of Spark's asks for. Raises as `asked_by_schema`."""
-    fields = ((field.name, field.dataType.simpleString()) for field in schema.fields)
+    fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
+    if options.columns is not None and [name for name, _ in fields] != [
+        each.name for each in asked_by_options(options)
+    ]:
+        raise UsageError("option columns and a schema contradict each other", hint="give one of them")
     return asked_by_schema(fields, options.corrupt_column)
 
 

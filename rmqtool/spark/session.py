@@ -49,6 +49,7 @@ DEFAULTS = {
 
 _JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"))
 _VERSION = re.compile(r'"?(?:1\.)?([0-9]+)[^"\n]*"?')
+_MEMORY = re.compile(r"[1-9][0-9]{0,9}[kmgt]b?", re.IGNORECASE)
 _LOG_TAIL_BYTES = 8192
 _STOP_SECONDS = 20
 _QUIET_LEVELS = ("ERROR", "OFF", "FATAL")
@@ -168,6 +169,8 @@ def spark_session(
     if master is not None:
         values["spark.master"] = master
     if driver_memory is not None:
+        if not _MEMORY.fullmatch(driver_memory):
+            raise UsageError(f"--driver-memory {driver_memory!r} is no size of memory", hint="512m or 4g")
         values["spark.driver.memory"] = driver_memory
     set_environment(java)
     quiet = _quiet_loggers(values["spark.log.level"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 
-from rmqtool.spark.options import parse_options
+from rmqtool.spark.options import check_read, check_write, parse_options
 from rmqtool.spark.schema import asked_by_options, ddl
 from rmqtool.spark.told import told_in_full
 
@@ -52,6 +52,7 @@ class RocketMQStoreSource(DataSource):
 
         takes_filters = self.settings.pushdown and filters_are_offered()
         with told_in_full():
+            check_read(self.settings)
             return (PushdownReader if takes_filters else StoreReader)(self.settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -59,6 +60,7 @@ class RocketMQStoreSource(DataSource):
         from rmqtool.spark.stream import StoreStreamReader
 
         with told_in_full():
+            check_read(self.settings)
             return StoreStreamReader(self.settings, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -66,6 +68,7 @@ class RocketMQStoreSource(DataSource):
         from rmqtool.spark.writer import NewStoreWriter
 
         with told_in_full():
+            check_write(self.settings)
             return NewStoreWriter(self.settings, schema, overwrite)
 
 

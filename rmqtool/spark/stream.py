@@ -11,6 +11,7 @@ broker is writing just now belongs to a later batch.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._asked = asked_of(schema, options)
         self._stream = (QueueStream if _counts_by_queue(options) else LogStream)(options)
         self._target: dict[str, Any] | None = None
+        self._last_batch_s = time.monotonic()
 
     def initialOffset(self) -> dict[str, Any]:
         """Where the first batch starts: the end, unless options say otherwise, as with Kafka."""
@@ -80,7 +82,21 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ends = self._stream.ends() if self._target is None else self._target
             if start is None:
                 return ends
-            return self._stream.cut(start, ends, self._limits(limit))
+            if self._waits(start, ends):
+                return start
+            found = self._stream.cut(start, ends, self._limits(limit))
+            if found != start:
+                self._last_batch_s = time.monotonic()
+            return found
+
+    def _waits(self, start: dict[str, Any], ends: dict[str, Any]) -> bool:
+        """Whether there is too little for a batch, and its time has not come yet, as with Kafka."""
+        least, delay_ms = self._options.min_offsets_per_trigger, self._options.max_trigger_delay_ms
+        if least is None or self._target is not None:
+            return False
+        if (time.monotonic() - self._last_batch_s) * 1000 >= delay_ms:
+            return False
+        return least > 1 and self._stream.cut(start, ends, Limits(least - 1)) == ends
 
     def _limits(self, limit: ReadLimit | None) -> Limits:
         if limit is None or isinstance(limit, ReadAllAvailable):

@@ -7,11 +7,14 @@ import re
 import time
 from collections.abc import Callable
 from datetime import UTC
-from typing import get_args
+from typing import TYPE_CHECKING, get_args
 
 from rmqtool import quantities
-from rmqtool.errors import UsageError
-from rmqtool.times import parse_time
+from rmqtool.errors import FilterError, UsageError
+from rmqtool.times import parse_duration, parse_time
+
+if TYPE_CHECKING:
+    from rmqtool.store.filter import Expression
 
 
 def wrong(name: str, what: str, hint: str | None = None) -> UsageError:
@@ -107,6 +110,25 @@ def parse_regex(name: str, text: str) -> str:
     except (re.error, OverflowError, RecursionError) as error:
         raise wrong(name, f"{text!r} is no pattern: {error}") from None
     return text
+
+
+def parse_filter(name: str, text: str) -> Expression:
+    """A filter of properties, as `rmqtool.store.filter` knows it."""
+    from rmqtool.store.filter import parse
+
+    try:
+        return parse(parse_text(name, text))
+    except FilterError as error:
+        raise wrong(name, error.message, error.hint) from None
+
+
+def parse_delay(name: str, text: str) -> int:
+    """A time as 30s, 15m or 1h, or a number of ms; in ms."""
+    word = text.strip()
+    try:
+        return int(word) if word.isascii() and word.isdigit() else parse_duration(word)
+    except (UsageError, ValueError) as error:
+        raise wrong(name, f"{text!r} is no time like 30s, 15m or 1h") from error
 
 
 def parse_tags(name: str, text: str) -> tuple[str, ...]:

@@ -13,12 +13,13 @@ from pyspark.sql import datasource as spark
 
 from rmqtool.errors import NotAStoreError, UsageError
 from rmqtool.spark.offsets import Bound, QueueName
-from rmqtool.spark.options import OPTION_NAMES, SourceOptions, parse_options
+from rmqtool.spark.options import OPTION_NAMES, SourceOptions, check_read, check_write, parse_options
 from rmqtool.spark.places import find_places
 from rmqtool.spark.pushdown import pushed_of
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, build_request, globs_of_pattern
-from rmqtool.spark.schema import COLUMN_SETS, asked_by_options, asked_by_schema, ddl
+from rmqtool.spark.schema import COLUMN_SETS, asked_by_options, asked_by_schema, asked_of, ddl
 from rmqtool.store.selection import Selection
+from tests.spark.frames import struct
 from tests.stores import Library
 
 
@@ -75,6 +76,11 @@ def test_options_of_a_cluster_are_taken_and_do_nothing() -> None:
         ({"assign": '{"a":[0,0]}'}, ["assign"]),
         ({"assign": '{"a":0}'}, ["assign"]),
         ({"assign": "[" * 100_000}, ["assign"]),
+        ({"includeHeaders": "true"}, ["includeHeaders", "columnSet"]),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, ["minOffsets", "maxOffsetsPerTrigger"]),
+        ({"minOffsetsPerTrigger": "zzz"}, ["minOffsetsPerTrigger"]),
+        ({"maxTriggerDelay": "soon"}, ["maxTriggerDelay", "15m"]),
+        ({"filter": "a ="}, ["filter"]),
         ({"mode": "LOOSE"}, ["mode", "PERMISSIVE"]),
         ({"columnSet": "parquet"}, ["columnSet", "rocketmq"]),
         ({"minPartitions": "0"}, ["minPartitions"]),
@@ -125,9 +131,9 @@ def test_what_opens_a_storage_is_not_shown() -> None:
 
 def test_stores_are_a_path_a_list_or_a_glob(tmp_path: Path, cases: Library) -> None:
     """A glob takes the stores among what it matches; names tell them apart."""
-    for broker in ("broker-a", "broker-b"):
+    for broker, name in (("broker-a", "ok_540_small_ipv6"), ("broker-b", "ok_540_small_propcrc")):
         (tmp_path / broker).mkdir()
-        (tmp_path / broker / "store").symlink_to(cases.path("ok_540_small_ipv6"))
+        (tmp_path / broker / "store").symlink_to(cases.path(name))
     (tmp_path / "broker-c" / "store").mkdir(parents=True)
     (tmp_path / "broker-c" / "store" / "notes.txt").write_text("no store")
     found = find_places(parse_options({"path": str(tmp_path / "broker-*" / "store")}))
@@ -138,6 +144,9 @@ def test_stores_are_a_path_a_list_or_a_glob(tmp_path: Path, cases: Library) -> N
     named = {"path": json.dumps(paths), "brokerName": json.dumps({paths[0]: "x"})}
     assert [place.broker_name for place in find_places(parse_options(named))] == ["x", "broker-a"]
     assert [place.broker_name for place in find_places(parse_options({"path": paths[0]}))] == ["broker-b"]
+    twice = json.dumps([paths[0], str(cases.path("ok_540_small_propcrc"))])
+    with pytest.raises(UsageError, match="named twice"):
+        find_places(parse_options({"path": twice}))
     for wrong in ({"brokerName": "x"}, {"brokerName": '{"/nowhere":"x"}'}):
         with pytest.raises(UsageError, match="brokerName"):
             find_places(parse_options({"path": json.dumps(paths), **wrong}))
@@ -196,6 +205,30 @@ def test_wrong_schemas_name_the_column(schema: list[tuple[str, str]], word: str)
 
 
 # -- what is wanted --------------------------------------------------------------------------------
+
+
+def test_options_are_of_reading_or_of_writing() -> None:
+    """One for the other is an error that names it, and so is a schema beside `columns`."""
+    wrong: dict[str, str]
+    for wrong in ({"write.cluster": "x"}, {"order": "storeTimestamp"}):
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            check_read(options(**wrong))
+    for wrong in ({"subscribe": "a"}, {"keys": "k"}, {"filter": "a = 1"}, {"startingTimestamp": "5"},
+                  {"endingOffsets": "latest"}):  # fmt: skip
+        with pytest.raises(UsageError, match=next(iter(wrong))):
+            check_write(options(**wrong))
+    check_read(options(subscribe="a"))
+    check_write(options(order="storeTimestamp"))
+    topic = struct(asked_by_schema([("topic", "string")], "_corrupt_record"))
+    assert asked_of(topic, options(columns="topic"))
+    with pytest.raises(UsageError, match="contradict"):
+        asked_of(topic, options(columns="size,topic"))
+
+
+def test_the_corrupt_column_has_a_name_of_its_own() -> None:
+    for name in ("topic", "TOPIC", "queue_id"):
+        with pytest.raises(UsageError, match="columnNameOfCorruptRecord"):
+            asked_by_options(options(columnNameOfCorruptRecord=name))
 
 
 def test_patterns_become_globs_where_they_can() -> None:

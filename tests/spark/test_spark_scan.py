@@ -91,8 +91,16 @@ def test_rows_are_those_of_dump(run: Run, store: Path) -> None:
         ),
         ("--time-field", "born", "--since", "1795251012717", "--fields", "physical_offset,tags"),
         ("--from-offset", "359", "--to-offset", "5000", "--limit", "3", "--body", "hex"),
+        (
+            "--filter",
+            "TAGS = 'flaky' OR KEYS IS NOT NULL AND UNIQ_KEY CONTAINS '0'",
+            "--topic",
+            "pub*",
+            "--fields",
+            "physical_offset,properties",
+        ),
     ],
-    ids=["topics", "born", "offsets"],
+    ids=["topics", "born", "offsets", "filter"],
 )
 def test_selections_are_those_of_dump(run: Run, store: Path, arguments: tuple[str, ...]) -> None:
     """Every selection means the same."""
@@ -139,6 +147,33 @@ def test_sql_over_the_three_views(run: Run, store: Path) -> None:
     wrong = run("spark-scan", store, "--sql", "SELECT colour FROM messages")
     assert wrong.code == 2
     assert "colour" in wrong.err
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic FROM messages",
+        "FROM messages INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic",
+        "WITH m AS (SELECT topic FROM messages)"
+        " INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT * FROM m",
+        "CREATE TABLE t USING csv LOCATION '{0}/index' AS SELECT topic FROM messages",
+        "DROP VIEW messages",
+        "SET spark.sql.session.timeZone = Asia/Tokyo",
+        "BEGIN INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic FROM messages; END",
+    ],
+)
+def test_sql_only_reads(run: Run, store_copy: Callable[[str], Path], statement: str) -> None:
+    """A statement that would write is refused before anything is done."""
+    path = store_copy(REAL)
+    with unchanged(path):
+        refused = run("spark-scan", path, "--sql", statement.format(path))
+    assert refused.code == 2 and "--sql takes queries" in refused.err
+
+
+def test_sql_that_tells_of_tables(run: Run, store: Path) -> None:
+    for statement in ("DESCRIBE messages", "EXPLAIN SELECT count(*) FROM messages", "SHOW VIEWS"):
+        found = run("spark-scan", store, "--sql", statement)
+        assert found.code == 0 and found.rows, statement
 
 
 def test_sql_of_many_types(run: Run, store: Path) -> None:

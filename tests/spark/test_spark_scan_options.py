@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.errors import InputError, UsageError
+from rmqtool.errors import InputError, RefusedError, UsageError
 from rmqtool.spark import scan_job, session
 from rmqtool.spark.package import write_package
 from rmqtool.spark.scan_job_groups import group_fields, parse_groups
@@ -48,6 +48,12 @@ def store(cases: Library) -> Path:
         (("--fields", "nope"), "unknown field"),
         (("--since", "soon"), "soon"),
         (("--output", "x", "--partition-by", "body"), "not parted by body"),
+        (("--output", ""), "--output is empty"),
+        (("--sql", ""), "--sql is empty"),
+        (("--group-by", ""), "--group-by is empty"),
+        (("--explain", "--sql", "SELECT 1"), "--explain is of what the options select"),
+        (("--count", "--driver-memory", "much"), "is no size of memory"),
+        (("--filter", "a ="), "the filter cannot be read"),
     ],
 )
 def test_wrong_use(
@@ -209,9 +215,13 @@ def test_names_of_columns() -> None:
 def test_output_is_never_put_into_a_store(store: Path) -> None:
     """Nor where something is."""
     for target in (store, store / "new", store / "commitlog" / ".." / "x"):
-        with pytest.raises(Exception, match="lie in the store"):
-            check_output(str(target), [str(store)])
-    with pytest.raises(Exception, match="something is there"):
+        for prefix in ("", "file:", "file://", "FILE://localhost"):
+            with pytest.raises(RefusedError, match="lie in the store"):
+                check_output(f"{prefix}{target}", [str(store)])
+    with pytest.raises(RefusedError, match="lie in the store"):
+        check_output(f"file://{store.parent}/%2e/{store.name}/x", [str(store)])
+    check_output("s3a://bucket/x", [str(store)])
+    with pytest.raises(RefusedError, match="something is there"):
         check_output(str(store.parent), [])
 
 
@@ -224,6 +234,10 @@ def test_errors_of_spark_are_ours() -> None:
         raise AnalysisException("x\n  rmqtool.errors.UsageError: option mode: bad\n at y")
     with pytest.raises(UsageError, match="^no table$"), scan_job.spark_errors():
         raise AnalysisException("no table SQLSTATE: 42P01; line 1")
+    no_connector = 'calling o1.save.\n: org.a.UnsupportedFileSystemException: No FileSystem for scheme "s3"'
+    with pytest.raises(InputError, match="No FileSystem") as found, scan_job.spark_errors():
+        raise PySparkRuntimeError(no_connector)
+    assert "hadoop-aws" in (found.value.hint or "")
     trace = "Job aborted\nCaused by: java.io.IOException: disk gone\n\tat x"
     with pytest.raises(InputError, match="disk gone"), scan_job.spark_errors():
         raise PySparkRuntimeError(trace)

@@ -113,6 +113,28 @@ def test_available_now_stops_at_what_was_there(writer: StoreWriter, mode: str) -
     assert stream.reportLatestOffset() != stream.latestOffset()
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_a_batch_waits_for_enough(writer: StoreWriter, mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until there are minOffsetsPerTrigger, or maxTriggerDelay has passed since the last batch."""
+    now = 1000.0
+    monkeypatch.setattr("rmqtool.spark.stream.time.monotonic", lambda: now)
+    stream = stream_of(writer.root, streamOffsets=mode, startingOffsets="earliest",
+                       minOffsetsPerTrigger="30", maxTriggerDelay="10m")  # fmt: skip
+    start = stream.initialOffset()
+    put(writer, 29)
+    assert not list(run(stream, start))
+    put(writer, 1)
+    ((end, rows),) = run(stream, start)
+    assert len(rows) == 30
+    put(writer, 5)
+    assert not list(run(stream, end))
+    now += 601
+    assert [len(rows) for _, rows in run(stream, end)] == [5]
+    available = stream_of(writer.root, streamOffsets=mode, minOffsetsPerTrigger="30")
+    available.prepareForTriggerAvailableNow()
+    assert [len(rows) for _, rows in run(available, end)] == [5]
+
+
 def test_where_a_stream_starts(writer: StoreWriter) -> None:
     """At the end, as with Kafka; or where options say."""
     put(writer, 40)
