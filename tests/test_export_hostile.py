@@ -127,6 +127,18 @@ def test_a_file_beside_a_file_of_a_log(tmp_path: Path, store: Path, run: Run) ->
     assert run(alone, "--output", alone, "--output-format", "csv", "--force").code == 4
 
 
+def test_every_form_of_a_local_url(
+    tmp_path: Path, store: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`file:/`, as Hadoop writes it, is no folder called `file:`; none of them leads into the store."""
+    monkeypatch.chdir(tmp_path)
+    for number, form in enumerate(("file:", "file://", "file://localhost")):
+        assert run(store, "--output", f"{form}{tmp_path}/{number}.csv").code == 0
+        assert (tmp_path / f"{number}.csv").is_file()
+        assert run(store, "--output", f"{form}{store}/{number}.csv").code == 4
+    assert not (tmp_path / "file:").exists()
+
+
 def test_a_copy_has_no_url(tmp_path: Path, store: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert run(store, "--output", "s3://bucket/new", command="copy").code == 2
