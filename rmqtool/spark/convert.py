@@ -21,6 +21,7 @@ from rmqtool.store.rows import OK
 KAFKA_LOG_APPEND_TIME = 1
 """Kafka's timestampType of a time that the broker set, as the store timestamp is."""
 _INT32_MAX = (1 << 31) - 1
+_NAME_DIGITS = 20
 _ESCAPES = {'"': '\\"', "\\": "\\\\"}
 
 
@@ -45,6 +46,8 @@ class Converter:
         sources = set(sources_of(asked))
         if any(each.field == CORRUPT for each in asked):
             sources |= {"status", "physical_offset"}
+        if any(each.field.name == "position" for each in asked):
+            sources.add("physical_offset")
         if not body:
             sources.discard("body")
         self.columns = frozenset(sources)
@@ -66,6 +69,7 @@ class Converter:
             "size": lambda each: each.length if (each.length or 0) <= _INT32_MAX else None,
             "status": lambda each: [each.problem.code],
             "file": lambda each: each.path,
+            "position": lambda each: _position(each.physical_offset, each.path),
             "brokerName": lambda each: self._broker_name,
             CORRUPT.name: lambda each: json.dumps(each.row(), default=str),
         }
@@ -89,6 +93,8 @@ class Converter:
         if source is None or (source == "body" and not self._body):
             return pa.nulls(count, kind)
         array = batch.column(source)
+        if name == "position":
+            return positions(batch.column("physical_offset"), array)
         if name == "key":
             array = pc.map_lookup(array, "KEYS", "first")
         elif name == "headers":
@@ -100,6 +106,24 @@ class Converter:
         if pa.types.is_binary(array.type) and pa.types.is_string(kind):
             return texts(array)
         return array if array.type.equals(kind, check_metadata=True) else array.cast(kind)
+
+
+def positions(offsets: pa.Array, files: pa.Array) -> pa.Array:
+    """Where records begin in their files: the files of a log have the names of their first offsets."""
+    named = files.dictionary_encode()
+    starts = pa.array([_first_offset(name) for name in named.dictionary.to_pylist()], pa.int64())
+    return pc.subtract(offsets, starts.take(named.indices))
+
+
+def _position(offset: int | None, file: str) -> int | None:
+    start = _first_offset(file)
+    return None if offset is None or start is None else offset - start
+
+
+def _first_offset(file: str) -> int | None:
+    """The number that a path of a log file ends with, but for a suffix; None for other files."""
+    digits = file.rpartition("/")[2].partition(".")[0]
+    return int(digits) if len(digits) == _NAME_DIGITS and digits.isascii() and digits.isdigit() else None
 
 
 def _joined(array: pa.Array) -> pa.Array:

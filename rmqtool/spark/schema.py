@@ -73,6 +73,7 @@ _FIELDS: Final = (
     *(Field(each.spark_name, _types(_SPARK_TYPES[each.arrow_type]), each.name) for each in COLUMNS),
     Field("brokerName", ("string",), None),
     Field("propertiesJson", ("string",), "properties"),
+    Field("position", ("bigint",), "file"),
     Field("key", ("binary", "string"), "properties"),
     Field("value", ("binary", "string"), "body"),
     Field("partition", ("int", "bigint"), "queue_id"),

@@ -86,13 +86,15 @@ def test_a_schema_of_the_users(cases: Library) -> None:
     path = cases.path(CLEAN)
     schema = [("TOPIC", "string"), ("queueid", "bigint"), ("Body", "string"), ("keys", "string"),
               ("status", "string"), ("propertiesJson", "string"),
-              ("properties", "map<string,string>")]  # fmt: skip
+              ("properties", "map<string,string>"), ("position", "bigint"),
+              ("physicalOffset", "bigint"), ("file", "string")]  # fmt: skip
     expected, _ = library_rows(path)
     for row, known in zip(read({"path": str(path)}, schema), expected, strict=True):
         assert row["TOPIC"] == known["topic"]
         assert row["Body"] == (known["body"] or b"").decode("utf-8", "replace")
         assert row["keys"] == (" ".join(known["keys"]) or None)
         assert (row["status"], row["queueid"]) == ("ok", known["queueId"])
+        assert row["position"] == row["physicalOffset"] - int(row["file"].rpartition("/")[2])
         assert json.loads(row["propertiesJson"]) == dict(row["properties"]) == dict(known["properties"])
 
 
