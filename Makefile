@@ -72,8 +72,9 @@ man: .venv/base
 man-check: .venv/base
 	$(BIN)/python -m rmqtool.manpages --check man
 
-bench: .venv/dev build/bench/classes.done
+bench: .venv/dev build/bench/classes.done $(ROCKETMQ:%=build/interop/%/classes.done)
 	$(BENCH) tests/benchmarks
+	LAB_TAIL_SECONDS=30 $(subst bench_,interop_,$(BENCH)) tests/interop/interop_tail.py -k keeps_up
 
 bench-smoke: .venv/dev build/bench/classes.done
 	RMQTOOL_BENCH_SMALL=1 $(BENCH) $(addprefix tests/benchmarks/bench_,append.py recover.py lookup.py export.py)

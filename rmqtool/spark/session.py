@@ -49,7 +49,7 @@ DEFAULTS = {
 
 _JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"))
 _VERSION = re.compile(r'"?(?:1\.)?([0-9]+)[^"\n]*"?')
-_MEMORY = re.compile(r"[1-9][0-9]{0,9}[kmgt]b?", re.IGNORECASE)
+_MEMORY = re.compile(r"[1-9][0-9]{0,12}[kmgt]?b?", re.IGNORECASE)
 _LOG_TAIL_BYTES = 8192
 _STOP_SECONDS = 20
 _QUIET_LEVELS = ("ERROR", "OFF", "FATAL")
@@ -150,9 +150,11 @@ def spark_session(
 
     Raises:
         InputError: pyspark or Java is missing, or Spark does not start.
-        UsageError: a setting that is none.
+        UsageError: a setting, or a size of memory, that is none.
     """
     settings = parse_conf(conf)
+    if driver_memory is not None and not _MEMORY.fullmatch(driver_memory):
+        raise UsageError(f"{driver_memory!r} is no size of a driver's memory", hint="use 512m or 4g")
     java = require_spark()
     from pyspark.sql import SparkSession
 
@@ -169,8 +171,6 @@ def spark_session(
     if master is not None:
         values["spark.master"] = master
     if driver_memory is not None:
-        if not _MEMORY.fullmatch(driver_memory):
-            raise UsageError(f"--driver-memory {driver_memory!r} is no size of memory", hint="512m or 4g")
         values["spark.driver.memory"] = driver_memory
     set_environment(java)
     quiet = _quiet_loggers(values["spark.log.level"])

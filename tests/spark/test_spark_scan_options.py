@@ -52,7 +52,7 @@ def store(cases: Library) -> Path:
         (("--sql", ""), "--sql is empty"),
         (("--group-by", ""), "--group-by is empty"),
         (("--explain", "--sql", "SELECT 1"), "--explain is of what the options select"),
-        (("--count", "--driver-memory", "much"), "is no size of memory"),
+        (("--count", "--driver-memory", "much"), "is no size of a driver's memory"),
         (("--filter", "a ="), "the filter cannot be read"),
     ],
 )

@@ -144,9 +144,9 @@ class ColumnLookup:
             everything = range(len(keys))
             for gap in gaps:
                 task.by_scan(everything, gap, progress)
+            task.inside_of_batches()
             if scan == "auto":
                 gaps = coverage.merged([*gaps, *task.not_held(gaps, progress)])
-            task.inside_of_batches()
         return task.result(tuple(gaps))
 
 

@@ -124,11 +124,11 @@ class KeySearch:
     def hits(self) -> Iterator[Hit]:
         """The hits, up to the selection's limit.
 
-        In the log's order; behind them what the index should have known, and what is inside of batches.
+        In the log's order; behind them what is inside of batches, and what the index should have known.
         """
         if self._limit == 0 or not self.wanted.names:
             return
-        steps = (self._known, self._of_other_topics, self._not_held, self._inside_of_batches)
+        steps = (self._known, self._of_other_topics, self._inside_of_batches, self._not_held)
         for hit in chain.from_iterable(step() for step in steps):
             self._missing.difference_update(hit.names)
             if hit.stored.physical_offset in self._seen:
@@ -169,6 +169,13 @@ class KeySearch:
                 offsets = self._candidates(topics, open_views(self.store.layout, files))
             yield from self._judged(offsets)
 
+    def _inside_of_batches(self) -> Iterator[Hit]:
+        """No broker indexes the messages inside. A unique key that was found is not there again."""
+        names = self._missing if self.wanted.kind == "uniq_key" else self.wanted.names
+        if names and self.scan != "never" and self.store.layout.batch_queues:
+            wanted = Wanted(frozenset(names), self.wanted.kind)
+            yield from batch_hits(self.store, wanted, self._selection, self.looked)
+
     def _not_held(self) -> Iterator[Hit]:
         """Of names that were not found what is in the rest of the log."""
         if self.scan != "auto" or not self._missing:
@@ -178,13 +185,6 @@ class KeySearch:
         self._announce(gaps)
         for gap in gaps:
             yield from self._scanned(gap, Wanted(frozenset(self._missing), self.wanted.kind))
-
-    def _inside_of_batches(self) -> Iterator[Hit]:
-        """No broker indexes the messages inside. A unique key that was found is not there again."""
-        names = self._missing if self.wanted.kind == "uniq_key" else self.wanted.names
-        if names and self.scan != "never" and self.store.layout.batch_queues:
-            wanted = Wanted(frozenset(names), self.wanted.kind)
-            yield from batch_hits(self.store, wanted, self._selection, self.looked)
 
     def _bounds(self) -> tuple[int | None, int | None]:
         """Where the log is of interest, as physical offsets: what `coverage.within` takes."""
