@@ -118,7 +118,7 @@ def spark_scan(
 
     In --sql columns have Spark's names: topic, queueId, queueOffset, physicalOffset, storeTimestamp,
     tags, keys, body and so on; tests on them are answered by queues, index and names of files where
-    these can. Only columns that are asked for are read: name them in --fields and --sql.
+    these can and the query names messages once. Only columns that are asked for are read: name them in --fields and --sql.
 
     Ranges of the log that hold no record are rows of their own (an offset, a size and a status), also
     in --sql, where nothing else tells of them; where messages are counted they are told on standard

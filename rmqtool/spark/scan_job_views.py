@@ -89,7 +89,9 @@ def make_views(
     """Register those of the views that the query names; `stores` are (broker name, store)."""
     words = {word.lower() for word in re.findall(r"\w+", sql)}
     if "messages" in words:
-        messages(session, request, message_columns(sql)).createOrReplaceTempView("messages")
+        options = {"pushdown": "on"} if scans_once(sql) else {}
+        frame = messages(session, request, message_columns(sql), options=options)
+        frame.createOrReplaceTempView("messages")
     opened = list(stores)
     if "consume_queue" in words:
         files: list[Any] = [file for name, store in opened for file in _queue_files(name, store, request)]
@@ -99,6 +101,16 @@ def make_views(
         _frame(session, "entries", files, entry_columns, ENTRY_SCHEMA).createOrReplaceTempView(
             "index_entries"
         )
+
+
+def scans_once(sql: str) -> bool:
+    """Whether a query surely scans `messages` at one place only: else its filters are not pushed down.
+
+    See `pushdown`: two scans of a view would be read by the filters of one. The parts of a WITH may be
+    used more than once.
+    """
+    words = [word.lower() for word in re.findall(r"\w+", sql)]
+    return words.count("messages") == 1 and "with" not in words
 
 
 def check_query(session: SparkSession, sql: str) -> None:

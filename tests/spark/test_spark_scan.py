@@ -13,6 +13,8 @@ import pyarrow.dataset
 import pytest
 
 from rmqtool.cli import main
+from rmqtool.spark.scan_job import ScanRequest
+from rmqtool.spark.scan_job_views import make_views
 from rmqtool.store import Store
 from rmqtool.store.verify import verify
 from tests.stores import Library
@@ -147,6 +149,43 @@ def test_sql_over_the_three_views(run: Run, store: Path) -> None:
     wrong = run("spark-scan", store, "--sql", "SELECT colour FROM messages")
     assert wrong.code == 2
     assert "colour" in wrong.err
+
+
+@pytest.mark.parametrize(
+    "where",
+    ["topic = 'pubTx'", "topic IN ('pubTx', 'pubRetry') AND queueId = 0",
+     "physicalOffset BETWEEN 359 AND 5000", "keys IS NOT NULL AND topic LIKE 'pub%'",
+     "storeTimestamp >= '2026-11-21T08:50:33Z'", "tags = 'flaky'"],
+)  # fmt: skip
+def test_filters_of_sql(run: Run, store: Path, where: str) -> None:
+    """Pushed down, and not: the view is named twice, or its filters cannot reach it."""
+    query = f"SELECT physicalOffset FROM messages WHERE {where} ORDER BY 1"
+    pushed = run("spark-scan", store, "--sql", query)
+    plain = run(
+        "spark-scan", store, "--sql", f"WITH m AS (SELECT * FROM messages) {query.replace('messages', 'm')}"
+    )
+    assert pushed.rows and pushed.rows == plain.rows
+    joined = run(
+        "spark-scan",
+        store,
+        "--sql",
+        f"""SELECT count(*) AS n FROM
+        (SELECT * FROM messages WHERE {where}) a FULL JOIN (SELECT * FROM messages WHERE NOT ({where})) b
+        ON a.physicalOffset = b.physicalOffset""",
+    )
+    known = run(
+        "spark-scan", store, "--sql", f"SELECT count(*) AS n FROM messages WHERE ({where}) IS NOT NULL"
+    )
+    assert joined.rows == known.rows
+
+
+def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
+    """Of two stores one is read, unless the view is named twice."""
+    stores = tuple(str(cases.path(name)) for name in (REAL, "ok_540_small_ipv6"))
+    query = f"SELECT physicalOffset FROM messages WHERE brokerName = '{REAL}'"
+    for sql, partitions in ((query, 1), (query.replace(" FROM", ", 'messages' FROM"), 2)):
+        make_views(spark, ScanRequest(stores), [], sql)
+        assert spark.sql(sql).rdd.getNumPartitions() == partitions
 
 
 @pytest.mark.parametrize(

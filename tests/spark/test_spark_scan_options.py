@@ -19,7 +19,7 @@ from rmqtool.spark.scan_job_groups import group_fields, parse_groups
 from rmqtool.spark.scan_job_output import check_output, output_names, partition_names
 from rmqtool.spark.scan_job_progress import JobProgress
 from rmqtool.spark.scan_job_verify import rebuild_rows
-from rmqtool.spark.scan_job_views import message_columns
+from rmqtool.spark.scan_job_views import message_columns, scans_once
 from rmqtool.store import Store
 from rmqtool.store.selection import Selection
 from rmqtool.store.verify import verify
@@ -210,6 +210,15 @@ def test_names_of_columns() -> None:
     assert output_names(("queueId", "tags")) == ("queue_id", "tags")
     with pytest.raises(UsageError):
         parse_groups(" , ")
+
+
+def test_filters_of_a_query_are_pushed_where_it_scans_once() -> None:
+    """Spark 4.3 reads two scans of a view by the filters of one."""
+    assert scans_once("SELECT count(*) FROM messages WHERE topic = 'a'")
+    assert scans_once("SELECT * FROM Messages JOIN consume_queue USING (topic) WHERE topic = 'a'")
+    assert not scans_once("SELECT * FROM messages a JOIN messages b USING (topic)")
+    assert not scans_once("WITH m AS (SELECT * FROM messages) SELECT * FROM m a JOIN m b USING (topic)")
+    assert not scans_once("SELECT 'messages' FROM messages")
 
 
 def test_output_is_never_put_into_a_store(store: Path) -> None:
