@@ -153,30 +153,16 @@ def test_sql_over_the_three_views(run: Run, store: Path) -> None:
 
 @pytest.mark.parametrize(
     "where",
-    ["topic = 'pubTx'", "topic IN ('pubTx', 'pubRetry') AND queueId = 0",
-     "physicalOffset BETWEEN 359 AND 5000", "keys IS NOT NULL AND topic LIKE 'pub%'",
-     "storeTimestamp >= '2026-11-21T08:50:33Z'", "tags = 'flaky'"],
+    ["topic IN ('pubTx', 'pubRetry') AND queueId = 0",
+     "keys IS NOT NULL AND topic LIKE 'pub%' AND storeTimestamp >= '2026-11-21T08:50:33Z'"],
 )  # fmt: skip
 def test_filters_of_sql(run: Run, store: Path, where: str) -> None:
-    """Pushed down, and not: the view is named twice, or its filters cannot reach it."""
-    query = f"SELECT physicalOffset FROM messages WHERE {where} ORDER BY 1"
-    pushed = run("spark-scan", store, "--sql", query)
-    plain = run(
-        "spark-scan", store, "--sql", f"WITH m AS (SELECT * FROM messages) {query.replace('messages', 'm')}"
-    )
+    """Pushed down, and not: a view that is named twice is read as a whole."""
+    query = f"SELECT physicalOffset FROM messages WHERE {where}"
+    pushed = run("spark-scan", store, "--sql", f"{query} ORDER BY 1")
+    rest = f"SELECT physicalOffset FROM messages WHERE NOT ({where})"
+    plain = run("spark-scan", store, "--sql", f"{query} EXCEPT {rest} ORDER BY 1")
     assert pushed.rows and pushed.rows == plain.rows
-    joined = run(
-        "spark-scan",
-        store,
-        "--sql",
-        f"""SELECT count(*) AS n FROM
-        (SELECT * FROM messages WHERE {where}) a FULL JOIN (SELECT * FROM messages WHERE NOT ({where})) b
-        ON a.physicalOffset = b.physicalOffset""",
-    )
-    known = run(
-        "spark-scan", store, "--sql", f"SELECT count(*) AS n FROM messages WHERE ({where}) IS NOT NULL"
-    )
-    assert joined.rows == known.rows
 
 
 def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
