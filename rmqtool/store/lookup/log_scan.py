@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from rmqtool.errors import FormatError, MissingCodecError
-from rmqtool.formats import batch, body, properties
+from rmqtool.formats import properties
 from rmqtool.formats.index import tag_text
 from rmqtool.formats.java import index_key_hash, java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH
@@ -80,6 +80,8 @@ def _names_inside(stored: StoredMessage, wanted: Wanted) -> tuple[str, ...]:
     record = stored.message
     if not record.sys_flag & INNER_BATCH:
         return ()
+    from rmqtool.formats import batch, body  # not for a look-up through the index, which is to start fast
+
     names: dict[str, None] = {}
     try:
         items = body.decompress(record.body, record.sys_flag)
