@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 from rmqtool.problems import Finding
 from rmqtool.spark.schema import CORRUPT, Asked, sources_of
 from rmqtool.store.rows import OK
+from rmqtool.store.single_file import offset_of_name
 
 KAFKA_LOG_APPEND_TIME = 1
 """Kafka's timestampType of a time that the broker set, as the store timestamp is."""
 _INT32_MAX = (1 << 31) - 1
-_NAME_DIGITS = 20
 _ESCAPES = {'"': '\\"', "\\": "\\\\"}
 
 
@@ -122,8 +122,7 @@ def _position(offset: int | None, file: str) -> int | None:
 
 def _first_offset(file: str) -> int | None:
     """The number that a path of a log file ends with, but for a suffix; None for other files."""
-    digits = file.rpartition("/")[2].partition(".")[0]
-    return int(digits) if len(digits) == _NAME_DIGITS and digits.isascii() and digits.isdigit() else None
+    return offset_of_name(file.rpartition("/")[2].partition(".")[0])
 
 
 def _joined(array: pa.Array) -> pa.Array:

@@ -13,6 +13,7 @@ from urllib.parse import unquote
 
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.scan.columns import BY_NAME, COLUMNS
+from rmqtool.scan.remote_url import is_url, local_path
 from rmqtool.spark.scan_job import DAMAGE, ScanRequest, engine_name, messages, spark_errors, spark_name
 from rmqtool.store.keep_out import real_path
 
@@ -49,13 +50,15 @@ def output_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def check_output(url: str, stores: Sequence[str]) -> None:
-    """Raises RefusedError for a local folder that exists or would lie in a store."""
-    scheme, _, rest = url.partition(":")
-    if scheme.lower() == "file":
-        url = unquote(f"/{rest.partition('//')[2].partition('/')[2]}" if rest.startswith("//") else rest)
-    elif "://" in url:
+    """Raises RefusedError for a local folder that exists or lies in a store, UsageError as `local_path`."""
+    local: str | None = url
+    if is_url(url):
+        local = local_path(url)
+    elif url[:5].lower() == "file:":  # `file:/path`, as Hadoop writes it
+        local = unquote(url[5:])
+    if local is None:
         return
-    path = real_path(Path(url))
+    path = real_path(Path(local))
     if any("://" not in store and path.is_relative_to(real_path(Path(store))) for store in stores):
         raise RefusedError("the files would lie in the store", path=url, hint="reading never writes there")
     if path.exists():

@@ -9,8 +9,7 @@ from pathlib import Path
 from rmqtool.problems import Finding, finding
 from rmqtool.store import Store
 from rmqtool.store.layout import StoreLayout
-
-_NAME_DIGITS = 20  # of a mapped file
+from rmqtool.store.single_file import offset_of_name
 
 
 def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
@@ -39,5 +38,5 @@ def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
 
 def _no_files(layout: StoreLayout, code: str, strays: tuple[Path, ...]) -> Iterator[Finding]:
     for path in strays:
-        if len(path.name) == _NAME_DIGITS and path.name.isdecimal() and not path.is_file():
+        if offset_of_name(path.name) is not None and not path.is_file():
             yield finding(code, layout.relative(path), reason="it is no plain file")

@@ -78,29 +78,41 @@ def offsets_of(store: Store, group: str) -> dict[QueueKey, int]:
     return found
 
 
+def asked_offsets(store: Store, queues: Mapping[QueueKey, AnyQueue], start: Start) -> dict[QueueKey, int]:
+    """The queue offsets that a start names: a group's, or one for all. Raises as `offsets_of` does."""
+    if start.last is not None:
+        return {}
+    if start.group is not None:
+        found = offsets_of(store, start.group)
+        return {key: found[key] for key in queues if key in found}
+    if start.since is None and isinstance(start.position, int) and start.position >= 0:
+        return dict.fromkeys(queues, start.position)
+    return {}
+
+
 def start_numbers(
-    store: Store, queues: Mapping[QueueKey, AnyQueue], start: Start, wanted: Subscription
+    store: Store,
+    queues: Mapping[QueueKey, AnyQueue],
+    start: Start,
+    wanted: Subscription,
+    offsets: Mapping[QueueKey, int],
 ) -> dict[QueueKey, int]:
-    """The number of the first unit to read in each queue. Raises as `offsets_of` does."""
+    """The number of the first unit to read in each queue; `offsets` of `asked_offsets`."""
     if start.last is not None:
         return _of_last(store, queues, start.last, wanted)
-    offsets = offsets_of(store, start.group) if start.group is not None else {}
     return {key: _number(store, key, queue, start, offsets.get(key)) for key, queue in queues.items()}
 
 
-def moved_starts(store: Store, queues: Mapping[QueueKey, AnyQueue], start: Start) -> Iterator[str]:
-    """In words the queues that do not have the offset where a tail was to begin, with a broker's status."""
-    if start.last is not None or (start.since is not None and start.group is None):
-        return
-    asked = offsets_of(store, start.group) if start.group is not None else {}
-    if start.group is None and isinstance(start.position, int) and start.position >= 0:
-        asked = dict.fromkeys(queues, start.position)
+def moved_starts(
+    store: Store, queues: Mapping[QueueKey, AnyQueue], offsets: Mapping[QueueKey, int]
+) -> Iterator[str]:
+    """In words the queues that do not have the offset of `asked_offsets`, with a broker's status."""
     moved = []
-    for key, queue in queues.items():
-        offset, low, high = asked.get(key), max(store.min_offset(*key), 0), queue.max_offset()
-        if offset is not None and offset < low:
+    for key, offset in offsets.items():
+        low, high = max(store.min_offset(*key), 0), queues[key].max_offset()
+        if offset < low:
             moved.append((key, offset, f"the queue begins at {low}", GetMessageStatus.OFFSET_TOO_SMALL))
-        elif offset is not None and offset > high:
+        elif offset > high:
             moved.append((key, offset, f"the queue ends at {high}", GetMessageStatus.OFFSET_OVERFLOW_BADLY))
     for (topic, queue_id), offset, why, status in moved[:_MOVED_TOLD]:
         yield f"{topic}/{queue_id}: offset {offset} is not there, {why} ({status.value})"

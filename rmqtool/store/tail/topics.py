@@ -23,7 +23,7 @@ from rmqtool.store.single_file import queue_id_of_name
 from rmqtool.store.tail.follower import Events, Follower
 from rmqtool.store.tail.log_reader import LogReader
 from rmqtool.store.tail.queue_tail import QueueTail
-from rmqtool.store.tail.start import QueueKey, Start, moved_starts, start_numbers
+from rmqtool.store.tail.start import QueueKey, Start, asked_offsets, moved_starts, start_numbers
 from rmqtool.store.tail.subscription import Subscription
 
 _SETTLED_NS = 2_000_000_000
@@ -70,9 +70,10 @@ def open_tail(
         for key, queue in store.queues.items()
         if selection.matches_topic(key[0]) and (not selection.queues or key[1] in selection.queues)
     }
-    numbers = start_numbers(store, queues, start, wanted)
+    offsets = asked_offsets(store, queues, start)
+    numbers = start_numbers(store, queues, start, wanted, offsets)
     if note is not None:
-        for text in moved_starts(store, queues, start):
+        for text in moved_starts(store, queues, offsets):
             note(text)
     open_files = OpenFiles()
     tails = []
