@@ -10,7 +10,8 @@ import pytest
 
 from rmqtool import NewMessage
 from rmqtool.formats import batch, body, properties
-from rmqtool.formats.index import HEADER_SIZE
+from rmqtool.formats.index import HEADER_SIZE, Shape, key_text
+from rmqtool.formats.java import index_key_hash
 from rmqtool.store import Store
 from rmqtool.store.lookup import (
     Looked,
@@ -272,6 +273,37 @@ def test_what_the_index_should_know_and_does_not(damage: str, tmp_path: Path) ->
             assert columns.physical_offset.tolist() == [
                 each.physical_offset for key in asked for each in held.get(key, ())
             ]
+
+
+@pytest.mark.parametrize("count", [40, 4000])
+def test_a_lost_page_of_slots_hides_no_message(count: int, tmp_path: Path) -> None:
+    """The newer index file has the keys too: what the older one holds of them is found all the same."""
+    root, shape = tmp_path / "store", Shape(5000, 2 * count)
+    sizes = {"index_slots": shape.slots, "index_entries": shape.entries}
+    offsets: dict[str, list[int]] = {}
+    with Store.create(root, commit_log_file_size=4 << 20, auto_create_queues=1, **sizes) as writer:
+        for number in range(count):
+            key = f"k{number % 20}"
+            put = writer.put(NewMessage("T", b"x", keys=[key, f"other{number}"]))
+            offsets.setdefault(key, []).append(put.physical_offset)
+    first, _ = sorted((root / "index").iterdir())
+    with first.open("r+b") as file:
+        file.seek(4096)
+        file.write(bytes(shape.entry_offset(0) - 4096))
+    with Store.open(root, file_sizes=sizes) as store:
+        for key, wanted in offsets.items():
+            slot = index_key_hash(key_text("T", key)) % shape.slots
+            is_hidden = shape.slot_offset(slot) >= 4096
+            for scan in ("auto", "never"):
+                looked = Looked()
+                hits = list(find_by_key(store, key, scan=scan, looked=looked))
+                found = [hit.stored.physical_offset for hit in hits]
+                assert looked.broken == (
+                    [(f"index/{first.name}", "has lost its slot", slot)] if is_hidden else []
+                )
+                assert (found == wanted) == (scan == "auto" or not is_hidden)
+        columns = lookup_columns(store, list(offsets))
+        assert columns.physical_offset.tolist() == [each for wanted in offsets.values() for each in wanted]
 
 
 def test_places(cases: Library) -> None:

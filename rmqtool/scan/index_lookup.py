@@ -121,6 +121,13 @@ def candidates(source: ByteSource, shape: index.Shape, used: int, hashes: Array)
     return Candidates(keys[: state[1]], offsets[: state[1]], broken[: state[2]])
 
 
+def has_lost_slots(source: ByteSource, shape: index.Shape, in_use: int) -> bool:
+    """Whether fewer slots name an entry than an index file's header counts, so that chains are gone."""
+    data = source.window(shape.slot_offset(0), shape.entry_offset(0) - shape.slot_offset(0))
+    slots = data[: len(data) - len(data) % index.SLOT_SIZE].view(np.int32)
+    return int(np.count_nonzero(slots)) < in_use
+
+
 def _kernel_shape(shape: index.Shape) -> Shape:
     from rmqtool.scan.index_lookup_kernel import Shape
 

@@ -157,17 +157,20 @@ def offsets_of_hashes(
     wanted = np.fromiter(hashes, np.int32, len(hashes))
     found: list[int] = []
     with ColumnLookup(store) as lookup:
-        for view, each in _candidates(lookup, views, [wanted]):
-            if len(each[0].broken):
+        for view, [each], is_damaged in _candidates(lookup, views, [wanted]):
+            if is_damaged:
                 broken(view.name, "cannot be followed", 0)
-            found += each[0].offsets.tolist()
+            found += each.offsets.tolist()
     return found
 
 
 def _candidates(
     lookup: ColumnLookup, views: Sequence[IndexFileView], hashes: Sequence[Array]
-) -> Iterator[tuple[IndexFileView, list[index_lookup.Candidates]]]:
-    """Per index file the entries of each array of hashes; a file that cannot be read is left out."""
+) -> Iterator[tuple[IndexFileView, list[index_lookup.Candidates], bool]]:
+    """Per index file the entries of each array of hashes, and whether chains of it are broken or gone.
+
+    A file that cannot be read is left out.
+    """
     for view in views:
         if view.is_empty:
             continue
@@ -177,7 +180,13 @@ def _candidates(
         except OSError:
             continue  # it has vanished: what it covered is a gap for who asks for it
         used = view.header.next_entry
-        yield view, [index_lookup.candidates(source, shape, used, each) for each in hashes]
+        found = [index_lookup.candidates(source, shape, used, each) for each in hashes]
+        is_broken = any(len(each.broken) for each in found)
+        yield (
+            view,
+            found,
+            is_broken or index_lookup.has_lost_slots(source, shape, view.header.hash_slot_count),
+        )
 
 
 class _Columns:
@@ -205,11 +214,12 @@ class _Columns:
     def by_index(self, views: Sequence[IndexFileView]) -> None:
         """What the index knows, judged by the records."""
         per_names: list[list[index_lookup.Candidates]] = [[] for _ in self.names]
-        for view, each in _candidates(self.lookup, views, [names.hashes for names in self.names]):
+        hashes = [names.hashes for names in self.names]
+        for view, each, is_damaged in _candidates(self.lookup, views, hashes):
             for place, found in enumerate(each):
                 per_names[place].append(found)
-                if len(found.broken):
-                    self.damaged.add(view.name)
+            if is_damaged:
+                self.damaged.add(view.name)
         for names, each in zip(self.names, per_names, strict=True):
             if each:
                 self._judge(

@@ -2,7 +2,8 @@
 
 A look-up reads 4 bytes for the slot and 20 for each entry of its chain, whatever the size of the file.
 Every number that comes from the file is checked: a chain goes to smaller and smaller entry numbers,
-so that it ends also where the file is damaged.
+so that it ends also where the file is damaged. A slot that is empty is looked at once more: where a page
+of slots was lost, every chain in it seems to have no entry.
 
 Source: IndexFile#selectPhyOffset, IndexService#load; spec 01 sections 6.1 and 6.3.
 """
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 Broken = Callable[[str, int], None]
 """Told why a chain cannot be followed further, and at which entry."""
+
+_PAGE = 4096
+_EXPECTED_MIN = 10  # slots in use that a page has on average: with so many, one without any was lost
+_ENTRIES_READ_MAX = 1 << 20  # bytes of entries that are read to see whether one belongs to an empty slot
 
 
 class IndexFileView:
@@ -90,15 +95,38 @@ class IndexFileView:
         """Physical offsets of the entries with a key hash, the newest first; other keys may share it.
 
         `broken` is also told where the chain comes to an entry of another slot: that it ends later
-        does not mean that nothing was lost.
+        does not mean that nothing was lost. So it is where the slot should not be empty.
         """
         slot = key_hash % self.shape.slots
+        if not self.slot_value(slot) and self._has_lost(slot, key_hash):
+            broken("has lost its slot", slot)
         for number, entry in self.chain(slot, broken):
             if entry.key_hash == key_hash:
                 yield entry.physical_offset
             elif entry.key_hash % self.shape.slots != slot:
                 broken("comes to an entry of another slot", number)
                 return
+
+    def _has_lost(self, slot: int, key_hash: int) -> bool:
+        """Whether an empty slot had an entry with a key hash, as far as a few reads can tell."""
+        shape = self.shape
+        at = shape.slot_offset(slot)
+        start = max(at - at % _PAGE, shape.slot_offset(0))
+        stop = min(at - at % _PAGE + _PAGE, shape.entry_offset(0))
+        if self.header.hash_slot_count * (stop - start) >= _EXPECTED_MIN * index.SLOT_SIZE * shape.slots:
+            return not self._files.read(self.path, start, stop - start).strip(b"\0")
+        size = min(index.ENTRY_SIZE * self.header.next_entry, _ENTRIES_READ_MAX)
+        entries = self._files.read(self.path, shape.entry_offset(0), size)
+        return _has_entry(entries, key_hash)
+
+
+def _has_entry(entries: bytes, key_hash: int) -> bool:
+    """Whether one of the entries has a key hash, which is an entry's first field."""
+    wanted = key_hash.to_bytes(4, "big")
+    at = entries.find(wanted)
+    while at > 0 and at % index.ENTRY_SIZE:
+        at = entries.find(wanted, at + 1)
+    return at >= 0
 
 
 def open_views(
