@@ -341,12 +341,12 @@ def _rebuild_report(run: _Run) -> int:
 
 
 def _write(run: _Run, *, url: str, form: Any, parts: tuple[str, ...], names: Any, body: bool) -> int:
-    from rmqtool.spark.scan_job_output import check_output, write_messages
+    from rmqtool.spark.scan_job_output import output_place, write_messages
 
-    check_output(url, [each.place.path for each in run.plan.stores])
+    place = output_place(url, [each.place.path for each in run.plan.stores])
     with run.session() as session:
         bad = write_messages(
-            session, run.request, url, format=form, partition_by=parts, names=names, with_body=body
+            session, run.request, place, format=form, partition_by=parts, names=names, with_body=body
         )
     run.writer.note(f"rmqtool: written to {url}")
     return _told(bad)

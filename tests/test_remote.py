@@ -131,7 +131,10 @@ def test_nothing_is_written_elsewhere(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_file_urls_are_local_paths(cases: Library) -> None:
     assert local_path("file:///a%20b/c") == "/a b/c"
+    assert local_path("FILE:/a%20b") == "/a%20b"
     assert local_path("s3://b") is None
+    with Store.open(f"file:{cases.path(CASES[0])}") as store:
+        assert store.is_local
     with Store.open(f"file://{cases.path(CASES[0])}") as store:
         assert store.is_local
         assert store.layout.root == cases.path(CASES[0])

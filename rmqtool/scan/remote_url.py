@@ -3,6 +3,7 @@
     s3://bucket/store?endpoint=http://127.0.0.1:9000&region=us-east-1
     webhdfs://user@namenode:9870/data/store
     file:///data/store                              the local path /data/store
+    file:/data/store                                the same, as Hadoop writes it
 
 User and password before `@`, and all behind `?`, are options: they are used and never shown.
 """
@@ -19,6 +20,7 @@ from urllib.parse import parse_qsl, unquote
 from rmqtool.errors import UsageError
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_HADOOP_LOCAL = re.compile(r"file:(/(?!/).*)", re.DOTALL | re.IGNORECASE)
 _LOCAL = frozenset({"file", "local"})
 _WITH_QUERY = frozenset({"http", "https"})  # what stands behind ? names the file there
 _SECRET = r"[\w.-]*(?:key|secret|token|sig|signature|password|passwd|credential|delegation|auth|user)[\w.-]*"
@@ -90,15 +92,18 @@ def mask(text: str) -> str:
 
 def is_url(text: object) -> bool:
     """Whether `text` is a URL, of whatever protocol, and no path."""
-    return isinstance(text, str) and _URL.match(text) is not None
+    return isinstance(text, str) and bool(_URL.match(text) or _HADOOP_LOCAL.match(text))
 
 
 def local_path(text: str) -> str | None:
-    """The path that a `file://` URL means; None for other URLs.
+    """The path that a `file://` URL means, or `file:/path`, which is taken as it stands; None for others.
 
     Raises:
         UsageError: it names another host, or has options.
     """
+    plain_form = _HADOOP_LOCAL.fullmatch(text)
+    if plain_form is not None:
+        return plain_form[1]
     match = _URL.fullmatch(text)
     if match is None or match[1].lower() not in _LOCAL:
         return None

@@ -15,6 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import NotAStoreError, UsageError
+from rmqtool.scan.remote_url import local_path
 
 if TYPE_CHECKING:
     from rmqtool.spark.options import SourceOptions
@@ -33,7 +34,7 @@ class Place:
 
 
 def parse_paths(name: str, text: str) -> tuple[str, ...]:
-    """One path, or a JSON list of paths, as Spark passes several on. Raises UsageError."""
+    """One path, or a JSON list of paths, as Spark passes several on, without `file:`. Raises UsageError."""
     paths: object = [text]
     if text.lstrip().startswith("["):
         try:
@@ -42,7 +43,7 @@ def parse_paths(name: str, text: str) -> tuple[str, ...]:
             paths = [text]  # a path may begin with a bracket, as a glob does
     if not isinstance(paths, list) or not paths or not all(isinstance(path, str) and path for path in paths):
         raise UsageError(f"option {name}: it names no store")
-    return tuple(path.removeprefix("file:") if path.startswith("file:/") else path for path in paths)
+    return tuple(local_path(path) or path for path in paths)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
-from urllib.parse import unquote
 
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.scan.columns import BY_NAME, COLUMNS
 from rmqtool.scan.remote_url import is_url, local_path
 from rmqtool.spark.scan_job import DAMAGE, ScanRequest, engine_name, messages, spark_errors, spark_name
-from rmqtool.store.keep_out import real_path
+from rmqtool.store.keep_out import keep_out_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -49,20 +48,22 @@ def output_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
     return None if names is None else tuple(engine_name(spark_name(name)) for name in names)
 
 
-def check_output(url: str, stores: Sequence[str]) -> None:
-    """Raises RefusedError for a local folder that exists or lies in a store, UsageError as `local_path`."""
-    local: str | None = url
-    if is_url(url):
-        local = local_path(url)
-    elif url[:5].lower() == "file:":  # `file:/path`, as Hadoop writes it
-        local = unquote(url[5:])
-    if local is None:
-        return
-    path = real_path(Path(local))
-    if any("://" not in store and path.is_relative_to(real_path(Path(store))) for store in stores):
-        raise RefusedError("the files would lie in the store", path=url, hint="reading never writes there")
+def output_place(url: str, stores: Sequence[str]) -> str:
+    """What to give to Spark for `url`, in whose paths it decodes nothing.
+
+    Raises:
+        RefusedError: a local folder that exists, or lies in one of `stores`, paths and URLs.
+        UsageError: as `local_path`.
+    """
+    local = local_path(url)
+    if local is None and is_url(url):
+        return url
+    path = Path(local or url)
+    for store in stores:
+        keep_out_of(Path(store), path, "the folder")
     if path.exists():
         raise _exists(url)
+    return url if local is None else f"file://{local}"
 
 
 def _exists(url: str) -> RefusedError:

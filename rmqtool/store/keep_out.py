@@ -6,7 +6,7 @@ There it would be taken for a part of the store, take the place of one, or go wi
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmqtool.errors import RefusedError
@@ -29,8 +29,17 @@ def keep_out(layout: StoreLayout, path: Path, what: str, *, location: Path | Non
     Raises:
         RefusedError: it lies in the store, or is the file that holds it.
     """
+    _check(_places(layout, location), path, what)
+
+
+def keep_out_of(location: Path, path: Path, what: str) -> None:
+    """The same of a store that is not opened, as far as its location tells. Raises RefusedError."""
+    _check(_around(location), path, what)
+
+
+def _check(places: Iterable[Path], path: Path, what: str) -> None:
     real = real_path(path)
-    for place in _places(layout, location):
+    for place in places:
         if real.is_relative_to(place):
             raise RefusedError(f"{what} would lie in the store {place}", path=path, hint="name another place")
 
@@ -45,7 +54,13 @@ def _places(layout: StoreLayout, location: Path | None) -> Iterator[Path]:
     # A file alone says nothing of the folder that it lies in, unless that is one of a store.
     if layout.root is not None and not isinstance(layout.place, RemotePath):
         yield from map(real_path, (layout.root, *layout.commit_log_folders))
-    if location is None or "://" in str(location):
+    if location is not None:
+        yield from _around(location)
+
+
+def _around(location: Path) -> Iterator[Path]:
+    """The folder or file at a location, and the store that it is a part of; nothing of a URL."""
+    if "://" in str(location):
         return
     real = real_path(Path(str(location)))
     yield real

@@ -16,7 +16,7 @@ from rmqtool.errors import InputError, RefusedError, UsageError
 from rmqtool.spark import scan_job, session
 from rmqtool.spark.package import write_package
 from rmqtool.spark.scan_job_groups import group_fields, parse_groups
-from rmqtool.spark.scan_job_output import check_output, output_names, partition_names
+from rmqtool.spark.scan_job_output import output_names, output_place, partition_names
 from rmqtool.spark.scan_job_progress import JobProgress
 from rmqtool.spark.scan_job_verify import rebuild_rows
 from rmqtool.spark.scan_job_views import message_columns, scans_once
@@ -226,12 +226,15 @@ def test_output_is_never_put_into_a_store(store: Path) -> None:
     for target in (store, store / "new", store / "commitlog" / ".." / "x"):
         for prefix in ("", "file:", "file://", "FILE://localhost"):
             with pytest.raises(RefusedError, match="lie in the store"):
-                check_output(f"{prefix}{target}", [str(store)])
+                output_place(f"{prefix}{target}", [str(store)])
     with pytest.raises(RefusedError, match="lie in the store"):
-        check_output(f"file://{store.parent}/%2e/{store.name}/x", [str(store)])
-    check_output("s3a://bucket/x", [str(store)])
+        output_place(f"file://{store.parent}/%2e/{store.name}/x", [str(store)])
+    with pytest.raises(RefusedError, match="lie in the store"):
+        output_place(str(store / "new"), [str(store / "commitlog")])
+    assert output_place("s3a://bucket/x", [str(store)]) == "s3a://bucket/x"
+    assert output_place("file:///no/a%20b", [str(store)]) == "file:///no/a b"
     with pytest.raises(RefusedError, match="something is there"):
-        check_output(str(store.parent), [])
+        output_place(str(store.parent), [])
 
 
 def test_errors_of_spark_are_ours() -> None:

@@ -103,8 +103,6 @@ def export_request(
         UsageError: values that do not go together.
         MissingCodecError: pyarrow has no ORC.
     """
-    if output.startswith("file:/") and not output.startswith("file://"):
-        output = output.removeprefix("file:")  # the form that Hadoop gives to local URLs
     is_folder = output.partition("?")[0].endswith("/") or bool(partition_by) or _is_there(output)
     named, packed = (None, None) if is_folder else format_of(output)
     found: Format | None = format or named or ("records" if raw else None)

@@ -29,7 +29,7 @@ def located(place: Path | str, storage_options: Mapping[str, Any] | None = None)
         UsageError: a URL that cannot be one of a store, or options for a path that is none.
     """
     text = "" if isinstance(place, Path) else place
-    if "://" not in text or not _is_url(text):
+    if ":/" not in text or not _is_url(text):
         if storage_options:
             raise UsageError("storage options go with a URL")
         return place if isinstance(place, Path) else Path(place)
