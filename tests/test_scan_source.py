@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
 import zlib
 from pathlib import Path
@@ -146,6 +147,21 @@ def test_holes_are_skipped(tmp_path: Path) -> None:
         assert (bad.length, bad.nonzero_end, bad.to_end) == (100 << 30, (60 << 30) + 1, True)
     assert time.monotonic() - started < 30
     source.close()
+
+
+def test_holes_on_tmpfs_stay_holes(tmp_path: Path) -> None:
+    """There a page that is mapped is given memory: a sparse log would grow by being read."""
+    shared = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else tmp_path) as folder:
+        path = Path(folder) / "sparse"
+        for last in (0, 100 << 20):
+            with path.open("wb") as file:
+                file.truncate(256 << 20)
+                os.pwrite(file.fileno(), b"\0" if not last else b"x", last)
+            source = open_source(path)
+            assert len(list(walk(source, file_from_offset=0, window=1 << 20))) == 1
+            source.close()
+            assert path.stat().st_blocks * 512 < 8 << 20
 
 
 def cold(path: Path) -> None:
