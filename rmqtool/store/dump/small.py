@@ -10,6 +10,7 @@ from pathlib import Path
 from rmqtool import times
 from rmqtool.errors import FormatError, UnreadableError, UsageError
 from rmqtool.formats import checkpoint, config_json
+from rmqtool.formats.fastjson import SIZE_LIMIT
 from rmqtool.problems import finding
 from rmqtool.store.dump import Report, tell_out_of_reach
 from rmqtool.store.explain import Explanation, explain_structure
@@ -23,7 +24,7 @@ CHECKPOINT_FIELDS = (
     "index_msg_timestamp_ms", "index_msg_time", "master_flushed_offset", "confirm_phy_offset", "file",
 )  # fmt: skip
 CONFIG_FIELDS = ("name", "source", "content", "status", "file")
-_CONFIG_LIMIT = 1 << 30  # bytes of one config file; the largest seen in the field are some 100 MB
+_CONFIG_LIMIT = SIZE_LIMIT + 1  # bytes that are read of a config file: then it is known that it is too long
 _BAK = ".bak"
 _QUEUES_MAX = 65_536  # queue ids have 16 bits on the command line
 _BINARY = ("timercheck",)  # written by the timer, no configuration

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, UsageError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
+from rmqtool.formats.fastjson import SIZE_LIMIT
 from rmqtool.store import Store
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import OpenFiles, head_of, read_head
@@ -37,7 +38,7 @@ __all__ = [
     "StartSettings", "predict", "predict_all", "rules_of",
 ]  # fmt: skip
 
-_CONFIG_LIMIT = 64 << 20
+_CONFIG_LIMIT = SIZE_LIMIT + 1
 _PARTS = frozenset({"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"})
 
 

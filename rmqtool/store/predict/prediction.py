@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
+from rmqtool.formats.fastjson import SIZE_LIMIT
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import head_of
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rmqtool.store.predict.queues import QueueState
     from rmqtool.store.predict.start import Start
 
-_CONFIG_LIMIT = 64 << 20
+_CONFIG_LIMIT = SIZE_LIMIT + 1
 _BROKER_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 
 
