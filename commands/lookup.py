@@ -279,11 +279,28 @@ class _Task:
         return f"; queue {queue_id} of {topic} has {low} to {high - 1}" if low < high else ""
 
     def _ending(self, request: Request, looked: Looked, found: set[str], count: int) -> int:
-        """What was not found, told; the exit code."""
-        from rmqtool.commands.lookup_text import index_texts, missing_text, nothing_text
+        """What went wrong and what was not found, told; the exit code."""
+        code = self._wrong(request, looked)
+        return worst_exit_code(code, self._found(request, looked, found, count))
 
-        for text in index_texts(looked):
+    def _wrong(self, request: Request, looked: Looked) -> int:
+        """Tells what is damaged and what was left out; the exit code."""
+        from rmqtool.commands.bad_places import BadPlaces
+        from rmqtool.commands.lookup_text import dead_texts, index_texts, unseen_text
+
+        for text in (*index_texts(looked), *dead_texts(looked)):
             self.writer.note(f"rmqtool: {text}")
+        if looked.gaps and request.scan == "never":
+            self.writer.note(f"rmqtool: {unseen_text(looked)}")
+        seen = BadPlaces(self.writer)
+        for finding in looked.damage.values():
+            seen.report(finding)
+        return worst_exit_code(seen.exit_code(), EXIT_FINDINGS if looked.dead else EXIT_OK)
+
+    def _found(self, request: Request, looked: Looked, found: set[str], count: int) -> int:
+        """Tells what was not found; the exit code."""
+        from rmqtool.commands.lookup_text import missing_text, nothing_text
+
         if request.selection.limit is not None and count >= request.selection.limit:
             return EXIT_OK
         if not found:

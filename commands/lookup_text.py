@@ -62,11 +62,28 @@ def nothing_text(request: Request, looked: Looked) -> str:
         seen.append(f"{looked.collisions} of other keys with the same hash")
     if looked.gone:
         seen.append(f"{looked.gone} no longer in the log")
+    if looked.dead:
+        seen.append(f"{len(looked.dead)} whose record is damaged")
+    if looked.excluded:
+        seen.append(f"{looked.excluded} with it that other options leave out")
     if looked.scanned_bytes:
         seen.append(f"{looked.scanned_bytes:,} bytes of the log")
     if looked.batches:
         seen.append(counted(looked.batches, "batch record"))
     text += f"; looked at {', '.join(seen)}"
-    if looked.gaps and request.scan == "never":
-        text += f"; not at {', '.join(gap_text(gap) for gap in looked.gaps[:_GAPS_SHOWN])}: see --scan"
     return text
+
+
+def unseen_text(looked: Looked) -> str:
+    """Which ranges of the log were not looked at."""
+    shown = ", ".join(gap_text(gap) for gap in looked.gaps[:_GAPS_SHOWN])
+    return f"not looked at: the log at {shown}: see --scan"
+
+
+def dead_texts(looked: Looked) -> Iterable[str]:
+    """To which places the index leads in vain, one line each."""
+    for offset in sorted(set(looked.dead))[:_GAPS_SHOWN]:
+        yield (
+            f"the index leads to offset {offset}, where no sound record is: it may be what is looked for;"
+            " see rmqtool verify"
+        )

@@ -55,6 +55,33 @@ def test_a_key_gives_message_rows(cases: Library, lookup: Lookup) -> None:
     assert lookup(store, "--key", key, "--until", "2001-01-01").code == 1
 
 
+def test_what_a_partial_answer_lacks_is_told(store_copy: Callable[[str], Path], lookup: Lookup) -> None:
+    """A record that is damaged, options that leave it out, an index file that is gone."""
+    store = store_copy(CLEAN)
+    key, offsets = key_of(store)
+    left_out = lookup(store, "--key", key, "--tag", "nothing like it")
+    assert left_out.code == 1
+    assert f"{len(offsets)} with it that other options leave out" in left_out.err
+    assert "scanning" not in left_out.err
+    with Store.open(store) as opened:
+        file = opened.commit_log.file_of(offsets[0])
+        size = opened.find(offsets[0]).message.total_size
+    with file.path.open("r+b") as log:
+        log.seek(offsets[0] - file.file_from_offset)
+        log.write(bytes(size))
+    damaged = lookup(store, "--key", key)
+    assert damaged.code == 1
+    assert [row["physical_offset"] for row in damaged.rows] == offsets[1:]
+    assert f"leads to offset {offsets[0]}, where no sound record is" in damaged.err
+    scanned = lookup(store, "--key", key, "--scan", "always")
+    assert scanned.code == 1
+    assert "CL02 zeros in the middle of the log, sound records follow: commitlog/" in scanned.err
+    assert f"offset {offsets[0]}, {size} bytes" in scanned.err
+    min(store.joinpath("index").iterdir()).unlink()
+    never = lookup(store, "--key", key, "--scan", "never")
+    assert "not looked at: the log at offsets 0 to " in never.err
+
+
 def test_many_keys_in_one_pass(
     cases: Library, lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,6 +7,7 @@ from typing import Literal, NamedTuple
 
 from rmqtool.formats import properties
 from rmqtool.formats.index import key_text, tag_text
+from rmqtool.problems import Finding
 from rmqtool.store import StoredMessage
 from rmqtool.store.lookup.coverage import Gap
 
@@ -58,7 +59,10 @@ class Looked:
         index_files: how many index files were read.
         entries: index entries with a hash that was asked for.
         collisions: those whose record has another key, or another topic.
-        gone: those whose record is no longer in the log, or not sound.
+        excluded: messages with a name that was asked for which the selection leaves out.
+        gone: those whose record is no longer in the log.
+        dead: places in the log that entries name and where no sound record is.
+        damage: what was met by scans of the log, by file and offset; notes left out.
         unreadable: (name, why) of index files that cannot be read.
         broken: chains that cannot be followed to their end, as (file, why, entry).
         gaps: ranges of the log that the index does not cover.
@@ -71,9 +75,17 @@ class Looked:
         self.index_files = 0
         self.entries = 0
         self.collisions = 0
+        self.excluded = 0
         self.gone = 0
+        self.dead: list[int] = []
+        self.damage: dict[tuple[str, int | None], Finding] = {}
         self.unreadable: list[tuple[str, str]] = []
         self.broken: list[tuple[str, str, int]] = []
         self.gaps: list[Gap] = []
         self.scanned_bytes = 0
         self.batches = 0
+
+    def report(self, finding: Finding) -> None:
+        """Take one bad place of the log."""
+        if finding.problem.severity != "note":
+            self.damage[finding.path, finding.physical_offset] = finding

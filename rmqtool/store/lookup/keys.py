@@ -13,9 +13,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from itertools import chain
 
+from rmqtool.errors import UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats.java import index_key_hash
 from rmqtool.scan.events import FOREIGN
@@ -233,13 +234,27 @@ class KeySearch:
                 continue
             stored = self.store.find(offset)
             if stored is None or stored.status & FOREIGN:
-                self.looked.gone += 1
+                if self.store.commit_log.min_offset <= offset < self._log_end:
+                    self.looked.dead.append(offset)
+                else:
+                    self.looked.gone += 1
                 continue
             names = self._names(stored)
             if not names:
                 self.looked.collisions += 1
             elif self._selection.matches(stored.message, offset):
                 yield Hit(stored, "index", names)
+            else:
+                self.looked.excluded += 1
+                self._missing.difference_update(names)  # the index holds it
+
+    @cached_property
+    def _log_end(self) -> int:
+        """Behind the last record; of a log that cannot be read, behind its last file."""
+        try:
+            return self.store.end_offset()
+        except UnreadableError:
+            return max((file.end for file in self.store.commit_log.files), default=0)
 
     def _names(self, stored: StoredMessage) -> tuple[str, ...]:
         return self.wanted.found_in(properties.decode(stored.message.properties_bytes))

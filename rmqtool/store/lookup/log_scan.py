@@ -10,6 +10,7 @@ from rmqtool.formats import properties
 from rmqtool.formats.index import tag_text
 from rmqtool.formats.java import index_key_hash, java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH
+from rmqtool.problems import Finding
 from rmqtool.store import BatchConsumeQueue, Store, StoredMessage
 from rmqtool.store.lookup.coverage import Gap
 from rmqtool.store.lookup.hits import Hit, Looked, Wanted
@@ -44,12 +45,21 @@ def scan(
     is_tag = wanted.kind == "tag"
     chosen = replace(chosen, tags=wanted.names) if is_tag else replace(chosen, keys=wanted.names)
     if size <= _PLAIN_BYTES:
-        yield from store.messages(chosen, damage="skip")
+        from rmqtool.store.dump.log import log_items
+
+        for item in log_items(store, chosen):
+            if isinstance(item, StoredMessage):
+                yield item
+            elif isinstance(item, Finding):
+                looked.report(item)
         return
     from rmqtool.store.batches import frame_batches, plan_access
 
     access = plan_access(store, chosen, via="auto" if is_tag else "log")
-    for frames, mask, _ in frame_batches(store, chosen, access=access, crc=False, progress=progress):
+    report = looked.report
+    for frames, mask, _ in frame_batches(
+        store, chosen, access=access, crc=False, report=report, progress=progress
+    ):
         for offset in frames.rows["physical_offset"][mask].tolist():
             stored = store.find(offset)
             if stored is not None:
