@@ -9,6 +9,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.commands.option_values import expression
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.output import Output
 
@@ -61,6 +62,7 @@ def copy(
     exclude_topic: options.ExcludeTopic = None,
     queue: options.Queue = None,
     tag: options.Tag = None,
+    filter: options.Filter = None,
     key: options.Key = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -108,7 +110,7 @@ def copy(
         topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
         from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
     )  # fmt: skip
-    selection = replace(selection, exclude_topics=exclude_topic or ())
+    selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
     given: dict[str, Any] = {"reserve": reserve}
     if commitlog_file_size is not None:
         given["commit_log_file_size"] = commitlog_file_size

@@ -10,6 +10,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_unknown
 from rmqtool.commands.export_text import summary
+from rmqtool.commands.option_values import expression
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.times import parse_zone
@@ -126,6 +127,7 @@ def export(
     exclude_topic: options.ExcludeTopic = None,
     queue: options.Queue = None,
     tag: options.Tag = None,
+    filter: options.Filter = None,
     key: options.Key = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -180,7 +182,7 @@ def export(
         topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
         from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
     )  # fmt: skip
-    selection = replace(selection, exclude_topics=exclude_topic or ())
+    selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
     request = _request(
         output, output_format=output_format, compression=compression, columns=wanted, body=body, raw=raw,
         partition_by=partition_by, file_size=file_size, row_group=row_group, tz=tz, spreadsheet=spreadsheet,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -10,6 +11,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.commands.option_values import expression
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.times import parse_time, parse_zone
@@ -90,6 +92,7 @@ def stats(
     topic: options.Topic = None,
     queue: options.Queue = None,
     tag: options.Tag = None,
+    filter: options.Filter = None,
     key: options.Key = None,
     since: options.Since = None,
     until: options.Until = None,
@@ -139,6 +142,7 @@ def stats(
         topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
         from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
     )  # fmt: skip
+    selection = replace(selection, filter=expression(filter))
     names = _names(by, all=all, others=bool(largest or duplicates or delayed or transactions))
     seen, looked = BadPlaces(writer), Looked()
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:

@@ -159,7 +159,23 @@ def test_another_log_or_selection_is_refused(tmp_path: Path, run: Run) -> None:
     assert run(other, *arguments).code == 4
     assert run(small_store(tmp_path / "short", 2), *arguments).code == 4
     assert run(store, *arguments, "--topic", "T").code == 4
+    assert run(store, *arguments, "--filter", "TAGS = 'A'").code == 4
     assert cursor.read_bytes() == before
+
+
+def test_a_filter_is_part_of_the_selection(tmp_path: Path, run: Run) -> None:
+    """Runs with it go on; one with another, or without, is refused."""
+    store, cursor = small_store(tmp_path / "s", 20), tmp_path / "cursor"
+    arguments = ("--output", f"{tmp_path}/out/", *FOLDER, "--cursor-file", cursor)
+    wanted = ("--filter", "KEYS IN ('k3', 'k7', 'k11', 'k22')")
+    assert run(store, *arguments, *wanted, "--limit", 2).out["messages"] == 2
+    append_numbered(store, 20, 25)
+    before = cursor.read_bytes()
+    assert run(store, *arguments).code == 4
+    assert run(store, *arguments, "--filter", "KEYS = 'k3'").code == 4
+    assert cursor.read_bytes() == before
+    assert run(store, *arguments, *wanted).out["messages"] == 2
+    assert exported(tmp_path / "out") == ["k3", "k7", "k11", "k22"]
 
 
 def test_a_lost_cursor_does_not_export_twice(tmp_path: Path, run: Run) -> None:

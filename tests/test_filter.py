@@ -6,6 +6,8 @@ import gzip
 import json
 import pickle
 import time
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,3 +172,56 @@ def test_dump_filters_records(cases: Library, capfd: pytest.CaptureFixture[str])
     assert sum(json.loads(line)["count"] for line in capfd.readouterr().out.splitlines()) == len(expected)
     assert main(["dump", str(path), "--filter", "a !"]) == EXIT_USAGE
     assert main(["dump", str(path), "--what", "index", "--filter", "a = 1"]) == EXIT_USAGE
+
+
+FILTERS = (
+    ("color IS NOT NULL AND BUYER_ID <> 'buyer8'", ("--topic", "pub*")),
+    ("DELAY >= 2 OR TAGS IN ('TagA', '标签甲')", ("--topic", "pub*", "--queue", "0-2", "--limit", "30")),
+    ("NOT (TAGS = 'TagB') AND KEYS IS NULL", ("--topic", "pub*", "--tag", "TagA", "--tag", "AaAa")),
+    ("TAGS > 5", ("--topic", "pub*")),
+)
+
+
+@pytest.mark.parametrize(("text", "more"), FILTERS)
+def test_other_commands_filter_as_dump_does(
+    cases: Library, tmp_path: Path, text: str, more: tuple[str, ...], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """`export`, `stats` and `copy` take the messages that `dump` shows with the same options."""
+    path = cases.path("ok_540_clean")
+    given = ("--filter", text, *more)
+
+    def out(command: str, *arguments: object) -> str:
+        assert main([command, *map(str, arguments)]) in (0, 1)  # 1: of copy, where nothing matches
+        return capfd.readouterr().out
+
+    rows = [json.loads(line) for line in out("dump", path, *given, "--tz", "UTC").splitlines()]
+    assert bool(rows) == (text != "TAGS > 5")  # no tag spells a number: the evaluation fails
+    for jobs in (1, 3):
+        file = tmp_path / f"{jobs}.jsonl"
+        out("export", path, "--output", file, *given, "--tz", "UTC", "--jobs", jobs)
+        assert [json.loads(line) for line in file.read_text().splitlines()] == rows
+    out("export", path, "--output", tmp_path / "raw", "--raw", *given)
+    main(["dump", str(path), "--raw", "--output", str(tmp_path / "dumped"), *given])
+    assert (tmp_path / "raw").read_bytes() == (tmp_path / "dumped").read_bytes()
+    copied = json.loads(out("copy", path, "--output", tmp_path / "new", "--format", "json", *given))
+    counts = Counter(row["topic"] for row in rows)
+    assert {each["topic"]: each["messages"] for each in copied["topics"] if each["messages"]} == counts
+    if "--limit" not in more:  # of stats it counts rows
+        found = [json.loads(line) for line in out("stats", path, *given).splitlines()]
+        assert {row["topic"]: row["count"] for row in found} == counts
+
+
+@pytest.mark.parametrize("command", ["export", "stats", "copy"])
+def test_a_wrong_filter_writes_nothing(
+    cases: Library, tmp_path: Path, command: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The error of `dump --filter`, before anything is written."""
+    path = str(cases.path("ok_540_expired"))
+    files = {"export": ["--output", "a.jsonl", "--cursor-file", "cursor"], "copy": ["--output", "new"],
+             "stats": ["--plot", "a.svg"]}[command]  # fmt: skip
+    files = [name if name.startswith("--") else str(tmp_path / name) for name in files]
+    assert main(["dump", path, "--filter", "a !"]) == EXIT_USAGE
+    expected = capfd.readouterr().err
+    assert main([command, path, *files, "--filter", "a !"]) == EXIT_USAGE
+    assert capfd.readouterr() == ("", expected)
+    assert not list(tmp_path.iterdir())

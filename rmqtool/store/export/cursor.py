@@ -126,7 +126,10 @@ class Cursor:
 def selected(selection: Selection) -> dict[str, Any]:
     """What the runs of one cursor must have in common; times may move on from run to run."""
     names = ("topics", "exclude_topics", "queues", "tags", "keys")
-    return {name: sorted(getattr(selection, name)) for name in names if getattr(selection, name)}
+    found: dict[str, Any] = {
+        name: sorted(getattr(selection, name)) for name in names if getattr(selection, name)
+    }
+    return found if selection.filter is None else {**found, "filter": selection.filter.text}
 
 
 def check_of(store: Store, offset: int, length: int = _CHECK_BYTES) -> Check | None:
