@@ -19,6 +19,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,7 @@ _VERSION = re.compile(r'"?(?:1\.)?([0-9]+)[^"\n]*"?')
 _MEMORY = re.compile(r"[1-9][0-9]{0,12}[kmgt]?b?", re.IGNORECASE)
 _LOG_TAIL_BYTES = 8192
 _STOP_SECONDS = 20
+_CONNECT_SECONDS = 10.0
 _QUIET_LEVELS = ("ERROR", "OFF", "FATAL")
 _PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
@@ -149,7 +151,7 @@ def spark_session(
         ship_package: send this package to the executors of a cluster.
 
     Raises:
-        InputError: pyspark or Java is missing, or Spark does not start.
+        InputError: pyspark or Java is missing, the master cannot be reached, or Spark does not start.
         UsageError: a setting, or a size of memory, that is none.
     """
     settings = parse_conf(conf)
@@ -172,6 +174,7 @@ def spark_session(
         values["spark.master"] = master
     if driver_memory is not None:
         values["spark.driver.memory"] = driver_memory
+    check_master(values.get("spark.master", ""))
     set_environment(java)
     quiet = _quiet_loggers(values["spark.log.level"])
     with tempfile.TemporaryDirectory(prefix="rmqtool-spark-") as folder, quiet:
@@ -186,6 +189,30 @@ def spark_session(
                 yield session
         finally:
             _stop(session)
+
+
+def check_master(master: str) -> None:
+    """Where none of the masters of a standalone cluster, `spark://host:port,host:port`, takes a connection.
+
+    Spark itself tries for a minute and then says nothing that helps.
+
+    Raises:
+        InputError: no one answers.
+    """
+    if not master.startswith("spark://"):
+        return
+    why = ""
+    for place in master.removeprefix("spark://").split(","):
+        host, _, port = place.rpartition(":")
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()
+        except ValueError:
+            return  # Spark says what is wrong with it
+        except (OSError, OverflowError) as error:
+            why = why or f"{place}: {getattr(error, 'strerror', None) or error}"
+        else:
+            return
+    raise InputError(f"the Spark master cannot be reached: {why}", hint="is it started?")
 
 
 def set_environment(java: Path) -> None:

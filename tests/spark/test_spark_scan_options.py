@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -235,6 +236,17 @@ def test_output_is_never_put_into_a_store(store: Path) -> None:
     assert output_place("file:///no/a%20b", [str(store)]) == "file:///no/a b"
     with pytest.raises(RefusedError, match="something is there"):
         output_place(str(store.parent), [])
+
+
+def test_a_master_that_does_not_answer() -> None:
+    """One of several is enough; what is no address is left to Spark."""
+    with socket.create_server(("127.0.0.1", 0)) as there, socket.create_server(("127.0.0.1", 0)) as gone:
+        port, closed = there.getsockname()[1], gone.getsockname()[1]
+        gone.close()
+        with pytest.raises(InputError, match=f"master cannot be reached: 127.0.0.1:{closed}: "):
+            session.check_master(f"spark://127.0.0.1:{closed}")
+        for master in (f"spark://127.0.0.1:{closed},127.0.0.1:{port}", "local[2]", "yarn", "spark://nowhere"):
+            session.check_master(master)
 
 
 def test_errors_of_spark_are_ours() -> None:
