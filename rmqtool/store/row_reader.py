@@ -109,6 +109,7 @@ class InputRow(Struct, gc=False):
     file: str | None = None
     system: Any = None
     record: Any = None
+    broker_name: str | None = None  # of rows that Spark wrote
     delay_level: I32 | None = None
     wait: bool | None = None
 
