@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from mmap import PAGESIZE
 from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,7 @@ import numpy as np
 from rmqtool.formats import message as form
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, Reason, ZeroRest
 from rmqtool.scan.reference import CANDIDATE_COST, frame_lengths, look, nonzero_end, search_budget
-from rmqtool.scan.source import ByteSource
+from rmqtool.scan.source import PAGE_BYTES, ByteSource
 
 if TYPE_CHECKING:
     from rmqtool.scan.frame_kernel import Numbers
@@ -363,7 +362,7 @@ class _Walker:
         one: the place behind it tells, or all of a sparse file would be given memory, window by window.
         """
         behind = position + form.BLANK_SIZE - 1
-        behind += -behind % PAGESIZE
+        behind += -behind % PAGE_BYTES
         if any(self.source.read(position, behind - position)):
             return position
         return self.source.data_from(behind)

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
+PAGE_BYTES = mmap.PAGESIZE
 _WAIT_SLICE_SECONDS = 0.1
 _CHUNK = 1 << 20  # bytes; of what was populated whole chunks are remembered
 _MADV_POPULATE_READ = 22  # Linux 5.14; Python has no name for it
