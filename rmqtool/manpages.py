@@ -4,6 +4,7 @@
     rmqtool-store.5                          from the declarations in `formats/`
     rmqtool-problems.7                       from the table of problems
     rmqtool-recovery.7                       from the text in `recovery_page.py`
+    rmqtool-spark.7                          from the options and columns of the Spark source
 
 Only facts are taken from Typer (names, help, defaults, variables); the rendering is ours, so that
 the pages do not change with Typer, the terminal, the locale or the day.
@@ -28,6 +29,7 @@ from rmqtool.formats.declare import Field, Layout, fields_of
 from rmqtool.problems import PROBLEMS, Finding, Problem
 from rmqtool.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.scan.columns import COLUMNS, Column
+from rmqtool.spark import options_page
 from rmqtool.terminal import print_error
 
 if TYPE_CHECKING:
@@ -120,6 +122,13 @@ _PROBLEMS_TEXT = (
     "error, and with 3 when something could not be read."
 )
 
+_GUIDES = (
+    ("recovery", "when the broker does not start, or messages are gone", RECOVERY_TEXT,
+     "info(1)", "recover(1)", "verify(1)", "diff(1)", "rebuild(1)", "expire(1)", "problems(7)"),
+    ("spark", "message stores as data frames and streams of Spark", options_page.text(),
+     "spark-scan(1)", "problems(7)"),
+)  # fmt: skip
+
 
 def pages() -> dict[str, str]:
     """Every page: file name to text."""
@@ -130,7 +139,8 @@ def pages() -> dict[str, str]:
         result[f"{PROGRAM}-{name}.1"] = _command_page(name, command)
     result[f"{PROGRAM}-store.5"] = _store_page()
     result[f"{PROGRAM}-problems.7"] = _problems_page()
-    result[f"{PROGRAM}-recovery.7"] = _recovery_page()
+    for guide, *parts in _GUIDES:
+        result[f"{PROGRAM}-{guide}.7"] = _guide(guide, *parts)
     return result
 
 
@@ -220,7 +230,8 @@ def _main_page(group: Any, commands: dict[str, Any]) -> str:
         _section("Environment", *(_entry(f"\\fB{name}\\fP", text) for name, text in _VARIABLES)),
         _exit_status(code for code, _ in EXIT_STATUS),
         _see_also(
-            *(f"{PROGRAM}-{name}(1)" for name in commands), f"{PROGRAM}-store(5)", f"{PROGRAM}-problems(7)"
+            *(f"{PROGRAM}-{name}(1)" for name in commands),
+            *(f"{PROGRAM}-{name}" for name in ("store(5)", "problems(7)", "spark(7)")),
         ),
     )
 
@@ -338,15 +349,14 @@ def _problem(problem: Problem) -> str:
     return _entry(term, _sentence(problem.message), broker, *repair)
 
 
-def _recovery_page() -> str:
-    sections = (part.partition("\n") for part in RECOVERY_TEXT.split("\n## ")[1:])
-    names = ("info", "recover", "verify", "diff", "rebuild", "expire")
+def _guide(name: str, summary: str, text: str, *see_also: str) -> str:
+    sections = (part.partition("\n") for part in text.split("\n## ")[1:])
     return _page(
-        f"{PROGRAM}-recovery",
+        f"{PROGRAM}-{name}",
         7,
-        "when the broker does not start, or messages are gone",
-        *(_section(_roff(title), *_guide_parts(text)) for title, _, text in sections),
-        _see_also(*(f"{PROGRAM}-{name}(1)" for name in names), f"{PROGRAM}-problems(7)"),
+        summary,
+        *(_section(_roff(title), *_guide_parts(each)) for title, _, each in sections),
+        _see_also(*(f"{PROGRAM}-{name}" for name in see_also)),
     )
 
 

@@ -29,6 +29,7 @@ from rmqtool.spark.values import (
     parse_moment,
     parse_number,
     parse_regex,
+    parse_single,
     parse_size,
     parse_switch,
     parse_tags,
@@ -50,8 +51,8 @@ STORAGE_PREFIX: Final = "storage."
 WRITE_PREFIX: Final = "write."
 """Options of the store that is written: the names of `WriteOptions` in camelCase."""
 
-_IGNORED = ("nameserver", "groupidprefix", "pulltimeoutms", "pullbatchsize")
-_IGNORED_PREFIXES = ("kafka.", "kafkaconsumer.", "fetchoffset.", "consumer.")
+IGNORED: Final = ("nameServer", "groupIdPrefix", "pullTimeoutMs", "pullBatchSize")
+IGNORED_PREFIXES: Final = ("kafka.", "kafkaConsumer.", "fetchOffset.", "consumer.")
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ class SourceOptions:
 
 
 _Parser = Callable[[str, str], Any]
-_TABLE: Final[tuple[tuple[str, str, _Parser], ...]] = (
+TABLE: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("brokerName", "broker_names", parse_broker_names),
     ("columnSet", "column_set", one_of(ColumnSet)),
     ("columns", "columns", parse_list),
@@ -159,7 +160,7 @@ _TABLE: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("decompress", "decompress", parse_bool),
     ("mode", "mode", one_of(Mode)),
     ("verifyCrc", "verify_crc", parse_bool),
-    ("topic", "topics", lambda name, text: (parse_text(name, text),)),
+    ("topic", "topics", parse_single),
     ("subscribe", "topics", parse_list),
     ("topics", "topic_globs", parse_list),
     ("subscribePattern", "topic_pattern", parse_regex),
@@ -198,13 +199,13 @@ _TABLE: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("profile", "profile", parse_text),
     ("order", "order", one_of(Order)),
 )  # fmt: skip
-OPTION_NAMES: Final = ("path", *(name for name, _, _ in _TABLE))
-_ONE_OF: Final[tuple[tuple[str, ...], ...]] = (
+OPTION_NAMES: Final = ("path", *(name for name, _, _ in TABLE))
+ONE_OF: Final[tuple[tuple[str, ...], ...]] = (
     ("topic", "subscribe", "topics", "subscribePattern", "assign"),
     ("tags", "subExpression"),
 )  # fmt: skip
 # Kafka's precedence: the first that is there counts, the others are not looked at.
-_PRECEDENCE: Final = (
+PRECEDENCE: Final = (
     ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
     ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"),
 )  # fmt: skip
@@ -232,15 +233,15 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
                 f"unknown option {name}",
                 hint=f"did you mean {known[near[0]]}?" if near else f"there are {', '.join(OPTION_NAMES)}",
             )
-    for group in _ONE_OF:
+    for group in ONE_OF:
         there = [name for name in group if name.lower() in texts]
         if len(there) > 1:
             raise UsageError(f"options {' and '.join(there)} contradict each other", hint="give one of them")
-    for group in _PRECEDENCE:
+    for group in PRECEDENCE:
         there = [name for name in group if name.lower() in texts]
         for name in there[1:]:
             del texts[name.lower()]
-    for name, attribute, parse in _TABLE:
+    for name, attribute, parse in TABLE:
         if name.lower() in texts:
             values[attribute] = parse(name, texts[name.lower()])
     options = SourceOptions(**values)
@@ -310,4 +311,5 @@ def _with_prefix(given: Mapping[str, str], prefix: str) -> tuple[tuple[str, str]
 
 
 def _is_ignored(low: str) -> bool:
-    return low == "paths" or low in _IGNORED or low.startswith(_IGNORED_PREFIXES)
+    prefixes = tuple(prefix.lower() for prefix in IGNORED_PREFIXES)
+    return low == "paths" or low in map(str.lower, IGNORED) or low.startswith(prefixes)

@@ -88,10 +88,10 @@ class StoreQueues:
         if self.options.since is not None and self.options.timestamp_strategy == "error":
             for key in self.keys():
                 self._check_time("startingTimestamp", key, self.options.since)
+        if starting is not None and starting.kind == "latest":
+            raise UsageError("option startingOffsets: latest (-1) is no start of a batch read")
         named = [bound for bound in (starting, ending) if bound is not None and bound.names_queues]
         if not named and not self.options.assign:
-            if starting is not None and starting.kind == "latest":
-                raise UsageError("option startingOffsets: latest (-1) is no start of a batch read")
             return None
         if self.options.assign and not named:
             names = sorted({(name.topic, name.queue_id) for name in self.mine(self.options.assign)})

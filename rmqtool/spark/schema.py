@@ -69,7 +69,7 @@ def _types(spark_type: str) -> tuple[str, ...]:
     return (spark_type,)
 
 
-_FIELDS: Final = (
+FIELDS: Final = (
     *(Field(each.spark_name, _types(_SPARK_TYPES[each.arrow_type]), each.name) for each in COLUMNS),
     Field("brokerName", ("string",), None),
     Field("propertiesJson", ("string",), "properties"),
@@ -83,8 +83,8 @@ _FIELDS: Final = (
     Field("headers", (HEADERS_TYPE,), "properties"),
 )  # fmt: skip
 BY_NAME: Final = {
-    **{each.name: field for each, field in zip(COLUMNS, _FIELDS, strict=False)},  # engine names do as well
-    **{field.name.lower(): field for field in _FIELDS},
+    **{each.name: field for each, field in zip(COLUMNS, FIELDS, strict=False)},  # engine names do as well
+    **{field.name.lower(): field for field in FIELDS},
 }
 CORRUPT: Final = Field("_corrupt_record", ("string",), None)
 """What is wrong with a range that holds no record, as JSON; its name is an option."""
@@ -146,7 +146,7 @@ def find_field(name: str, corrupt_column: str, where: str) -> Field:
         return CORRUPT
     if low not in BY_NAME:
         near = difflib.get_close_matches(low, BY_NAME, 1)
-        known = ", ".join(field.name for field in _FIELDS)
+        known = ", ".join(field.name for field in FIELDS)
         raise UsageError(
             f"{where}: there is no column {name!r}",
             hint=f"did you mean {BY_NAME[near[0]].name}?" if near else f"the columns are {known}",

@@ -14,6 +14,7 @@ from rmqtool.spark.queue_bounds import StoreQueues
 from rmqtool.spark.request import QueueRange
 from rmqtool.spark.stream_offsets import QueueKey, queue_offset, read_queue_offset
 from rmqtool.spark.stream_places import Limits, StreamPlaces
+from rmqtool.store.lookup import exact_offset_by_time
 
 if TYPE_CHECKING:
     from rmqtool.spark.options import SourceOptions
@@ -65,7 +66,7 @@ class QueueStream:
         )
         options = replace(self._options, starting=replace(starting, values=values), ending=None)
         ranges = StoreQueues(store, place, options, len(self._places.find()) == 1).ranges() or ()
-        return {(each.topic, each.queue_id): each.start for each in ranges} | ends
+        return {(each.topic, each.queue_id): _start(store, each) for each in ranges} | ends
 
     def _stores(self) -> Iterator[tuple[Place, Store, list[tuple[str, int]]]]:
         places = self._places.find()
@@ -166,6 +167,13 @@ class QueueStream:
         if high < stop:
             self._places.lost(place, f"queue {key[1]} of {key[0]} ends at {high}, a batch goes on to {stop}")
         return QueueRange(*key, max(begin, low), min(stop, high))
+
+
+def _start(store: Store, wanted: QueueRange) -> int:
+    """The queue offset at which a range of a queue starts: its own, or that of its time, as Kafka's."""
+    if wanted.since is None:
+        return wanted.start
+    return exact_offset_by_time(store, wanted.topic, wanted.queue_id, wanted.since).queue_offset
 
 
 def _span(store: Store, topic: str, queue_id: int) -> tuple[int, int]:

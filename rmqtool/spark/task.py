@@ -104,8 +104,8 @@ class _Damage:
         """`shown`: rows can say that they are damage."""
         self._piece = piece
         self._options = options
-        # A range without a record has no topic, tag or time: it is in no selection by these.
-        self._shown = shown and options.mode == "PERMISSIVE" and not piece.request.looks_inside
+        # Also where options select by topic or key: what is damaged may be what they are to give.
+        self._shown = shown and options.mode == "PERMISSIVE"
         self._told = 0
         self.rows: list[Finding] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, get_args
 
@@ -27,6 +27,11 @@ def parse_text(name: str, text: str) -> str:
     if not text.strip():
         raise wrong(name, "it is empty")
     return text.strip()
+
+
+def parse_single(name: str, text: str) -> tuple[str, ...]:
+    """One text, as a list of it; a comma in it means nothing."""
+    return (parse_text(name, text),)
 
 
 def parse_list(name: str, text: str) -> tuple[str, ...]:
@@ -138,14 +143,20 @@ def parse_tags(name: str, text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(part.strip() for part in text.split("||") if part.strip()))
 
 
-def one_of(choices: object) -> Callable[[str, str], str]:
-    """A parser of the words of a Literal, in any case."""
-    words: dict[str, str] = {word.lower(): word for word in get_args(choices)}
+@dataclass(frozen=True)
+class OneOf:
+    """A parser of some words, in any case."""
 
-    def parse(name: str, text: str) -> str:
-        found = words.get(text.strip().lower())
-        if found is None:
-            raise wrong(name, f"{text!r} is none of {', '.join(words.values())}")
-        return found
+    words: tuple[str, ...]
 
-    return parse
+    def __call__(self, name: str, text: str) -> str:
+        """The word as it is spelled here. Raises UsageError, naming the option."""
+        for word in self.words:
+            if word.lower() == text.strip().lower():
+                return word
+        raise wrong(name, f"{text!r} is none of {', '.join(self.words)}")
+
+
+def one_of(choices: object) -> OneOf:
+    """A parser of the words of a Literal."""
+    return OneOf(get_args(choices))

@@ -12,7 +12,7 @@ from rmqtool.spark.values import parse_bool, parse_count, parse_size, parse_text
 if TYPE_CHECKING:
     from rmqtool.spark.options import SourceOptions
 
-_PARSERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
+PARSERS: Final[dict[str, tuple[str, Callable[[str, str], Any]]]] = {
     "commitLogFileSize": ("commit_log_file_size", parse_size),
     "consumeQueueFileSize": ("consume_queue_file_size", parse_size),
     "batchQueueFileSize": ("batch_queue_file_size", parse_size),
@@ -39,15 +39,15 @@ def write_arguments(options: SourceOptions) -> dict[str, Any]:
     from rmqtool.store.profile import profile_named
 
     profile_named(options.profile)
-    known = {name.lower(): name for name in _PARSERS}
+    known = {name.lower(): name for name in PARSERS}
     found: dict[str, Any] = {"auto_create_queues": DEFAULT_QUEUES}
     for given, text in options.write:
         low = given.lower()
         if low not in known:
             near = difflib.get_close_matches(low, known, 1)
             hint = f"did you mean write.{known[near[0]]}?" if near else None
-            names = ", ".join(f"write.{name}" for name in _PARSERS)
+            names = ", ".join(f"write.{name}" for name in PARSERS)
             raise UsageError(f"unknown option write.{given}", hint=hint or f"there are {names}")
-        attribute, parse = _PARSERS[known[low]]
+        attribute, parse = PARSERS[known[low]]
         found[attribute] = parse(f"write.{known[low]}", text)
     return found

@@ -397,6 +397,9 @@ def test_modes(cases: Library, capfd: pytest.CaptureFixture[str]) -> None:
     assert len(read({**bad, **SMALL})) == len(full) - 1
     assert "CL04" in capfd.readouterr().err
     assert len(read({**bad, "columns": "topic,status", "subscribe": "pubipv6B"})) < len(full)
+    # It may be what is asked for: options that select by topic do not hide it.
+    chosen = read({**bad, "columns": "topic,_corrupt_record", "subscribe": "pubipv6B", "via": "commitlog"})
+    assert [json.loads(row["_corrupt_record"])["problem"] for row in chosen if not row["topic"]] == ["CL04"]
     crc = read({**record, "columns": "status,_corrupt_record"})
     assert [json.loads(row["_corrupt_record"])["status"] for row in crc if row["status"] != ["ok"]] == [
         ["CL03"]

@@ -156,6 +156,20 @@ def test_where_a_stream_starts(writer: StoreWriter) -> None:
     assert stream_of(path, assign='{"T":[1]}', streamOffsets="queue").initialOffset() == {
         "queues": {"T": {name: {"1": 13}}}
     }
+    since = middle.message.store_timestamp
+    times = json.dumps({"T": dict.fromkeys(("0", "1", "2"), since)})
+    with writer.read() as store:
+        starts = {
+            str(queue_id): min(
+                each.message.queue_offset
+                for each in store.messages()
+                if each.message.queue_id == queue_id and each.message.store_timestamp >= since
+            )
+            for queue_id in range(3)
+        }
+    assert stream_of(path, subscribe="T", startingOffsetsByTimestamp=times).initialOffset() == {
+        "queues": {"T": {name: starts}}
+    }
     only = stream_of(path, assign='{"T":[1]}', startingOffsets="earliest")
     assert [len(rows) for _, rows in run(only, only.initialOffset())] == [13]
 
