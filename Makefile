@@ -5,6 +5,8 @@ BIN := .venv/bin
 DEMO_CASE := ok_540_clean
 DEMO_STORE := build/demo/store
 BENCH = JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -s -o python_files='bench_*.py'
+# By path, not by a hook of imports: Spark looks for data sources among the modules of the path.
+EDITABLE := --config-settings editable_mode=compat -e
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
 
 # The newest Python on PATH that can make a venv. Each is tried: some are shims that only print an error.
@@ -117,7 +119,7 @@ clean:
 	@python='$(PYTHON)'; test -n "$$python" || { echo 'rmqtool needs python3.11 to python3.14 that can make a venv:' \
 		'apt-get install python3 python3-venv (or: dnf install python3.12; brew install python)' >&2; exit 1; }; \
 	echo "installing rmqtool into .venv with $$python" && "$$python" -m venv .venv
-	@$(PIP_INSTALL) -e . && touch $@
+	@$(PIP_INSTALL) $(EDITABLE) . && touch $@
 
 .venv/dev: .venv/base
-	@$(PIP_INSTALL) -e '.[all]' && touch $@
+	@$(PIP_INSTALL) $(EDITABLE) '.[all]' && touch $@
