@@ -186,6 +186,10 @@ class Run:
             yield f"from offset {order.zombies_from} on are older records that a truncation left behind"
         if log.unfilled:
             yield f"{len(log.unfilled)} damaged ranges stay: they cannot be read, or no filler fits"
+        unfinished = [offset for scan in log.scans for offset in scan.unfinished if offset < log.end]
+        if unfinished:
+            shown = [*map(str, unfinished[:_NOTED_MAX]), *(["..."] if unfinished[_NOTED_MAX:] else [])]
+            yield f"records with a sound body whose properties end in zeros are kept: {', '.join(shown)}"
         if not log.kept and any(scan.file.size for scan in log.scans):
             yield "no record of the log is sound: is this its right file size?"
 
@@ -221,3 +225,4 @@ def _cut_off(log: Log, order: Order, tails: Sequence[TailUnits]) -> list[LostRec
 
 
 _NAMED_MAX = 1 << 16
+_NOTED_MAX = 10
