@@ -77,6 +77,10 @@ def lookup(
     keys = [*(key or ()), *(_keys_from(keys_from) if keys_from is not None else ())]
     given = {"key": keys if key or keys_from is not None else None, "uniq_key": uniq_key, "msg_id": msg_id,
              "offset": offset, "queue_offset": queue_offset, "time": time, "tag": tag}  # fmt: skip
+    if writer.fields and "help" in writer.fields:
+        from rmqtool.store.lookup.request import FIELDS
+
+        writer.check_fields(FIELDS)
     kind = _kind({name: value is not None and value != [] for name, value in given.items()})
     if explain and kind not in ("key", "uniq_key", "tag"):
         raise UsageError("--explain shows the way through the index, to a key, unique key or tag")

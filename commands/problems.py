@@ -14,21 +14,28 @@ from rmqtool.problems import BY_CODE, PROBLEMS
 COLUMNS = ("problem", "name", "severity", "message", "broker", "repair", "source")
 TABLE_COLUMNS = ("problem", "severity", "message", "broker")
 
+Codes = Annotated[list[str] | None, typer.Argument(metavar="[CODE]...", help="Only these codes, as CL21.")]
 Code = Annotated[
-    list[str] | None, typer.Option("--code", metavar="CODE", help="Only this code, as CL21 (repeatable).")
+    list[str] | None, typer.Option("--code", metavar="CODE", help="The same, as an option (repeatable).")
 ]
 
 
-def problems(code: Code = None, format: options.RowFormat = None, fields: options.Fields = None) -> int:
+def problems(
+    codes: Codes = None,
+    code: Code = None,
+    format: options.RowFormat = None,
+    fields: options.Fields = None,
+) -> int:
     """Explain the codes of findings: what is wrong, what the broker does with it, what mends it.
 
-    The same table as rmqtool-problems(7). With --code, one code is shown in full.
+    The same table as rmqtool-problems(7). Codes that are named are shown in full.
     """
     output = Output(format=format, fields=fields)
-    unknown = [name for name in code or () if name.upper() not in BY_CODE]
+    asked = [*(codes or ()), *(code or ())]
+    unknown = [name for name in asked if name.upper() not in BY_CODE]
     if unknown:
         raise UsageError(f"there is no problem {unknown[0]!r}", hint="rmqtool problems lists all codes")
-    chosen = [BY_CODE[name.upper()] for name in code] if code else PROBLEMS
+    chosen = [BY_CODE[name.upper()] for name in asked] if asked else PROBLEMS
     rows = [
         {
             "problem": problem.code,
@@ -41,7 +48,7 @@ def problems(code: Code = None, format: options.RowFormat = None, fields: option
         }
         for problem in chosen
     ]
-    if code and format is None and fields is None:
+    if asked and format is None and fields is None:
         for row in rows:
             Output(format="text").write_object(row)
         return EXIT_OK

@@ -115,6 +115,8 @@ def plan_access(store: Store, selection: Selection = Selection(), *, via: Via = 
         found = index_access(store, selection, access, always=via == "index")
     if found is None and via in ("auto", "queue"):
         found = queue_access(store, selection, access, always=via == "queue")
+    if found is None and selection.keys and not selection.topics:
+        return replace(access, reason=f"{access.reason}: the index has keys by topic, and none is named")
     return access if found is None else found
 
 
