@@ -178,7 +178,8 @@ def explain_rows(found: ScanPlan, stores: Sequence[tuple[str, Store]]) -> Iterat
         if access is not None:
             names = ("files_read", "files_total", "bytes_read", "bytes_total", "reason")
             row |= {name: getattr(access, name) for name in names} | {"access": access.kind}
-            row["records_read"] = _records_read(store, access, total)
+            assert each.request is not None
+            row["records_read"] = _records_read(store, each.request.selection, access, total)
         yield row
 
 
@@ -191,13 +192,16 @@ def _records(store: Store, keys: Iterable[tuple[str, int]]) -> int:
     return count
 
 
-def _records_read(store: Store, access: Access, total: int) -> int:
+def _records_read(store: Store, selection: Selection, access: Access, total: int) -> int:
     if access.kind == "index":
         return len(access.offsets)
     if access.kind == "queue":
         total = _records(store, access.queues)
+        bounds = (selection.from_offset, selection.to_offset, selection.since, selection.until)
+        if bounds == (None, None, None, None):
+            return total
         in_ranges = sum(each.stop - each.start for each in access.ranges)
-        return min(total, total * access.bytes_read // in_ranges) if in_ranges else total
+        return min(total, -(-total * in_ranges // access.bytes_total)) if access.bytes_total else 0
     return total * access.bytes_read // access.bytes_total if access.bytes_total else 0
 
 

@@ -292,5 +292,7 @@ def test_explain_tells_what_is_pruned(run: Run, store: Path) -> None:
     assert row["bytes_read"] <= row["bytes_total"] == 4 << 20
     assert 0 < row["records_read"] <= row["records_total"]
     assert row["partitions"] >= 1
+    (topic,) = run("spark-scan", store, "--explain", "--topic", "pubRetry").rows
+    assert (topic["access"], topic["records_read"]) == ("queue", 12)
     (nothing,) = run("spark-scan", store, "--explain", "--since", "2030-01-01T00:00:00Z").rows
     assert nothing["bytes_read"] < row["bytes_total"]
