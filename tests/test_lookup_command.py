@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.formats import index, properties
+from rmqtool.formats import batch, index, properties
 from rmqtool.store import Store
 from tests.exports import small_store
 from tests.lookups import Lookup, held_keys
@@ -53,6 +53,22 @@ def test_a_key_gives_message_rows(cases: Library, lookup: Lookup) -> None:
     assert {tuple(row) for row in narrow.rows} == {("topic", "found_by")}
     assert {row["topic"] for row in narrow.rows} == {topic}
     assert lookup(store, "--key", key, "--until", "2001-01-01").code == 1
+
+
+def test_messages_inside_of_a_batch_are_shown(cases: Library, lookup: Lookup) -> None:
+    """Each with its own queue offset, keys and body."""
+    with Store.open(cases.path(CLEAN)) as store:
+        record = next(store.queue_messages("pubBatchCQ", 0))
+        base, items = record.message.queue_offset, list(batch.decode_items(record.message.body))
+    wanted = properties.decode(items[1].properties_bytes)
+    (row,) = lookup(cases.path(CLEAN), "--uniq-key", wanted[properties.UNIQ_KEY]).rows
+    assert (row["found_by"], row["physical_offset"]) == ("batch", record.physical_offset)
+    (inside,) = row["inside"]
+    assert (inside["queue_offset"], inside["body"]) == (base + 1, items[1].body.decode())
+    assert (inside["keys"], inside["uniq_key"]) == (
+        wanted[properties.KEYS].split(),
+        wanted[properties.UNIQ_KEY],
+    )
 
 
 def test_what_a_partial_answer_lacks_is_told(store_copy: Callable[[str], Path], lookup: Lookup) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, date, datetime, tzinfo
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.scan.columns import BY_NAME, COLUMNS, FIXED_NAMES
 from rmqtool.spark.scan_job import DAMAGE, ScanRequest, messages, spark_errors, spark_name
-from rmqtool.store.rows import OK, BodyForm
+from rmqtool.store.rows import OK, BodyForm, spell_body
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:
@@ -73,28 +72,15 @@ def _message_row(
             name: stored[name]
             for name in (*_DAMAGE_FIELDS, *(("broker_name",) if stored["broker_name"] else ()))
         }
-    stored["body"], stored["body_encoding"] = _spelled(values.get("body"), body)
+    stored["body"] = stored["body_encoding"] = None
+    if values.get("body") is not None:
+        stored["body"], stored["body_encoding"] = spell_body(bytes(values["body"]), body)
     for name, source in _TIMES.items():
         time_ms: int | None = stored[source]
         stored[name] = None if time_ms is None else format_time(time_ms, tz)
     if stored["system"] is not None:
         stored["system"] = json.loads(stored["system"])
     return {name: stored[name] for name in names or (*FIXED_NAMES, "broker_name")}
-
-
-def _spelled(data: bytes | bytearray | None, form: BodyForm) -> tuple[str | None, str | None]:
-    """(body, body_encoding), as `store.rows` spells them."""
-    if data is None or form == "none":
-        return None, None
-    plain = bytes(data)
-    if form == "hex":
-        return plain.hex(), "hex"
-    if form == "text":
-        try:
-            return plain.decode(), "utf-8"
-        except UnicodeDecodeError:
-            pass  # not text: base64 gives it back exactly
-    return base64.b64encode(plain).decode(), "base64"
 
 
 def is_damage(row: Row) -> bool:
@@ -129,7 +115,7 @@ def _plain(value: Any, tz: tzinfo | None) -> Any:
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     if isinstance(value, bytes | bytearray):
-        return _spelled(value, "text")[0]
+        return spell_body(bytes(value), "text")[0]
     if isinstance(value, tuple) and hasattr(value, "asDict"):
         return {name: _plain(item, tz) for name, item in value.asDict().items()}
     if isinstance(value, dict):

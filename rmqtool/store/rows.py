@@ -125,6 +125,20 @@ def damage_row(code: str, physical_offset: int, size: int, file: str) -> Row:
     }
 
 
+def spell_body(plain: bytes, form: BodyForm) -> tuple[str | None, str | None]:
+    """(body, body_encoding) of a body as the application sees it."""
+    if form == "none":
+        return None, None
+    if form == "hex":
+        return plain.hex(), "hex"
+    if form == "text":
+        try:
+            return plain.decode(), "utf-8"
+        except UnicodeDecodeError:
+            pass  # not text: base64 gives it back exactly
+    return base64.b64encode(plain).decode(), "base64"
+
+
 class _View:
     """One record with what several columns need of it, decoded when first asked for."""
 
@@ -152,17 +166,9 @@ class _View:
     @cached_property
     def spelled_body(self) -> tuple[str | None, str | None]:
         """(body, body_encoding)."""
-        if self.form.body == "none" or self._unpacked[0] is None:
+        if self.form.body == "none" or self._unpacked[0] is None:  # nothing is unpacked in vain
             return None, None
-        plain = self._unpacked[0]
-        if self.form.body == "hex":
-            return plain.hex(), "hex"
-        if self.form.body == "text":
-            try:
-                return plain.decode(), "utf-8"
-            except UnicodeDecodeError:
-                pass  # not text: base64 gives it back exactly
-        return base64.b64encode(plain).decode(), "base64"
+        return spell_body(self._unpacked[0], self.form.body)
 
     @property
     def compression(self) -> str | None:

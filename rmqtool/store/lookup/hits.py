@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqtool.formats import properties
 from rmqtool.formats.index import key_text, tag_text
 from rmqtool.problems import Finding
 from rmqtool.store import StoredMessage
 from rmqtool.store.lookup.coverage import Gap
+
+if TYPE_CHECKING:
+    from rmqtool.formats.batch import BatchItem
 
 FoundBy = Literal["index", "scan", "batch", "offset", "id", "queue", "time"]
 NameKind = Literal["key", "uniq_key", "tag"]
@@ -24,11 +27,13 @@ class Hit(NamedTuple):
         found_by: `index`, `scan` of the log, `batch` (inside an inner batch, found through its queue),
             `offset`, `id` (an offset message id), `queue` or `time`.
         names: which of the names asked for it has.
+        inside: of a batch record the messages that have them, each with its number in the batch.
     """
 
     stored: StoredMessage
     found_by: FoundBy
     names: tuple[str, ...] = ()
+    inside: tuple[tuple[int, BatchItem], ...] = ()
 
 
 class Wanted(NamedTuple):

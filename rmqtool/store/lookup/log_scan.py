@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats import properties
@@ -16,6 +17,9 @@ from rmqtool.store.lookup.coverage import Gap
 from rmqtool.store.lookup.hits import Hit, Looked, Wanted
 from rmqtool.store.lookup.index_file import IndexFileView
 from rmqtool.store.selection import Selection
+
+if TYPE_CHECKING:
+    from rmqtool.formats.batch import BatchItem
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just passed."""
@@ -81,27 +85,34 @@ def batch_hits(store: Store, wanted: Wanted, selection: Selection, looked: Looke
             if stored is None:
                 continue
             looked.batches += 1
-            names = _names_inside(stored, wanted)
+            inside, names = _inside(stored, wanted)
             if names and replace(selection, tags=(), keys=()).matches(stored.message, stored.physical_offset):
-                yield Hit(stored, "batch", names)
+                yield Hit(stored, "batch", names, inside)
 
 
-def _names_inside(stored: StoredMessage, wanted: Wanted) -> tuple[str, ...]:
+def _inside(
+    stored: StoredMessage, wanted: Wanted
+) -> tuple[tuple[tuple[int, BatchItem], ...], tuple[str, ...]]:
+    """The messages of a batch record that have one of the names, and which these are."""
     record = stored.message
     if not record.sys_flag & INNER_BATCH:
-        return ()
+        return (), ()
     from rmqtool.formats import batch, body  # not for a look-up through the index, which is to start fast
 
+    found: list[tuple[int, BatchItem]] = []
     names: dict[str, None] = {}
     try:
         items = body.decompress(record.body, record.sys_flag)
         if not _may_hold(items, wanted):
-            return ()
-        for item in batch.decode_items(items):
-            names |= dict.fromkeys(wanted.found_in(properties.decode(item.properties_bytes)))
+            return (), ()
+        for number, item in enumerate(batch.decode_items(items)):
+            has = wanted.found_in(properties.decode(item.properties_bytes))
+            if has:
+                found.append((number, item))
+                names |= dict.fromkeys(has)
     except (FormatError, MissingCodecError):
         pass  # what came before the damage counts; `verify` tells the damage
-    return tuple(names)
+    return tuple(found), tuple(names)
 
 
 def _may_hold(items: bytes, wanted: Wanted) -> bool:

@@ -7,18 +7,20 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rmqtool.formats import properties
 from rmqtool.scan.columns import NAMES
 from rmqtool.store import Store
 from rmqtool.store.lookup.hits import Hit, Looked, ScanMode
 from rmqtool.store.lookup.keys import BeforeScan, KeySearch
 from rmqtool.store.lookup.log_scan import Progress
-from rmqtool.store.rows import Row, RowFormat, message_row
+from rmqtool.store.rows import Row, RowFormat, message_row, spell_body
 from rmqtool.store.selection import Selection
 
 if TYPE_CHECKING:
+    from rmqtool.formats.batch import BatchItem
     from rmqtool.store.lookup.places import Note
 
-FIELDS = (*NAMES, "found_by", "asked")
+FIELDS = (*NAMES, "found_by", "inside", "asked")
 TABLE_FIELDS = (
     "found_by", "physical_offset", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys", "body",
     "status",
@@ -90,7 +92,29 @@ class Request(NamedTuple):
 
 
 def hit_row(hit: Hit, form: RowFormat, *, several: bool) -> Row:
-    """The row of a hit: that of its message, how it was found, and with `several` for which name."""
+    """The row of a hit: that of its message, how it was found, and with `several` for which name.
+
+    Of a batch record `inside` has the messages that were found in it.
+    """
     stored = hit.stored
     row = message_row(stored.message, stored.physical_offset, stored.file, form) | {"found_by": hit.found_by}
+    if hit.inside:
+        decoded = properties.decode(stored.message.properties_bytes)
+        base = decoded.get(properties.INNER_BASE, "")
+        first = int(base) if base.isascii() and base.isdecimal() else stored.message.queue_offset
+        row["inside"] = [_inside_row(item, first + number, form) for number, item in hit.inside]
     return row | {"asked": list(hit.names)} if several else row
+
+
+def _inside_row(item: BatchItem, queue_offset: int, form: RowFormat) -> Row:
+    decoded = properties.decode(item.properties_bytes)
+    body, encoding = spell_body(item.body, form.body)
+    return {
+        "queue_offset": queue_offset,
+        "tags": decoded.get(properties.TAGS),
+        "keys": properties.keys_of(decoded),
+        "uniq_key": decoded.get(properties.UNIQ_KEY),
+        "body_length": len(item.body),
+        "body": body,
+        "body_encoding": encoding,
+    }
