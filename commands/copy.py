@@ -137,7 +137,7 @@ def copy(
 
 def _tell_result(writer: Output, result: CopyResult) -> None:
     if result.made:
-        writer.note("rmqtool: queue offsets of the copy count from 0; consumer offsets were not copied")
+        writer.note("rmqtool: queue offsets count from 0; not copied: consumer offsets, system topics")
     else:
         writer.note("rmqtool: no message matches: no store was made")
     if result.damaged:
