@@ -343,7 +343,8 @@ def _rebuild_report(run: _Run) -> int:
 def _write(run: _Run, *, url: str, form: Any, parts: tuple[str, ...], names: Any, body: bool) -> int:
     from rmqtool.spark.scan_job_output import output_place, write_messages
 
-    place = output_place(url, [each.place.path for each in run.plan.stores])
+    kept = (*run.request.commitlog_paths, *run.request.read_only_paths)
+    place = output_place(url, [*(each.place.path for each in run.plan.stores), *kept])
     with run.session() as session:
         bad = write_messages(
             session, run.request, place, format=form, partition_by=parts, names=names, with_body=body

@@ -40,9 +40,15 @@ ENTRY_SCHEMA = (
 """Of `index_entries`: entries in use; the time is the header's first and the difference."""
 
 _COUNT_STAR = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)
-_ANY_COLUMN = re.compile(r"\*|\bnatural\b|\btable\b|\bidentifier\b|\bexcept\b\s*\(", re.IGNORECASE)
+_ANY_COLUMN = re.compile(
+    r"\*|\bnatural\b|\btable\b|\bidentifier\b|\bexcept\b\s*\(|\|>|(?:^|\()\s*(?:from|describe|desc|show)\b",
+    re.IGNORECASE,
+)
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _WRITES = ("Command", "ParsedStatement", "InsertIntoDir")
+_RUNS = ("UnresolvedExecuteImmediate", "ScriptTransformation")
+"""Nodes that run a statement in a text, or a program."""
+_CALLS = re.compile(r"\b(reflect|java_method|try_reflect)\s*\(", re.IGNORECASE)
 _TASK_BYTES = 64 << 20
 _TASK_FILES = 200
 _BLOCK = 1 << 18  # entries
@@ -110,14 +116,14 @@ def scans_once(sql: str) -> bool:
     used more than once.
     """
     words = [word.lower() for word in re.findall(r"\w+", sql)]
-    return words.count("messages") == 1 and "with" not in words
+    return words.count("messages") == 1 and not {"with", "identifier"} & set(words)
 
 
 def check_query(session: SparkSession, sql: str) -> None:
     """Only what reads: a query, or SHOW, DESCRIBE and EXPLAIN.
 
     Raises:
-        UsageError: a statement that would write, or change the session.
+        UsageError: a statement that would write, change the session, or run something else.
         ParseException: of Spark, for text that is no statement.
     """
     from py4j.java_gateway import is_instance_of
@@ -126,8 +132,13 @@ def check_query(session: SparkSession, sql: str) -> None:
     gateway = inner.sparkContext._gateway
     parsed = [inner._jsparkSession.sessionState().sqlParser().parsePlan(sql)]
     told = re.match(r"\s*(show|describe|desc|explain)\b", sql, re.IGNORECASE) is not None
+    call = _CALLS.search(sql)
+    if call is not None:
+        raise UsageError(f"--sql takes queries, and {call[1]} runs what it is given")
     while parsed:
         node = parsed.pop()
+        if node.nodeName() in _RUNS:
+            raise UsageError(f"--sql takes queries, and this is {node.nodeName()}")
         if any(is_instance_of(gateway, node, f"{_LOGICAL}.{name}") for name in _WRITES):
             if not told:
                 raise UsageError(

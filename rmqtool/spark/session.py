@@ -160,12 +160,11 @@ def spark_session(
     java = require_spark()
     from pyspark.sql import SparkSession
 
-    from rmqtool.spark import register
     from rmqtool.spark.package import ship
 
     active = SparkSession.getActiveSession()
     if active is not None:
-        register(active)
+        _register(active)
         with _interrupts_first():
             yield active
         return
@@ -181,7 +180,7 @@ def spark_session(
         with Path(folder, "jvm.log").open("w+b") as log:
             session = _start(values, log)
         try:
-            register(session)
+            _register(session)
             context = session.sparkContext
             if ship_package and not str(context.master).startswith("local"):
                 ship(context, Path(folder))
@@ -222,11 +221,26 @@ def set_environment(java: Path) -> None:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 
 
+def _register(session: SparkSession) -> None:
+    """Raises InputError where Spark cannot work with its settings: some of them are looked at only now."""
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
+    from rmqtool.spark import register
+
+    try:
+        register(session)
+    except (PySparkException, Py4JError) as error:
+        reason = next((line.strip() for line in str(error).splitlines() if line.strip()), None)
+        raise InputError("Spark does not work with these settings", hint=reason) from None
+
+
 def _start(values: dict[str, str], log: IO[bytes]) -> SparkSession:
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
+    children = _children()
     builder = SparkSession.Builder()
     for name, value in values.items():
         builder = builder.config(name, value)
@@ -234,12 +248,21 @@ def _start(values: dict[str, str], log: IO[bytes]) -> SparkSession:
         with _own_interrupts(), _output_into(log if values["spark.log.level"] in _QUIET_LEVELS else None):
             session: SparkSession = builder.getOrCreate()
     except (PySparkRuntimeError, Py4JError) as error:
-        _end_jvm()
+        _end_jvm(children)
         raise InputError("Spark does not start", hint=_reason(log) or str(error).splitlines()[0]) from error
     except BaseException:
-        _end_jvm()
+        _end_jvm(children)
         raise
     return session
+
+
+def _children() -> set[int]:
+    """The processes that this one has started and that still run, as far as the system tells."""
+    found: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):
+            found.update(map(int, path.read_text("ascii").split()))
+    return found
 
 
 @contextmanager
@@ -346,10 +369,11 @@ def _stop(session: SparkSession) -> None:
     _end_jvm()
 
 
-def _end_jvm() -> None:
+def _end_jvm(before: set[int] | None = None) -> None:
     """End the JVM that PySpark started: it would live until this process ends, and a little longer.
 
-    PySpark has no public way to do so; it starts a new one when the next session is made.
+    PySpark has no public way to do so; it starts a new one when the next session is made. One that was
+    interrupted while it started is known to nobody: `before` are the children that there were then.
     """
     from pyspark import SparkContext
 
@@ -357,6 +381,10 @@ def _end_jvm() -> None:
     gateway, context._gateway, context._jvm = context._gateway, None, None
     process = getattr(gateway, "proc", None)
     if gateway is None or process is None:
+        for child in set() if before is None else _children() - before:
+            with suppress(OSError):
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
         return
     from py4j.protocol import Py4JError
 

@@ -184,6 +184,9 @@ def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
         "CREATE TABLE t USING csv LOCATION '{0}/index' AS SELECT topic FROM messages",
         "DROP VIEW messages",
         "SET spark.sql.session.timeZone = Asia/Tokyo",
+        "EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''{0}/index'' USING csv SELECT 1 a'",
+        "SELECT TRANSFORM(topic) USING 'tee {0}/out' AS (y string) FROM messages",
+        "SELECT java_method('org.apache.hadoop.fs.FileUtil', 'chmod', '{0}/checkpoint', '000')",
         "BEGIN INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic FROM messages; END",
     ],
 )
