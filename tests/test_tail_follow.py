@@ -430,6 +430,7 @@ def test_every_message_of_a_writer_comes_at_once(tmp_path: Path) -> None:
             thread.start()
             until(lambda: len(rows) >= count)
             assert writer.stdout.readline() == "done\n"
+            writer.communicate()  # it closes the store: until then its flushes move the checkpoint
             before = tree_digest(path)
             time.sleep(0.3)
             assert tree_digest(path) == before
@@ -437,7 +438,6 @@ def test_every_message_of_a_writer_comes_at_once(tmp_path: Path) -> None:
             assert reader.wait(PATIENCE_S) == 0
             thread.join()
             assert reader.stderr is not None and reader.stderr.read() == ""
-        writer.communicate()
     assert [row["keys"] for row in rows] == [[f"key-{number}"] for number in range(count)]
     for queue in range(4):
         offsets = [row["queue_offset"] for row in rows if row["queue_id"] == queue]
