@@ -232,6 +232,8 @@ def _request(
 ) -> ExportRequest:
     from rmqtool.store.export.request import GROUP_BYTES, export_request
 
+    if cursor_file is not None and not cursor_file.name:
+        raise UsageError("--cursor-file names no file")
     return export_request(
         output, format=output_format, compression=compression, columns=columns, body=body, raw=raw,
         partition_by=_names(partition_by), file_bytes=file_size, group_bytes=row_group or GROUP_BYTES,

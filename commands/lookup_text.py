@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rmqtool.store.lookup.request import Request
 
 _NAMES_SHOWN = 5
+_NAME_MAX = 200
 _GAPS_SHOWN = 3
 _KINDS = {"key": "key", "uniq_key": "unique key", "tag": "tag", "msg_id": "message id",
           "offset": "physical offset", "queue_offset": "queue offset"}  # fmt: skip
@@ -22,6 +23,11 @@ def gap_text(gap: Gap) -> str:
     """One range of the log that the index does not cover."""
     end = "the end" if gap.stop is None else str(gap.stop)
     return f"offsets {gap.start} to {end} ({gap.reason})"
+
+
+def shortened(name: str) -> str:
+    """The beginning of a name that nobody would read to its end."""
+    return name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}... ({len(name)} characters)"
 
 
 def scan_text(gaps: Sequence[Gap]) -> str:
@@ -41,7 +47,7 @@ def index_texts(looked: Looked) -> Iterable[str]:
 
 def missing_text(request: Request, names: Sequence[str]) -> str:
     """Which of several names were not found."""
-    shown = ", ".join(names[:_NAMES_SHOWN]) + (", ..." if len(names) > _NAMES_SHOWN else "")
+    shown = ", ".join(map(shortened, names[:_NAMES_SHOWN])) + (", ..." if len(names) > _NAMES_SHOWN else "")
     what = counted(len(request.asked), _KINDS[request.kind])
     return f"not found: {len(names)} of {what}: {shown}"
 
@@ -51,7 +57,7 @@ def nothing_text(request: Request, looked: Looked) -> str:
     what = _KINDS[request.kind]
     asked = request.asked
     text = (
-        f"no message with {what} {asked[0]}"
+        f"no message with {what} {shortened(asked[0])}"
         if len(asked) == 1
         else f"no message with any of {len(asked)} {what}s"
     )

@@ -65,6 +65,12 @@ def test_messages_inside_of_a_batch_are_shown(cases: Library, lookup: Lookup) ->
     assert (row["found_by"], row["physical_offset"]) == ("batch", record.physical_offset)
     (inside,) = row["inside"]
     assert (inside["queue_offset"], inside["body"]) == (base + 1, items[1].body.decode())
+    own = properties.decode(record.message.properties_bytes)[properties.UNIQ_KEY]
+    both = lookup(cases.path(CLEAN), "--uniq-key", own, "--uniq-key", wanted[properties.UNIQ_KEY])
+    names = {name for each in both.rows for name in each["asked"]}
+    assert (both.code, names) == (0, {own, wanted[properties.UNIQ_KEY]})
+    odd = lookup(cases.path(CLEAN), "--uniq-key", wanted[properties.UNIQ_KEY], "--tag", "nothing like it")
+    assert not odd.rows
     assert (inside["keys"], inside["uniq_key"]) == (
         wanted[properties.KEYS].split(),
         wanted[properties.UNIQ_KEY],

@@ -66,4 +66,7 @@ def _of_file(store: Store, name: str) -> Offsets:
             f"the offsets of consumers cannot be understood, and there is no .bak: {loaded.file_error}",
             path=root / FOLDER / name,
         )
-    return config_json.consumer_offsets(loaded.document)
+    try:
+        return config_json.consumer_offsets(loaded.document)
+    except FormatError as error:
+        raise FormatError(f"the offsets of consumers: {error.message}", path=root / FOLDER / name) from error

@@ -26,7 +26,8 @@ def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
     if not store.is_local:
         return
     for file in layout.commit_log:
-        if not os.access(file.path, os.R_OK):
+        # A file that is gone is none that cannot be read: a broker, or `expire`, has deleted it.
+        if not os.access(file.path, os.R_OK) and os.path.lexists(file.path):
             name, reason = layout.relative(file.path), "Permission denied"
             yield finding("CL12", name, file.file_from_offset, file.size, reason=reason)
     yield from _no_files(layout, "CL12", layout.commit_log_strays)

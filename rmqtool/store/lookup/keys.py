@@ -102,7 +102,7 @@ class KeySearch:
         self._limit = selection.limit
         self._selection = replace(selection, limit=None)
         self._tried: set[str] = set()
-        self._seen: set[int] = set()
+        self._seen: dict[int, set[str]] = {}
         self._missing = set(wanted.names)
 
     @classmethod
@@ -132,9 +132,11 @@ class KeySearch:
         steps = (self._known, self._of_other_topics, self._inside_of_batches, self._not_held)
         for hit in chain.from_iterable(step() for step in steps):
             self._missing.difference_update(hit.names)
-            if hit.stored.physical_offset in self._seen:
+            told = self._seen.setdefault(hit.stored.physical_offset, set())
+            # A batch record may have been found by its own key, and then by those of messages inside.
+            if told and (hit.found_by != "batch" or told.issuperset(hit.names)):
                 continue
-            self._seen.add(hit.stored.physical_offset)
+            told.update(hit.names)
             yield hit
             if len(self._seen) == self._limit:
                 return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ _PLAIN_BYTES = (
     4 << 20
 )  # a range up to this size is walked in plain Python: the compiled walk takes 0.5 s to load
 _TAG_SAMPLES = 1024
-_NAMES_MAX = 16  # names that are looked for in the bytes of a batch, before its messages are read
+_NAMES_MAX = 16  # names that are looked for one by one: in a record, or in the bytes of a batch
 
 
 def scan(
@@ -48,7 +48,7 @@ def scan(
     chosen = replace(selection, from_offset=gap.start, to_offset=stop)
     is_tag = wanted.kind == "tag"
     chosen = replace(chosen, tags=wanted.names) if is_tag else replace(chosen, keys=wanted.names)
-    if size <= _PLAIN_BYTES:
+    if size <= _PLAIN_BYTES and len(wanted.names) <= _NAMES_MAX:
         from rmqtool.store.dump.log import log_items
 
         for item in log_items(store, chosen):
@@ -85,15 +85,15 @@ def batch_hits(store: Store, wanted: Wanted, selection: Selection, looked: Looke
             if stored is None:
                 continue
             looked.batches += 1
-            inside, names = _inside(stored, wanted)
+            inside, names = _inside(stored, wanted, selection.tags)
             if names and replace(selection, tags=(), keys=()).matches(stored.message, stored.physical_offset):
                 yield Hit(stored, "batch", names, inside)
 
 
 def _inside(
-    stored: StoredMessage, wanted: Wanted
+    stored: StoredMessage, wanted: Wanted, tags: Collection[str]
 ) -> tuple[tuple[tuple[int, BatchItem], ...], tuple[str, ...]]:
-    """The messages of a batch record that have one of the names, and which these are."""
+    """The messages of a batch record that have one of the names, and of the tags; which names they have."""
     record = stored.message
     if not record.sys_flag & INNER_BATCH:
         return (), ()
@@ -106,8 +106,9 @@ def _inside(
         if not _may_hold(items, wanted):
             return (), ()
         for number, item in enumerate(batch.decode_items(items)):
-            has = wanted.found_in(properties.decode(item.properties_bytes))
-            if has:
+            decoded = properties.decode(item.properties_bytes)
+            has = wanted.found_in(decoded)
+            if has and (not tags or decoded.get(properties.TAGS) in tags):
                 found.append((number, item))
                 names |= dict.fromkeys(has)
     except (FormatError, MissingCodecError):
