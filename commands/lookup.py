@@ -62,9 +62,10 @@ def lookup(
     them; found_by says how each was found. An index entry holds only a hash: every message is judged
     by its own keys. What the index does not cover, because its files are missing, damaged, deleted
     earlier or behind, is scanned, and all of the log for what was not found (an index that was off for
-    a while does not tell); with --scan never it is only told. Messages inside of batch records
-    (BatchCQ), which no broker indexes, are looked at too, unless --scan is never: the row is the
-    record's, and inside has what was found in it.
+    a while does not tell); with --scan never it is only told. What was found is not looked for further:
+    more of it, of a topic that was deleted or out of a damaged index, takes --scan always. Messages
+    inside of batch records (BatchCQ), which no broker indexes, are looked at too, unless --scan is
+    never: the row is the record's, and inside has what was found in it.
 
     --time answers with queue offsets: what the broker gives (5.x goes by the times of messages, 4.x
     by those of its queue files), and what is exact.

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqtool import NewMessage
 from rmqtool.errors import UsageError
 from rmqtool.formats import index, message
 from rmqtool.formats.consume_queue import Unit
@@ -98,6 +99,25 @@ def test_every_filter_on_real_stores(name: str, cases: Library) -> None:
         # each store takes a part of them, so that all are taken by several
         for selection in every[FIXTURES.index(name) % 4 :: 4]:
             same(store, selection)
+
+
+def test_messages_of_a_time_without_index_are_found(tmp_path: Path) -> None:
+    """The index was off for some in the middle of a file: the queues have them; else the log is read."""
+    root = tmp_path / "store"
+    options = {"auto_create_queues": 2, "index_slots": 100, "index_entries": 900}
+    Store.create(root, commit_log_file_size=1 << 20, **options).close()
+    for number in range(3):
+        with Store.open(root, mode="a", index=number != 1, **options) as writer:
+            for each in range(60):
+                writer.put(NewMessage("TU"[each % 2], b"x" * 200, keys=["dup", f"k{number}-{each}"]))
+    sizes = {"index_slots": 100, "index_entries": 900}
+    with Store.open(root, file_sizes=sizes) as store:
+        assert same(store, Selection(topics=["T"], keys=["k1-4"]))[2].kind == "index"
+        assert len(same(store, Selection(topics=["T"], keys=["dup"]))[2].offsets) == 90
+        assert same(store, Selection(topics=["T", "U"], keys=["k0-2", "k1-3", "k2-5"]))[2].kind == "index"
+    shutil.rmtree(root / "consumequeue" / "T")
+    with Store.open(root, file_sizes=sizes) as store:
+        assert same(store, Selection(topics=["T"], keys=["dup"]))[2].kind == "log"
 
 
 def test_queues_and_index_are_used_where_they_can_be(cases: Library) -> None:

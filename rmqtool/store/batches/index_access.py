@@ -2,24 +2,30 @@
 
 The index is trusted with what its files cover and whose links are all sound (they are read once: 20
 bytes for a key, where the log holds the message). Ranges that no such file covers are read from the log,
-and so are those where an entry leads to no record. A key that a broker never put into a file that covers
-its record (the index was off for a while) cannot be found this way: `via="log"` finds it.
+and so are those where an entry leads to no record. A broker whose index was off for a while leaves records
+in the range of a file that no entry names: those that the topics' queues have are read too. A topic
+without queues has no way by the index.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 
+import numpy as np
+
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import index
 from rmqtool.formats.java import index_key_hash
+from rmqtool.scan.index import IndexReader, check_entries
 from rmqtool.scan.source import open_source
+from rmqtool.scan.texts import Array
 from rmqtool.store import Store
 from rmqtool.store.batches.access import Access, LogRange
+from rmqtool.store.batches.queue_units import QueueUnits
 from rmqtool.store.lookup import coverage
 from rmqtool.store.lookup.coverage import Gap
 from rmqtool.store.lookup.index_file import IndexFileView, open_views
@@ -29,6 +35,7 @@ from rmqtool.store.selection import Selection
 _GLOB = frozenset("*?[")
 _RECORDS_MAX = 1 << 20
 _HASHES_MAX = 1 << 16
+_BLOCK = 1 << 18  # entries that are read together
 _SHARE = 4  # the log must be so many times what is read of the index
 
 
@@ -69,7 +76,12 @@ def _access(
             found.update(view.offsets(key_hash, partial(_note, broken, view.name)))
         if len(found) > _RECORDS_MAX:
             return None
-    gaps = coverage.gaps(store, [view for view in sound if view.name not in broken], files)
+    sound = [view for view in sound if view.name not in broken]
+    unnamed = _unnamed(store, selection.topics, sound)
+    if unnamed is None or len(found) + len(unnamed) > _RECORDS_MAX:
+        return None
+    found.update(unnamed)
+    gaps = coverage.gaps(store, sound, files)
     sizes: dict[int, int] = {}
     ranges = []
     for each in log.ranges:
@@ -81,9 +93,42 @@ def _access(
     offsets = tuple(sorted(sizes))
     access = replace(
         log, kind="index", offsets=offsets, sizes=tuple(sizes[offset] for offset in offsets),
-        reason=f"{len(sound)} index files name {len(offsets)} records",
+        reason=f"{len(sound)} index files name {len(sizes.keys() - unnamed)} records"
+        + (f", {len(sizes.keys() & unnamed)} of the topic are in none" if unnamed else ""),
     )  # fmt: skip
     return access.of_ranges(tuple(ranges))
+
+
+def _unnamed(store: Store, topics: Collection[str], views: Sequence[IndexFileView]) -> set[int] | None:
+    """Records of the topics, in the ranges of index files, that no entry names; None: that is not known."""
+    layout = store.layout
+    keys = [key for key in (*layout.consume_queues, *layout.batch_queues) if key[0] in topics]
+    if {topic for topic, _ in keys} != set(topics):
+        return None
+    found: set[int] = set()
+    with QueueUnits(layout) as units:
+        for view in views:
+            offsets = np.unique(units.records(keys, *coverage.covered_range(store, view)).offsets)
+            found.update(offsets[~_named(view, offsets)].tolist())
+            if len(found) > _RECORDS_MAX:
+                return None
+    return found
+
+
+def _named(view: IndexFileView, offsets: Array) -> Array:
+    """Which of the rising physical offsets entries of a sound file name; bool, of their shape."""
+    is_named = np.zeros(len(offsets), bool)
+    with closing(open_source(view.path)) as source:
+        reader = IndexReader(source, *view.shape)
+        for first in range(1, view.header.next_entry, _BLOCK):
+            block = reader.entries(first, min(first + _BLOCK, view.header.next_entry))["physical_offset"]
+            if not len(block):
+                break
+            part = slice(*np.searchsorted(offsets, (int(block[0]), int(block[-1]) + 1)).tolist())
+            named = np.ascontiguousarray(block, np.int64)
+            places = np.searchsorted(named, offsets[part])
+            is_named[part] |= named[np.minimum(places, len(named) - 1)] == offsets[part]
+    return is_named
 
 
 def _note(broken: set[str], name: str, why: str, entry: int) -> None:
@@ -101,8 +146,6 @@ def _cost(views: Sequence[IndexFileView]) -> int:
 
 def _is_sound(store: Store, view: IndexFileView) -> bool:
     """Whether all links of a file are what a broker writes, and its header says what its entries do."""
-    from rmqtool.scan.index import IndexReader, check_entries
-
     if not view.is_plausible or view.is_empty:
         return False
     header = view.header
