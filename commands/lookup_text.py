@@ -32,9 +32,13 @@ def shortened(name: str) -> str:
 
 def scan_text(gaps: Sequence[Gap]) -> str:
     """Why the log is scanned, and where."""
+    return f"scanning the log at {_places(gaps)}"
+
+
+def _places(gaps: Sequence[Gap]) -> str:
     shown = ", ".join(gap_text(gap) for gap in gaps[:_GAPS_SHOWN])
     more = len(gaps) - _GAPS_SHOWN
-    return f"scanning the log at {shown}" + (f" and {more} more places" if more > 0 else "")
+    return shown + (f" and {more} more places" if more > 0 else "")
 
 
 def index_texts(looked: Looked) -> Iterable[str]:
@@ -82,8 +86,7 @@ def nothing_text(request: Request, looked: Looked) -> str:
 
 def unseen_text(looked: Looked) -> str:
     """Which ranges of the log were not looked at."""
-    shown = ", ".join(gap_text(gap) for gap in looked.gaps[:_GAPS_SHOWN])
-    return f"not looked at: the log at {shown}: see --scan"
+    return f"not looked at: the log at {_places(looked.gaps)}: see --scan"
 
 
 def dead_texts(looked: Looked) -> Iterable[str]:

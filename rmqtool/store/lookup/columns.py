@@ -99,6 +99,7 @@ class ColumnLookup:
     def __init__(self, store: Store) -> None:
         self.store = store
         self._sources: dict[Path, ByteSource] = {}
+        self._lost_slots: dict[tuple[Path, int], bool] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -120,6 +121,15 @@ class ColumnLookup:
             if len(self._sources) >= _OPEN_MAX:
                 self._sources.pop(next(iter(self._sources))).close()
             found = self._sources[path] = open_source(path)
+        return found
+
+    def has_lost_slots(self, view: IndexFileView) -> bool:
+        """Whether chains of an index file are gone; looked at once for each count of its header."""
+        in_use = view.header.hash_slot_count
+        found = self._lost_slots.get((view.path, in_use))
+        if found is None:
+            found = index_lookup.has_lost_slots(self.source(view.path), view.shape, in_use)
+            self._lost_slots[view.path, in_use] = found
         return found
 
     def __call__(
@@ -182,11 +192,7 @@ def _candidates(
         used = view.header.next_entry
         found = [index_lookup.candidates(source, shape, used, each) for each in hashes]
         is_broken = any(len(each.broken) for each in found)
-        yield (
-            view,
-            found,
-            is_broken or index_lookup.has_lost_slots(source, shape, view.header.hash_slot_count),
-        )
+        yield view, found, is_broken or lookup.has_lost_slots(view)
 
 
 class _Columns:
