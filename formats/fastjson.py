@@ -28,6 +28,7 @@ from rmqtool.formats.java import java_utf8_decode, java_utf8_encode
 Dialect = Literal["4.9", "5.3", "5.4"]
 
 SIZE_LIMIT = 64 << 20  # bytes of text
+READ_LIMIT = SIZE_LIMIT + 1  # bytes to read of a file: then it is known that it is too long
 DEPTH_LIMIT = 64  # brokers write six levels at most
 VALUE_LIMIT = 2_000_000  # values read or written in one document
 

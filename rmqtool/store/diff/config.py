@@ -16,7 +16,7 @@ from typing import Any
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
-from rmqtool.formats.fastjson import SIZE_LIMIT, VALUE_LIMIT
+from rmqtool.formats.fastjson import READ_LIMIT, VALUE_LIMIT
 from rmqtool.store.diff.sides import Side
 from rmqtool.store.open_files import pread, reading
 
@@ -119,7 +119,7 @@ def _content(path: Path) -> bytes | None:
     """The bytes of a config file, one more than may be; None where it is gone. Raises OSError."""
     try:
         with reading(path) as file:
-            return pread(file, SIZE_LIMIT + 1, 0)
+            return pread(file, READ_LIMIT, 0)
     except FileNotFoundError:
         return None
 

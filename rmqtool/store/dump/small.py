@@ -10,7 +10,7 @@ from pathlib import Path
 from rmqtool import times
 from rmqtool.errors import FormatError, UnreadableError, UsageError
 from rmqtool.formats import checkpoint, config_json
-from rmqtool.formats.fastjson import SIZE_LIMIT
+from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.problems import finding
 from rmqtool.store.dump import Report, tell_out_of_reach
 from rmqtool.store.explain import Explanation, explain_structure
@@ -24,7 +24,6 @@ CHECKPOINT_FIELDS = (
     "index_msg_timestamp_ms", "index_msg_time", "master_flushed_offset", "confirm_phy_offset", "file",
 )  # fmt: skip
 CONFIG_FIELDS = ("name", "source", "content", "status", "file")
-_CONFIG_LIMIT = SIZE_LIMIT + 1  # bytes that are read of a config file: then it is known that it is too long
 _BAK = ".bak"
 _QUEUES_MAX = 65_536  # queue ids have 16 bits on the command line
 _BINARY = ("timercheck",)  # written by the timer, no configuration
@@ -92,7 +91,7 @@ def _read_or_none(path: Path | None) -> bytes | None:
     return None if path is None else read_file(path)
 
 
-def read_file(path: Path, limit: int = _CONFIG_LIMIT) -> bytes:
+def read_file(path: Path, limit: int = READ_LIMIT) -> bytes:
     """The first `limit` bytes of a small file. Raises UnreadableError."""
     data = bytearray()
     try:

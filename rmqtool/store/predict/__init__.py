@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, UsageError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
-from rmqtool.formats.fastjson import SIZE_LIMIT
+from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.store import Store
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import OpenFiles, head_of, read_head
@@ -38,7 +38,6 @@ __all__ = [
     "StartSettings", "predict", "predict_all", "rules_of",
 ]  # fmt: skip
 
-_CONFIG_LIMIT = SIZE_LIMIT + 1
 _PARTS = frozenset({"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"})
 
 
@@ -203,7 +202,7 @@ def _checkpoint(layout: StoreLayout) -> checkpoint_format.Checkpoint:
 def _batch_topics(layout: StoreLayout) -> Callable[[str], bool]:
     """Whether topics.json, or its .bak, gives a topic queue.type=BatchCQ."""
     names = ("topics.json", "topics.json.bak")
-    texts = (head_of(layout.config[name], _CONFIG_LIMIT) if name in layout.config else None for name in names)
+    texts = (head_of(layout.config[name], READ_LIMIT) if name in layout.config else None for name in names)
     try:
         configs = config_json.topics(config_json.load_with_bak(*texts).document)
     except FormatError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
-from rmqtool.formats.fastjson import SIZE_LIMIT
+from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import head_of
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from rmqtool.store.predict.queues import QueueState
     from rmqtool.store.predict.start import Start
 
-_CONFIG_LIMIT = SIZE_LIMIT + 1
 _BROKER_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
 
 
@@ -283,7 +282,7 @@ def _files(start: Start) -> tuple[set[str], set[str], set[str]]:
 def _loaded(layout: StoreLayout, name: str) -> config_json.Loaded:
     """What a broker takes from a config file and its .bak."""
     names = (name, f"{name}.bak")
-    file, bak = (head_of(layout.config[n], _CONFIG_LIMIT) if n in layout.config else None for n in names)
+    file, bak = (head_of(layout.config[n], READ_LIMIT) if n in layout.config else None for n in names)
     return config_json.load_with_bak(file, bak)
 
 

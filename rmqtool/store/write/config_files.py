@@ -18,7 +18,7 @@ from typing import Any
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import Loaded
-from rmqtool.formats.fastjson import SIZE_LIMIT
+from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.store import disk
 from rmqtool.store.open_files import read_head
 from rmqtool.store.profile import Profile
@@ -106,4 +106,4 @@ def _replace(folder: Path, name: str, temporary: str, data: bytes) -> None:
 
 def _content(path: Path) -> bytes | None:
     """The bytes of a config file, one more than the largest at most; None where there is none."""
-    return read_head(path, SIZE_LIMIT + 1)
+    return read_head(path, READ_LIMIT)
