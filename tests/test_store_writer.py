@@ -187,6 +187,19 @@ def test_async_is_flushed_in_the_background(tmp_path: Path) -> None:
         assert writer.flush() == writer.log.end
 
 
+def test_queues_are_written_while_messages_keep_coming(tmp_path: Path) -> None:
+    """There is always something left to dispatch, and never enough of it for a run of its own."""
+    seen, pause = 0, threading.Event()
+    with small(tmp_path, commit_log_file_size=4 << 20, consume_queue_file_size=200_000) as writer:
+        for number in range(1500):
+            writer.put(NewMessage("T", b"x", queue_id=0))
+            pause.wait(0.002)
+            if number % 100 == 99 and not seen:
+                with Store.open(writer.root) as reader:
+                    seen = reader.max_offset("T", 0)
+    assert seen
+
+
 def test_the_write_buffer_shows_committed_bytes_only(tmp_path: Path) -> None:
     with small(tmp_path, write_buffer=True, commit_interval_ms=10**9, flush_interval_ms=10**9) as writer:
         first = writer.put(NewMessage("T", b"first"))

@@ -16,6 +16,8 @@ from rmqtool.store.write.dispatcher import Dispatcher
 _POLL_S = 0.02
 _ENOUGH = 4 << 20  # bytes of log that are worth a run at once
 _PATIENCE_S = 0.2  # after which less is dispatched, and what was dispatched is written
+_BUSY_PATIENCE_S = 1.0  # the latter while there is enough to dispatch
+_REST = 4  # times as long as writing took, with tens of thousands of queues seconds, it waits to write again
 _STEP = 64 << 20  # bytes of log between two looks at whether to stop
 _TOPICS_S = 1.0  # between two looks at whether topics were added
 
@@ -61,6 +63,7 @@ class Reput:
         self._interval_s = interval_ms / 1000
         self._lock = Lock()
         self._written_at = self._topics_at = self._saved_at = 0.0
+        self._rest_s = 0.0
         self._stopped = False
         self._work = Event()
         dispatcher.recent.wake = self._work.set
@@ -110,14 +113,17 @@ class Reput:
                 self.error = None
 
     def _step(self, now: float) -> None:
-        waited = now - self._written_at >= _PATIENCE_S
+        waited = now - self._written_at
         with self._lock:
             behind = self._limit() - self._dispatcher.position
-            if behind >= _ENOUGH or (behind > 0 and waited):
+            is_busy = behind >= _ENOUGH
+            if is_busy or (behind > 0 and waited >= _PATIENCE_S):
                 self._dispatcher.run(self._dispatcher.position + min(behind, _STEP))
-            elif waited:
+            if waited >= max(self._rest_s, _BUSY_PATIENCE_S if is_busy else _PATIENCE_S):
+                began = time.monotonic()
                 self._dispatcher.write_out()
-                self._written_at = now
+                self._written_at = time.monotonic()
+                self._rest_s = _REST * (self._written_at - began)
         if now - self._topics_at >= _TOPICS_S:
             self._save_topics()
             self._topics_at = now
