@@ -253,8 +253,12 @@ class _Walker:
         self.position = int(self.result[kernel.POSITION])
         if not count:
             return None
-        places = self.topics[: int(self.result[kernel.TOPICS])].tolist()
-        topics = [self.data[start : start + length].tobytes() for start, length in places]
+        starts, lengths = self.topics[: int(self.result[kernel.TOPICS])].T
+        data = self.data.data  # of slices, a memoryview makes bytes sooner than an array
+        topics = [
+            data[start:stop].tobytes()
+            for start, stop in zip(starts.tolist(), (starts + lengths).tolist(), strict=True)
+        ]
         return Frames(rows[:count], topics, self.data, self.base, self.file_from_offset)
 
     def free_rows(self) -> Rows:

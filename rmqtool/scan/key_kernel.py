@@ -145,6 +145,24 @@ def hash_text(data: Any, start: int, stop: int, seed: int) -> Any:
     return value
 
 
+@compiled
+def hash_topics(texts: Any, ends: Any, key_suffix: Any, tag_suffix: Any, seeds: Any, odd: Any) -> None:
+    """Fill the two `seeds` (i4) of each topic texts[ends[k - 1] : ends[k]]: its hash with either suffix.
+
+    Those that are not UTF-8 are only marked in `odd`.
+    """
+    begin = 0
+    for number in range(len(ends)):
+        stop = ends[number]
+        if is_ascii(texts, begin, stop) or is_utf8(texts, begin, stop):
+            value = hash_text(texts, begin, stop, 0)
+            seeds[number, 0] = hash_text(key_suffix, 0, len(key_suffix), value)
+            seeds[number, 1] = hash_text(tag_suffix, 0, len(tag_suffix), value)
+        else:
+            odd[number] = True
+        begin = stop
+
+
 @inlined
 def key_hash(value: int) -> Any:
     """IndexFile#indexKeyHashMethod: the absolute value, 0 for the one that has none."""

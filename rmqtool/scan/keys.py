@@ -10,7 +10,7 @@ Source: CommitLog#checkMessageAndReturnSize, IndexService#buildIndex; spec 01 se
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -99,7 +99,7 @@ def dispatch_columns(frames: Frames) -> Dispatch:
 
     rows = frames.rows
     names, name_ends = name_table()
-    seeds = np.array([_seeds(topic) for topic in frames.topics], np.int32).reshape(-1, 2)
+    seeds = _seeds(frames.topics)
     columns = np.empty(len(rows), _COLUMNS)
     keys = np.empty(3 * len(rows) + 64, KEY)
     found = np.empty((key_kernel.NAME_COUNT, 2), np.int64)
@@ -176,11 +176,24 @@ def _read_numbers(column: np.void, found: dict[str, str]) -> None:
     column["flags"] = (int(column["flags"]) & ~BAD_NUMBER) | (BAD_NUMBER if bad else 0)
 
 
-@lru_cache(maxsize=1 << 16)
-def _seeds(topic: bytes) -> tuple[int, int]:
-    """The hashes of `topic#` and `topic#T#`, from which the hashes of keys go on."""
-    text = java_utf8_decode(topic)
-    return string_hash(key_text(text, "")), string_hash(tag_text(text, ""))
+def _seeds(topics: list[bytes]) -> Array:
+    """The hashes of `topic#` and `topic#T#`, from which the hashes of keys go on, i4, shape (topics, 2)."""
+    from rmqtool.scan import key_kernel
+
+    ends = np.cumsum(np.fromiter(map(len, topics), np.int64, len(topics)))
+    seeds, odd = np.empty((len(topics), 2), np.int32), np.zeros(len(topics), np.bool_)
+    key_kernel.hash_topics(np.frombuffer(b"".join(topics) + b"\0", np.uint8), ends, *_suffixes(), seeds, odd)
+    for number in np.flatnonzero(odd).tolist():
+        text = java_utf8_decode(topics[number])
+        seeds[number] = string_hash(key_text(text, "")), string_hash(tag_text(text, ""))
+    return seeds
+
+
+@cache
+def _suffixes() -> tuple[Array, Array]:
+    """What stands between a topic and its keys, and between it and its tags, as u8."""
+    key, tag = key_text("", "").encode(), tag_text("", "").encode()
+    return np.frombuffer(key, np.uint8), np.frombuffer(tag, np.uint8)
 
 
 @cache

@@ -20,6 +20,7 @@ _QUEUE_ID_LIMIT = 1 << 17  # rows of higher queue ids are looked at one by one
 _FIRST_WIDTH = 4
 _FIRST_CAPACITY = 256
 _UNKNOWN, _TAKES, _REFUSES = range(3)
+_NOT_ASKED = QueueOffset(-1)
 
 
 class Queues:
@@ -34,7 +35,7 @@ class Queues:
         self._writer = writer
         self.topics = Topics(writer.options.profile)
         self._keys: list[tuple[int, int]] = []  # topic number and queue id
-        self._queues: list[QueueOffset | None] = []  # the writer's, as they are asked for
+        self._queues: list[QueueOffset] = []  # the writer's, where they were asked for
         self.next_offsets = np.zeros(_FIRST_CAPACITY, np.int64)
         self._known = np.zeros(_FIRST_CAPACITY, np.int64)  # what the writer was told last
         self._first = np.zeros(_FIRST_CAPACITY, np.int64)  # at the first message of this table
@@ -79,9 +80,17 @@ class Queues:
         return numbers
 
     def _check(self, number: int, *, stored: bool) -> bool:
-        """Whether a queue takes plain messages."""
+        """Whether a queue takes plain messages; where one of a topic does, its others are checked as well."""
+        if self._checks[int(stored), number] == _TAKES:
+            return True
         topic, queue_id = self._keys[number]
-        message = NewMessage(self.topics.names[topic], properties=b"" if stored else {}, queue_id=queue_id)
+        name = self.topics.names[topic]
+        count = 0 if stored else self._writer.targets.plain_queues(name)
+        if queue_id < count:
+            base = number - queue_id
+            self._checks[0, base : base + min(count, int(self.topics.widths[topic]))] = _TAKES
+            return True
+        message = NewMessage(name, properties=b"" if stored else {}, queue_id=queue_id)
         try:
             target = self._writer.targets.of(message)
         except (IllegalMessageError, RefusedError, UsageError):
@@ -98,7 +107,7 @@ class Queues:
 
     def _queue(self, number: int) -> QueueOffset:
         queue = self._queues[number]
-        if queue is None:
+        if queue is _NOT_ASKED:
             topic, queue_id = self._keys[number]
             queue = self._queues[number] = self._writer.offsets.queue(self.topics.names[topic], queue_id)
         return queue
@@ -114,13 +123,14 @@ class Queues:
         self._first, self._counts = longer(self._first, least), longer(self._counts, least)
         self._loaded, self._checks = longer(self._loaded, least), longer(self._checks, least)
         self._keys += [(topic, queue_id) for queue_id in range(width)]
-        self._queues += [None] * width
+        self._queues += [_NOT_ASKED] * width
         if old_width:
             self.save()
             old, new = slice(old_base, old_base + old_width), slice(base, base + old_width)
             for array in (self.next_offsets, self._known, self._first, self._counts, self._loaded):
                 array[new] = array[old]
             self._checks[:, new] = self._checks[:, old]
+            self._queues[new] = self._queues[old]
             self._counts[old] = 0
             self._loaded[old] = False
         topics.bases[topic], topics.widths[topic] = base, width
@@ -133,8 +143,9 @@ class Queues:
         """Tell the writer the offsets that were used."""
         changed = np.flatnonzero(self._loaded & (self.next_offsets != self._known))
         offsets = self.next_offsets[changed]
-        for number, offset in zip(changed.tolist(), offsets.tolist(), strict=True):
-            self._queue(number).next = offset
+        queues = map(self._queues.__getitem__, changed.tolist())  # all asked for: their offsets are loaded
+        for queue, offset in zip(queues, offsets.tolist(), strict=True):
+            queue.next = offset
         fresh = changed[self._counts[changed] == 0]
         self._first[fresh] = self._known[fresh]
         self._counts[changed] += offsets - self._known[changed]
