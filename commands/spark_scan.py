@@ -168,6 +168,8 @@ def _one_action(asked: Mapping[str, Any], output_format: str | None, partition_b
     for name in chosen:
         if asked[name] == "":
             raise UsageError(f"{name} is empty")
+        if isinstance(asked[name], str) and any("\ud800" <= letter <= "\udfff" for letter in asked[name]):
+            raise UsageError(f"{name} is not UTF-8")  # Java has no text for it
     if len(chosen) > 1:
         raise UsageError(f"{chosen[0]} and {chosen[1]} exclude each other", hint="one after the other")
     if (output_format or partition_by) and chosen != ["--output"]:

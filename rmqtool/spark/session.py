@@ -17,7 +17,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import signal
 import socket
 import subprocess
@@ -31,13 +30,12 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError, UsageError
+from rmqtool.spark.java import find_java, java_version
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-JAVA_MIN = 17
 INSTALL_PYSPARK = "pip install 'rmqtool[spark]'"
-INSTALL_JAVA = "apt-get install openjdk-17-jre-headless (or set JAVA_HOME)"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 DEFAULTS = {
     "spark.app.name": "rmqtool",
@@ -48,62 +46,13 @@ DEFAULTS = {
 }
 """What is set where the user does not; see the module."""
 
-_JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"))
-_VERSION = re.compile(r'"?(?:1\.)?([0-9]+)[^"\n]*"?')
 _MEMORY = re.compile(r"[1-9][0-9]{0,12}[kmgt]?b?", re.IGNORECASE)
 _LOG_TAIL_BYTES = 8192
 _STOP_SECONDS = 20
 _CONNECT_SECONDS = 10.0
 _QUIET_LEVELS = ("ERROR", "OFF", "FATAL")
+_LEVELS = (*_QUIET_LEVELS, "ALL", "TRACE", "DEBUG", "INFO", "WARN")
 _PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
-
-
-def find_java() -> Path:
-    """The home of a Java that Spark runs on: JAVA_HOME, that of `java` on PATH, below /usr/lib/jvm.
-
-    Of several below /usr/lib/jvm the oldest that will do.
-
-    Raises:
-        InputError: there is none of version 17 or later.
-    """
-    seen: list[int] = []
-    for home in _java_homes():
-        version = java_version(home)
-        if version is not None and version >= JAVA_MIN:
-            return home
-        if version is not None:
-            seen.append(version)
-    found = f"only version {max(seen)} was found" if seen else "none was found"
-    raise InputError(f"Spark needs Java {JAVA_MIN} or later, {found}", hint=INSTALL_JAVA)
-
-
-def java_version(home: Path) -> int | None:
-    """The feature version (8, 17, 21) of the Java in `home`; None where there is none that runs."""
-    program = home / "bin" / "java"
-    if not os.access(program, os.X_OK):
-        return None
-    with suppress(OSError):
-        for line in (home / "release").read_text("utf-8", "replace").splitlines():
-            if line.startswith("JAVA_VERSION="):
-                match = _VERSION.fullmatch(line.partition("=")[2].strip())
-                return int(match[1]) if match is not None else None
-    try:
-        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    match = re.search(r'version "(?:1\.)?([0-9]+)', done.stderr)
-    return int(match[1]) if match is not None else None
-
-
-def _java_homes() -> Iterator[Path]:
-    if os.environ.get("JAVA_HOME"):
-        yield Path(os.environ["JAVA_HOME"])
-    program = shutil.which("java")
-    if program is not None:
-        yield Path(program).resolve().parent.parent
-    homes = [home for folder in _JVM_FOLDERS if folder.is_dir() for home in folder.iterdir()]
-    homes += [home / "Contents" / "Home" for home in homes if (home / "Contents" / "Home").is_dir()]
-    yield from sorted(homes, key=lambda home: (java_version(home) or 0, home))
 
 
 def require_spark() -> Path:
@@ -121,7 +70,7 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
     """Settings of Spark given as `name=value`.
 
     Raises:
-        UsageError: a text without a name or without `=`.
+        UsageError: a text without a name or without `=`, or a level of the log that is none.
     """
     values = {}
     for text in settings:
@@ -129,6 +78,9 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
         if not equals or not name.strip():
             raise UsageError(f"{text!r} is no setting of Spark", hint="use --conf spark.some.name=value")
         values[name.strip()] = value
+    level = values.get("spark.log.level", _LEVELS[0])
+    if level.upper() not in _LEVELS:
+        raise UsageError(f"spark.log.level cannot be {level!r}", hint=f"it is one of {', '.join(_LEVELS)}")
     return values
 
 
@@ -247,7 +199,7 @@ def _start(values: dict[str, str], log: IO[bytes]) -> SparkSession:
     try:
         with _own_interrupts(), _output_into(log if values["spark.log.level"] in _QUIET_LEVELS else None):
             session: SparkSession = builder.getOrCreate()
-    except (PySparkRuntimeError, Py4JError) as error:
+    except (PySparkRuntimeError, Py4JError, ConnectionError) as error:  # the last: the JVM has ended
         _end_jvm(children)
         raise InputError("Spark does not start", hint=_reason(log) or str(error).splitlines()[0]) from error
     except BaseException:
@@ -345,8 +297,8 @@ def _reason(log: IO[bytes]) -> str | None:
     size = log.seek(0, os.SEEK_END)
     log.seek(max(size - _LOG_TAIL_BYTES, 0))
     lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
-    causes = [line for line in lines if "Exception" in line or "rror" in line]
-    return next(iter(causes or filter(None, lines)), None)
+    causes = (line for word in ("Exception: ", "Exception", "rror") for line in lines if word in line)
+    return next(causes, None) or next(filter(None, lines), None)
 
 
 def _stop(session: SparkSession) -> None:

@@ -69,9 +69,9 @@ def parse_switch(name: str, text: str) -> bool:
 
 
 def parse_number(name: str, text: str) -> int:
-    """A whole number, 0 or more."""
+    """A whole number, 0 or more, of 63 bits."""
     word = text.strip()
-    if not (word.isascii() and word.isdigit()) or len(word) > 18:
+    if not (word.isascii() and word.isdigit()) or len(word) > 19 or int(word) >= 1 << 63:
         raise wrong(name, f"{text!r} is no whole number")
     return int(word)
 

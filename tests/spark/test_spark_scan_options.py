@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.errors import InputError, RefusedError, UsageError
-from rmqtool.spark import scan_job, session
+from rmqtool.spark import java, scan_job, session
 from rmqtool.spark.package import write_package
 from rmqtool.spark.scan_job_groups import group_fields, parse_groups
 from rmqtool.spark.scan_job_output import output_names, output_place, partition_names
@@ -54,7 +57,10 @@ def store(cases: Library) -> Path:
         (("--group-by", ""), "--group-by is empty"),
         (("--explain", "--sql", "SELECT 1"), "--explain is of what the options select"),
         (("--count", "--driver-memory", "much"), "is no size of a driver's memory"),
+        (("--count", "--conf", "spark.log.level=LOUD"), "spark.log.level cannot be 'LOUD'"),
         (("--filter", "a ="), "the filter cannot be read"),
+        (("--filter", "a = '\udcff'"), "the bytes there are not UTF-8"),
+        (("--sql", "SELECT '\udcff'"), "--sql is not UTF-8"),
     ],
 )
 def test_wrong_use(
@@ -110,17 +116,17 @@ def test_java_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fake_java(tmp_path / "old", "1.8.0_292")
     fake_java(tmp_path / "jvm" / "java-25", "25.0.1")
     wanted = fake_java(tmp_path / "jvm" / "java-21", "21.0.2")
-    monkeypatch.setattr(session, "_JVM_FOLDERS", (tmp_path / "jvm",))
+    monkeypatch.setattr(java, "_JVM_FOLDERS", (tmp_path / "jvm",))
     monkeypatch.setenv("JAVA_HOME", str(old))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [session.java_version(home) for home in (old, wanted, tmp_path)] == [8, 21, None]
-    assert session.find_java() == wanted
+    assert [java.java_version(home) for home in (old, wanted, tmp_path)] == [8, 21, None]
+    assert java.find_java() == wanted
     own = fake_java(tmp_path / "own", "17.0.9")
     monkeypatch.setenv("PATH", str(own / "bin"))
-    assert session.find_java() == own
+    assert java.find_java() == own
     newer = fake_java(tmp_path / "newer", "26-ea")
     monkeypatch.setenv("JAVA_HOME", str(newer))
-    assert session.find_java() == newer
+    assert java.find_java() == newer
 
 
 def test_missing_java(
@@ -128,7 +134,7 @@ def test_missing_java(
 ) -> None:
     """One line says what to install, and that what is there is too old."""
     pytest.importorskip("pyspark")
-    monkeypatch.setattr(session, "_JVM_FOLDERS", ())
+    monkeypatch.setattr(java, "_JVM_FOLDERS", ())
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["spark-scan", str(store), "--count"]) == 3
@@ -283,6 +289,25 @@ def test_an_interrupt_stays_one() -> None:
         fail()
     with pytest.raises(InputError), session._interrupts_first(), scan_job.spark_errors():
         raise Py4JNetworkError("the connection is closed")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="children are asked of /proc")
+def test_an_interrupt_while_spark_starts_leaves_no_jvm(store: Path, spark_installed: None) -> None:
+    command = [sys.executable, "-m", "rmqtool", "spark-scan", str(store), "--count"]
+    scan = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+    children = Path(f"/proc/{scan.pid}/task/{scan.pid}/children")
+    try:
+        while not (jvm := children.read_text()) and scan.poll() is None:
+            time.sleep(0.01)
+        time.sleep(0.5)
+        scan.send_signal(signal.SIGINT)
+        out, err = scan.communicate(timeout=60)
+        assert (scan.returncode, out) == (130, b""), err
+        assert b"Traceback" not in err
+        assert not Path("/proc", jvm.split()[0]).exists()
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(scan.pid, signal.SIGKILL)
 
 
 def test_package_in_a_zip(tmp_path: Path) -> None:

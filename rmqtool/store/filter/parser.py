@@ -8,6 +8,7 @@ Source: SelectorParser#JmsSelector and the methods below it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
@@ -21,6 +22,7 @@ DEPTH_LIMIT = 64
 TEXT_LIMIT = 1 << 20  # characters
 
 _WORDS_BY_BROKER = {"4.9": WORDS_4_9, "5.3": WORDS, "5.4": WORDS}
+_NO_TEXT = re.compile("[\ud800-\udfff]")
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
 
@@ -86,6 +88,8 @@ def parse(text: str, *, broker: str = "5.4", ignore_rest: bool = False) -> Expre
         raise UsageError(f"broker {broker!r} is not known; use {', '.join(_WORDS_BY_BROKER)}")
     if len(text) > TEXT_LIMIT:
         raise UsageError(f"the filter has {len(text)} characters, {TEXT_LIMIT} are the most")
+    if broken := _NO_TEXT.search(text):
+        raise FilterError("the bytes there are not UTF-8", position=broken.start())
     parser = _Parser(Tokens(text, words))
     node = parser.whole()
     if parser.tokens.next.kind != "end" and not ignore_rest:
