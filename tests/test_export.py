@@ -314,6 +314,7 @@ def test_nothing_is_written_into_the_store(tmp_path: Path, run: Run) -> None:
     ("arguments", "says"),
     [
         (["--output", "a.xyz"], "does not tell its format"),
+        (["--output", "-"], "not to standard output"),
         (["--output", "a.parquet", "--columns", "topik"], "did you mean topic"),
         (["--output", "a.parquet", "--columns", "topic,topic"], "twice"),
         (["--output", "out/", "--output-format", "csv", "--partition-by", "topic"], "Parquet"),

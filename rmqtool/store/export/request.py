@@ -103,6 +103,8 @@ def export_request(
         UsageError: values that do not go together.
         MissingCodecError: pyarrow has no ORC.
     """
+    if output == "-":
+        raise UsageError("export writes files, not to standard output", hint="rmqtool dump prints messages")
     is_folder = output.partition("?")[0].endswith("/") or bool(partition_by) or _is_there(output)
     named, packed = (None, None) if is_folder else format_of(output)
     found: Format | None = format or named or ("records" if raw else None)
@@ -113,7 +115,8 @@ def export_request(
         )
     if found is None:
         raise UsageError(
-            "the output does not tell its format", hint="--output-format parquet, arrow, orc, jsonl or csv"
+            "the output does not tell its format",
+            hint="--output-format parquet, arrow, orc, jsonl, csv or records",
         )
     whole_file = found in TEXT_FORMATS or found == "records"
     chosen: Compression = compression or (packed or "none" if whole_file else "zstd")
