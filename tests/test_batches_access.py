@@ -20,6 +20,7 @@ from rmqtool.formats.message import Message
 from rmqtool.formats.properties import decode, keys_of
 from rmqtool.store import Store
 from rmqtool.store.batches import Access, boundaries, plan_access, split
+from rmqtool.store.filter import parse
 from rmqtool.store.selection import Selection
 from tests.batch_rows import batch_rows, expected, seen
 from tests.build_store import file_name, write_index, write_log, write_queue
@@ -85,6 +86,8 @@ def selections(rows: list[dict[str, Any]]) -> list[Selection]:
             topics=topics[:3],
         ),
         Selection(topics=["nowhere"]),
+        Selection(queues=[0, 1], filter=parse("UNIQ_KEY IS NOT NULL AND (KEYS IS NOT NULL OR TAGS IS NULL)")),
+        Selection(topics=topics[-2:], filter=parse(f"UNIQ_KEY = '{middle['uniq_key']}' OR KEYS IS NULL")),
     ]
 
 

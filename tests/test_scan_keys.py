@@ -16,6 +16,7 @@ from rmqtool.formats.message import Message
 from rmqtool.scan import keys
 from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.keys import Dispatch, dispatch_columns
+from rmqtool.scan.picked import pick
 from rmqtool.scan.property_ranges import value_ranges
 from rmqtool.scan.source import BytesSource
 from tests.records import record
@@ -182,3 +183,20 @@ def test_single_values_are_those_of_the_codecs(strings: list[bytes]) -> None:
             found = [None if values.lengths[row] < 0 else values.bytes_of(row) for row in range(len(values))]
             texts = [properties.decode(each).get(name) for each in stored]
             assert found == [None if text is None else text.encode() for text in texts]
+
+
+def test_records_that_were_picked_have_the_same_columns() -> None:
+    """They lie packed in their batch, not as in the file."""
+    bodies = [b"x" * (30_000 * (number % 3)) for number in range(12)]
+    records = [
+        record("TopicTest", body, {"TAGS": f"t{number}", "KEYS": f"k{number}"})
+        for number, body in enumerate(bodies)
+    ]
+    source = BytesSource(log(*records, base=1 << 20))
+    (frames,) = walk(source, file_from_offset=1 << 20)
+    assert isinstance(frames, Frames)
+    offsets, sizes = (frames.rows[name][1::3].astype("i8") for name in ("physical_offset", "size"))
+    (picked,) = pick(source, file_from_offset=1 << 20, offsets=offsets, sizes=sizes, crc=True, window=1 << 20)
+    whole, part = dispatch_columns(frames), dispatch_columns(picked)
+    assert part.tags_code.tolist() == [tags_code(f"t{number}") for number in range(1, 12, 3)]
+    assert part.keys["key_hash"].tolist() == whole.keys["key_hash"].reshape(12, 2)[1::3].ravel().tolist()

@@ -314,12 +314,12 @@ def _numbers(data: Any, column: Any, found: Any, m: Marks) -> Any:
 
 @compiled
 def read_properties(
-    data: Any, base: int, rows: Any, first: int, seeds: Any, names: Any, name_ends: Any, found: Any,
+    data: Any, starts: Any, rows: Any, first: int, seeds: Any, names: Any, name_ends: Any, found: Any,
     address: int, tables: Any, m: Marks, columns: Any, keys: Any, result: Any,
 ) -> Any:  # fmt: skip
     """Fill `columns` and `keys` for rows[first:]; the row where `keys` had no more place, or len(rows).
 
-    `base` is the physical offset of data[0]; `seeds` holds, per topic number, the hash of `topic#`
+    `starts` are the indices of the records in `data`; `seeds` holds, per topic number, the hash of `topic#`
     and of `topic#T#`. `result[0]` is the number of keys, before and after.
     """
     count = result[0]
@@ -338,7 +338,7 @@ def read_properties(
         length = np.int64(row.properties_length)
         if length <= 0:
             continue
-        start = row.physical_offset - base
+        start = starts[number]
         stop = start + row.size
         sound = split_properties(data, stop - length, stop, names, name_ends, longest, found, m)
         flags = 0 if sound else m.unsound

@@ -99,6 +99,7 @@ def dispatch_columns(frames: Frames) -> Dispatch:
 
     rows = frames.rows
     names, name_ends = name_table()
+    starts = frames.starts()
     seeds = _seeds(frames.topics)
     columns = np.empty(len(rows), _COLUMNS)
     keys = np.empty(3 * len(rows) + 64, KEY)
@@ -107,8 +108,8 @@ def dispatch_columns(frames: Frames) -> Dispatch:
     done = 0
     while done < len(rows):
         done = key_kernel.read_properties(
-            frames.data, frames.file_from_offset + frames.data_position, rows, done, seeds, names,
-            name_ends, found, crc_address(), crc_tables(), marks(), columns, keys, result,
+            frames.data, starts, rows, done, seeds, names, name_ends, found, crc_address(), crc_tables(),
+            marks(), columns, keys, result,
         )  # fmt: skip
         if done < len(rows):
             # a property string of n bytes has at most n / 2 keys and two more

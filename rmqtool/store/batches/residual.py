@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -33,8 +33,9 @@ class Residual:
             places = np.flatnonzero(chosen)
             chosen[places] = self._of_properties(replace(frames, rows=frames.rows[places]))
         if selection.filter is not None:
-            for place in np.flatnonzero(chosen).tolist():
-                chosen[place] = selection.matches_properties(_properties(frames, place))
+            places = np.flatnonzero(chosen)
+            for place, data in zip(places.tolist(), _properties(frames, places), strict=True):
+                chosen[place] = selection.matches_properties(data)
         return chosen
 
     def _of_fields(self, frames: Frames) -> Array:
@@ -73,11 +74,13 @@ class Residual:
         return chosen
 
 
-def _properties(frames: Frames, place: int) -> bytes:
-    """The property bytes of one record."""
-    row = frames.rows[place]
-    stop = int(row["physical_offset"]) - frames.file_from_offset - frames.data_position + int(row["size"])
-    return frames.data[stop - max(int(row["properties_length"]), 0) : stop].tobytes()
+def _properties(frames: Frames, places: Array) -> Iterator[bytes]:
+    """The property bytes of the records at some places of a batch."""
+    rows = frames.rows[places]
+    stops = frames.starts()[places] + rows["size"]
+    starts = stops - np.maximum(rows["properties_length"], 0)
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield frames.data[start:stop].tobytes()
 
 
 def held_texts(texts: Collection[str]) -> pa.Array:
