@@ -5,12 +5,13 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqtool import NewMessage
 from rmqtool.formats import batch, body, properties
-from rmqtool.formats.index import HEADER_SIZE, Shape, key_text
+from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE, Shape, decode_entry, key_text
 from rmqtool.formats.java import index_key_hash
 from rmqtool.store import Store
 from rmqtool.store.lookup import (
@@ -33,6 +34,7 @@ from tests.sweep import sample
 BEHIND = [name for name in real_cases() if case(name).state == "killed-burst"]
 LEVEL = [name for name in real_cases() if name not in BEHIND]
 CLEAN = "ok_540_clean"
+THREE: dict[str, Any] = {"index_slots": 50, "index_entries": 41}
 
 
 @pytest.mark.parametrize("name", LEVEL)
@@ -304,6 +306,79 @@ def test_a_lost_page_of_slots_hides_no_message(count: int, tmp_path: Path) -> No
                 assert (found == wanted) == (scan == "auto" or not is_hidden)
         columns = lookup_columns(store, list(offsets))
         assert columns.physical_offset.tolist() == [each for wanted in offsets.values() for each in wanted]
+
+
+@pytest.fixture
+def three_files(tmp_path: Path) -> tuple[Path, dict[str, list[int]]]:
+    """A store with three index files, and where the messages with key `k` are, by topic."""
+    root, offsets = tmp_path / "store", {"T": [], "U": []}
+    with Store.create(root, commit_log_file_size=1 << 20, auto_create_queues=1, **THREE) as writer:
+        for number in range(60):
+            topic = "TU"[number % 2]
+            put = writer.put(NewMessage(topic, b"x", keys=["k" if number % 5 < 2 else f"other{number}"]))
+            if number % 5 < 2:
+                offsets[topic].append(put.physical_offset)
+    assert len(list((root / "index").iterdir())) == 3
+    return root, offsets
+
+
+def found_everywhere(root: Path, **options: Any) -> list[list[int]]:
+    """What both ways find of key `k`."""
+    with Store.open(root, file_sizes=THREE) as store:
+        hits = [hit.stored.physical_offset for hit in find_by_key(store, "k", **options)]
+        return [sorted(hits), sorted(lookup_columns(store, ["k"], **options).physical_offset.tolist())]
+
+
+@pytest.mark.parametrize("leads_to", ["a record", "no record"])
+def test_an_entry_that_names_another_record_hides_no_message(
+    leads_to: str, three_files: tuple[Path, dict[str, list[int]]]
+) -> None:
+    """Its record has no name of its hash, so it is no collision: what its file covers is scanned."""
+    root, offsets = three_files
+    wanted = sorted(each for of_topic in offsets.values() for each in of_topic)
+    with Store.open(root, file_sizes=THREE) as store:
+        third = list(store.messages())[2].physical_offset  # which has another key
+    path = sorted((root / "index").iterdir())[1]
+    data, shape = bytearray(path.read_bytes()), Shape(50, 41)
+    for number in range(1, 41):
+        at = shape.entry_offset(number)
+        entry = decode_entry(bytes(data[at : at + ENTRY_SIZE]))
+        if entry.key_hash == index_key_hash(key_text("T", "k")):
+            place = third if leads_to == "a record" else entry.physical_offset + 1
+            data[at + 4 : at + 12] = place.to_bytes(8)
+            break
+    path.write_bytes(data)
+    assert found_everywhere(root) == [wanted, wanted]
+    lost = [each for each in wanted if each != entry.physical_offset]
+    assert found_everywhere(root, scan="never") == [lost, lost]
+
+
+def test_a_topic_whose_queues_are_lost_is_looked_for_too(
+    three_files: tuple[Path, dict[str, list[int]]],
+) -> None:
+    """Also where the key was found in another topic: topics.json names it."""
+    root, offsets = three_files
+    shutil.rmtree(root / "consumequeue" / "T")
+    with Store.open(root, file_sizes=THREE) as store:
+        hits = [hit.stored.physical_offset for hit in find_by_key(store, "k", scan="never")]
+    assert sorted(hits) == sorted([*offsets["T"], *offsets["U"]])
+
+
+@pytest.mark.parametrize("key", ["k7", "k8"])
+def test_a_lost_sector_of_slots_hides_no_message(key: str, tmp_path: Path) -> None:
+    """Of a file too large to be searched, and of slots that are so many in use that none is a sign."""
+    root, shape = tmp_path / "store", Shape(20_000, 14_001)
+    sizes = {"index_slots": shape.slots, "index_entries": shape.entries}
+    with Store.create(root, commit_log_file_size=8 << 20, auto_create_queues=1, **sizes) as writer:
+        for number in range(10_000):
+            writer.put(NewMessage("T", b"", keys=[f"k{number % 2000}"]))
+    first = min((root / "index").iterdir())
+    at = shape.slot_offset(index_key_hash(key_text("T", key)) % shape.slots)
+    with first.open("r+b") as file:
+        file.seek(max(at - at % 512, HEADER_SIZE))
+        file.write(bytes(512 if at >= 512 else 512 - HEADER_SIZE))
+    with Store.open(root, file_sizes=sizes) as store:
+        assert len(list(find_by_key(store, key))) == 5
 
 
 def test_places(cases: Library) -> None:

@@ -7,7 +7,7 @@ than a microsecond where everything is in memory. What the index does not cover 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -27,7 +27,7 @@ from rmqtool.store.lookup import coverage
 from rmqtool.store.lookup.coverage import Gap
 from rmqtool.store.lookup.hits import Looked, NameKind, ScanMode, Wanted
 from rmqtool.store.lookup.index_file import IndexFileView, open_views
-from rmqtool.store.lookup.keys import topics_of
+from rmqtool.store.lookup.keys import BrokenChain, hashes_of, topics_of
 from rmqtool.store.lookup.log_scan import Progress, batch_hits, has_tags, scan
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.selection import Selection
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, np.dtype[Any]]
 _OPEN_MAX = 64  # files that stay mapped
-
-BrokenChain = Callable[[str, str, int], None]
-"""Told the index file, why a chain in it cannot be followed, and one entry or 0."""
 
 
 @dataclass(frozen=True)
@@ -221,20 +218,25 @@ class _Columns:
         """What the index knows, judged by the records."""
         per_names: list[list[index_lookup.Candidates]] = [[] for _ in self.names]
         hashes = [names.hashes for names in self.names]
+        searched: list[str] = []
         for view, each, is_damaged in _candidates(self.lookup, views, hashes):
             for place, found in enumerate(each):
                 per_names[place].append(found)
+            searched.append(view.name)
             if is_damaged:
                 self.damaged.add(view.name)
         for names, each in zip(self.names, per_names, strict=True):
             if each:
-                self._judge(
-                    names, *(np.concatenate([getattr(c, f) for c in each]) for f in ("keys", "offsets"))
-                )
+                keys, offsets = (np.concatenate([getattr(c, f) for c in each]) for f in ("keys", "offsets"))
+                files = np.repeat(np.arange(len(each)), [len(c.keys) for c in each])
+                for place in self._judge(names, keys, offsets, files):
+                    self.damaged.add(searched[place])
 
-    def _judge(self, names: Names, keys: Array, offsets: Array) -> None:
+    def _judge(self, names: Names, keys: Array, offsets: Array, files: Array) -> set[int]:
+        """Take what entries name and mean; those of `files` with one that names no record of its hash."""
         order = np.argsort(offsets)
-        keys, offsets = keys[order], offsets[order]
+        keys, offsets, files = keys[order], offsets[order], files[order]
+        damaged: set[int] = set()
         for file in self.store.commit_log.files:
             low, high = np.searchsorted(offsets, (file.file_from_offset, file.end))
             if low == high:
@@ -250,7 +252,18 @@ class _Columns:
             good = judged.verdicts == FOUND
             for row in np.flatnonzero(judged.verdicts == PYTHON).tolist():
                 good[row] = self._is_found(names, int(keys[part][row]), int(offsets[part][row]))
+            for row in np.flatnonzero(~good).tolist():
+                if files[part][row] not in damaged and not self._is_collision(
+                    int(names.hashes[keys[part][row]]), int(offsets[part][row])
+                ):
+                    damaged.add(int(files[part][row]))
             self.found.append((keys[part][good], offsets[part][good], judged.sizes[good]))
+        return damaged
+
+    def _is_collision(self, key_hash: int, offset: int) -> bool:
+        """Whether an entry with this hash can name the record at an offset."""
+        stored = self.store.find(offset)
+        return stored is not None and not stored.status & FOREIGN and key_hash in hashes_of(stored)
 
     def _is_found(self, names: Names, key: int, offset: int) -> bool:
         """Whether a record, whose properties are not UTF-8, has the key, as Java reads it."""

@@ -11,6 +11,7 @@ Source: IndexFile#selectPhyOffset, IndexService#load; spec 01 sections 6.1 and 6
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import FormatError, UnreadableError
@@ -24,9 +25,10 @@ if TYPE_CHECKING:
 Broken = Callable[[str, int], None]
 """Told why a chain cannot be followed further, and at which entry."""
 
-_PAGE = 4096
-_EXPECTED_MIN = 10  # slots in use that a page has on average: with so many, one without any was lost
+_SECTOR, _PAGE = 512, 4096  # what a disk, or a power failure, loses at once
+_EXPECTED_MIN = 12  # slots in use that such a piece has on average: with so many, one without any was lost
 _ENTRIES_READ_MAX = 1 << 20  # bytes of entries that are read to see whether one belongs to an empty slot
+_SMALL = 1 << 18  # so many are always
 
 
 class IndexFileView:
@@ -110,14 +112,22 @@ class IndexFileView:
     def _has_lost(self, slot: int, key_hash: int) -> bool:
         """Whether an empty slot had an entry with a key hash, as far as a few reads can tell."""
         shape = self.shape
+        is_small = index.ENTRY_SIZE * self.header.next_entry <= _SMALL
         at = shape.slot_offset(slot)
-        start = max(at - at % _PAGE, shape.slot_offset(0))
-        stop = min(at - at % _PAGE + _PAGE, shape.entry_offset(0))
-        if self.header.hash_slot_count * (stop - start) >= _EXPECTED_MIN * index.SLOT_SIZE * shape.slots:
-            return not self._files.read(self.path, start, stop - start).strip(b"\0")
+        for length in (_SECTOR, _PAGE):
+            start = max(at - at % length, shape.slot_offset(0))
+            stop = min(at - at % length + length, shape.entry_offset(0))
+            if self.header.hash_slot_count * (stop - start) >= _EXPECTED_MIN * index.SLOT_SIZE * shape.slots:
+                if not self._files.read(self.path, start, stop - start).strip(b"\0"):
+                    return True
+                return is_small and _has_entry(self._entries, key_hash)
+        return _has_entry(self._entries, key_hash)
+
+    @cached_property
+    def _entries(self) -> bytes:
+        """The first entries, as many as are read to see whether one belongs to an empty slot."""
         size = min(index.ENTRY_SIZE * self.header.next_entry, _ENTRIES_READ_MAX)
-        entries = self._files.read(self.path, shape.entry_offset(0), size)
-        return _has_entry(entries, key_hash)
+        return self._files.read(self.path, self.shape.entry_offset(0), size)
 
 
 def _has_entry(entries: bytes, key_hash: int) -> bool:

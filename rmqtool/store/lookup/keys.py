@@ -10,6 +10,7 @@ Source: IndexService#buildIndex, MQAdminImpl#queryMessage; spec 01 section 6, sp
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -18,21 +19,27 @@ from itertools import chain
 
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import properties
+from rmqtool.formats.index import texts_of
 from rmqtool.formats.java import index_key_hash
 from rmqtool.scan.events import FOREIGN
 from rmqtool.store import Store, StoredMessage
+from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lookup import coverage
 from rmqtool.store.lookup.coverage import Gap
 from rmqtool.store.lookup.hits import Hit, Looked, NameKind, ScanMode, Wanted
 from rmqtool.store.lookup.index_file import IndexFileView, open_views
 from rmqtool.store.lookup.log_scan import Progress, batch_hits, has_tags, scan
-from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.open_files import OpenFiles, head_of
 from rmqtool.store.selection import Selection
 
+BrokenChain = Callable[[str, str, int], None]
+"""Told the index file, why a chain in it cannot be followed, and one entry or 0."""
 BeforeScan = Callable[[Sequence[Gap]], None]
 """Called before ranges of the log are scanned, once or twice: where and why."""
 
 _GLOB = frozenset("*?[")
+_TOPIC_NAME = re.compile(rb'"topicName"\s*:\s*"([%|a-zA-Z0-9_-]+)"')
+_CONFIG_BYTES = 64 << 20
 _MANY = 2048  # chains to follow: above, they are followed by compiled code
 
 
@@ -102,6 +109,8 @@ class KeySearch:
         self._limit = selection.limit
         self._selection = replace(selection, limit=None)
         self._tried: set[str] = set()
+        self._hashes: set[int] = set()
+        self._astray: set[int] = set()
         self._seen: dict[int, set[str]] = {}
         self._missing = set(wanted.names)
 
@@ -129,7 +138,10 @@ class KeySearch:
         """
         if self._limit == 0 or not self.wanted.names:
             return
-        steps = (self._known, self._of_other_topics, self._inside_of_batches, self._not_held)
+        steps = (
+            self._known, self._of_other_topics, self._where_entries_stray, self._inside_of_batches,
+            self._not_held,
+        )  # fmt: skip
         for hit in chain.from_iterable(step() for step in steps):
             self._missing.difference_update(hit.names)
             told = self._seen.setdefault(hit.stored.physical_offset, set())
@@ -165,12 +177,36 @@ class KeySearch:
         yield from self._judged(offsets[place:])
 
     def _of_other_topics(self) -> Iterator[Hit]:
-        """Of topics that only the configuration names, where a name was not found."""
-        topics = self._unknown_topics() if self._missing else []
+        """Of topics that only the configuration names: their queues were deleted, or lost."""
+        topics = self._unknown_topics()
         if topics:
             with OpenFiles() as files:
                 offsets = self._candidates(topics, open_views(self.store.layout, files))
             yield from self._judged(offsets)
+
+    def _where_entries_stray(self) -> Iterator[Hit]:
+        """What damaged index files cover: those with an entry that names no record of its hash."""
+        if self.scan != "auto" or not self._astray:
+            return
+        with OpenFiles() as files:
+            views = open_views(self.store.layout, files)
+            found = [
+                Gap(*coverage.covered_range(self.store, view), coverage.DAMAGED)
+                for view in views
+                if view.is_plausible and not self._astray.isdisjoint(self._entries(self._hashes, [view]))
+            ]
+        low, high = self._bounds()
+        gaps = [
+            gap
+            for rest in coverage.outside(self.looked.gaps, coverage.DAMAGED)
+            for gap in coverage.within(
+                coverage.within(coverage.merged(found), low, high), rest.start, rest.stop
+            )
+        ]
+        self._announce(gaps)
+        self.looked.gaps = coverage.merged([*self.looked.gaps, *gaps])
+        for gap in gaps:
+            yield from self._scanned(gap, self.wanted)
 
     def _inside_of_batches(self) -> Iterator[Hit]:
         """No broker indexes the messages inside. A unique key that was found is not there again."""
@@ -201,9 +237,7 @@ class KeySearch:
     def _unknown_topics(self) -> list[str]:
         if self.store.layout.kind != "store" or not self.looked.index_files:
             return []
-        from rmqtool.store.dump.small import topic_names
-
-        names = topic_names(self.store.layout) - self._tried
+        names = _configured_topics(self.store.layout) - self._tried
         return sorted(filter(self._selection.matches_topic, names))
 
     # the index
@@ -214,17 +248,24 @@ class KeySearch:
         self.looked.topics = len(self._tried)
         texts = (self.wanted.text(topic, name) for topic in topics for name in self.wanted.names)
         hashes = {index_key_hash(text) for text in texts}
+        self._hashes |= hashes
+        found = self._entries(hashes, views, self._broken)
+        self.looked.entries += len(found)
+        return sorted(set(found))
+
+    def _entries(
+        self, hashes: Collection[int], views: Sequence[IndexFileView], broken: BrokenChain = lambda *why: None
+    ) -> list[int]:
+        """What the entries with these hashes name, in no order."""
         if len(hashes) * len(views) > _MANY:
             from rmqtool.store.lookup.columns import offsets_of_hashes
 
-            found = offsets_of_hashes(self.store, views, hashes, self._broken)
-        else:
-            found = []
-            for view in views:
-                for key_hash in hashes:
-                    found += view.offsets(key_hash, partial(self._broken, view.name))
-        self.looked.entries += len(found)
-        return sorted(set(found))
+            return offsets_of_hashes(self.store, views, hashes, broken)
+        found: list[int] = []
+        for view in views:
+            for key_hash in hashes:
+                found += view.offsets(key_hash, partial(broken, view.name))
+        return found
 
     def _broken(self, name: str, why: str, entry: int) -> None:
         self.looked.broken.append((name, why, entry))
@@ -238,12 +279,15 @@ class KeySearch:
             if stored is None or stored.status & FOREIGN:
                 if self.store.commit_log.min_offset <= offset < self._log_end:
                     self.looked.dead.append(offset)
+                    self._astray.add(offset)
                 else:
                     self.looked.gone += 1
                 continue
             names = self._names(stored)
             if not names:
                 self.looked.collisions += 1
+                if self._hashes.isdisjoint(hashes_of(stored)):
+                    self._astray.add(offset)
             elif self._selection.matches(stored.message, offset):
                 yield Hit(stored, "index", names)
             else:
@@ -287,3 +331,19 @@ class KeySearch:
             names = wanted.found_in(properties.decode(stored.message.properties_bytes))
             if names and self._selection.matches(stored.message, stored.physical_offset):
                 yield Hit(stored, "scan", names)
+
+
+def hashes_of(stored: StoredMessage) -> Iterator[int]:
+    """The hashes under which an index may hold a record."""
+    found = properties.decode(stored.message.properties_bytes)
+    values = (found.get(name) for name in (properties.UNIQ_KEY, properties.KEYS, properties.TAGS))
+    return (index_key_hash(text) for _, text in texts_of(stored.message.topic, *values))
+
+
+def _configured_topics(layout: StoreLayout) -> set[str]:
+    """The topics that topics.json or its .bak names, not read as JSON: one too many does no harm."""
+    found: set[bytes] = set()
+    for name in ("topics.json", "topics.json.bak"):
+        if name in layout.config:
+            found.update(_TOPIC_NAME.findall(head_of(layout.config[name], _CONFIG_BYTES)))
+    return {name.decode("ascii") for name in found}
