@@ -206,7 +206,8 @@ class _Task:
         self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
         if any(row["step"] == "entry" and row["result"] == "found" for row in rows):
             return EXIT_OK
-        code = self._nothing(request.selection, "the index has no message with it")
+        text = "the index has no message with it; what it lacks is looked for without --explain"
+        code = self._nothing(request.selection, text)
         return worst_exit_code(code, self._unread())
 
     def messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
@@ -282,7 +283,9 @@ class _Task:
             return ""
         topic, queue_id = next(iter(request.selection.topics)), next(iter(request.selection.queues))
         low, high = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
-        return f"; queue {queue_id} of {topic} has {low} to {high - 1}" if low < high else ""
+        if low < high:
+            return f"; queue {queue_id} of {topic} has {low} to {high - 1}"
+        return f"; queue {queue_id} of {topic} is empty, those below {low} are deleted" if low else ""
 
     def _ending(self, request: Request, looked: Looked, found: set[str], count: int) -> int:
         """What went wrong and what was not found, told; the exit code."""

@@ -67,6 +67,8 @@ def nothing_text(request: Request, looked: Looked) -> str:
     )
     if request.kind in ("offset", "queue_offset"):
         return text
+    if looked.without_log:
+        return f"{text}: there is no commit log here to read it from; --explain shows what the index has"
     seen = [counted(looked.index_files, "index file"), counted(looked.topics, "topic")]
     if looked.collisions:
         seen.append(f"{looked.collisions} of other keys with the same hash")
@@ -91,8 +93,11 @@ def unseen_text(looked: Looked) -> str:
 
 def dead_texts(looked: Looked) -> Iterable[str]:
     """To which places the index leads in vain, one line each."""
-    for offset in sorted(set(looked.dead))[:_GAPS_SHOWN]:
+    places = sorted(set(looked.dead))
+    for offset in places[:_GAPS_SHOWN]:
         yield (
             f"the index leads to offset {offset}, where no sound record is: it may be what is looked for;"
             " see rmqtool verify"
         )
+    if len(places) > _GAPS_SHOWN:
+        yield f"the index leads to {len(places) - _GAPS_SHOWN} more such places"

@@ -102,7 +102,9 @@ def _chain_rows(
             "physical_offset": entry.physical_offset,
             "store_timestamp_ms": timestamp,
             "store_time": times.format_time(timestamp, tz),
-            "result": _result(store, entry, key_hash, wanted, selection, name),
+            "result": "of another slot: the index is damaged"
+            if entry.key_hash % view.shape.slots != slot
+            else _result(store, entry, key_hash, wanted, selection, name),
         }
     yield from (
         {"step": "entry", **place, "entry": entry, "result": f"the chain {why}"} for why, entry in broken

@@ -73,6 +73,7 @@ class Looked:
         gaps: ranges of the log that the index does not cover.
         scanned_bytes: bytes of the log that were scanned.
         batches: inner batch records that were opened.
+        without_log: there is no commit log, as for an index file by itself.
     """
 
     def __init__(self) -> None:
@@ -89,6 +90,7 @@ class Looked:
         self.gaps: list[Gap] = []
         self.scanned_bytes = 0
         self.batches = 0
+        self.without_log = False
 
     def report(self, finding: Finding) -> None:
         """Take one bad place of the log."""

@@ -217,7 +217,8 @@ class KeySearch:
 
     def _not_held(self) -> Iterator[Hit]:
         """Of names that were not found what is in the rest of the log."""
-        if self.scan != "auto" or not self._missing:
+        self.looked.without_log = not self.store.commit_log.files
+        if self.scan != "auto" or not self._missing or self.looked.without_log:
             return
         rest = coverage.outside(self.looked.gaps, coverage.NOT_HELD)
         gaps = coverage.within(rest, *self._bounds())
