@@ -40,7 +40,8 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="NAMES",
-        help="Only these columns, in this order, separated by commas. 'help' lists them.",
+        help="Only these columns, in this order, separated by commas. 'help' lists them. In JSON lines and"
+        " CSV body_encoding goes along with body: what is not UTF-8 is base64.",
     ),
 ]
 Body = Annotated[

@@ -195,11 +195,27 @@ def test_packed_lines(cases: Library, run: Run, tmp_path: Path) -> None:
     assert found.out["files"][0]["bytes"] == (tmp_path / "b").stat().st_size < len(plain)
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_bodies_of_chosen_columns_come_back(form: str, run: Run, tmp_path: Path) -> None:
+    """As text they say what they are, named or not; without bodies the column is empty."""
+    bodies = [b"plain", b"\xff\xfe\0", b"//4A", b""]
+    with Store.create(tmp_path / "store", auto_create_queues=1, **SMALL) as writer:
+        for each in bodies:
+            writer.put(NewMessage("T", each))
+    path = tmp_path / f"a.{form}"
+    run(tmp_path / "store", "--output", path, "--columns", "topic,body")
+    assert run(tmp_path / "new", "--create", "--create-topic", "--input", path, command="append").code == 0
+    with Store.open(tmp_path / "new") as store:
+        assert [each.message.body for each in store.messages()] == bodies
+    empty = tmp_path / f"b.{form}"
+    assert run(tmp_path / "store", "--output", empty, "--columns", "topic,body", "--body", "none").code == 0
+
+
 def test_spreadsheets(hostile: Path, run: Run, tmp_path: Path) -> None:
     """Guarded, and said to be lossy."""
     found = run(hostile, "--output", tmp_path / "a.csv", "--spreadsheet", "--columns", "tags,body")
     rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text("utf-8"), newline="")))
-    assert rows[1] == ["'=A", "'=1+1"]
+    assert rows[1] == ["'=A", "'=1+1", "utf-8"]
     assert "not exact" in found.err
 
 
