@@ -10,6 +10,8 @@ from rmqtool.problems import Finding
 from rmqtool.terminal import print_error
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from rmqtool.store import Store
     from rmqtool.store.dump import Looked
     from rmqtool.store.selection import Selection
@@ -62,8 +64,22 @@ def tell_unread(store: Store, writer: Output, *, queues: bool) -> int:
     return seen.exit_code()
 
 
-def tell_unknown(store: Store, selection: Selection, looked: Looked, *, found: bool) -> int:
-    """Says which topics and queues asked for are not in the store, with those that are nearest.
+def tell_batches(stores: Sequence[Store], selection: Selection, writer: Output) -> None:
+    """Says that names and filters do not reach the messages inside of batch records, where there are any."""
+    if not (selection.keys or selection.tags or selection.filter):
+        return
+    topics = {topic for store in stores for topic, _ in store.layout.batch_queues}
+    if any(map(selection.matches_topic, topics)):
+        writer.note(
+            "rmqtool: a batch record is taken as one message, by its own keys, tags and properties;"
+            " rmqtool lookup looks at the messages inside"
+        )
+
+
+def tell_unknown(
+    stores: Sequence[Store], selection: Selection, looked: Looked, *, found: bool
+) -> int:
+    """Says which topics and queues asked for are in none of the stores, with those that are nearest.
 
     `looked.topics` are topics that records have, `found` is whether anything was selected. Returns
     the exit code.
@@ -72,21 +88,26 @@ def tell_unknown(store: Store, selection: Selection, looked: Looked, *, found: b
 
     from rmqtool.store.dump.small import queue_ids, topic_names
 
-    layout = store.layout
-    known = topic_names(layout)
-    if layout.kind != "store" or not known:
-        return EXIT_OK
+    known: set[str] = set()
+    for store in stores:
+        names = topic_names(store.layout)
+        if store.layout.kind != "store" or not names:
+            return EXIT_OK
+        known |= names
     known |= looked.topics
     unknown = [name for name in sorted(selection.topics) if not set("*?[") & set(name) and name not in known]
+    whose = "the store has" if len(stores) == 1 else "the stores have"
     for name in unknown:
         near = ", ".join(get_close_matches(name, known)) or "none is like it"
-        print_error(f"rmqtool: the store has no topic {name}; nearest: {near}")
+        print_error(f"rmqtool: {whose} no topic {name}; nearest: {near}")
     if unknown or found or not selection.queues:
         return EXIT_FINDINGS if unknown else EXIT_OK
-    ids = queue_ids(layout, selection.matches_topic)
-    if ids is None or ids & set(selection.queues):
+    ids: set[int] = set()
+    for store in stores:
+        ids |= queue_ids(store.layout, selection.matches_topic) or set(selection.queues)
+    if ids & set(selection.queues):
         return EXIT_OK
-    whose = "the selected topics have" if selection.topics or selection.exclude_topics else "the store has"
+    whose = "the selected topics have" if selection.topics or selection.exclude_topics else whose
     wanted = ", ".join(map(str, sorted(selection.queues)[:8]))
     there = f"0 to {max(ids)}" if ids == set(range(max(ids) + 1)) else ", ".join(map(str, sorted(ids)[:8]))
     print_error(f"rmqtool: {whose} no queue {wanted}; there are {there}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
 from rmqtool.commands.option_values import expression
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -122,21 +122,23 @@ def copy(
                 opened, place, selection, seen.report, bar.advance, renames=renames,
                 profile=profile, options=given, refused=left_out.report,
             )  # fmt: skip
-        _tell_result(writer, result)
-        writer.write_object({
-            "store": str(place), "profile": result.profile, "messages": result.messages,
-            "bytes": result.bytes, "queues": result.queues, "left_out": result.damaged + result.refused,
-            "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
-        })  # fmt: skip
+        _tell_result(writer, place, result)
         looked = Looked(topics=set(selection.topics) if result.messages else set())
-        unknown = tell_unknown(opened, selection, looked, found=result.messages > 0)
+        tell_batches([opened], selection, writer)
+        unknown = tell_unknown([opened], selection, looked, found=result.messages > 0)
         misnamed = _tell_misnamed(opened, renames, result)
     lost = EXIT_OK if result.made and not result.damaged + result.refused else EXIT_FINDINGS
     return worst_exit_code(seen.exit_code(), unknown, misnamed, lost)
 
 
-def _tell_result(writer: Output, result: CopyResult) -> None:
+def _tell_result(writer: Output, place: Path, result: CopyResult) -> None:
+    """Says it, as an object where a store was made."""
     if result.made:
+        writer.write_object({
+            "store": str(place), "profile": result.profile, "messages": result.messages,
+            "bytes": result.bytes, "queues": result.queues, "left_out": result.damaged + result.refused,
+            "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
+        })  # fmt: skip
         writer.note("rmqtool: queue offsets count from 0; not copied: consumer offsets, system topics")
     else:
         writer.note("rmqtool: no message matches: no store was made")
@@ -173,7 +175,7 @@ def _tell_misnamed(store: Store, renames: dict[str, str], result: CopyResult) ->
     from rmqtool.store.selection import Selection
 
     looked = Looked(topics={old for old, new in renames.items() if result.topics.get(new)})
-    return tell_unknown(store, Selection(topics=set(renames)), looked, found=True)
+    return tell_unknown([store], Selection(topics=set(renames)), looked, found=True)
 
 
 class _LeftOut:

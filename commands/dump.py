@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
 from rmqtool.commands.option_values import expression, row_form
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RefusedError, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -139,7 +139,8 @@ def dump(
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
         if not count and limit != 0:
             _tell_nothing(task, kind, writer)
-        unknown = tell_unknown(opened, selection, task.looked, found=count > 0)
+        tell_batches([opened], selection, writer)
+        unknown = tell_unknown([opened], selection, task.looked, found=count > 0)
         return worst_exit_code(seen.exit_code(), unknown)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
 from rmqtool.commands.export_text import summary
 from rmqtool.commands.option_values import expression
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
@@ -197,7 +197,8 @@ def export(
             result = run(opened, selection, request, seen.report, bar.advance, jobs=jobs)
         summary(result, writer)
         looked = Looked(topics=set(selection.topics) if result.messages else set())
-        unknown = tell_unknown(opened, selection, looked, found=result.messages > 0)
+        tell_batches([opened], selection, writer)
+        unknown = tell_unknown([opened], selection, looked, found=result.messages > 0)
         return worst_exit_code(seen.exit_code(), unknown, EXIT_FINDINGS if result.lost else EXIT_OK)
 
 

@@ -334,7 +334,7 @@ class _Task:
         from rmqtool.store.dump import Looked as Seen
 
         self.writer.note(f"rmqtool: {text}")
-        tell_unknown(self.store, selection, Seen(), found=False)
+        tell_unknown([self.store], selection, Seen(), found=False)
         return EXIT_FINDINGS
 
 

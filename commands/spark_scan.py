@@ -31,15 +31,19 @@ if TYPE_CHECKING:
     from rmqtool.store.rows import BodyForm
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Run:
-    """What all actions share: what to read, how to show it, and how a session is started."""
+    """What all actions share: what to read, how to show it, and how a session is started.
+
+    `messages` is how many were found, None where the action does not count them.
+    """
 
     request: ScanRequest
     plan: ScanPlan
     writer: Output
     tz: tzinfo | None
     start: Callable[[], Any]
+    messages: int | None = None
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
@@ -159,7 +163,7 @@ def spark_scan(
             raise UsageError("--explain is of what the options select", hint="or --sql 'EXPLAIN SELECT ...'")
         return _explain(run)
     require_spark()
-    return work(run)
+    return worst_exit_code(work(run), _tell_missed(run))
 
 
 def _one_action(asked: Mapping[str, Any], output_format: str | None, partition_by: str | None) -> str | None:
@@ -249,7 +253,7 @@ def _show(run: _Run, *, body: BodyForm) -> int:
 
     with run.session() as session:
         found = message_rows(session, run.request, names=names, body=body, tz=run.tz)
-        run.writer.write_rows(rows(found), FIELDS, TABLE_FIELDS)
+        run.messages = run.writer.write_rows(rows(found), FIELDS, TABLE_FIELDS) - damaged
     return EXIT_FINDINGS if damaged else EXIT_OK
 
 
@@ -257,8 +261,8 @@ def _count(run: _Run) -> int:
     from rmqtool.spark.scan_job_groups import count
 
     with run.session() as session:
-        messages, bad = count(session, run.request)
-    run.writer.write_rows([{"count": messages}], ("count",))
+        run.messages, bad = count(session, run.request)
+    run.writer.write_rows([{"count": run.messages}], ("count",))
     return _told(bad)
 
 
@@ -272,8 +276,22 @@ def _counted(
     with run.session() as session:
         counts = Counts(session, run.request)
         table = [name for name in fields if not name.endswith("_timestamp_ms")]
-        run.writer.write_rows(islice(rows(counts, run.tz), run.request.selection.limit), fields, table)
+        run.messages = run.writer.write_rows(
+            islice(rows(counts, run.tz), run.request.selection.limit), fields, table
+        )
     return _told(counts.bad)
+
+
+def _tell_missed(run: _Run) -> int:
+    """Says what may have been asked for and is not looked for, or not there; the exit code."""
+    from rmqtool.commands.bad_places import tell_batches, tell_unknown
+    from rmqtool.store.dump import Looked
+
+    selection = run.request.selection
+    with run.stores() as stores:
+        opened = [store for _, store in stores]
+        tell_batches(opened, selection, run.writer)
+        return EXIT_OK if run.messages else tell_unknown(opened, selection, Looked(), found=False)
 
 
 def _told(bad: int) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_unknown
+from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
 from rmqtool.commands.option_values import expression
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -147,7 +147,7 @@ def stats(
     seen, looked = BadPlaces(writer), Looked()
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         if plot is not None:
-            from rmqtool.commands.stats_plot import check_plot
+            from rmqtool.commands.stats_plot import check_plot, draw
 
             check_plot(plot, opened)
             if by is not None:
@@ -162,13 +162,12 @@ def stats(
         for note in found.notes:
             writer.note(f"rmqtool: {note}")
         if plot is not None and found.charts is not None:
-            from rmqtool.commands.stats_plot import draw
-
             draw(found.charts, plot, request.form.tz, title=str(store))
         write_sections(writer, found)
         unknown = 0
         if request.scans or request.lag_by is not None:
-            unknown = tell_unknown(opened, selection, looked, found=found.selected > 0)
+            tell_batches([opened], selection, writer)
+            unknown = tell_unknown([opened], selection, looked, found=found.selected > 0)
         return worst_exit_code(seen.exit_code(), found.exit_code, unknown)
 
 

@@ -115,7 +115,7 @@ def tail(
             follower = open_tail(
                 opened, selection, start, wanted, follow=follow, report=seen.report, note=_told(writer)
             )
-            code = EXIT_OK if topic is None else tell_unknown(opened, selection, Looked(), found=False)
+            code = EXIT_OK if topic is None else tell_unknown([opened], selection, Looked(), found=False)
             code = worst_exit_code(code, tell_unread(opened, writer, queues=True))
             bulk = None
             if opened.is_local and _is_plain(writer, body, body_limit):

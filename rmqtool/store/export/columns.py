@@ -82,8 +82,7 @@ class ColumnPlan:
         """The columns for a format.
 
         Args:
-            columns: names, to which `body_encoding` is added where bodies become text; None is all that
-                say something.
+            columns: names; None is all that say something.
             body: which form of the body, where `columns` does not name it.
             format: of the files.
             raw: also the whole record.
@@ -97,7 +96,7 @@ class ColumnPlan:
             names: tuple[str, ...] = (RECORD,)
         elif columns is not None:
             check_columns(columns)
-            names = _with_encoding(columns) if is_text else tuple(columns)
+            names = tuple(columns)
         else:
             names = _default_names(body, is_text=is_text)
         if raw and RECORD not in names:
@@ -109,6 +108,8 @@ class ColumnPlan:
         ]  # fmt: skip
         for name in names:
             reads += _LAZY.get(name, ())
+        if is_text and "body" in reads:
+            reads.append("body_encoding")
         reads += [*_PLACE, *(("topic", "store_timestamp_ms") if partition_by else ())]
         fields = [arrow_schema([name]).field(0) if name in BY_NAME else pa.field(name, pa.binary())
                   for name in names]  # fmt: skip
@@ -116,7 +117,7 @@ class ColumnPlan:
         return cls(names, unique, pa.schema(fields), body, columns is not None)
 
     def complete(self, batch: pa.RecordBatch, log: LogBytes, meaning: SystemColumn) -> pa.RecordBatch:
-        """A batch with the columns of `reads` as one of `names`.
+        """A batch with the columns of `reads` as one of `names`, and of the body's encoding for texts.
 
         Args:
             batch: as it was read.
@@ -126,8 +127,11 @@ class ColumnPlan:
         Raises:
             UnreadableError: a record cannot be read a second time.
         """
-        arrays = [self._column(batch, name, log, meaning) for name in self.names]
-        return pa.RecordBatch.from_arrays(arrays, list(self.names))
+        names = list(self.names)
+        if "body" in names and "body_encoding" in self.reads and "body_encoding" not in names:
+            names.append("body_encoding")
+        arrays = [self._column(batch, name, log, meaning) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names)
 
     def _column(self, batch: pa.RecordBatch, name: str, log: LogBytes, meaning: SystemColumn) -> Any:
         if name == _SYSTEM:
@@ -140,14 +144,6 @@ class ColumnPlan:
         if name == RECORD:
             return log.column(*(_numbers(batch, each).astype(np.int64) for each in _PLACE))
         return batch.column(name)
-
-
-def _with_encoding(columns: Sequence[str]) -> tuple[str, ...]:
-    """For texts: a body that is base64 looks like any other, so what it is goes with it."""
-    names = list(columns)
-    if "body" in names and "body_encoding" not in names:
-        names.insert(names.index("body") + 1, "body_encoding")
-    return tuple(names)
 
 
 def _default_names(body: BodyPart, *, is_text: bool) -> tuple[str, ...]:

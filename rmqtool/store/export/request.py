@@ -87,7 +87,8 @@ def export_request(
         output: ends with `/`, or is a folder that is there, where a folder is meant.
         format: of the files; None: by the suffix of `output`. With `raw` and no other sign it is `records`.
         compression: None: zstd for columns, by the suffix for lines.
-        columns: names; None is all that say something.
+        columns: names, to which `body_encoding` is added where bodies become text; None is all that say
+            something.
         body: `plain`, `stored`, `both` or `none`.
         raw: also the whole record.
         partition_by: keys of partitions, Parquet only.
@@ -123,6 +124,8 @@ def export_request(
     if packed is not None and (not whole_file or chosen != packed):
         raise UsageError(f"the suffix of the output says {packed}, which is not how it is compressed")
     check_format(found, chosen)
+    if columns is not None and found in TEXT_FORMATS:
+        columns = _with_encoding(columns)
     keys = check_keys(partition_by) if partition_by else ()
     _check(found, columns, keys, file_bytes, is_folder=is_folder, raw=raw, spreadsheet=spreadsheet)
     return ExportRequest(
@@ -130,6 +133,14 @@ def export_request(
         ColumnPlan.of(columns, body, found, raw=raw, partition_by=keys),  # type: ignore[arg-type]
         keys, file_bytes or FILE_BYTES, group_bytes, tz, date_tz, spreadsheet, force, cursor_file,
     )  # fmt: skip
+
+
+def _with_encoding(columns: Sequence[str]) -> tuple[str, ...]:
+    """For texts: a body that is base64 looks like any other, so what it is goes with it."""
+    names = list(columns)
+    if "body" in names and "body_encoding" not in names:
+        names.insert(names.index("body") + 1, "body_encoding")
+    return tuple(names)
 
 
 def _is_there(output: str) -> bool:
