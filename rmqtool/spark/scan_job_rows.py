@@ -9,6 +9,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.errors import InputError
 from rmqtool.scan.columns import BY_NAME, COLUMNS, FIXED_NAMES
 from rmqtool.spark.scan_job import DAMAGE, ScanRequest, messages, spark_errors, spark_name
 from rmqtool.store.rows import OK, BodyForm, spell_body
@@ -93,8 +94,12 @@ def sql_rows(frame: DataFrame, limit: int | None, tz: tzinfo | None) -> Iterator
     names: list[str] = []
     for name in frame.columns:
         names.append(name if name not in names else f"{name}_{len(names) + 1}")
-    for row in first_rows(frame, limit):
-        yield {name: _plain(value, tz) for name, value in zip(names, row, strict=True)}
+    try:
+        for row in first_rows(frame, limit):
+            yield {name: _plain(value, tz) for name, value in zip(names, row, strict=True)}
+    except (ValueError, OverflowError) as error:  # a time that Python's do not reach
+        hint = "CAST(... AS STRING) shows it"
+        raise InputError(f"a value of the result cannot be shown: {error}", hint=hint) from error
 
 
 def sql_columns(frame: DataFrame) -> list[str]:
@@ -122,4 +127,4 @@ def _plain(value: Any, tz: tzinfo | None) -> Any:
         return {str(name): _plain(item, tz) for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, tz) for item in value]
-    return value
+    return value if value is None or isinstance(value, str | int | float) else str(value)

@@ -41,14 +41,18 @@ ENTRY_SCHEMA = (
 
 _COUNT_STAR = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)
 _ANY_COLUMN = re.compile(
-    r"\*|\bnatural\b|\btable\b|\bidentifier\b|\bexcept\b\s*\(|\|>|(?:^|\()\s*(?:from|describe|desc|show)\b",
+    r"\*|\bnatural\b|\btable\b|\bidentifier\b|\bexcept\b\s*\(|\|>|(?:^|\()\s*(?:describe|desc|show)\b",
     re.IGNORECASE,
+)
+_QUOTED_OR_COMMENT = re.compile(
+    r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`)|--[^\n]*|/\*.*?\*/""", re.DOTALL
 )
 _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
 _WRITES = ("Command", "ParsedStatement", "InsertIntoDir")
 _RUNS = ("UnresolvedExecuteImmediate", "ScriptTransformation")
 """Nodes that run a statement in a text, or a program."""
-_CALLS = re.compile(r"\b(reflect|java_method|try_reflect)\s*\(", re.IGNORECASE)
+_CALLS = re.compile(r"\b(reflect|java_method|try_reflect)\(", re.IGNORECASE)
+_PLAN_FIELDS = "spark.sql.debug.maxToStringFields"
 _TASK_BYTES = 64 << 20
 _TASK_FILES = 200
 _BLOCK = 1 << 18  # entries
@@ -83,10 +87,16 @@ def message_columns(sql: str) -> list[str]:
     """The Spark columns of `messages` that a query can mean: those that its text names, or all."""
     text = _COUNT_STAR.sub(" ", sql)
     every = (*COLUMN_SETS["full"], DAMAGE)
-    if _ANY_COLUMN.search(text):
+    bare = _without_comments(text).strip()
+    words = [word.lower() for word in re.findall(r"\w+", text)]
+    # A FROM without a SELECT gives all columns; others, as in EXTRACT(... FROM ...), cost nothing but time.
+    if _ANY_COLUMN.search(text) or _ANY_COLUMN.search(bare) or words.count("from") > words.count("select"):
         return [name for name in every if name != DAMAGE]
-    words = {word.lower() for word in re.findall(r"\w+", text)}
     return [name for name in every if name.lower() in words] or ["physicalOffset"]
+
+
+def _without_comments(sql: str) -> str:
+    return _QUOTED_OR_COMMENT.sub(lambda found: found[1] or " ", sql)
 
 
 def make_views(
@@ -131,8 +141,8 @@ def check_query(session: SparkSession, sql: str) -> None:
     inner: Any = session
     gateway = inner.sparkContext._gateway
     parsed = [inner._jsparkSession.sessionState().sqlParser().parsePlan(sql)]
-    told = re.match(r"\s*(show|describe|desc|explain)\b", sql, re.IGNORECASE) is not None
-    call = _CALLS.search(sql)
+    told = re.match(r"\s*(show|describe|desc|explain)\b", _without_comments(sql), re.IGNORECASE) is not None
+    call = _CALLS.search(_whole_text(session, parsed[0]))
     if call is not None:
         raise UsageError(f"--sql takes queries, and {call[1]} runs what it is given")
     while parsed:
@@ -148,6 +158,19 @@ def check_query(session: SparkSession, sql: str) -> None:
             return
         children = node.children()
         parsed += [children.apply(number) for number in range(children.size())]
+
+
+def _whole_text(session: SparkSession, plan: Any) -> str:
+    """A plan as text: functions by their names, however the query quotes them."""
+    before = session.conf.get(_PLAN_FIELDS, None)
+    session.conf.set(_PLAN_FIELDS, str((1 << 31) - 1))
+    try:
+        return str(plan.toString())
+    finally:
+        if before is None:
+            session.conf.unset(_PLAN_FIELDS)
+        else:
+            session.conf.set(_PLAN_FIELDS, before)
 
 
 def _queue_files(name: str, store: Store, request: ScanRequest) -> Iterator[QueueFile]:

@@ -187,6 +187,9 @@ def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
         "EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''{0}/index'' USING csv SELECT 1 a'",
         "SELECT TRANSFORM(topic) USING 'tee {0}/out' AS (y string) FROM messages",
         "SELECT java_method('org.apache.hadoop.fs.FileUtil', 'chmod', '{0}/checkpoint', '000')",
+        "SELECT `reflect`('java.lang.System', 'setProperty', 'zz', '1')",
+        "SELECT (SELECT builtin.`Reflect`/**/('java.lang.System', 'getProperty', 'zz')) FROM messages",
+        f"SELECT {', '.join(map(str, range(40)))}, reflect ('java.lang.System', 'getProperty', 'zz')",
         "BEGIN INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic FROM messages; END",
     ],
 )
@@ -199,9 +202,22 @@ def test_sql_only_reads(run: Run, store_copy: Callable[[str], Path], statement: 
 
 
 def test_sql_that_tells_of_tables(run: Run, store: Path) -> None:
-    for statement in ("DESCRIBE messages", "EXPLAIN SELECT count(*) FROM messages", "SHOW VIEWS"):
+    for statement in (
+        "DESCRIBE messages",
+        "/* which */ DESCRIBE messages",
+        "EXPLAIN SELECT count(*) FROM messages",
+        "SHOW VIEWS",
+    ):
         found = run("spark-scan", store, "--sql", statement)
         assert found.code == 0 and found.rows, statement
+
+
+def test_sql_that_python_has_no_value_for(run: Run, store: Path) -> None:
+    late = run("spark-scan", store, "--sql", "SELECT DATE'+99999-01-01' AS day")
+    assert late.code == 3 and "AS STRING" in late.err
+    assert run("spark-scan", store, "--sql", """SELECT parse_json('{"a":1}') AS v""").rows == [
+        {"v": '{"a":1}'}
+    ]
 
 
 def test_sql_of_many_types(run: Run, store: Path) -> None:

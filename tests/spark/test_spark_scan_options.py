@@ -182,6 +182,8 @@ def test_sql_reads_what_it_names(query: str, columns: list[str]) -> None:
         "SELECT m.* FROM messages m",
         "FROM messages a NATURAL JOIN messages b",
         "SELECT IDENTIFIER('top' || 'ic') FROM messages",
+        "-- all\nFROM messages",
+        "SELECT queueId FROM messages UNION ALL FROM messages",
     ],
 )
 def test_sql_that_may_mean_any_column(query: str) -> None:
