@@ -10,7 +10,7 @@ from rmqtool.problems import Finding
 from rmqtool.terminal import print_error
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from rmqtool.store import Store
     from rmqtool.store.dump import Looked
@@ -54,12 +54,17 @@ class BadPlaces:
         return self._code
 
 
-def tell_unread(store: Store, writer: Output, *, queues: bool) -> int:
-    """Says which parts of the log, and of the queues, cannot be read; the exit code."""
-    from rmqtool.store.unread import unread
+def tell_unread(
+    store: Store, writer: Output, *, queues: bool, served: Iterable[tuple[str, int]] = ()
+) -> int:
+    """Says which parts of the log, and of the queues, cannot be read; the exit code.
+
+    `served`: queues of which it says too where a broker would not serve all of what they hold.
+    """
+    from rmqtool.store.unread import unread, unserved
 
     seen = BadPlaces(writer)
-    for each in unread(store, queues=queues):
+    for each in (*unread(store, queues=queues), *unserved(store, served)):
         seen.report(each)
     return seen.exit_code()
 

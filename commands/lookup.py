@@ -193,7 +193,7 @@ class _Task:
         rows = time_rows(self.store, selection, wanted, bound, broker, zone)
         count = self.writer.write_rows(rows, TIME_FIELDS, TIME_TABLE)
         code = EXIT_OK if count else self._nothing(selection, "no queue matches")
-        return worst_exit_code(code, self._unread(queues=True))
+        return worst_exit_code(code, self._unread(queues=selection))
 
     def explain(self, request: Request) -> int:
         """--explain: the way through the index."""
@@ -314,7 +314,8 @@ class _Task:
             return EXIT_OK
         if not found:
             code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
-            return worst_exit_code(code, self._unread(queues=request.kind == "queue_offset"))
+            in_queue = request.kind == "queue_offset"
+            return worst_exit_code(code, self._unread(queues=request.selection if in_queue else None))
         missing = [name for name in request.asked if name not in found]
         if not missing and request.kind in _EXACT:
             return EXIT_OK
@@ -322,11 +323,18 @@ class _Task:
             self.writer.note(f"rmqtool: {missing_text(request, missing)}")
         return worst_exit_code(EXIT_FINDINGS if missing else EXIT_OK, self._unread())
 
-    def _unread(self, *, queues: bool = False) -> int:
-        """Tells what could not be looked at; the exit code."""
+    def _unread(self, *, queues: Selection | None = None) -> int:
+        """Tells what could not be looked at, in the log or in the queues of a selection; the exit code."""
         from rmqtool.commands.bad_places import tell_unread
 
-        return tell_unread(self.store, self.writer, queues=queues)
+        if queues is None:
+            return tell_unread(self.store, self.writer, queues=False)
+        served = [
+            (topic, queue_id)
+            for topic, queue_id in self.store.queues
+            if queues.matches_topic(topic) and (not queues.queues or queue_id in queues.queues)
+        ]
+        return tell_unread(self.store, self.writer, queues=True, served=served)
 
     def _nothing(self, selection: Selection, text: str) -> int:
         """Nothing was found: says what was looked at, and topics that are not in the store."""

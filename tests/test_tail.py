@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool import NewMessage
 from rmqtool.cli import main
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_USAGE, UsageError
 from rmqtool.formats import config_json, index
@@ -329,3 +330,34 @@ def test_a_store_in_an_archive(tmp_path: Path, cases: Library, tail: Callable[..
     assert (found.code, found.rows) == (EXIT_OK, tail(path, *FIELDS).rows), found.err
     found = tail(tmp_path / "store.tar", "--follow")
     assert found.code == EXIT_USAGE and "can be followed" in found.err
+
+
+@pytest.mark.parametrize("file_size", [200 * UNIT_SIZE, 300_000 * UNIT_SIZE])
+def test_empty_units_in_front_of_others_are_told(
+    file_size: int, tmp_path: Path, tail: Callable[..., Result]
+) -> None:
+    """A broker serves the queue up to them; that there is more behind them is damage."""
+    root = tmp_path / "store"
+    with Store.create(root, consume_queue_file_size=file_size, commit_log_file_size=1 << 20) as writer:
+        writer.topics.add("T", 1)
+        for number in range(500):
+            writer.put(NewMessage("T", b"x", queue_id=0, born_timestamp=number))
+    sound = tail(root, "--topic", "T")
+    assert (sound.code, len(sound.rows), sound.err) == (EXIT_OK, 500, "")
+    first = (root / "consumequeue" / "T" / "0" / file_name(0)).stat().st_size // UNIT_SIZE
+    number = 100 if first > 200 else 450
+    file = number // first * file_size
+    patch(
+        root / "consumequeue" / "T" / "0" / file_name(file), number * UNIT_SIZE - file, bytes(3 * UNIT_SIZE)
+    )
+    for command, arguments in (
+        ("tail", ("--topic", "T")),
+        ("lookup", ("--topic", "T", "--time", "0")),
+        ("lookup", ("--topic", "T", "--queue", "0", "--queue-offset", str(number))),
+    ):
+        found = tail(root, *arguments, command=command)
+        if command == "tail":
+            assert len(found.rows) == number
+        elif first > 200:
+            continue  # a look-up finds the end of a long file by bisection
+        assert found.code == EXIT_FINDINGS and "CQ08" in found.err

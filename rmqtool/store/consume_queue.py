@@ -97,6 +97,24 @@ class _Units(ABC, Generic[UnitT]):
                 break
         return end
 
+    def behind_end(self) -> tuple[int, int] | None:
+        """(the number behind the last unit, the first present one behind it), where empty ones are between.
+
+        A queue has such only where it is damaged: a broker serves it up to the former.
+        """
+        end = self.end()
+        for file in self.files:
+            base = file.file_from_offset // self._unit_size
+            position = max(end - base, 0) * self._unit_size
+            while position < file.size:
+                position = self._open_files.next_data(file.path, position, file.size)
+                first = position // self._unit_size
+                for number, unit in enumerate(self._units_of(file, first, BLOCK), base + first):
+                    if unit.is_present:
+                        return (end, number) if number > end else None
+                position = (first + BLOCK) * self._unit_size
+        return None
+
     def _present_in(self, file: StoreFile) -> int:
         """How many units at the start of `file` are present."""
         total = file.size // self._unit_size

@@ -186,6 +186,23 @@ class OpenFiles:
         except OSError:  # EINVAL: a file system without the call; ENXIO: an empty file
             return size
 
+    def next_data(self, path: Path, offset: int, size: int) -> int:
+        """The first byte from `offset` on that is in no hole; `size` for none, `offset` where nobody can say.
+
+        Raises:
+            UnreadableError: the file is gone, or cannot be opened.
+        """
+        try:
+            file = self._file(path)
+        except OSError as error:
+            raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+        if not isinstance(file, int):
+            return offset
+        try:
+            return min(os.lseek(file, offset, os.SEEK_DATA), size)
+        except OSError as error:
+            return size if error.errno == errno.ENXIO else offset
+
     def _file(self, path: Path) -> Reading:
         file = self._open.get(path)
         if file is not None:

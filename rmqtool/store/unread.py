@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from rmqtool.problems import Finding, finding
@@ -35,6 +35,27 @@ def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
         return
     for queue in (*layout.consume_queues.values(), *layout.batch_queues.values()):
         yield from _no_files(layout, "CQ15", queue.strays)
+
+
+def unserved(store: Store, keys: Iterable[tuple[str, int]]) -> Iterator[Finding]:
+    """Of the queues `keys`, (topic, queue id), those with empty units in front of others.
+
+    A broker serves them up to the first empty one. Nothing is said of a store in use.
+    """
+    if store.live:
+        return
+    layout = store.layout
+    for key in keys:
+        queue = store.queue(*key)
+        found = None if queue is None else queue.behind_end()
+        if queue is None or found is None:
+            continue
+        end, number = found
+        at, size = end * queue.unit_size, (number - end) * queue.unit_size
+        file = next(file for file in queue.files if at < file.end)
+        place = max(at - file.file_from_offset, 0)
+        numbers = {"queue_offset": end, "last_queue_offset": number - 1}
+        yield finding("CQ08", layout.relative(file.path), place, size, **numbers)
 
 
 def _no_files(layout: StoreLayout, code: str, strays: tuple[Path, ...]) -> Iterator[Finding]:

@@ -114,6 +114,7 @@ class Follower:
                 is_busy = behind or self._units >= _BUSY_UNITS
                 pause = WAIT_MIN_S if came else min(2 * pause, WAIT_MAX_S)
             if not follow and not behind and not came and self._is_done():
+                self._tell_unserved()
                 return
             if behind:
                 continue
@@ -129,6 +130,13 @@ class Follower:
         if late and time.monotonic() - max(late) < self.patience_s:
             return False
         return not any(tail.buffer for tail in self.tails)
+
+    def _tell_unserved(self) -> None:
+        """Queues that end before where they did when they were opened: an empty unit stands in between."""
+        for tail in self.tails:
+            if tail.is_held_up:
+                name = f"consumequeue/{tail.topic}/{tail.queue_id}"
+                self._report("CQ08", name, queue_offset=tail.number)
 
     # one round
 

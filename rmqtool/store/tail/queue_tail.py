@@ -104,6 +104,11 @@ class QueueTail:
         """The number behind the last unit in the buffer."""
         return self.buffer[-1].number + 1 if self.buffer else self.number
 
+    @property
+    def is_held_up(self) -> bool:
+        """Whether units up to `stop` are left behind one that is not present: nothing more was read."""
+        return self.stop is not None and self.number < self.stop and self._file_of(self.number) is not None
+
     def _file_of(self, number: int) -> StoreFile | None:
         at = bisect_right(self._starts, number) - 1
         if at < 0 or number - self._starts[at] >= self._files[at].size // self._unit_size:

@@ -25,6 +25,7 @@ from rmqtool.store.tail.log_reader import LogReader
 from rmqtool.store.tail.queue_tail import QueueTail
 from rmqtool.store.tail.start import QueueKey, Start, asked_offsets, moved_starts, start_numbers
 from rmqtool.store.tail.subscription import Subscription
+from rmqtool.store.unread import unserved
 
 _SETTLED_NS = 2_000_000_000
 _FOLDERS = (("consumequeue", False), ("batchconsumequeue", True))
@@ -70,6 +71,9 @@ def open_tail(
         for key, queue in store.queues.items()
         if selection.matches_topic(key[0]) and (not selection.queues or key[1] in selection.queues)
     }
+    if report is not None:
+        for damage in unserved(store, queues):
+            report(damage)
     offsets = asked_offsets(store, queues, start)
     numbers = start_numbers(store, queues, start, wanted, offsets)
     if note is not None:
