@@ -98,9 +98,25 @@ Rollback = Annotated[
 
 # Many messages
 
+
+def _input_path(text: str) -> Path:
+    """Raises UsageError for a URL of another place."""
+    from rmqtool.scan.remote_url import is_url, local_path
+
+    local = local_path(text)
+    if local is None and is_url(text):
+        raise UsageError(f"--input: {text} is not on this machine", hint="--input - reads what is piped")
+    return Path(local or text)
+
+
 InputFile = Annotated[
     Path | None,
-    typer.Option("--input", metavar="FILE|-", help="Store the rows of a file; -: standard input."),
+    typer.Option(
+        "--input",
+        metavar="FILE|-",
+        parser=_input_path,
+        help="Store the rows of a file; -: standard input.",
+    ),
 ]
 InputFormat = Annotated[
     Literal["jsonl", "csv", "parquet", "arrow"] | None,

@@ -54,9 +54,7 @@ class BadPlaces:
         return self._code
 
 
-def tell_unread(
-    store: Store, writer: Output, *, queues: bool, served: Iterable[tuple[str, int]] = ()
-) -> int:
+def tell_unread(store: Store, writer: Output, *, queues: bool, served: Iterable[tuple[str, int]] = ()) -> int:
     """Says which parts of the log, and of the queues, cannot be read; the exit code.
 
     `served`: queues of which it says too where a broker would not serve all of what they hold.
@@ -81,9 +79,7 @@ def tell_batches(stores: Sequence[Store], selection: Selection, writer: Output) 
         )
 
 
-def tell_unknown(
-    stores: Sequence[Store], selection: Selection, looked: Looked, *, found: bool
-) -> int:
+def tell_unknown(stores: Sequence[Store], selection: Selection, looked: Looked, *, found: bool) -> int:
     """Says which topics and queues asked for are in none of the stores, with those that are nearest.
 
     `looked.topics` are topics that records have, `found` is whether anything was selected. Returns

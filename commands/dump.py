@@ -31,9 +31,11 @@ What = Annotated[
     ),
 ]
 Part = Annotated[
-    Literal["header", "entries", "slots", "chains"],
+    Literal["header", "entries", "slots", "chains"] | None,
     typer.Option(
-        "--part", metavar="header|entries|slots|chains", help="With --what index: which part of the files."
+        "--part",
+        metavar="header|entries|slots|chains",
+        help="With --what index: which part of the files; default: entries.",
     ),
 ]
 Gaps = Annotated[
@@ -64,7 +66,7 @@ StatsOnly = Annotated[bool, typer.Option("--stats-only", help="Only counts and t
 def dump(
     store: options.StorePath,
     what: What = None,
-    part: Part = "entries",
+    part: Part = None,
     commitlog: options.CommitLogPaths = None,
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,
@@ -126,6 +128,8 @@ def dump(
         form = row_form(opened, writer.fields, body, body_limit, tz)
         task = Dump(opened, selection, form, seen.report, reverse, gaps)
         kind = what or _taken_for(opened, writer)
+        if part is not None and kind != "index":
+            raise UsageError("--part is for index files", hint="--what index")
         if (raw or stats_only) and kind != "commitlog":
             raise UsageError("--raw and --stats-only are for the records of a commit log")
         if explain is not None:
@@ -135,11 +139,12 @@ def dump(
             if raw:
                 count = _write_raw(task.raw(), output, opened, writer)
             else:
-                listing = task.counts() if stats_only else task.listing(kind, part)
+                listing = task.counts() if stats_only else task.listing(kind, part or "entries")
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
         if not count and limit != 0:
             _tell_nothing(task, kind, writer)
-        tell_batches([opened], selection, writer)
+        if kind == "commitlog":
+            tell_batches([opened], selection, writer)
         unknown = tell_unknown([opened], selection, task.looked, found=count > 0)
         return worst_exit_code(seen.exit_code(), unknown)
 

@@ -392,3 +392,5 @@ def test_an_input_that_is_not_there(store: Path, append: Append, tmp_path: Path)
     assert result.code == 3
     assert "No such file" in result.err
     assert not (store / "abort").exists()
+    result = append(store, "--input", "s3://bucket/rows.csv")
+    assert result.code == 2 and "s3://bucket/rows.csv" in result.err

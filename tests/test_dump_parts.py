@@ -99,6 +99,7 @@ def test_a_key_is_found_by_its_hash(cases: Library, dump: Dump) -> None:
     wanted = java.index_key_hash(index.key_text(fact["topic"], "tx3"))
     assert {row["key_hash"] for row in rows} == {wanted}
     assert dump(store, "--what", "index", "--key", "tx3").code == 2
+    assert dump(store, "--part", "chains").code == 2
     assert dump(store, "--what", "index", "--topic", "pub*", "--key", "tx3").code == 2
     assert dump(store, "--what", "index", "--tag", "tx0", "--topic", "pubTx").rows, "5.4 indexes tags"
 

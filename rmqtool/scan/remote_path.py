@@ -130,7 +130,9 @@ class RemotePath(PosixPath):
         return f"RemotePath({str(self)!r})"
 
     def __fspath__(self) -> NoReturn:
-        raise OSError(errno.ENOTSUP, "it is not a file on a disk of this machine", str(self))
+        raise OSError(
+            errno.ENOTSUP, "it is compressed, in an archive or behind a URL, and not a plain file", str(self)
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, RemotePath) and self.parts == other.parts

@@ -182,8 +182,8 @@ reach. Options that name topics, tags, keys or a filter, and starts and ends by 
 refused.
 
 Columns are those of a read (`topic` and `body` or `value` must be there), so a data frame that was read can
-be written again. What a store computes is computed anew. Rows without a queue get one, rows without a store
-time the time of the write.
+be written again. What a store computes is computed anew; a property without a value, which no consumer sees,
+is lost. Rows without a queue get one, rows without a store time the time of the write.
 
 Names with `write.` say how the files are made; in brackets is the broker's setting.
 """
