@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 PENDING_LIMIT = 1 << 21
 """Units that are buffered before they are written."""
 _PLAIN_LIMIT = 1 << 14
-_MANY = 256  # runs: with more, several threads write, for most of the time is spent in the system
-_THREADS = 2
-_PART = 64  # runs that a thread takes at once
+# Runs: more are written by a thread, for most of the time is spent in the system. Not by two: they make
+# files no faster, and with each call of the system they wait for one another in Python.
+_MANY = 256
 _NO_FILE = -1  # as queue_build.NO_FILE, which needs numpy
 _NEVER = (1 << 63) - 1  # newest record of a queue that takes no unit
 
@@ -69,6 +69,7 @@ class QueueWriter:
 
     def __init__(self, folder: Path, existing: Queues, unit_size: int, file_size: int) -> None:
         self.folder = folder
+        self._above = str(folder.parent), str(folder)
         self.topics: dict[bytes, int] = {}
         self._names: list[bytes] = []
         self._existing = existing
@@ -89,8 +90,8 @@ class QueueWriter:
         self._pending: Pending | None = None
         self._table: QueueNumbers | None = None
         self._runs: list[_Run] = []  # being written, the next one last
-        self._parts: list[tuple[list[_Run], Future[None]]] = []  # the same, by threads
-        self._threads: ThreadPoolExecutor | None = None
+        self._writing: Future[None] | None = None  # by the thread
+        self._thread: ThreadPoolExecutor | None = None
         # written, but perhaps not on the device
         self.unsynced: set[tuple[int, int]] = set()
         self._new_in: set[str] = set()
@@ -230,7 +231,7 @@ class QueueWriter:
         self._write_runs([run])
 
     def _begin(self) -> None:
-        """Begin to write what waits; where many files are to be written, threads do it."""
+        """Begin to write what waits; where many files are to be written, a thread does it."""
         if self._pending is not None and self._pending.count:
             grouped = self._pending.take(len(self._codes))
             runs = list(self._cut(zip(grouped.queues, grouped.counts, strict=True), grouped.data))
@@ -242,21 +243,18 @@ class QueueWriter:
             self._plain = {}
             self._plain_count = 0
         runs.reverse()
-        if len(runs) < _MANY:
-            self._runs = runs
-            return
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(_THREADS, "queues")
-        parts = [runs[start : start + _PART] for start in range(0, len(runs), _PART)]
-        self._parts = [(part, self._threads.submit(self._write_runs, part)) for part in reversed(parts)]
+        self._runs = runs
+        if len(runs) >= _MANY:
+            if self._thread is None:
+                self._thread = ThreadPoolExecutor(1, "queues")
+            self._writing = self._thread.submit(self._write_runs, runs)
 
     def _finish(self) -> None:
         """Have all that was begun written. Raises UnwritableError; the rest can be begun again."""
-        wait([future for _, future in self._parts])
-        parts, self._parts = self._parts, []
-        self._runs += [run for part, _ in parts for run in part]
-        for _, future in parts:
-            future.result()
+        if self._writing is not None:
+            wait([self._writing])
+            writing, self._writing = self._writing, None
+            writing.result()
         self._write_runs(self._runs)
 
     def _cut(self, counts: Iterable[tuple[int, int]], data: memoryview) -> Iterator[_Run]:
@@ -297,9 +295,7 @@ class QueueWriter:
         folder = self._folders[queue]
         if self._files_end[queue] == _NO_FILE:
             disk.make_folder(folder)
-            self._new_in.add(str(self.folder.parent))
-            self._new_in.add(str(self.folder))
-            self._new_in.add(folder.rpartition("/")[0])
+            self._new_in.update((*self._above, folder.rpartition("/")[0]))
         descriptor = disk.create_file(path, self._file_size)
         self._new_in.add(folder)
         if self._files_end[queue] == _NO_FILE and start:
@@ -341,6 +337,6 @@ class QueueWriter:
 
     def close(self) -> None:
         """Close what reading the queues' ends has opened; what waits is lost."""
-        if self._threads is not None:
-            self._threads.shutdown(cancel_futures=True)
+        if self._thread is not None:
+            self._thread.shutdown(cancel_futures=True)
         self._open_files.close()

@@ -16,8 +16,8 @@ from rmqtool.store.write.dispatcher import Dispatcher
 _POLL_S = 0.02
 _ENOUGH = 4 << 20  # bytes of log that are worth a run at once
 _PATIENCE_S = 0.2  # after which less is dispatched, and what was dispatched is written
-_BUSY_PATIENCE_S = 1.0  # the latter while there is enough to dispatch
-_REST = 4  # times as long as writing took, with tens of thousands of queues seconds, it waits to write again
+_BUSY_PATIENCE_S = 2.0  # the latter while there is enough to dispatch
+_REST = 9  # times as long as writing took, with tens of thousands of queues seconds, it waits to write again
 _STEP = 64 << 20  # bytes of log between two looks at whether to stop
 _TOPICS_S = 1.0  # between two looks at whether topics were added
 
