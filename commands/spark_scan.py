@@ -288,6 +288,8 @@ def _tell_missed(run: _Run) -> int:
     from rmqtool.store.dump import Looked
 
     selection = run.request.selection
+    if selection.selects_all:
+        return EXIT_OK
     with run.stores() as stores:
         opened = [store for _, store in stores]
         tell_batches(opened, selection, run.writer)

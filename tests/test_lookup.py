@@ -353,6 +353,31 @@ def test_an_entry_that_names_another_record_hides_no_message(
     assert found_everywhere(root, scan="never") == [lost, lost]
 
 
+@pytest.mark.parametrize("damage", ["slot", "previous"])
+def test_a_chain_that_leaves_entries_out_hides_no_message(
+    damage: str, three_files: tuple[Path, dict[str, list[int]]]
+) -> None:
+    """The slot names the oldest of its entries; the newest entry names none before it."""
+    root, offsets = three_files
+    wanted = sorted(each for of_topic in offsets.values() for each in of_topic)
+    path = sorted((root / "index").iterdir())[1]
+    data, shape = bytearray(path.read_bytes()), Shape(50, 41)
+    key_hash = index_key_hash(key_text("T", "k"))
+    numbers = [
+        number for number in range(1, 41) if data[shape.entry_offset(number) :][:4] == key_hash.to_bytes(4)
+    ]
+    assert len(numbers) > 2
+    if damage == "slot":
+        at = shape.slot_offset(key_hash % 50)
+        data[at : at + 4] = numbers[0].to_bytes(4)
+    else:
+        at = shape.entry_offset(numbers[-1]) + 16
+        data[at : at + 4] = bytes(4)
+    path.write_bytes(data)
+    assert found_everywhere(root) == [wanted, wanted]
+    assert len(found_everywhere(root, scan="never")[0]) < len(wanted)
+
+
 def test_a_topic_whose_queues_are_lost_is_looked_for_too(
     three_files: tuple[Path, dict[str, list[int]]],
 ) -> None:

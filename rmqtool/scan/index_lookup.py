@@ -121,6 +121,18 @@ def candidates(source: ByteSource, shape: index.Shape, used: int, hashes: Array)
     return Candidates(keys[: state[1]], offsets[: state[1]], broken[: state[2]])
 
 
+def count_entries(source: ByteSource, shape: index.Shape, used: int, hashes: Array) -> int:
+    """How many entries [1, used) have one of `hashes`: with sound chains as many as `candidates` finds."""
+    start, size = shape.entry_offset(1), index.ENTRY_SIZE
+    data = source.window(start, max(min(used, shape.entries) - 1, 0) * size)
+    words = data[: len(data) - len(data) % size].view(">i4").reshape(-1, size // 4)
+    there, counts = np.unique(words[:, 0], return_counts=True)
+    places = np.searchsorted(there, hashes)
+    known = places < len(there)
+    known[known] = there[places[known]] == hashes[known]
+    return int(counts[places[known]].sum())
+
+
 def has_lost_slots(source: ByteSource, shape: index.Shape, in_use: int) -> bool:
     """Whether fewer slots name an entry than an index file's header counts, so that chains are gone."""
     data = source.window(shape.slot_offset(0), shape.entry_offset(0) - shape.slot_offset(0))

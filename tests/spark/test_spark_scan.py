@@ -286,6 +286,16 @@ def test_rebuild_report(run: Run, cases: Library, store_copy: Callable[[str], Pa
     assert {row["path"].rpartition("/")[0] for row in planned} >= {row["path"] for row in damaged.rows}
 
 
+def test_what_is_not_there_is_told(run: Run, cases: Library, store: Path) -> None:
+    """Topics of no store, and names that are not looked for inside of batch records."""
+    unknown = run("spark-scan", store, "--topic", "nope", "--count")
+    assert (unknown.code, unknown.rows) == (1, [{"count": 0}])
+    assert "no topic nope" in unknown.err
+    inside = run("spark-scan", cases.path("ok_540_clean"), "--key", "key-3914")
+    assert (inside.code, inside.rows) == (0, [])
+    assert "rmqtool lookup looks at the messages inside" in inside.err
+
+
 @pytest.mark.parametrize("form", ["parquet", "jsonl", "csv", "orc"])
 def test_output(run: Run, store: Path, tmp_path: Path, form: str) -> None:
     """Files hold all messages; folders part them."""

@@ -188,7 +188,13 @@ def _candidates(
             continue  # it has vanished: what it covered is a gap for who asks for it
         used = view.header.next_entry
         found = [index_lookup.candidates(source, shape, used, each) for each in hashes]
-        is_broken = any(len(each.broken) for each in found)
+        is_broken = any(len(each.broken) for each in found) or (
+            view.is_small
+            and any(
+                len(each.keys) < index_lookup.count_entries(source, shape, used, wanted)
+                for each, wanted in zip(found, hashes, strict=True)
+            )
+        )
         yield view, found, is_broken or lookup.has_lost_slots(view)
 
 

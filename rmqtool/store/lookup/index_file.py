@@ -28,7 +28,7 @@ Broken = Callable[[str, int], None]
 _SECTOR, _PAGE = 512, 4096  # what a disk, or a power failure, loses at once
 _EXPECTED_MIN = 12  # slots in use that such a piece has on average: with so many, one without any was lost
 _ENTRIES_READ_MAX = 1 << 20  # bytes of entries that are read to see whether one belongs to an empty slot
-_SMALL = 1 << 18  # so many are always
+_SMALL = 1 << 18  # so many are looked at in every look-up
 
 
 class IndexFileView:
@@ -97,22 +97,32 @@ class IndexFileView:
         """Physical offsets of the entries with a key hash, the newest first; other keys may share it.
 
         `broken` is also told where the chain comes to an entry of another slot: that it ends later
-        does not mean that nothing was lost. So it is where the slot should not be empty.
+        does not mean that nothing was lost. So it is where the slot should not be empty, or where a
+        small file has more entries than the chain.
         """
         slot = key_hash % self.shape.slots
         if not self.slot_value(slot) and self._has_lost(slot, key_hash):
             broken("has lost its slot", slot)
+            return
+        reached = 0
         for number, entry in self.chain(slot, broken):
             if entry.key_hash == key_hash:
+                reached += number < self.header.next_entry
                 yield entry.physical_offset
             elif entry.key_hash % self.shape.slots != slot:
                 broken("comes to an entry of another slot", number)
                 return
+        if self.is_small and reached < sum(1 for _ in _places(self._entries, key_hash)):
+            broken("does not come to all of its entries", slot)
+
+    @property
+    def is_small(self) -> bool:
+        """Whether all entries are looked at in every look-up."""
+        return index.ENTRY_SIZE * self.header.next_entry <= _SMALL
 
     def _has_lost(self, slot: int, key_hash: int) -> bool:
         """Whether an empty slot had an entry with a key hash, as far as a few reads can tell."""
         shape = self.shape
-        is_small = index.ENTRY_SIZE * self.header.next_entry <= _SMALL
         at = shape.slot_offset(slot)
         for length in (_SECTOR, _PAGE):
             start = max(at - at % length, shape.slot_offset(0))
@@ -120,23 +130,24 @@ class IndexFileView:
             if self.header.hash_slot_count * (stop - start) >= _EXPECTED_MIN * index.SLOT_SIZE * shape.slots:
                 if not self._files.read(self.path, start, stop - start).strip(b"\0"):
                     return True
-                return is_small and _has_entry(self._entries, key_hash)
-        return _has_entry(self._entries, key_hash)
+                return self.is_small and any(_places(self._entries, key_hash))
+        return any(_places(self._entries, key_hash))
 
     @cached_property
     def _entries(self) -> bytes:
-        """The first entries, as many as are read to see whether one belongs to an empty slot."""
+        """The first entries, from number 0 on, as many as are read to see whether the chains lack one."""
         size = min(index.ENTRY_SIZE * self.header.next_entry, _ENTRIES_READ_MAX)
         return self._files.read(self.path, self.shape.entry_offset(0), size)
 
 
-def _has_entry(entries: bytes, key_hash: int) -> bool:
-    """Whether one of the entries has a key hash, which is an entry's first field."""
+def _places(entries: bytes, key_hash: int) -> Iterator[int]:
+    """Where the entries with a key hash begin, which is their first field; number 0 is none."""
     wanted = key_hash.to_bytes(4, "big")
-    at = entries.find(wanted)
-    while at > 0 and at % index.ENTRY_SIZE:
+    at = entries.find(wanted, index.ENTRY_SIZE)
+    while at > 0:
+        if at % index.ENTRY_SIZE == 0:
+            yield at
         at = entries.find(wanted, at + 1)
-    return at >= 0
 
 
 def open_views(
