@@ -188,7 +188,10 @@ def _candidates(
             continue  # it has vanished: what it covered is a gap for who asks for it
         used = view.header.next_entry
         found = [index_lookup.candidates(source, shape, used, each) for each in hashes]
-        is_broken = any(len(each.broken) for each in found) or (
+        begin, end = view.header.begin_physical_offset, view.header.end_physical_offset
+        is_broken = any(
+            len(each.broken) or bool(((each.offsets < begin) | (each.offsets > end)).any()) for each in found
+        ) or (
             view.is_small
             and any(
                 len(each.keys) < index_lookup.count_entries(source, shape, used, wanted)

@@ -97,8 +97,8 @@ class IndexFileView:
         """Physical offsets of the entries with a key hash, the newest first; other keys may share it.
 
         `broken` is also told where the chain comes to an entry of another slot: that it ends later
-        does not mean that nothing was lost. So it is where the slot should not be empty, or where a
-        small file has more entries than the chain.
+        does not mean that nothing was lost. So it is where the slot should not be empty, where an entry
+        names a record of another file, or where a small file has more entries than the chain.
         """
         slot = key_hash % self.shape.slots
         if not self.slot_value(slot) and self._has_lost(slot, key_hash):
@@ -107,13 +107,21 @@ class IndexFileView:
         reached = 0
         for number, entry in self.chain(slot, broken):
             if entry.key_hash == key_hash:
-                reached += number < self.header.next_entry
+                is_counted = number < self.header.next_entry
+                if is_counted and not self.covers(entry.physical_offset):
+                    broken("names a record that the file does not cover", number)
+                reached += is_counted
                 yield entry.physical_offset
             elif entry.key_hash % self.shape.slots != slot:
                 broken("comes to an entry of another slot", number)
                 return
         if self.is_small and reached < sum(1 for _ in _places(self._entries, key_hash)):
             broken("does not come to all of its entries", slot)
+
+    def covers(self, physical_offset: int) -> bool:
+        """Whether a record lies between the first and the last one that the header names."""
+        header = self.header
+        return header.begin_physical_offset <= physical_offset <= header.end_physical_offset
 
     @property
     def is_small(self) -> bool:
