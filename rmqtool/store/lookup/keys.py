@@ -74,16 +74,17 @@ def find_by_key(
 
 
 def topics_of(store: Store, selection: Selection) -> list[str]:
-    """The topics that a look-up tries: those that are named, and those of the store that globs select."""
+    """The topics that a look-up tries: those that are named, and those of the store that globs select.
+
+    A topic of the store has queues, or stands in topics.json: its queues may be lost.
+    """
     exact = {topic for topic in selection.topics if not _GLOB & set(topic)}
     if exact == set(selection.topics) and exact:
-        known: set[str] = set()
-    elif store.layout.has_files_of_queues:
-        known = {topic for topic, _ in (*store.layout.consume_queues, *store.layout.batch_queues)}
-    else:
-        from rmqtool.store.dump.small import topic_names
-
-        known = topic_names(store.layout)
+        return sorted(topic for topic in exact if selection.matches_topic(topic))
+    layout = store.layout
+    known = {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)}
+    if layout.kind == "store":
+        known |= _configured_topics(layout)
     return sorted(topic for topic in known | exact if selection.matches_topic(topic))
 
 
@@ -108,7 +109,6 @@ class KeySearch:
         self._before_scan = before_scan
         self._limit = selection.limit
         self._selection = replace(selection, limit=None)
-        self._tried: set[str] = set()
         self._hashes: set[int] = set()
         self._astray: set[int] = set()
         self._seen: dict[int, set[str]] = {}
@@ -138,10 +138,7 @@ class KeySearch:
         """
         if self._limit == 0 or not self.wanted.names:
             return
-        steps = (
-            self._known, self._of_other_topics, self._where_entries_stray, self._inside_of_batches,
-            self._not_held,
-        )  # fmt: skip
+        steps = (self._known, self._where_entries_stray, self._inside_of_batches, self._not_held)
         for hit in chain.from_iterable(step() for step in steps):
             self._missing.difference_update(hit.names)
             told = self._seen.setdefault(hit.stored.physical_offset, set())
@@ -175,14 +172,6 @@ class KeySearch:
                 yield hit._replace(found_by="index") if is_known else hit
             place = stop
         yield from self._judged(offsets[place:])
-
-    def _of_other_topics(self) -> Iterator[Hit]:
-        """Of topics that only the configuration names: their queues were deleted, or lost."""
-        topics = self._unknown_topics()
-        if topics:
-            with OpenFiles() as files:
-                offsets = self._candidates(topics, open_views(self.store.layout, files))
-            yield from self._judged(offsets)
 
     def _where_entries_stray(self) -> Iterator[Hit]:
         """What damaged index files cover: those with an entry that names no record of its hash."""
@@ -235,22 +224,14 @@ class KeySearch:
         if gaps and self._before_scan is not None:
             self._before_scan(gaps)
 
-    def _unknown_topics(self) -> list[str]:
-        if self.store.layout.kind != "store" or not self.looked.index_files:
-            return []
-        names = _configured_topics(self.store.layout) - self._tried
-        return sorted(filter(self._selection.matches_topic, names))
-
     # the index
 
     def _candidates(self, topics: Collection[str], views: Sequence[IndexFileView]) -> list[int]:
         """Physical offsets of the entries with a hash that is asked for, ascending, each once."""
-        self._tried.update(topics)
-        self.looked.topics = len(self._tried)
+        self.looked.topics = len(topics)
         texts = (self.wanted.text(topic, name) for topic in topics for name in self.wanted.names)
-        hashes = {index_key_hash(text) for text in texts}
-        self._hashes |= hashes
-        found = self._entries(hashes, views, self._broken)
+        self._hashes = {index_key_hash(text) for text in texts}
+        found = self._entries(self._hashes, views, self._broken)
         self.looked.entries += len(found)
         return sorted(set(found))
 
