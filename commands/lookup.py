@@ -301,6 +301,12 @@ class _Task:
             self.writer.note(f"rmqtool: {text}")
         if looked.gaps and request.scan == "never":
             self.writer.note(f"rmqtool: {unseen_text(looked)}")
+        layout = self.store.layout
+        if looked.index_files and not request.selection.topics and request.scan != "always":
+            if layout.kind == "store" and not {"topics.json", "topics.json.bak"} & set(layout.config):
+                self.writer.note(
+                    "rmqtool: without a topics.json only topics with queues are looked for: see --scan"
+                )
         seen = BadPlaces(self.writer)
         for finding in looked.damage.values():
             seen.report(finding)

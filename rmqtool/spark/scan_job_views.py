@@ -142,13 +142,13 @@ def check_query(session: SparkSession, sql: str) -> None:
     gateway = inner.sparkContext._gateway
     parsed = [inner._jsparkSession.sessionState().sqlParser().parsePlan(sql)]
     told = re.match(r"\s*(show|describe|desc|explain)\b", _without_comments(sql), re.IGNORECASE) is not None
-    call = _CALLS.search(_whole_text(session, parsed[0]))
-    if call is not None:
-        raise UsageError(f"--sql takes queries, and {call[1]} runs what it is given")
+    text = _whole_text(session, parsed[0])
+    _check_calls(text)
+    for name in _RUNS:  # in a WITH or a subquery too, which are no children of a node
+        if name in text:
+            raise UsageError(f"--sql takes queries, and this is {name}")
     while parsed:
         node = parsed.pop()
-        if node.nodeName() in _RUNS:
-            raise UsageError(f"--sql takes queries, and this is {node.nodeName()}")
         if any(is_instance_of(gateway, node, f"{_LOGICAL}.{name}") for name in _WRITES):
             if not told:
                 raise UsageError(
@@ -158,6 +158,25 @@ def check_query(session: SparkSession, sql: str) -> None:
             return
         children = node.children()
         parsed += [children.apply(number) for number in range(children.size())]
+
+
+def checked_frame(session: SparkSession, sql: str) -> DataFrame:
+    """The frame of a query that `check_query` has let pass, whose views are made; nothing has run yet.
+
+    Raises:
+        UsageError: a function, named by IDENTIFIER, that runs something else.
+        AnalysisException: of Spark.
+    """
+    frame = session.sql(sql)
+    inner: Any = frame
+    _check_calls(_whole_text(session, inner._jdf.queryExecution().analyzed()))
+    return frame
+
+
+def _check_calls(text: str) -> None:
+    call = _CALLS.search(text)
+    if call is not None:
+        raise UsageError(f"--sql takes queries, and {call[1]} runs what it is given")
 
 
 def _whole_text(session: SparkSession, plan: Any) -> str:

@@ -187,6 +187,12 @@ def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
         "EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''{0}/index'' USING csv SELECT 1 a'",
         "SELECT TRANSFORM(topic) USING 'tee {0}/out' AS (y string) FROM messages",
         "SELECT java_method('org.apache.hadoop.fs.FileUtil', 'chmod', '{0}/checkpoint', '000')",
+        "WITH t AS (SELECT TRANSFORM(topic) USING 'tee {0}/out' AS (x) FROM messages) SELECT count(*) FROM t",
+        "SELECT (SELECT TRANSFORM('a') USING 'tee {0}/out' AS (x)) FROM messages",
+        "SELECT 1 FROM messages WHERE EXISTS (SELECT TRANSFORM('a') USING 'tee {0}/out' AS (x))",
+        "SELECT IDENTIFIER('refl' || 'ect')('java.lang.System', 'getProperty', 'zz') FROM messages",
+        "WITH t AS (SELECT IDENTIFIER('java_' || 'method')('java.lang.System', 'getProperty', 'zz') AS x)"
+        " SELECT (SELECT max(x) FROM t) FROM messages",
         "SELECT `reflect`('java.lang.System', 'setProperty', 'zz', '1')",
         "SELECT (SELECT builtin.`Reflect`/**/('java.lang.System', 'getProperty', 'zz')) FROM messages",
         f"SELECT {', '.join(map(str, range(40)))}, reflect ('java.lang.System', 'getProperty', 'zz')",
