@@ -20,7 +20,7 @@ from rmqtool.formats import properties
 from rmqtool.formats.index import Shape
 from rmqtool.scan import index_lookup
 from rmqtool.scan.events import FOREIGN
-from rmqtool.scan.index_lookup import FOUND, PYTHON, Names
+from rmqtool.scan.index_lookup import FOUND, GONE, PYTHON, Names
 from rmqtool.scan.source import ByteSource, open_source
 from rmqtool.store import Store, StoredMessage
 from rmqtool.store.lookup import coverage
@@ -227,22 +227,27 @@ class _Columns:
         """What the index knows, judged by the records."""
         per_names: list[list[index_lookup.Candidates]] = [[] for _ in self.names]
         hashes = [names.hashes for names in self.names]
-        searched: list[str] = []
+        searched: list[IndexFileView] = []
         for view, each, is_damaged in _candidates(self.lookup, views, hashes):
             for place, found in enumerate(each):
                 per_names[place].append(found)
-            searched.append(view.name)
+            searched.append(view)
             if is_damaged:
                 self.damaged.add(view.name)
         for names, each in zip(self.names, per_names, strict=True):
             if each:
                 keys, offsets = (np.concatenate([getattr(c, f) for c in each]) for f in ("keys", "offsets"))
                 files = np.repeat(np.arange(len(each)), [len(c.keys) for c in each])
-                for place in self._judge(names, keys, offsets, files):
-                    self.damaged.add(searched[place])
+                is_small = np.array([view.is_small for view in searched])
+                for place in self._judge(names, keys, offsets, files, is_small):
+                    self.damaged.add(searched[place].name)
 
-    def _judge(self, names: Names, keys: Array, offsets: Array, files: Array) -> set[int]:
-        """Take what entries name and mean; those of `files` with one that names no record of its hash."""
+    def _judge(self, names: Names, keys: Array, offsets: Array, files: Array, is_small: Array) -> set[int]:
+        """Take what entries name and mean; those of `files` with one that names no record of its hash.
+
+        In a large file another key is a collision: there are hundreds among 100,000 keys, and a look at
+        each would take as long as the look-up.
+        """
         order = np.argsort(offsets)
         keys, offsets, files = keys[order], offsets[order], files[order]
         damaged: set[int] = set()
@@ -261,7 +266,8 @@ class _Columns:
             good = judged.verdicts == FOUND
             for row in np.flatnonzero(judged.verdicts == PYTHON).tolist():
                 good[row] = self._is_found(names, int(keys[part][row]), int(offsets[part][row]))
-            for row in np.flatnonzero(~good).tolist():
+            doubtful = ~good & ((judged.verdicts == GONE) | is_small[files[part]])
+            for row in np.flatnonzero(doubtful).tolist():
                 if files[part][row] not in damaged and not self._is_collision(
                     int(names.hashes[keys[part][row]]), int(offsets[part][row])
                 ):
