@@ -91,9 +91,7 @@ def is_damage(row: Row) -> bool:
 
 def sql_rows(frame: DataFrame, limit: int | None, tz: tzinfo | None) -> Iterator[Row]:
     """The rows of any DataFrame; names that are there twice get a number."""
-    names: list[str] = []
-    for name in frame.columns:
-        names.append(name if name not in names else f"{name}_{len(names) + 1}")
+    names = sql_columns(frame)
     try:
         for row in first_rows(frame, limit):
             yield {name: _plain(value, tz) for name, value in zip(names, row, strict=True)}

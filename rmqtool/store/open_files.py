@@ -175,10 +175,7 @@ class OpenFiles:
         Raises:
             UnreadableError: the file is gone, or cannot be opened.
         """
-        try:
-            file = self._file(path)
-        except OSError as error:
-            raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+        file = self._readable(path)
         if not isinstance(file, int):
             return min(file.hole_from(0), size)
         try:
@@ -192,16 +189,20 @@ class OpenFiles:
         Raises:
             UnreadableError: the file is gone, or cannot be opened.
         """
-        try:
-            file = self._file(path)
-        except OSError as error:
-            raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+        file = self._readable(path)
         if not isinstance(file, int):
             return offset
         try:
             return min(os.lseek(file, offset, os.SEEK_DATA), size)
         except OSError as error:
             return size if error.errno == errno.ENXIO else offset
+
+    def _readable(self, path: Path) -> Reading:
+        """As `_file`; raises UnreadableError."""
+        try:
+            return self._file(path)
+        except OSError as error:
+            raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
 
     def _file(self, path: Path) -> Reading:
         file = self._open.get(path)
