@@ -68,7 +68,8 @@ def rebuild(
 
     The state of a row is planned or done; or left, with the reason: damage of the log is for rmqtool
     recover, which also mends a store that was not closed cleanly. Queues without files whose topic
-    topics.json does not know were deleted: they are made only when --topic names them.
+    topics.json does not know were deleted: they are made only when --topic names them, or when a
+    broker's start after a crash would make them.
 
     Exits with 0 when nothing is wrong, or it was mended; 1 when something would change; 2 for a usage
     error; 3 when something could not be read or written; 4 when something is left or was refused; 5

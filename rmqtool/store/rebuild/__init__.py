@@ -98,7 +98,7 @@ def plan_rebuild(
         log_actions: changes of the commit log that will be done first, all that ever will; None: nobody
             has looked for its damage, and queues that have lost records in it are left for whoever does.
         selection: topics and queue ids; others stay as they are. A queue of a topic that topics.json
-            does not know any more is made only when its topic is named here.
+            does not know any more is made only when its topic is named here, or a broker would make it.
         queues: whether queues are mended.
         index: whether the index is mended; never where broker.conf says that there is none.
         strays: whether what is no file or folder of a queue or index is taken away.
@@ -116,10 +116,11 @@ def plan_rebuild(
     from rmqtool.store.rebuild.survey import survey
 
     _check_form(store, queues=queues)
-    options = write_options(store)
+    options, layout = write_options(store), store.layout
     found = survey(
-        LogView(store.layout, log_actions or ()), options, batch_topics=_batch_topics(store),
-        index=index and options.index, jobs=jobs, keep_cache=keep_cache, limiter=limiter, progress=progress,
+        LogView(layout, log_actions or ()), options, batch_topics=_batch_topics(store),
+        index=index and options.index, crashed=layout.abort is not None or layout.guard is not None,
+        jobs=jobs, keep_cache=keep_cache, limiter=limiter, progress=progress,
     )  # fmt: skip
     wrong, deleted = _chosen(found, selection or Selection())
     tasks, of_index, unmended = _tasks(found, wrong if queues else {}, is_final=log_actions is not None)

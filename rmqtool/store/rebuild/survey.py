@@ -29,6 +29,7 @@ from rmqtool.store.verify.log import LogCheck
 from rmqtool.store.verify.queue_units import UnitCheck
 from rmqtool.store.verify.queues import Columns, QueueCheck
 from rmqtool.store.verify.spans import QUEUES_MAX, Key, Span, Spans
+from rmqtool.store.verify.state import read_checkpoint
 from rmqtool.store.write.options import WriteOptions
 
 if TYPE_CHECKING:
@@ -153,7 +154,14 @@ class SurveyedIndex(IndexCheck):
 
 @dataclass(frozen=True)
 class Survey:
-    """What the pass found. `findings` are those on queues and index; `unreadable`: some of the log."""
+    """What the pass found.
+
+    Attributes:
+        findings: those on queues and index.
+        unreadable: some of the log could not be read.
+        dispatched_from: a start of a broker, as the store stands, dispatches records from this physical
+            offset on; None after a clean stop, when it dispatches none of these.
+    """
 
     view: LogView
     store: Store
@@ -164,6 +172,7 @@ class Survey:
     index: SurveyedIndex | None
     findings: list[Finding]
     unreadable: bool
+    dispatched_from: int | None
 
     @property
     def end(self) -> int:
@@ -185,6 +194,7 @@ def survey(
     *,
     batch_topics: Collection[str] = (),
     index: bool = True,
+    crashed: bool = False,
     jobs: int = 0,
     keep_cache: bool = False,
     limiter: RateLimiter | None = None,
@@ -197,6 +207,7 @@ def survey(
         options: how queues and index are written.
         batch_topics: topics whose queues are batch queues, beyond those that have such a folder.
         index: whether the index is looked at.
+        crashed: whether a crash has left the store, or a repair that was killed after it.
         jobs: threads; 0 for one per processor.
         keep_cache: leave what was read in the page cache.
         limiter: bounds the rate of reading.
@@ -223,9 +234,14 @@ def survey(
         found += units.run()
         if of_index is not None:
             found += of_index.finish()
+        found += read_checkpoint(context)
+        dispatched_from = context.recovery_start if crashed else None
     finally:
         if of_index is not None:
             of_index.close()
         store.close()
     found = [item for item in found if item.problem.code[:2] in ("CQ", "IX")]
-    return Survey(view, store, options, context, queues, units, of_index, found, "CL12" in of_log)
+    unreadable = "CL12" in of_log
+    return Survey(
+        view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from
+    )  # fmt: skip

@@ -163,6 +163,7 @@ class TableAppender:
             if row < stop:
                 stop = self._builder.place(made, columns, row, stop)
             if row < stop:
+                self._writer.targets.save_made()
                 try:
                     self._encode(made.batch, row, stop, pipe, plain=plain)
                 finally:

@@ -173,6 +173,7 @@ class StoreWriter:
             message, self.options, time.time_ns() // 1_000_000, target.queue_id,
             batch_topic=target.is_batch, topic_flags=target.sys_flag,
         )  # fmt: skip
+        self.targets.save_made()
         with self.lock:
             try:
                 result = self._append(prepared)
@@ -194,6 +195,7 @@ class StoreWriter:
             messages, self.options, time.time_ns() // 1_000_000, target.queue_id,
             batch_topic=target.is_batch, topic_flags=target.sys_flag,
         )  # fmt: skip
+        self.targets.save_made()
         with self.lock:
             try:
                 result = self._append_group(group)

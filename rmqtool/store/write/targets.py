@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from threading import Lock
 from typing import NamedTuple
 
@@ -12,6 +13,8 @@ from rmqtool.store.records.message import NewMessage
 from rmqtool.store.write.topics import QUEUES_MAX, TopicTable
 
 _MULTI_TAG = "MULTI_TAG"
+_SHORT_S = 0.02  # what writing topics.json may take each time that a topic is added
+_REST = 4  # times as long as it took, with more topics, until it is written for the next ones
 
 
 class Target(NamedTuple):
@@ -58,6 +61,7 @@ class Targets:
         self._lock = Lock()
         self._made: set[str] = set()
         self._known: dict[str, _Topic] = {}
+        self._rest_until = 0.0
 
     def of(self, message: NewMessage) -> Target:
         """The queue of `message`: the one it names, else the topic's next one.
@@ -101,6 +105,20 @@ class Targets:
         first = turns.next
         turns.next = (first + count) % turns.count
         return first
+
+    def save_made(self) -> None:
+        """As `save`, before the first record of a topic that was added, so that no crash leaves it unnamed.
+
+        Where hundreds of topics are added one by one, which would write all of them for each, some wait
+        for the next call, or for `save`.
+
+        Raises:
+            UnwritableError: topics.json cannot be written.
+        """
+        if self._topics.changed and (now := time.monotonic()) >= self._rest_until:
+            self.save()
+            took = time.monotonic() - now
+            self._rest_until = now + (1 + _REST) * took if took > _SHORT_S else 0.0
 
     def save(self) -> None:
         """Write topics.json when topics were added. Raises UnwritableError."""
