@@ -299,6 +299,23 @@ def test_blocks_are_the_lines(lines: list[bytes], size: int, ends: bool) -> None
     assert got == data.removeprefix(b"\xef\xbb\xbf")
 
 
+def test_rows_of_a_pipe_that_pauses_are_given() -> None:
+    """What has come is handed out; a line that has not wholly come waits for its end."""
+    first, second = lines_of({"topic": "T", "body": "1"}), lines_of({"topic": "T", "body": "2"})
+    reading, writing = os.pipe()
+    late = threading.Timer(30, os.write, (writing, second))  # only where the rows are not given
+    late.start()
+    with open_input(Path(f"/dev/fd/{reading}")) as file:
+        os.close(reading)
+        batches = Input(file, "jsonl", RowRules()).batches()
+        os.write(writing, first + second[:7])
+        assert [message.body for message in messages_of(next(batches))] == [b"1"]
+        late.cancel()
+        os.write(writing, second[7:])
+        os.close(writing)
+        assert [message.body for batch in batches for message in messages_of(batch)] == [b"2"]
+
+
 # what dump prints
 
 

@@ -53,7 +53,7 @@ def line_blocks(file: Readable, *, size: int = BLOCK_SIZE, limit: int = LINE_LIM
     """The input in blocks of whole lines; the last line may lack its end.
 
     Args:
-        file: the input; buffered, so that it gives less than is asked for at its end only.
+        file: the input; what it gives at once is a block, but for a last line without its end.
         size: bytes that are read at once.
         limit: a line of up to that many bytes is taken, one of twice as many is not.
 

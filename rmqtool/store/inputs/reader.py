@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
+from select import select
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UsageError
-from rmqtool.store.inputs.jsonl import BOM, UTF_16, JsonRows, joined, line_blocks
+from rmqtool.store.inputs.jsonl import BLOCK_SIZE, BOM, UTF_16, JsonRows, joined, line_blocks
 from rmqtool.store.records.message import NewMessage
 from rmqtool.store.row_reader import RowError, RowRules, message_of
 
@@ -46,6 +47,7 @@ _SUFFIXES: dict[str, Format] = {
 _PACKED = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _BLOCKS_AT_ONCE = 8  # of JSON lines: what is done for a batch is then small beside what is done for its rows
+_PATIENCE_S = 0.2  # without new bytes, after which what a pipe gave is taken
 _AHEAD = 2
 _NUMBERS_KEPT = 16  # batches whose row numbers are kept: more than can be between reading and writing
 
@@ -97,6 +99,23 @@ class CountedFile(io.RawIOBase):
         """Closes the file too."""
         self._file.close()
         super().close()
+
+
+class _Flowing:
+    """A buffered file whose writer may pause: what has come by then is given, in place of a full buffer."""
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        self._file = file
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer, or what of it can be filled without waiting for long; 0 at the end."""
+        count = self._file.readinto1(buffer)
+        while 0 < count < len(buffer) and select([self._file], [], [], _PATIENCE_S)[0]:
+            got = self._file.readinto1(buffer[count:])
+            if not got:
+                break
+            count += got
+        return count
 
 
 def open_input(path: Path, advance: Callable[[int], None] | None = None) -> io.BufferedReader:
@@ -296,19 +315,20 @@ class Input:
                 each.clear()
             return found
 
-        for lines in line_blocks(self._file):
+        for lines in line_blocks(_Flowing(self._file)):
             columns, decoded = decoder.columns(lines)
             parts.append(columns)
             numbers.append(np.array(decoded.numbers, np.int64))
             errors.update(decoded.errors)
-            if len(parts) == _BLOCKS_AT_ONCE or errors:
+            paused = lines.data is not None and len(lines.data) < BLOCK_SIZE // 2
+            if len(parts) == _BLOCKS_AT_ONCE or errors or paused:
                 yield gathered()
         if parts:
             yield gathered()
 
     def _json_messages(self) -> Iterator[tuple[int, NewMessage]]:
         decoder = JsonRows(self.rules)
-        for lines in line_blocks(self._file):
+        for lines in line_blocks(_Flowing(self._file)):
             decoded = decoder.rows(lines)
             told = iter(sorted(decoded.errors))
             wrong = next(told, None)
