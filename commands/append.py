@@ -93,6 +93,7 @@ def append(
     echo hello | rmqtool append STORE --topic TopicTest --body-file -
     rmqtool append STORE --create --create-topic --input messages.parquet
     rmqtool dump OTHER --topic TopicTest | rmqtool append STORE --create-topic --input -
+    rmqtool tail OTHER --topic TopicTest --follow | rmqtool append STORE --create-topic --input -
 
     A row has the columns of a message row, of which topic and body are enough. tags, keys, uniq_key,
     delay_level and wait may also be given as properties; body is text, or as body_encoding says.
