@@ -155,6 +155,27 @@ def test_without_fillers_the_tail_goes_to_a_file_for_append(cases: Library, tmp_
     assert len(put) == len(lost)
 
 
+def test_without_fillers_a_log_whose_first_record_is_lost_is_emptied(
+    store_copy: StoreCopy, tmp_path: Path
+) -> None:
+    """Its queues too, at their offsets: a unit behind the log's end would name what comes there later."""
+    root = store_copy("ok_540_expired")
+    oldest = min((root / "commitlog").iterdir())
+    with oldest.open("r+b") as file:
+        file.seek(100)
+        file.write(bytes(50))
+    with Store.open(root) as store:
+        ends = {queue: store.max_offset(*queue) for queue in store.queues}
+    outcome = recovered(root, Request(fill="none"), yes=True)
+    assert not records(root) and outcome.tail_messages > 400
+    assert codes(root) == set()
+    assert recovered(root, Request(fill="none")).recovery.plan.actions == ()
+    with Store.open(root) as store:
+        for queue in store.queues:
+            end = store.max_offset(*queue)
+            assert end <= ends[queue] and store.min_offset(*queue) in (end, -1)
+
+
 def test_a_plan_file_is_done_as_it_was_shown(store_copy: StoreCopy, tmp_path: Path) -> None:
     """And refused, naming the file, once the store has changed."""
     root, other = store_copy("gap_cl02_zero_hole"), tmp_path / "other"

@@ -80,6 +80,18 @@ class TestEnd:
         assert {action.problem for action in result.actions} == {"CL07"}
         check_mended(root, result)
 
+    def test_a_record_without_its_last_bytes_goes_with_the_zombies(self, tmp_path: Path) -> None:
+        root = tmp_path / "store"
+        last = self.zombies(root, newer=False)[39]
+        end = last.physical_offset + last.total_size
+        patch(log_path(root, last.physical_offset), end % LOG_FILE_SIZE - 4, bytes(4))
+        result = salvaged(root)
+        assert result.end <= last.physical_offset and result.kept == 39
+        assert names(result.lost) == identity([last])
+        mend(root, result.actions)
+        again = salvaged(root)
+        assert (again.actions, again.kept, again.end) == ((), 39, result.end)
+
     def test_records_that_newer_ones_follow_are_no_zombies(self, tmp_path: Path) -> None:
         root = tmp_path / "store"
         stored = self.zombies(root, newer=True)
@@ -216,6 +228,22 @@ class TestFillNone:
         mend(root, result.actions)
         again = salvaged(root, fill="none")
         assert (again.actions, again.kept, again.end) == ((), 5, result.end)
+
+    @pytest.mark.parametrize("count", [1, 3])
+    def test_records_without_their_last_bytes_go_with_the_rest(self, tmp_path: Path, count: int) -> None:
+        """They are kept while records follow; at the log's end the next run would take them for torn."""
+        root, stored = tmp_path / "store", made(tmp_path / "store", keyed(60))
+        for one in stored[5 - count : 5]:
+            end = one.physical_offset + one.total_size
+            patch(log_path(root, one.physical_offset), end % LOG_FILE_SIZE - 4, bytes(4))
+        zero(root, stored[5])
+        result = salvaged(root, fill="none")
+        assert (result.end, result.kept) == (stored[5 - count].physical_offset, 5 - count)
+        assert (result.given_up, result.tail[0]) == (54 + count, (result.end, stored[5].physical_offset))
+        assert names(result.lost) == identity([stored[5]])
+        mend(root, result.actions)
+        again = salvaged(root, fill="none")
+        assert (again.actions, again.kept, again.end) == ((), 5 - count, result.end)
 
     def test_a_blank_is_no_filler(self, tmp_path: Path) -> None:
         root, stored = tmp_path / "store", made(tmp_path / "store", keyed(60))

@@ -70,7 +70,7 @@ class FileScan:
         pending: heads of unsound records behind `end`.
         code: the first problem behind `end`, empty where all is zero.
         cuts: records at `end` that were kept although their last bytes were never written.
-        unfinished: offsets of the first sound records whose last bytes were never written.
+        unfinished: the first sound records whose last bytes were never written.
         is_torn: whether what follows `end` is a record whose writer died; set only where nothing else is.
         unreadable: ranges that could not be read.
         has_property_crc: whether a sound record ends with a property CRC.
@@ -89,7 +89,7 @@ class FileScan:
     pending: list[Claim] = field(default_factory=list)
     code: str = ""
     cuts: list[Claim] = field(default_factory=list)
-    unfinished: list[int] = field(default_factory=list)
+    unfinished: list[Claim] = field(default_factory=list)
     is_torn: bool = False
     unreadable: list[tuple[int, int]] = field(default_factory=list)
     has_property_crc: bool = False
@@ -113,7 +113,8 @@ class FileScan:
         wrong = (marks & ~np.uint8(_CUT)) != 0
         self.misplaced += int(np.count_nonzero((marks & ~np.uint8(_CUT)) == FOREIGN))
         if len(self.unfinished) < UNFINISHED_MAX:
-            self.unfinished += frames.rows["physical_offset"][~wrong & (marks != 0)].tolist()
+            cut = np.flatnonzero(~wrong & (marks != 0)).tolist()
+            self.unfinished += [claim_of(frames, dispatch, row) for row in cut]
         edges = [0, *(np.flatnonzero(np.diff(wrong)) + 1).tolist(), len(rows)]
         for low, high in zip(edges, edges[1:], strict=False):
             if wrong[low]:
@@ -219,12 +220,21 @@ class FileScan:
         """The log ends here: records at its end whose last bytes were never written are torn."""
         while self.cuts and not self.done and self.cuts[-1].end == self.end:
             claim = self.cuts.pop()
-            if self.unfinished and self.unfinished[-1] == claim.start:
+            if self.unfinished and self.unfinished[-1].start == claim.start:
                 self.unfinished.pop()
             claim.code = "CL13"
             self.pending.insert(0, claim)
             self.end, self.kept, self._last = claim.start, self.kept - 1, None
             self.code = "CL13"
+
+    def unfinished_before(self, offset: int) -> list[Claim]:
+        """The records right before an offset that would be torn, were it the log's end; in order."""
+        found: list[Claim] = []
+        for claim in reversed(self.unfinished):
+            if claim.end == offset:
+                found.insert(0, claim)
+                offset = claim.start
+        return found
 
     def make_room(self) -> None:
         """Have at least the bytes of a blank between `end` and the file's end."""

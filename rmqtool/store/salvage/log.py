@@ -18,7 +18,7 @@ from rmqtool.scan.reference import first_nonzero, nonzero_end
 from rmqtool.store.plan import Action
 from rmqtool.store.salvage.file_scan import FileScan
 from rmqtool.store.salvage.fillers import Filled
-from rmqtool.store.salvage.model import Hole, LogFile, LostRecord
+from rmqtool.store.salvage.model import Claim, Hole, LogFile, LostRecord
 from rmqtool.store.salvage.order import Order
 from rmqtool.store.verify.ranges import merged, overlaps
 
@@ -33,14 +33,15 @@ class Log:
     """The scans of a log's files in order, and what follows from their places.
 
     `last` is the number of the last file that holds anything sound, -1 for none; `cut_from` is where
-    sound records are given up. `holes` are those to
-    be filled, in order; `unfilled` overlap what could not be read, and stay.
+    sound records are given up, first those that start at `cut_unfinished`, which are none at a log's end.
+    `holes` are those to be filled, in order; `unfilled` overlap what could not be read, and stay.
     """
 
     def __init__(self, scans: Sequence[FileScan], opener: Callable[[Path], ByteSource]) -> None:
         self.scans = scans
         self.opener = opener
         self.cut_from: int | None = None
+        self.cut_unfinished: tuple[int, ...] = ()
         self.holes: list[Hole] = []
         self.unfilled: list[Hole] = []
         self._settle()
@@ -87,10 +88,9 @@ class Log:
 
     def cut_zombies(self, order: Order) -> None:
         """Have the log end where older records begin."""
-        start = order.zombies_from
-        if start is None:
+        if order.zombies_from is None:
             return
-        self.cut_from = start
+        start, torn = self._cut(order.zombies_from)
         for scan in self.scans:
             if scan.file.full_end <= start:
                 continue
@@ -98,33 +98,47 @@ class Log:
             scan.holes = [hole for hole in scan.holes if hole.stop <= start and not hole.to_end]
             scan.end, scan.done, scan.code = max(start, scan.file.file_from_offset), False, "CL07"
             scan.is_torn = False
-            scan.pending, scan.kept = [], scan.kept if inside else 0
+            scan.pending = torn if scan.file.file_from_offset <= start else []
+            scan.kept = scan.kept if inside else 0
             if scan.holes and scan.holes[-1].stop == scan.end:
                 scan.end = scan.holes.pop().start
             if scan.end == scan.file.file_from_offset:
                 scan.kept = 0
         self._settle()
 
-    def end_at(self, hole: Hole) -> None:
-        """Have the log end at a hole: nothing behind it is kept."""
-        self.cut_from = hole.start
+    def end_at(self, hole: Hole) -> tuple[tuple[int, int], ...]:
+        """Have the log end at a hole: nothing behind it is kept; the ranges of sound records that go."""
+        start, _ = self._cut(hole.start)
+        sound = tuple(self._sound_from(start))
         for scan in self.scans:
-            if scan.file.full_end <= hole.start:
+            if scan.file.full_end <= start:
                 continue
-            scan.holes = [one for one in scan.holes if one.stop <= hole.start]
-            scan.end, scan.done, scan.code = max(hole.start, scan.file.file_from_offset), False, hole.code
+            scan.holes = [one for one in scan.holes if one.stop <= start]
+            scan.end, scan.done, scan.code = max(start, scan.file.file_from_offset), False, hole.code
             scan.pending, scan.unreadable, scan.is_torn = [], [], False
             scan.kept = scan.kept if scan.end > scan.file.file_from_offset else 0
         self._settle()
+        return sound
 
-    def sound_from(self, offset: int) -> Iterator[tuple[int, int]]:
-        """The ranges of sound records at or behind a hole that starts at `offset`."""
+    def _sound_from(self, offset: int) -> Iterator[tuple[int, int]]:
+        """The ranges of sound records from that of a record or hole at `offset` on."""
         for scan in self.scans[: self.last + 1]:
             position = scan.file.file_from_offset
             for start, stop in [*((hole.start, hole.stop) for hole in scan.holes), (scan.end, scan.end)]:
-                if start > position >= offset:
-                    yield position, start
+                if start > max(position, offset):
+                    yield max(position, offset), start
                 position = stop
+
+    def _cut(self, offset: int) -> tuple[int, list[Claim]]:
+        """Where the log ends when nothing from `offset` on stays; the records that go for that alone.
+
+        Those are the ones right before it whose last bytes were never written: a later run would drop them.
+        """
+        scan = next(scan for scan in self.scans if scan.file.full_end >= offset)
+        torn = scan.unfinished_before(offset)
+        self.cut_from = torn[0].start if torn else offset
+        self.cut_unfinished = tuple(claim.start for claim in torn)
+        return self.cut_from, torn
 
     @property
     def end(self) -> int:

@@ -12,7 +12,7 @@ It is walked a second time, heads only, and only where there are holes or the ti
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -79,13 +79,17 @@ class Order:
     zombies_from: int | None = None
     counts: list[tuple[int, int]] = field(default_factory=list)
 
-    def count_before(self, offset: int) -> int:
-        """Sound records before a physical offset at which a piece ends."""
-        return sum(records for start, records in self.counts if start < offset)
+    def split(self, offset: int, torn: Sequence[int]) -> tuple[int, int]:
+        """How many sound records are (before, at or behind) a physical offset where the log is cut.
 
-    def count_from(self, offset: int | None) -> int:
-        """Sound records at or behind a physical offset at which a piece ends."""
-        return sum(records for start, records in self.counts if offset is not None and start >= offset)
+        Args:
+            offset: the start of a piece, or of the first of `torn`.
+            torn: starts of sound records that go although their piece begins before the offset, ascending.
+        """
+        starts = [start for start, _ in self.counts]
+        moved = sum(starts[bisect_right(starts, one) - 1] < offset for one in torn)
+        before = sum(records for start, records in self.counts if start < offset)
+        return before - moved, sum(records for _, records in self.counts) - before + moved
 
     def around(self, key: Key, offset: int) -> tuple[int, int | None]:
         """(next queue offset before a physical offset, first one behind it or None); -1 without one."""

@@ -66,14 +66,15 @@ class Run:
         actions = [*files.deletes, *odd, *log.actions(filled)]
         lost = [record for key in sorted(filled) for record in filled[key].lost]
         lost += cut or _cut_off(log, order, tails)
-        given_up = order.count_from(log.cut_from) if tail else 0
-        kept = log.kept if log.cut_from is None else order.count_before(log.cut_from)
+        kept, gone = log.kept, 0
+        if log.cut_from is not None:
+            kept, gone = order.split(log.cut_from, log.cut_unfinished)
         return Salvaged(
             actions=tuple(actions),
             end=log.end,
             lost=tuple(lost),
             kept=kept,
-            given_up=given_up + sum(record.fate == "taken" for record in lost),
+            given_up=(gone if tail else 0) + sum(record.fate == "taken" for record in lost),
             fillers=sum(item.fillers for item in filled.values()),
             unreadable=tuple(
                 (scan.file.name, start, stop) for scan in scans for start, stop in scan.unreadable
@@ -168,10 +169,9 @@ class Run:
         first = next((hole for hole in log.holes if filled[hole.start].lost), None)
         if first is None:
             return filled, (), []
-        tail = tuple(log.sound_from(first.start))
         lost = [as_cut(record) for hole in log.holes if hole.start >= first.start
                 for record in filled[hole.start].lost]  # fmt: skip
-        log.end_at(first)
+        tail = log.end_at(first)
         return {key: item for key, item in filled.items() if key < first.start}, tail, lost
 
     def _fill_one(self, log: Log, parts: Parts, crc: bool) -> Filled:
@@ -186,11 +186,11 @@ class Run:
             yield f"from offset {order.zombies_from} on are older records that a truncation left behind"
         if log.unfilled:
             yield f"{len(log.unfilled)} damaged ranges stay: they cannot be read, or no filler fits"
-        unfinished = [offset for scan in log.scans for offset in scan.unfinished if offset < log.end]
+        unfinished = [one.start for scan in log.scans for one in scan.unfinished if one.start < log.end]
         if unfinished:
             shown = [*map(str, unfinished[:_NOTED_MAX]), *(["..."] if unfinished[_NOTED_MAX:] else [])]
             yield f"records with a sound body whose properties end in zeros are kept: {', '.join(shown)}"
-        if not log.kept and any(scan.file.size for scan in log.scans):
+        if not log.kept and log.cut_from is None and any(scan.file.size for scan in log.scans):
             yield "no record of the log is sound: is this its right file size?"
 
 

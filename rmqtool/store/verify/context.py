@@ -87,10 +87,9 @@ class Context:
 
     `bad` are ranges of the log that hold no sound record, `covered` ranges that were walked, both
     half-open physical offsets in ascending order. `log_end` is the end of the newest record, -1
-    before it is known.
-    `zombies_from` is where records of an older log begin, when
-    there are any. `live` is whether a broker held the lock when the verification began. `spread` does
-    the reading elsewhere than in threads of this process.
+    before it is known; of a log of nothing but zeros its start. `zombies_from` is where records of
+    an older log begin, when there are any. `live` is whether a broker held the lock when the verification
+    began. `spread` does the reading elsewhere than in threads of this process.
     """
 
     store: Store

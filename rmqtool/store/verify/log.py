@@ -68,6 +68,8 @@ class LogCheck:
             yield from self._finish(scan, Place.LAST_DATA if number == 0 else Place.BEHIND)
         if self.context.bounds.bounded:  # the newest records may not be among those that were walked
             self.context.log_end = max(self.context.log_end, self.context.end_offset)
+        elif self.context.log_end < 0 and pending and not self.context.bad:
+            self.context.log_end = pending[0].file.file_from_offset  # all zero: nothing was lost
 
     def _threads(self, tasks: Sequence[tuple[StoreFile, int, int]]) -> Generator[FileScan]:
         """Walk the files in threads; in the order of `tasks`."""
