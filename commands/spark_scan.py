@@ -306,12 +306,10 @@ def _told(bad: int) -> int:
 def _query(run: _Run, *, sql: str) -> int:
     from rmqtool.spark.scan_job import spark_errors
     from rmqtool.spark.scan_job_rows import sql_columns, sql_rows
-    from rmqtool.spark.scan_job_views import check_query, checked_frame, make_views
+    from rmqtool.spark.scan_job_sql import query_frame
 
     with run.stores() as stores, run.session() as session, spark_errors():
-        check_query(session, sql)
-        make_views(session, run.request, stores, sql)
-        frame = checked_frame(session, sql)
+        frame = query_frame(session, run.request, stores, sql)
         rows = sql_rows(frame, run.request.selection.limit, run.tz)
         run.writer.write_rows(rows, sql_columns(frame))
     return EXIT_OK

@@ -3,7 +3,9 @@
 scan_job.py            the request, the DataFrame of its messages, what was pruned, errors
 scan_job_rows.py       messages and rows of SQL as rows for the writer
 scan_job_groups.py     counts: of all, by group, by topic and queue
-scan_job_views.py      the views of --sql
+scan_job_sql.py        queries of --sql
+scan_job_values.py     values of their results
+scan_job_views.py      their views of queues and index
 scan_job_verify.py     the checks of `verify` as jobs, and what `rebuild` would write
 scan_job_output.py     messages as files
 scan_job_progress.py   how far the jobs are

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
-from datetime import UTC, date, datetime, tzinfo
-from decimal import Decimal
+from datetime import UTC, tzinfo
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError
 from rmqtool.scan.columns import BY_NAME, COLUMNS, FIXED_NAMES
 from rmqtool.spark.scan_job import DAMAGE, ScanRequest, messages, spark_errors, spark_name
+from rmqtool.spark.scan_job_values import CAST, numbered, shower
 from rmqtool.store.rows import OK, BodyForm, spell_body
 from rmqtool.times import format_time
 
@@ -90,39 +90,23 @@ def is_damage(row: Row) -> bool:
 
 
 def sql_rows(frame: DataFrame, limit: int | None, tz: tzinfo | None) -> Iterator[Row]:
-    """The rows of any DataFrame; names that are there twice get a number."""
+    """The rows of any DataFrame; names that are there twice get a number.
+
+    Raises:
+        InputError: a type, or a value, that Python has nothing for.
+    """
     names = sql_columns(frame)
+    shown = [shower(field.dataType, tz) for field in frame.schema.fields]
     try:
         for row in first_rows(frame, limit):
-            yield {name: _plain(value, tz) for name, value in zip(names, row, strict=True)}
+            yield {
+                name: None if value is None else show(value)
+                for name, show, value in zip(names, shown, row, strict=True)
+            }
     except (ValueError, OverflowError) as error:  # a time that Python's do not reach
-        hint = "CAST(... AS STRING) shows it"
-        raise InputError(f"a value of the result cannot be shown: {error}", hint=hint) from error
+        raise InputError(f"a value of the result cannot be shown: {error}", hint=CAST) from error
 
 
 def sql_columns(frame: DataFrame) -> list[str]:
     """The names of `sql_rows`."""
-    names: list[str] = []
-    for name in frame.columns:
-        names.append(name if name not in names else f"{name}_{len(names) + 1}")
-    return names
-
-
-def _plain(value: Any, tz: tzinfo | None) -> Any:
-    """A value of Spark as one that JSON has."""
-    if isinstance(value, datetime):
-        aware = value.astimezone() if value.tzinfo is None else value
-        return format_time(int(aware.timestamp() * 1000), tz)
-    if isinstance(value, date):
-        return value.isoformat()
-    if isinstance(value, Decimal):
-        return int(value) if value == value.to_integral_value() else float(value)
-    if isinstance(value, bytes | bytearray):
-        return spell_body(bytes(value), "text")[0]
-    if isinstance(value, tuple) and hasattr(value, "asDict"):
-        return {name: _plain(item, tz) for name, item in value.asDict().items()}
-    if isinstance(value, dict):
-        return {str(name): _plain(item, tz) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item, tz) for item in value]
-    return value if value is None or isinstance(value, str | int | float) else str(value)
+    return numbered(frame.columns)

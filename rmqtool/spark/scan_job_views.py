@@ -1,21 +1,16 @@
-"""The views of `--sql`: messages, consume_queue, index_entries.
+"""The views consume_queue and index_entries of `--sql`.
 
-Columns have Spark's names. Of `messages` only those columns are read that the query can mean: a column
-is meant by its name or by a star, so those whose names the text holds are enough. Queue and index files
-are read by the kernels on the executors, a task for some files.
+Columns have Spark's names. The files are read by the kernels on the executors, a task for some files.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.errors import UsageError
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.spark.scan_job import DAMAGE, ScanRequest, messages
-from rmqtool.spark.schema import COLUMN_SETS
+from rmqtool.spark.scan_job import ScanRequest
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,7 +22,6 @@ if TYPE_CHECKING:
     from rmqtool.store import Store
     from rmqtool.store.layout import IndexFilePath, StoreFile
 
-VIEWS = ("messages", "consume_queue", "index_entries")
 UNIT_SCHEMA = (
     "brokerName string, topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, "
     "tagsCode bigint, batchSize smallint, storeTimestampMs bigint, file string"
@@ -39,20 +33,6 @@ ENTRY_SCHEMA = (
 )
 """Of `index_entries`: entries in use; the time is the header's first and the difference."""
 
-_COUNT_STAR = re.compile(r"count\s*\(\s*\*\s*\)", re.IGNORECASE)
-_ANY_COLUMN = re.compile(
-    r"\*|\bnatural\b|\btable\b|\bidentifier\b|\bexcept\b\s*\(|\|>|(?:^|\()\s*(?:describe|desc|show)\b",
-    re.IGNORECASE,
-)
-_QUOTED_OR_COMMENT = re.compile(
-    r"""('(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*"|`[^`]*`)|--[^\n]*|/\*.*?\*/""", re.DOTALL
-)
-_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical"
-_WRITES = ("Command", "ParsedStatement", "InsertIntoDir")
-_RUNS = ("UnresolvedExecuteImmediate", "ScriptTransformation")
-"""Nodes that run a statement in a text, or a program."""
-_CALLS = re.compile(r"\b(reflect|java_method|try_reflect)\(", re.IGNORECASE)
-_PLAN_FIELDS = "spark.sql.debug.maxToStringFields"
 _TASK_BYTES = 64 << 20
 _TASK_FILES = 200
 _BLOCK = 1 << 18  # entries
@@ -83,113 +63,18 @@ class IndexFile:
     entries: int
 
 
-def message_columns(sql: str) -> list[str]:
-    """The Spark columns of `messages` that a query can mean: those that its text names, or all."""
-    text = _COUNT_STAR.sub(" ", sql)
-    every = (*COLUMN_SETS["full"], DAMAGE)
-    bare = _without_comments(text).strip()
-    words = [word.lower() for word in re.findall(r"\w+", text)]
-    # A FROM without a SELECT gives all columns; others, as in EXTRACT(... FROM ...), cost nothing but time.
-    if _ANY_COLUMN.search(text) or _ANY_COLUMN.search(bare) or words.count("from") > words.count("select"):
-        return [name for name in every if name != DAMAGE]
-    return [name for name in every if name.lower() in words] or ["physicalOffset"]
+def units_frame(
+    session: SparkSession, stores: Iterable[tuple[str, Store]], request: ScanRequest
+) -> DataFrame:
+    """The units of the queues that are asked for, as UNIT_SCHEMA; `stores` are (broker name, store)."""
+    files: list[Any] = [file for name, store in stores for file in _queue_files(name, store, request)]
+    return _frame(session, "units", files, unit_columns, UNIT_SCHEMA)
 
 
-def _without_comments(sql: str) -> str:
-    return _QUOTED_OR_COMMENT.sub(lambda found: found[1] or " ", sql)
-
-
-def make_views(
-    session: SparkSession, request: ScanRequest, stores: Iterable[tuple[str, Store]], sql: str
-) -> None:
-    """Register those of the views that the query names; `stores` are (broker name, store)."""
-    words = {word.lower() for word in re.findall(r"\w+", sql)}
-    if "messages" in words:
-        options = {"pushdown": "on"} if scans_once(sql) else {}
-        frame = messages(session, request, message_columns(sql), options=options)
-        frame.createOrReplaceTempView("messages")
-    opened = list(stores)
-    if "consume_queue" in words:
-        files: list[Any] = [file for name, store in opened for file in _queue_files(name, store, request)]
-        _frame(session, "units", files, unit_columns, UNIT_SCHEMA).createOrReplaceTempView("consume_queue")
-    if "index_entries" in words:
-        files = [file for name, store in opened for file in _index_files(name, store)]
-        _frame(session, "entries", files, entry_columns, ENTRY_SCHEMA).createOrReplaceTempView(
-            "index_entries"
-        )
-
-
-def scans_once(sql: str) -> bool:
-    """Whether a query surely scans `messages` at one place only: else its filters are not pushed down.
-
-    See `pushdown`: two scans of a view would be read by the filters of one. The parts of a WITH may be
-    used more than once.
-    """
-    words = [word.lower() for word in re.findall(r"\w+", sql)]
-    return words.count("messages") == 1 and not {"with", "identifier"} & set(words)
-
-
-def check_query(session: SparkSession, sql: str) -> None:
-    """Only what reads: a query, or SHOW, DESCRIBE and EXPLAIN.
-
-    Raises:
-        UsageError: a statement that would write, change the session, or run something else.
-        ParseException: of Spark, for text that is no statement.
-    """
-    from py4j.java_gateway import is_instance_of
-
-    inner: Any = session
-    gateway = inner.sparkContext._gateway
-    parsed = [inner._jsparkSession.sessionState().sqlParser().parsePlan(sql)]
-    told = re.match(r"\s*(show|describe|desc|explain)\b", _without_comments(sql), re.IGNORECASE) is not None
-    text = _whole_text(session, parsed[0])
-    _check_calls(text)
-    for name in _RUNS:  # in a WITH or a subquery too, which are no children of a node
-        if name in text:
-            raise UsageError(f"--sql takes queries, and this is {name}")
-    while parsed:
-        node = parsed.pop()
-        if any(is_instance_of(gateway, node, f"{_LOGICAL}.{name}") for name in _WRITES):
-            if not told:
-                raise UsageError(
-                    f"--sql takes queries, and this is {node.nodeName()}",
-                    hint="SELECT ..., or --output to write what is selected; settings go with --conf",
-                )
-            return
-        children = node.children()
-        parsed += [children.apply(number) for number in range(children.size())]
-
-
-def checked_frame(session: SparkSession, sql: str) -> DataFrame:
-    """The frame of a query that `check_query` has let pass, whose views are made; nothing has run yet.
-
-    Raises:
-        UsageError: a function, named by IDENTIFIER, that runs something else.
-        AnalysisException: of Spark.
-    """
-    frame = session.sql(sql)
-    inner: Any = frame
-    _check_calls(_whole_text(session, inner._jdf.queryExecution().analyzed()))
-    return frame
-
-
-def _check_calls(text: str) -> None:
-    call = _CALLS.search(text)
-    if call is not None:
-        raise UsageError(f"--sql takes queries, and {call[1]} runs what it is given")
-
-
-def _whole_text(session: SparkSession, plan: Any) -> str:
-    """A plan as text: functions by their names, however the query quotes them."""
-    before = session.conf.get(_PLAN_FIELDS, None)
-    session.conf.set(_PLAN_FIELDS, str((1 << 31) - 1))
-    try:
-        return str(plan.toString())
-    finally:
-        if before is None:
-            session.conf.unset(_PLAN_FIELDS)
-        else:
-            session.conf.set(_PLAN_FIELDS, before)
+def entries_frame(session: SparkSession, stores: Iterable[tuple[str, Store]]) -> DataFrame:
+    """The entries of all index files, as ENTRY_SCHEMA; `stores` as for `units_frame`."""
+    files: list[Any] = [file for name, store in stores for file in _index_files(name, store)]
+    return _frame(session, "entries", files, entry_columns, ENTRY_SCHEMA)
 
 
 def _queue_files(name: str, store: Store, request: ScanRequest) -> Iterator[QueueFile]:

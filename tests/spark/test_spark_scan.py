@@ -14,7 +14,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.spark.scan_job import ScanRequest
-from rmqtool.spark.scan_job_views import make_views
+from rmqtool.spark.scan_job_sql import query_frame, reads_of
 from rmqtool.store import Store
 from rmqtool.store.verify import verify
 from tests.stores import Library
@@ -166,12 +166,57 @@ def test_filters_of_sql(run: Run, store: Path, where: str) -> None:
 
 
 def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
-    """Of two stores one is read, unless the view is named twice."""
+    """Of two stores one is read, unless the view is scanned twice."""
     stores = tuple(str(cases.path(name)) for name in (REAL, "ok_540_small_ipv6"))
     query = f"SELECT physicalOffset FROM messages WHERE brokerName = '{REAL}'"
-    for sql, partitions in ((query, 1), (query.replace(" FROM", ", 'messages' FROM"), 2)):
-        make_views(spark, ScanRequest(stores), [], sql)
-        assert spark.sql(sql).rdd.getNumPartitions() == partitions
+    for sql, partitions in ((query, 1), (f"{query} UNION ALL {query}", 4)):
+        frame = query_frame(spark, ScanRequest(stores), [], sql)
+        assert frame.rdd.getNumPartitions() == partitions
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("SELECT count(*) FROM messages", []),
+        ("SELECT /* all */ count(*) FROM (SELECT * FROM messages) WHERE 1*1 = 1", []),
+        ("select TOPIC, max(queueoffset) from messages group by 1", ["queueOffset", "topic"]),
+        ("SELECT m.`bodyLength` FROM messages m WHERE tags IS NULL", ["bodyLength", "tags"]),
+        ("SELECT topic FROM messages UNION ALL SELECT tags FROM messages", ["tags", "topic"]),
+        ("SELECT topic FROM messages WHERE size > (SELECT avg(bodyLength) FROM messages)",
+         ["bodyLength", "size", "topic"]),
+        ("WITH m AS (SELECT * FROM messages) SELECT a.topic FROM m a JOIN m b USING (uniqKey)",
+         ["topic", "uniqKey"]),
+        ("SELECT IDENTIFIER('top' || 'ic') FROM messages", ["topic"]),
+        ("EXPLAIN SELECT tags FROM messages", ["tags"]),
+        ("SELECT k FROM messages LATERAL VIEW explode(properties) AS k, v", ["properties"]),
+        ("SELECT topic, row_number() OVER (PARTITION BY tags ORDER BY size) FROM messages",
+         ["size", "tags", "topic"]),
+        ("SELECT count(*) FROM messages WHERE messages.queueId IN (SELECT queueId FROM consume_queue)",
+         ["queueId"]),
+    ],
+)  # fmt: skip
+def test_sql_reads_what_it_needs(spark: Any, query: str, columns: list[str]) -> None:
+    assert sorted(reads_of(spark, query).columns) == columns
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["SELECT * FROM messages", "TABLE messages", "-- all\nFROM messages", "FROM messages -- no select",
+     "SELECT `0` FROM messages PIVOT (count(topic) FOR queueId IN (0, 1))", "DESCRIBE messages",
+    ],
+)  # fmt: skip
+def test_sql_that_reads_every_column(spark: Any, query: str) -> None:
+    """A star, a table as a whole, or groups by all that is left."""
+    assert {"topic", "body", "properties", "brokerName"} <= reads_of(spark, query).columns
+
+
+def test_sql_that_names_more_than_it_needs(run: Run, store: Path) -> None:
+    """Columns that are not read are there all the same."""
+    rows = run("spark-scan", store, "--sql", "SELECT * EXCEPT (body, properties) FROM messages LIMIT 1").rows
+    assert len(rows[0]) > 20 and not {"body", "properties"} & set(rows[0])
+    inner = "SELECT topic, body, size + 1 AS more FROM messages"
+    (row,) = run("spark-scan", store, "--sql", f"SELECT count(topic) AS n FROM ({inner})").rows
+    assert [row["n"]] == [each["count"] for each in run("spark-scan", store, "--count").rows]
 
 
 @pytest.mark.parametrize(
@@ -197,6 +242,13 @@ def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
         "SELECT (SELECT builtin.`Reflect`/**/('java.lang.System', 'getProperty', 'zz')) FROM messages",
         f"SELECT {', '.join(map(str, range(40)))}, reflect ('java.lang.System', 'getProperty', 'zz')",
         "BEGIN INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT topic FROM messages; END",
+        "/* /* */ explain */ INSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT 1 AS a",
+        "-- \\\nexplain\nINSERT OVERWRITE DIRECTORY '{0}/index' USING csv SELECT 1 AS a",
+        "EXPLAIN SELECT IDENTIFIER('refl' || 'ect')('org.apache.hadoop.fs.FileUtil', 'chmod',"
+        " '{0}/checkpoint', '000') FROM VALUES (1)",
+        "EXPLAIN EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''{0}/index'' USING csv SELECT 1 a'",
+        "CREATE OR REPLACE TEMPORARY VIEW IDENTIFIER('messages') AS SELECT 1",
+        "CALL x.y(1)",
     ],
 )
 def test_sql_only_reads(run: Run, store_copy: Callable[[str], Path], statement: str) -> None:
@@ -224,6 +276,33 @@ def test_sql_that_python_has_no_value_for(run: Run, store: Path) -> None:
     assert run("spark-scan", store, "--sql", """SELECT parse_json('{"a":1}') AS v""").rows == [
         {"v": '{"a":1}'}
     ]
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        ("CAST(12345678901234567890.123456789012345678 AS DECIMAL(38,18))",
+         "12345678901234567890.123456789012345678"),
+        ("TIMESTAMP'9999-12-31 23:59:59'", "9999-12-31T23:59:59.000+00:00"),
+        ("TIMESTAMP_NTZ'2026-03-31 02:30:00'", "2026-03-31T02:30:00.000"),
+        ("TIMESTAMP'1969-12-31 23:59:59.9995Z'", "1970-01-01T00:59:59.999+01:00"),
+        ("named_struct('a', 1, 'a', X'ff')", {"a": 1, "a_2": "/w=="}),
+        ("map(X'61', array(1.25, NULL))", {"a": [1.25, None]}),
+        ("array(double('NaN'), double('-inf'), 0.5D)", ["NaN", "-Infinity", 0.5]),
+        ("INTERVAL '1 2' DAY TO HOUR", "1 day, 2:00:00"),
+        ("'reflect('", "reflect("),
+    ],
+)  # fmt: skip
+def test_values_of_sql(run: Run, store: Path, value: str, shown: Any) -> None:
+    """Nothing gets lost on the way to JSON."""
+    found = run("spark-scan", store, "--tz", "Europe/Berlin", "--sql", f"SELECT {value} AS v")
+    assert found.rows == [{"v": shown}]
+
+
+@pytest.mark.parametrize("value", ["map(array(1), 2)", "INTERVAL '1' YEAR", "make_interval(1, 2)"])
+def test_values_of_sql_that_do_not_reach_python(run: Run, store: Path, value: str) -> None:
+    found = run("spark-scan", store, "--sql", f"SELECT {value} AS v")
+    assert found.code == 3 and "AS STRING" in found.err
 
 
 def test_sql_of_many_types(run: Run, store: Path) -> None:

@@ -23,7 +23,6 @@ from rmqtool.spark.scan_job_groups import group_fields, parse_groups
 from rmqtool.spark.scan_job_output import output_names, output_place, partition_names
 from rmqtool.spark.scan_job_progress import JobProgress
 from rmqtool.spark.scan_job_verify import rebuild_rows
-from rmqtool.spark.scan_job_views import message_columns, scans_once
 from rmqtool.store import Store
 from rmqtool.store.selection import Selection
 from rmqtool.store.verify import verify
@@ -161,36 +160,6 @@ def test_help_loads_no_spark() -> None:
         assert "--group-by" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("query", "columns"),
-    [
-        ("SELECT count(*) FROM messages", ["physicalOffset"]),
-        ("select TOPIC, max(queueoffset) from messages group by 1", ["topic", "queueOffset"]),
-        ("SELECT m.`bodyLength` FROM messages m WHERE tags IS NULL", ["bodyLength", "tags"]),
-    ],
-)
-def test_sql_reads_what_it_names(query: str, columns: list[str]) -> None:
-    """Only columns whose names are in the text."""
-    assert sorted(message_columns(query)) == sorted(columns)
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
-        "SELECT * FROM messages",
-        "TABLE messages",
-        "SELECT m.* FROM messages m",
-        "FROM messages a NATURAL JOIN messages b",
-        "SELECT IDENTIFIER('top' || 'ic') FROM messages",
-        "-- all\nFROM messages",
-        "SELECT queueId FROM messages UNION ALL FROM messages",
-    ],
-)
-def test_sql_that_may_mean_any_column(query: str) -> None:
-    """A star, a table as a whole, or names that are made."""
-    assert {"topic", "body", "properties", "brokerName"} <= set(message_columns(query))
-
-
 def test_options_of_a_selection() -> None:
     """Every field travels; times of birth are a filter."""
     selection = Selection(topics=("a*",), keys=("k,1",), queues=(3, 1), since=5, to_offset=9)
@@ -219,15 +188,6 @@ def test_names_of_columns() -> None:
     assert output_names(("queueId", "tags")) == ("queue_id", "tags")
     with pytest.raises(UsageError):
         parse_groups(" , ")
-
-
-def test_filters_of_a_query_are_pushed_where_it_scans_once() -> None:
-    """Spark 4.3 reads two scans of a view by the filters of one."""
-    assert scans_once("SELECT count(*) FROM messages WHERE topic = 'a'")
-    assert scans_once("SELECT * FROM Messages JOIN consume_queue USING (topic) WHERE topic = 'a'")
-    assert not scans_once("SELECT * FROM messages a JOIN messages b USING (topic)")
-    assert not scans_once("WITH m AS (SELECT * FROM messages) SELECT * FROM m a JOIN m b USING (topic)")
-    assert not scans_once("SELECT 'messages' FROM messages")
 
 
 def test_output_is_never_put_into_a_store(store: Path) -> None:
