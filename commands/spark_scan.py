@@ -122,13 +122,14 @@ def spark_scan(
 
     In --sql columns have Spark's names: topic, queueId, queueOffset, physicalOffset, storeTimestamp,
     tags, keys, body and so on; tests on them are answered by queues, index and names of files where
-    these can and the query names messages once. Only columns that are asked for are read: name them in
-    --fields and --sql.
+    these can and the query scans messages once. Only columns that are needed are read: those of --fields,
+    or of what --sql comes to. A query only reads: it writes nothing and runs no program or Java method.
 
-    Ranges of the log that hold no record are rows of their own (an offset, a size and a status), also
-    in --sql, where nothing else tells of them; where messages are counted they are told on standard
-    error. --verify says what they are. Of Spark's settings only these are made, where --conf does not
-    say otherwise: PYSPARK_PYTHON in the environment, push-down of filters, time zone UTC, quiet logs.
+    Ranges of the log that hold no record are rows of their own (an offset, a size and a status), in
+    --sql where the query reads status, as SELECT * does, and nothing else tells of them there; where
+    messages are counted they are told on standard error. --verify says what they are. Of Spark's
+    settings only these are made, where --conf does not say otherwise: PYSPARK_PYTHON in the
+    environment, push-down of filters, time zone UTC, quiet logs.
 
     Exits with 1 for damage, and where --rebuild-report has something to show; 2 for a usage error; 3
     when something could not be read, or Java or pyspark is missing; 4 when something lies at the URL

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from rmqtool.store import Store
 
 
+_HEADS_MAX = 4096  # of records that are in no queue, between one that is and an offset
+
+
 class LogStream:
     """Every record of the logs once, in the order of each log."""
 
@@ -73,10 +76,13 @@ class LogStream:
                 what = f"the log ends at {stop}, before {begin}, up to where it was read"
                 self._places.lost(places[name], what)
                 found[name] = stop
-            elif new[name] == 0 or limits.is_none:
+            elif new[name] == 0:
                 found[name] = stop
             else:
                 with self._places.opened(places[name]) as store:
+                    if name in begins and _is_inside_record(store, begin):
+                        what = f"{begin}, up to where it was read, is inside of a record: it is another log"
+                        self._places.lost(places[name], what)
                     found[name] = self._cut_store(store, begin, stop, limits.share(new[name], whole))
         return start if found == begins else log_offset(found)
 
@@ -141,3 +147,17 @@ class LogStream:
                     options = replace(self._options, from_offset=begin, to_offset=stop)
                     found.append((store, plan_store(store, places[name], options)))
         yield from pieces_of(found, self._options)
+
+
+def _is_inside_record(store: Store, offset: int) -> bool:
+    """Whether a sound record begins before an offset and ends behind it."""
+    file = store.commit_log.file_of(offset)
+    place = offset if file is None else store.record_before(file, offset)
+    for _ in range(_HEADS_MAX):
+        head = store.head(place) if place < offset else None
+        if head is None:
+            break
+        if head.end > offset:
+            return store.commit_log.is_sound_at(place)
+        place = head.end
+    return False

@@ -208,6 +208,22 @@ def test_what_expired_before_it_was_read_is_data_loss(writer: StoreWriter, mode:
         assert places(rows_of(loose, start, loose.latestOffset(start))) == left
 
 
+def test_another_log_in_the_place_of_the_one_that_was_read(writer: StoreWriter, tmp_path: Path) -> None:
+    """It is longer, and its records lie otherwise."""
+    put(writer, 60)
+    end = stream_of(writer.root).initialOffset()
+    other = tmp_path / "other" / writer.root.name
+    other.parent.mkdir()
+    with Store.create(other, auto_create_queues=3, **SIZES) as longer:
+        put(longer, 90, "Longer")
+    assert stream_of(writer.root).latestOffset(end) == end
+    with pytest.raises(DataLossError, match="inside of a record"):
+        stream_of(other).latestOffset(end)
+    with pytest.warns(UserWarning, match="inside of a record"):
+        found = stream_of(other, failOnDataLoss="false").latestOffset(end)
+    assert found == stream_of(other).initialOffset()
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_log_that_is_shorter_than_what_was_read(writer: StoreWriter, mode: str, tmp_path: Path) -> None:
     """After a recovery that cut it, or another store in its place."""
