@@ -132,6 +132,25 @@ def test_mode_broker_ends_the_log_where_the_broker_does(cases: Library, tmp_path
     assert recovered(root, request).recovery.plan.actions == ()
 
 
+def test_mode_broker_tells_what_the_start_after_it_does(store_copy: StoreCopy) -> None:
+    """A start after a crash looks at the newest file only; the one after it at more, where the log then ends."""
+    root = store_copy("ok_497_clean")
+    with sorted((root / "commitlog").iterdir())[-2].open("r+b") as file:
+        file.seek(600_000)
+        file.write(b"\x55" * 3000)
+    (root / "abort").touch()
+    with Store.open(root) as store:
+        end = store.end_offset()
+        plan = plan_recover(store, Request("broker", "4.9")).plan
+    (warning,) = plan.summary["warnings"]
+    recovered(root, Request("broker", "4.9"))
+    with Store.open(root) as store:
+        assert store.end_offset() == end
+        (then,) = predictions(store, ["4.9"])
+    assert then["end_offset"] < end
+    assert f"ends the log at {then['end_offset']}" in warning
+
+
 def test_without_fillers_the_tail_goes_to_a_file_for_append(cases: Library, tmp_path: Path) -> None:
     """The log ends at the hole; the messages behind it can be put again."""
     from rmqtool.cli import main

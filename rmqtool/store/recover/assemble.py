@@ -205,7 +205,16 @@ def _broker_log(store: Store, broker: Broker, progress: Progress | None) -> _Log
 
     (found,) = predict_all(store, (broker,), progress=progress)
     actions = tuple(broker_actions(store, found))
-    return _Log(actions, found.end_offset, (), found.messages_abandoned, (), [], [])
+    notes = []
+    if store.layout.abort is not None:
+        # The start after this one is a normal one, which looks at other files.
+        (after,) = predict_all(store, (broker,), abort=False, progress=progress)
+        if after.loads and after.end_offset < found.end_offset:
+            notes.append(
+                f"the start of {broker} after this one, a normal one, ends the log at {after.end_offset}:"
+                " damage that this one does not look at stays; --mode best mends it"
+            )
+    return _Log(actions, found.end_offset, (), found.messages_abandoned, (), notes, [])
 
 
 def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, reachable: bool) -> Rebuild:
