@@ -133,7 +133,7 @@ def test_mode_broker_ends_the_log_where_the_broker_does(cases: Library, tmp_path
 
 
 def test_mode_broker_tells_what_the_start_after_it_does(store_copy: StoreCopy) -> None:
-    """A start after a crash looks at the newest file only; the one after it at more, where the log then ends."""
+    """A start after a crash looks at the newest file only; the one after it finds the damage before."""
     root = store_copy("ok_497_clean")
     with sorted((root / "commitlog").iterdir())[-2].open("r+b") as file:
         file.seek(600_000)
