@@ -169,12 +169,14 @@ def spark_scan(
 
 def _one_action(asked: Mapping[str, Any], output_format: str | None, partition_by: str | None) -> str | None:
     """The action that was asked for; None for rows."""
+    from rmqtool.spark.session import is_utf8
+
     chosen = [name for name, value in asked.items() if value not in (None, False)]
     for name in chosen:
         if asked[name] == "":
             raise UsageError(f"{name} is empty")
-        if isinstance(asked[name], str) and any("\ud800" <= letter <= "\udfff" for letter in asked[name]):
-            raise UsageError(f"{name} is not UTF-8")  # Java has no text for it
+        if isinstance(asked[name], str) and not is_utf8(asked[name]):
+            raise UsageError(f"{name} is not UTF-8")
     if len(chosen) > 1:
         raise UsageError(f"{chosen[0]} and {chosen[1]} exclude each other", hint="one after the other")
     if (output_format or partition_by) and chosen != ["--output"]:

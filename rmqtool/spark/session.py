@@ -23,6 +23,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
@@ -52,6 +53,11 @@ _STOP_SECONDS = 20
 _CONNECT_SECONDS = 10.0
 _QUIET_LEVELS = ("ERROR", "OFF", "FATAL")
 _LEVELS = (*_QUIET_LEVELS, "ALL", "TRACE", "DEBUG", "INFO", "WARN")
+_OF_EVERY_START = (
+    "WARNING:", "Using Spark's default", "Error occurred during initialization of VM",
+    "Error: Could not create the Java Virtual Machine", "Error: A fatal exception has occurred",
+)  # fmt: skip
+"""How lines of a JVM's log begin that do not say what went wrong."""
 _PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
@@ -66,6 +72,11 @@ def require_spark() -> Path:
     return find_java()
 
 
+def is_utf8(text: str) -> bool:
+    """Whether Java has a text for it; an argument's bytes may be none."""
+    return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+
 def parse_conf(settings: Sequence[str]) -> dict[str, str]:
     """Settings of Spark given as `name=value`.
 
@@ -77,6 +88,8 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
             raise UsageError(f"{text!r} is no setting of Spark", hint="use --conf spark.some.name=value")
+        if not is_utf8(text):
+            raise UsageError(f"{text!r} is not UTF-8")
         values[name.strip()] = value
     level = values.get("spark.log.level", _LEVELS[0])
     if level.upper() not in _LEVELS:
@@ -296,7 +309,8 @@ def _reason(log: IO[bytes]) -> str | None:
     """The line of the JVM's log that says what went wrong."""
     size = log.seek(0, os.SEEK_END)
     log.seek(max(size - _LOG_TAIL_BYTES, 0))
-    lines = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
+    told = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
+    lines = [line for line in told if not line.startswith(_OF_EVERY_START)]
     causes = (line for word in ("Exception: ", "Exception", "rror") for line in lines if word in line)
     return next(causes, None) or next(filter(None, lines), None)
 
@@ -312,7 +326,8 @@ def _stop(session: SparkSession) -> None:
     def stop() -> None:
         with suppress(Py4JError, OSError):
             session.sparkContext.cancelAllJobs()
-        with suppress(Py4JError, OSError):
+        with suppress(Py4JError, OSError), warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # that the JVM is not there any more
             session.stop()
 
     thread = threading.Thread(target=stop, name="rmqtool-spark-stop", daemon=True)

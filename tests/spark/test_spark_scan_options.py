@@ -48,6 +48,7 @@ def store(cases: Library) -> Path:
         (("--group-by", "body"), "not counted by body"),
         (("--group-by", "topic,topic"), "the same twice"),
         (("--count", "--conf", "spark.x"), "is no setting of Spark"),
+        (("--count", "--conf", "spark.x=\udcff"), "is not UTF-8"),
         (("--fields", "nope"), "unknown field"),
         (("--since", "soon"), "soon"),
         (("--output", "x", "--partition-by", "body"), "not parted by body"),
