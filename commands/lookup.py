@@ -265,7 +265,7 @@ class _Task:
                 count += 1
                 if (unique_key(hit.stored), hit.stored.physical_offset) in told:
                     continue
-                fate = message_fate(self.store, hit.stored, tz=form.tz, delays_ms=form.delays_ms)
+                fate = message_fate(self.store, hit.stored, tz=form.tz)
                 told.update((unique_key(step.stored), step.stored.physical_offset) for step in fate.steps)
                 yield from fate.rows()
                 unknown.update(dict.fromkeys(fate.unknown))

@@ -23,19 +23,17 @@ def row_form(
     """How messages become rows: `fields` are those of `--fields`, of which only a message's count."""
     from rmqtool.formats.body import BODY_LIMIT
     from rmqtool.scan.columns import BY_NAME
+    from rmqtool.store.due_times import due_of
     from rmqtool.store.rows import RowFormat
-    from rmqtool.store.system_topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
 
-    conf = store.layout.broker_conf
     roots = dict.fromkeys(name.partition(".")[0] for name in fields or ())
-    levels = (conf.text("messageDelayLevel") if conf is not None else None) or DEFAULT_DELAY_LEVELS
     return RowFormat(
         body=body,
         tz=parse_zone(tz),
         # Names that no message has belong to another kind of row; the writer knows them all.
         names=None if fields is None else tuple(name for name in roots if name in BY_NAME),
         body_limit=BODY_LIMIT if body_limit is None else body_limit,
-        delays_ms=parse_delay_levels(levels),
+        due_of=due_of(store),
     )
 
 

@@ -11,14 +11,13 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
-from rmqtool.commands.option_values import expression
+from rmqtool.commands.option_values import expression, row_form
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
-from rmqtool.times import parse_time, parse_zone
+from rmqtool.times import parse_time
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.rows import BodyForm, RowFormat
+    from rmqtool.store.rows import RowFormat
     from rmqtool.store.selection import Selection
     from rmqtool.store.stats.overview import Request
 
@@ -153,7 +152,7 @@ def stats(
             if by is not None:
                 writer.note("rmqtool: the charts are of the whole selection, whatever --by says")
         request = _request(
-            selection, names, _form(opened, body, body_limit, tz), all=all, largest=largest,
+            selection, names, row_form(opened, None, body, body_limit, tz), all=all, largest=largest,
             duplicates=duplicates, delayed=delayed, transactions=transactions, at=at, memory=memory,
             sort=sort, charts=plot is not None,
         )  # fmt: skip
@@ -216,19 +215,4 @@ def _request(
         memory_bytes=memory,
         sort=sort,
         form=form,
-    )
-
-
-def _form(store: Store, body: BodyForm, body_limit: int | None, tz: str | None) -> RowFormat:
-    from rmqtool.formats.body import BODY_LIMIT
-    from rmqtool.store.rows import RowFormat
-    from rmqtool.store.system_topics import DEFAULT_DELAY_LEVELS, parse_delay_levels
-
-    conf = store.layout.broker_conf
-    levels = (conf.text("messageDelayLevel") if conf is not None else None) or DEFAULT_DELAY_LEVELS
-    return RowFormat(
-        body=body,
-        tz=parse_zone(tz),
-        body_limit=BODY_LIMIT if body_limit is None else body_limit,
-        delays_ms=parse_delay_levels(levels),
     )

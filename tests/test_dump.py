@@ -6,6 +6,7 @@ import base64
 import csv
 import io
 import json
+import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
@@ -149,9 +150,32 @@ def test_system_records_are_decoded(cases: Library, dump: Dump) -> None:
     assert all("system" in row for row in rows if row["topic"].startswith(("RMQ_SYS", "SCHEDULE", "rmq_sys")))
 
 
+def test_delivery_times_are_those_of_the_units(cases: Library, dump: Dump, tmp_path: Path) -> None:
+    """The broker's table is not in the store, its units are; without either nobody knows."""
+    store = cases.copy("ok_540_clean", tmp_path / "store")
+    topic = ("--topic", "SCHEDULE_TOPIC_XXXX")
+    delays_ms = (1_000, 3_000, 5_000, 3_600_000)
+
+    def delays() -> list[tuple[int, int | None]]:
+        found = []
+        for row in dump(store, *topic).rows:
+            told = row["system"]
+            due = told["deliver_timestamp_ms"]
+            assert (due is None) == (told["deliver_time"] is None)
+            found.append((told["level"], None if due is None else due - row["store_timestamp_ms"]))
+        return found
+
+    assert {level for level, _ in delays()} == {1, 2, 3, 4}
+    for level, delay in delays():
+        assert delay is not None and 0 <= delay - delays_ms[level - 1] <= 10
+    shutil.rmtree(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX")
+    assert {delay for _, delay in delays()} == {None}
+
+
 def test_the_delay_table_of_broker_conf_is_used(cases: Library, dump: Dump, tmp_path: Path) -> None:
-    """Delivery times depend on messageDelayLevel."""
-    store = cases.path("ok_540_clean")
+    """Delivery times depend on messageDelayLevel, where the units that hold them are not there."""
+    store = cases.copy("ok_540_clean", tmp_path / "store")
+    shutil.rmtree(store / "consumequeue" / "SCHEDULE_TOPIC_XXXX")
     conf = tmp_path / "broker.conf"
     conf.write_text("messageDelayLevel=7s 8s 9s 2h\n")
     rows = dump(store, "--topic", "SCHEDULE_TOPIC_XXXX", "--broker-conf", conf).rows

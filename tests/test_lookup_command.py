@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats import batch, index, properties
+from rmqtool.formats.consume_queue import Unit
 from rmqtool.store import Store
 from tests.exports import small_store
 from tests.lookups import Lookup, held_keys
@@ -268,6 +269,19 @@ def test_trace_tells_what_became_of_a_message(cases: Library, lookup: Lookup) ->
     row = lookup(store, "--key", key_of(store, 1)[0], "--max", 1).rows[0]
     rows = lookup(store, "--offset", row["physical_offset"], "--trace").rows
     assert row["physical_offset"] in [each["physical_offset"] for each in rows]
+
+
+def test_a_trace_has_the_delivery_time_of_the_unit(cases: Library, lookup: Lookup) -> None:
+    """Level 4 of that broker is an hour, by the default table half a minute."""
+    store = cases.path(CLEAN)
+    with Store.open(store) as opened:
+        queue = opened.queue("SCHEDULE_TOPIC_XXXX", 3)
+        assert queue is not None
+        unit = queue.unit(queue.max_offset() - 1)
+    assert isinstance(unit, Unit)
+    rows = lookup(store, "--offset", unit.physical_offset, "--trace").rows
+    due = [row["detail"]["deliver_timestamp_ms"] for row in rows if row["kind"] == "delayed"]
+    assert due == [unit.tags_code]
 
 
 def test_a_fate_is_told_once(cases: Library, lookup: Lookup) -> None:

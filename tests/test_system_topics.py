@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from rmqtool.errors import UsageError
 from rmqtool.formats import batch, message, trace
 from rmqtool.store import system_topics
-from rmqtool.store.system_topics import deliver_timestamp, describe, parse_delay_levels
+from rmqtool.store.system_topics import (
+    DEFAULT_DELAYS_MS,
+    deliver_timestamp,
+    describe,
+    due_by_table,
+    parse_delay_levels,
+)
 from tests.records import STORE_TIMESTAMP, record
 from tests.stores import Library, case
 from tests.test_ground_truth import raw_records
@@ -22,7 +28,7 @@ REAL = {"REAL_TOPIC": "TopicTest", "REAL_QID": "3"}
 
 def say(*arguments: Any, **fields: Any) -> dict[str, Any]:
     """The description of a system record; it must be one, and be JSON."""
-    described = describe(record(*arguments, **fields))
+    described = describe(record(*arguments, **fields), due_of=due_by_table(DEFAULT_DELAYS_MS))
     assert described is not None
     assert json.loads(json.dumps(described)) == described
     return described
@@ -214,7 +220,7 @@ def test_real_transactions_delays_and_retries_fit_together(version: str, cases: 
     messages = [
         (fact["physicalOffset"], message.decode(raw)) for fact, raw in raw_records(cases.path(name), this)
     ]
-    described = [(place, each, describe(each, delays_ms=delays)) for place, each in messages]
+    described = [(place, each, describe(each, due_of=due_by_table(delays))) for place, each in messages]
     by_kind: dict[str, list[tuple[int, message.Message, dict[str, Any]]]] = {}
     for place, each, what in described:
         if what is not None:

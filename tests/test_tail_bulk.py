@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from rmqtool import Store
 from rmqtool.cells import json_text
 from rmqtool.cli import main
 from rmqtool.formats.consume_queue import UNIT, UNIT_SIZE
+from rmqtool.store.due_times import due_of
 from rmqtool.store.filter import parse
 from rmqtool.store.rows import RowFormat
 from rmqtool.store.selection import Selection
@@ -46,6 +48,7 @@ def both_ways(
 ) -> tuple[list[str], list[str], int]:
     """Lines one by one, lines in bulk, and how many of these came in bulk."""
     with Store.open(path) as store:
+        form = replace(form, due_of=due_of(store))
         slow = tail_rows(open_tail(store, Selection(), start, wanted), form, pytest.fail)
         lines = [json_text(row) for row in slow if row is not None]
         tail = open_tail(store, Selection(), start, wanted)

@@ -20,7 +20,7 @@ Rows for a blank and for a range that holds no sound record have few fields: `bl
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cached_property
@@ -51,7 +51,7 @@ class RowFormat:
         tz: zone of the RFC 3339 times; None is the local zone.
         names: the columns wanted; None is all. Rows keep the order of the table of columns.
         body_limit: bytes that a body may unpack to.
-        delays_ms: the broker's delay table for `system`.
+        due_of: when delayed messages are due, for `system`; None is not known.
 
     Raises:
         UsageError: an unknown column or body form.
@@ -61,7 +61,7 @@ class RowFormat:
     tz: tzinfo | None = UTC
     names: tuple[str, ...] | None = None
     body_limit: int = BODY_LIMIT
-    delays_ms: Sequence[int] = system_topics.DEFAULT_DELAYS_MS
+    due_of: system_topics.DueOf | None = None
 
     def __post_init__(self) -> None:
         """Refuse names that no row has."""
@@ -210,7 +210,7 @@ class _View:
     def system(self) -> system_topics.Description | None:
         return system_topics.describe(
             self.record,
-            delays_ms=self.form.delays_ms,
+            due_of=self.form.due_of,
             tz=self.form.tz,
             decoded=self.properties,
             bodies=self.form.body != "none",

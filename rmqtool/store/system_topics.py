@@ -64,6 +64,8 @@ _LEVEL = re.compile(r"(\d{1,12})([smhd])", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 Description = dict[str, Any]
+DueOf = Callable[[Message, int], int | None]
+"""When a delayed record of a level is due, ms since 1970; None where that is not known."""
 
 
 def is_system_topic(topic: str) -> bool:
@@ -105,10 +107,15 @@ def deliver_timestamp(store_timestamp: int, level: int, delays_ms: Sequence[int]
     return store_timestamp + (delays_ms[capped - 1] if capped > 0 else UNKNOWN_LEVEL_DELAY_MS)
 
 
+def due_by_table(delays_ms: Sequence[int]) -> DueOf:
+    """What a broker with this delay table computes; level n is element n - 1."""
+    return lambda record, level: deliver_timestamp(record.store_timestamp, level, delays_ms)
+
+
 def describe(
     record: Message,
     *,
-    delays_ms: Sequence[int] = DEFAULT_DELAYS_MS,
+    due_of: DueOf | None = None,
     tz: tzinfo | None = UTC,
     decoded: Mapping[str, str] | None = None,
     bodies: bool = True,
@@ -118,7 +125,7 @@ def describe(
 
     Args:
         record: the message.
-        delays_ms: the broker's delay table, ms; level n is element n - 1.
+        due_of: when delayed messages are due; None is not known, and null, for the record does not say.
         tz: zone of the RFC 3339 times beside the `_ms` numbers; None is the local zone.
         decoded: the record's properties, when the caller has them already.
         bodies: also the bodies of the messages in a batch.
@@ -127,7 +134,7 @@ def describe(
     What cannot be read is null or said under `unreadable`; this never raises for bytes from disk.
     """
     found = properties.decode(record.properties_bytes) if decoded is None else decoded
-    view = _View(record, found, delays_ms, tz, bodies, body_limit)
+    view = _View(record, found, due_of, tz, bodies, body_limit)
     by_topic = _BY_TOPIC.get(record.topic)
     if by_topic is not None:
         return by_topic(view)
@@ -152,7 +159,7 @@ class _View:
 
     record: Message
     found: Mapping[str, str]
-    delays_ms: Sequence[int]
+    due_of: DueOf | None
     tz: tzinfo | None
     bodies: bool
     body_limit: int
@@ -220,7 +227,7 @@ def _delayed(view: _View) -> Description:
     """The level is DELAY; the queue id says the same, and stands in where DELAY cannot be read."""
     level = view.number(properties.DELAY) or view.record.queue_id + 1
     real = view.real()
-    due = deliver_timestamp(view.record.store_timestamp, level, view.delays_ms)
+    due = view.due_of(view.record, level) if view.due_of is not None else None
     result = {"kind": "delayed", "level": level, **view.time("deliver", due), **real}
     if str(real["real_topic"] or "").startswith(RETRY_PREFIX):
         result["retry"] = _retry(view, str(real["real_topic"]))

@@ -13,14 +13,8 @@ from rmqtool.cells import json_text
 from rmqtool.formats import properties
 from rmqtool.formats.message import INNER_BATCH, TRANSACTION_MASK
 from rmqtool.store import Store
-from rmqtool.store.system_topics import (
-    DEFAULT_DELAY_LEVELS,
-    DLQ_PREFIX,
-    RETRY_PREFIX,
-    describe,
-    is_system_topic,
-    parse_delay_levels,
-)
+from rmqtool.store.due_times import due_of
+from rmqtool.store.system_topics import DLQ_PREFIX, RETRY_PREFIX, describe, is_system_topic
 
 READS = ("physical_offset", "topic", "sys_flag", "properties")
 """The columns that it is made from."""
@@ -31,15 +25,13 @@ class SystemColumn:
     """Makes the column; `describe` says what it holds.
 
     Args:
-        store: the store, with its broker's delay table where that is known.
+        store: the store, with the queues and the broker.conf that say when delayed messages are due.
         tz: zone of the times in it; None is the local zone.
         bodies: also the bodies of the messages in a batch.
     """
 
     def __init__(self, store: Store, tz: tzinfo | None, *, bodies: bool) -> None:
-        conf = store.layout.broker_conf
-        levels = (conf.text("messageDelayLevel") if conf is not None else None) or DEFAULT_DELAY_LEVELS
-        self._delays_ms = parse_delay_levels(levels)
+        self._due_of = due_of(store)
         self._store = store
         self._tz = tz
         self._bodies = bodies
@@ -57,7 +49,7 @@ class SystemColumn:
         stored = self._store.find(physical_offset)
         if stored is None:
             return None  # expired since it was read
-        found = describe(stored.message, delays_ms=self._delays_ms, tz=self._tz, bodies=self._bodies)
+        found = describe(stored.message, due_of=self._due_of, tz=self._tz, bodies=self._bodies)
         return None if found is None else json_text(found)
 
 

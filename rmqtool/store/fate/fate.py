@@ -15,7 +15,6 @@ from rmqtool.store.fate.groups import GroupState, group_states
 from rmqtool.store.fate.related import Find, finder, related, trace_records
 from rmqtool.store.fate.steps import Step, steps_of, unique_key
 from rmqtool.store.fate.traces import Reports, reports
-from rmqtool.store.system_topics import DEFAULT_DELAYS_MS
 
 FIELDS = (
     "uniq_key", "kind", "timestamp_ms", "time", "topic", "queue_id", "queue_offset", "physical_offset",
@@ -132,7 +131,6 @@ def message_fate(
     *,
     find: Find | None = None,
     tz: tzinfo | None = UTC,
-    delays_ms: Sequence[int] = DEFAULT_DELAYS_MS,
 ) -> Fate:
     """What became of the message that `stored` is a record of.
 
@@ -141,7 +139,6 @@ def message_fate(
         stored: any of its records, as `Store.get` gives it.
         find: how records are found by key in some topics; None: by the index, else by a scan.
         tz: zone of the times in rows; None is the local zone.
-        delays_ms: the broker's delay table.
     """
     find = find or finder(store)
     unknown: list[str] = []
@@ -151,7 +148,7 @@ def message_fate(
     if key is None:
         unknown.append("other records of the message: it has no unique key")
     records = related(store, stored, find)
-    steps = steps_of(store, records, offsets, tz, delays_ms)
+    steps = steps_of(store, records, offsets, tz)
     ids = [key] if key else []
     ids.append(offset_message_id(stored.message.store_host, stored.physical_offset))
     found = reports(trace_records(store, ids, find), ids)

@@ -23,8 +23,9 @@ from rmqtool.formats import config_json, properties
 from rmqtool.formats import message as form
 from rmqtool.formats import timer as timer_format
 from rmqtool.store import ConsumeQueue, Store, StoredMessage
+from rmqtool.store.due_times import due_of
 from rmqtool.store.dump.small import read_file
-from rmqtool.store.system_topics import DEFAULT_DELAYS_MS, HALF_TOPICS, OP_TOPICS, describe
+from rmqtool.store.system_topics import HALF_TOPICS, OP_TOPICS, describe
 from rmqtool.store.write import config_files
 
 OPS_READ_MAX = 100_000
@@ -49,13 +50,12 @@ def steps_of(
     records: Sequence[StoredMessage],
     offsets: Offsets,
     tz: tzinfo | None,
-    delays_ms: Sequence[int] = DEFAULT_DELAYS_MS,
 ) -> list[Step]:
     """The records, which are in the order of the log, as steps."""
     view = _View(store, records, offsets)
-    found = []
+    found, due = [], due_of(store)
     for number, stored in enumerate(records):
-        told = describe(stored.message, tz=tz, bodies=False, delays_ms=delays_ms) or {}
+        told = describe(stored.message, tz=tz, bodies=False, due_of=due) or {}
         detail = dict(told)
         kind = str(detail.pop("kind", "stored"))
         state = None
