@@ -70,7 +70,7 @@ def bucket(endpoint: str, request: pytest.FixtureRequest) -> Bucket:
 def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
     """Runs `export`; neither output has a secret."""
 
-    def run(store: Path, *arguments: object) -> Ran:
+    def run(store: Path | str, *arguments: object) -> Ran:
         code = main(["export", str(store), *map(str, arguments), "--format", "json"])
         captured = capfdbinary.readouterr()
         for secret in (KEY, SECRET):
@@ -93,6 +93,21 @@ def test_one_object(bucket: Bucket, run: Run, tmp_path: Path) -> None:
     assert run(store, "--output", bucket.url("x/a.parquet"), "--force", "--limit", 3).code == 0
     table = parquet.read_table(f"{bucket.name}/x/a.parquet", filesystem=bucket.system)
     assert len(table) == 3
+
+
+def test_nothing_is_written_into_a_store_behind_a_url(bucket: Bucket, run: Run, tmp_path: Path) -> None:
+    """However the URL of the file is spelled; the log alone stands for its store."""
+    store = small_store(tmp_path / "s", 3)
+    fs.copy_files(str(store), f"{bucket.name}/st", destination_filesystem=bucket.system)
+    before = bucket.names()
+    for opened in ("st", "st/commitlog"):
+        for place in ("st/a.jsonl", "st//commitlog/a.jsonl", "st/index/new/", "st/a/"):
+            found = run(bucket.url(opened), "--output", bucket.url(place), "--output-format", "jsonl")
+            assert found.code == 4 and "would lie in the store" in found.err, (opened, place)
+    also = bucket.url("st/a.jsonl").replace("s3://", "s3a://")
+    assert run(bucket.url("st"), "--output", also).code == 4
+    assert bucket.names() == before
+    assert run(bucket.url("st"), "--output", bucket.url("st.jsonl")).code == 0
 
 
 def test_credentials_of_the_environment(

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.scan.columns import BY_NAME, COLUMNS
-from rmqtool.scan.remote_url import is_url, local_path
+from rmqtool.scan.remote_url import is_url, local_path, parse
 from rmqtool.spark.scan_job import DAMAGE, ScanRequest, engine_name, messages, spark_errors, spark_name
 from rmqtool.store.keep_out import keep_out_of
+from rmqtool.store.places.locate import located
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,15 +53,16 @@ def output_place(url: str, stores: Sequence[str]) -> str:
     """What to give to Spark for `url`, in whose paths it decodes nothing.
 
     Raises:
-        RefusedError: a local folder that exists, or lies in one of `stores`, paths and URLs.
+        RefusedError: it lies in one of `stores`, paths and URLs, or is a local folder that exists.
         UsageError: as `local_path`.
     """
     local = local_path(url)
-    if local is None and is_url(url):
-        return url
+    is_elsewhere = local is None and is_url(url)
     path = Path(local or url)
     for store in stores:
-        keep_out_of(Path(store), path, "the folder")
+        keep_out_of(located(store), str(parse(url)) if is_elsewhere else path, "the folder")
+    if is_elsewhere:
+        return url
     if path.exists():
         raise _exists(url)
     return url if local is None else f"file://{local}"

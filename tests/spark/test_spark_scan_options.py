@@ -201,6 +201,9 @@ def test_output_is_never_put_into_a_store(store: Path) -> None:
         output_place(f"file://{store.parent}/%2e/{store.name}/x", [str(store)])
     with pytest.raises(RefusedError, match="lie in the store"):
         output_place(str(store / "new"), [str(store / "commitlog")])
+    with pytest.raises(RefusedError, match="would lie in the store s3://bucket/st"):
+        output_place("s3a://user:pass@bucket//st/x/", ["s3://bucket/st?region=x"])
+    assert output_place("s3://bucket/st2", ["s3://bucket/st"]) == "s3://bucket/st2"
     assert output_place("s3a://bucket/x", [str(store)]) == "s3a://bucket/x"
     assert output_place("file:///no/a%20b", [str(store)]) == "file:///no/a b"
     with pytest.raises(RefusedError, match="something is there"):

@@ -111,7 +111,7 @@ class _Run:
     def _keep_out_of_store(self) -> None:
         local, cursor = self.place.local, self.request.cursor_file
         output = local / self.name if local is not None else None
-        for path in (output, cursor):
+        for path in (output if output is not None else self.place.name_of(self.name).rstrip("/"), cursor):
             if path is not None:
                 keep_out(self.store.layout, path, "the file", location=self.store.location.path)
         if output is not None and cursor is not None and real_path(output) == real_path(cursor):
