@@ -61,7 +61,8 @@ BoundOption = Annotated[
     typer.Option(
         "--bound",
         metavar="lower|upper",
-        help="With --time: the first message at or behind it, or the last at or before it.",
+        help="With --time: the first message at or behind it, or the last at or before it. Where there is"
+        " none exact_offset is the end of the queue, or null.",
     ),
 ]
 Broker = Annotated[

@@ -204,6 +204,10 @@ def test_times(cases: Library, lookup: Lookup) -> None:
         assert row["exact_offset"] >= message.queue_offset
         assert row["min_offset"] <= row["broker_offset"] <= row["max_offset"]
     assert len(lookup(store, "--topic", "*", "--time", "now").rows) == 50
+    (row,) = lookup(store, *place[:4], "--time", "2001-01-01", "--bound", "upper").rows
+    assert (row["exact_offset"], row["store_time"]) == (None, None)
+    (row,) = lookup(store, *place[:4], "--time", "now").rows
+    assert row["exact_offset"] == row["max_offset"]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,8 @@ def time_rows(
 ) -> Iterator[Row]:
     """What belongs to a time in each selected queue: the broker's answer and the exact one.
 
+    Where no message fits the exact one is the queue's end for `lower`, and null for `upper`.
+
     Args:
         store: the store.
         selection: of topics and queues.
@@ -53,7 +55,7 @@ def time_rows(
             "bound": bound,
             "broker": profile.name,
             "broker_offset": answer,
-            "exact_offset": exact.queue_offset,
+            "exact_offset": exact.queue_offset if there or bound == "lower" else None,
             "store_timestamp_ms": exact.store_timestamp if there else None,
             "store_time": times.format_time(exact.store_timestamp, tz) if there else None,
             "physical_offset": exact.physical_offset if there else None,
