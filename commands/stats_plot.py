@@ -12,7 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
+from rmqtool.errors import InputError, RefusedError, UsageError
 from rmqtool.terminal import escape, format_size
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def check_plot(path: Path, store: Store) -> None:
         raise UsageError("--plot makes .svg and .png files", path=path)
     keep_out(store.layout, path, "the file", location=store.location.path)
     if path.exists():
-        raise RefusedError("the file exists", path=path, hint="remove it or name another")
+        raise _exists(path)
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -47,9 +47,16 @@ def check_plot(path: Path, store: Store) -> None:
 
 
 def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:
-    """Draws the charts into a new file. Raises RefusedError where it exists, UnwritableError."""
+    """Draws the charts into a new file, which is there when it is whole.
+
+    Raises:
+        RefusedError: the file exists.
+        UnwritableError: it cannot be written; nothing is left of it.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
+
+    from rmqtool.store.export.places import Place
 
     # The same store gives the same file: no date in it, no random names. A dollar sign begins no formula.
     with mpl.rc_context({"svg.hashsalt": "rmqtool", "text.parse_math": False, "font.family": "sans-serif"}):
@@ -64,13 +71,20 @@ def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:
         picture = io.BytesIO()
         metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
         _save(figure, picture, kind, metadata)
+    place, name = Place.of_file(str(path.absolute()))
+    if place.exists(name):
+        raise _exists(path)
+    draft = place.begin(name)
     try:
-        with path.open("xb") as file:
-            file.write(picture.getvalue())
-    except FileExistsError:
-        raise RefusedError("the file exists", path=path, hint="remove it or name another") from None
-    except OSError as error:
-        raise UnwritableError(f"cannot write: {error.strerror}", path=path) from error
+        with draft.explained():
+            draft.stream.write(picture.getvalue())
+        draft.commit()
+    finally:
+        draft.abort()
+
+
+def _exists(path: Path) -> RefusedError:
+    return RefusedError("the file exists", path=path, hint="remove it or name another")
 
 
 def label(text: str, length: int = _LABEL_MAX) -> str:

@@ -17,6 +17,7 @@ from rmqtool.store import Store
 from rmqtool.store.stats import lag, messages, pending, transactions
 from tests.build_store import write_log
 from tests.dumps import SMALL, facts_of, flip
+from tests.hard_limits import size_limit
 from tests.records import STORE_TIMESTAMP, record
 from tests.stats import Stats, check_rows
 from tests.stores import Library
@@ -214,6 +215,17 @@ def test_svg_is_well_formed_and_the_same_again(tmp_path: Path, stats: Stats) -> 
     assert result.code == 4 and "exists" in result.err
     result = stats(store, "--plot", store / "a.svg")
     assert result.code == 4 and not (store / "a.svg").exists()
+
+
+def test_a_full_disk_leaves_no_picture(tmp_path: Path, small: Path, stats: Stats) -> None:
+    """Half of one would be in the way of the next run."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "charts").mkdir()
+    with size_limit(4096):
+        result = stats(small, "--plot", tmp_path / "charts" / "a.png")
+    assert result.code == 3 and "cannot write" in result.err
+    assert list((tmp_path / "charts").iterdir()) == []
+    assert stats(small, "--plot", tmp_path / "charts" / "a.png").code == 0
 
 
 def test_png_of_an_empty_selection(tmp_path: Path, small: Path, stats: Stats) -> None:
