@@ -67,6 +67,9 @@ def lookup(
     inside of batch records (BatchCQ), which no broker indexes, are looked at too, unless --scan is
     never: the row is the record's, and inside has what was found in it.
 
+    A queue offset whose unit the queue lacks, because its files are missing, damaged or behind the log, is
+    looked for in the log; with --scan never it is only told.
+
     --time answers with queue offsets: what the broker gives (5.x goes by the times of messages, 4.x
     by those of its queue files), and what is exact.
 
@@ -136,7 +139,7 @@ def _request(
             "--queue-offset needs one --topic and one --queue", hint="a queue offset counts in one queue"
         )
     if kind in ("offset", "queue_offset"):
-        return Request(kind, offsets=tuple(values), selection=selection)  # type: ignore[arg-type]
+        return Request(kind, offsets=tuple(values), selection=selection, scan=scan)  # type: ignore[arg-type]
     return Request(kind, names=tuple(values), selection=selection, scan=scan)  # type: ignore[arg-type]
 
 

@@ -89,7 +89,8 @@ Scan = Annotated[
     typer.Option(
         "--scan",
         metavar="auto|always|never",
-        help="When to read the log itself: auto where the index does not cover it.",
+        help="When to read the log itself: auto where the index does not cover it, or a queue"
+        " lacks the unit.",
     ),
 ]
 Explain = Annotated[

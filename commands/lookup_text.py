@@ -66,7 +66,8 @@ def nothing_text(request: Request, looked: Looked) -> str:
         else f"no message with any of {len(asked)} {what}s"
     )
     if request.kind in ("offset", "queue_offset"):
-        return text
+        scanned = f"; looked at {looked.scanned_bytes:,} bytes of the log"
+        return text + scanned if looked.scanned_bytes else text
     if looked.without_log:
         return f"{text}: there is no commit log here to read it from; --explain shows what the index has"
     seen = [counted(looked.index_files, "index file"), counted(looked.topics, "topic")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections import defaultdict
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats import batch, index, properties
-from rmqtool.formats.consume_queue import Unit
+from rmqtool.formats.consume_queue import UNIT_SIZE, Unit
 from rmqtool.store import Store
 from tests.exports import small_store
 from tests.lookups import Lookup, held_keys
@@ -165,6 +166,45 @@ def test_places_that_are_beyond_say_what_there_is(cases: Library, lookup: Lookup
     assert result.code == 1 and "queue 0 of pubRetry has 0 to 11" in result.err
     result = lookup(store, "--offset", 99_999_999)
     assert result.code == 1 and "they hold 0 to 4194303" in result.err
+
+
+def test_what_a_queue_lacks_is_looked_for_in_the_log(tmp_path: Path, lookup: Lookup) -> None:
+    """Its folder is gone, it ends too early, a unit in it is zeroed; each is said."""
+    store = tmp_path / "store"
+    stored = write_whole(store, keyed(40))
+    queue = next(each for each in (store / "consumequeue" / stored[0].topic).iterdir())
+    mine = [each for each in stored if str(each.queue_id) == queue.name]
+    place = ("--topic", stored[0].topic, "--queue", queue.name, "--queue-offset")
+    path = next(queue.iterdir())
+    whole = path.read_bytes()
+    end = len(mine) * UNIT_SIZE
+    asked = mine[-2:]
+    for units, reason in (
+        (whole[: end - 3 * UNIT_SIZE] + bytes(3 * UNIT_SIZE) + whole[end:], "ends before it"),
+        (
+            whole[: end - 2 * UNIT_SIZE] + bytes(UNIT_SIZE) + whole[end - UNIT_SIZE :],
+            f"queue {queue.name} of",
+        ),
+        (b"", "is missing"),
+    ):
+        path.write_bytes(units)
+        if not units:
+            shutil.rmtree(queue)
+        has_last = bool(units[end - UNIT_SIZE : end].strip(b"\0"))
+        for message in asked[:1] if has_last else asked:
+            found = lookup(store, *place, message.queue_offset)
+            assert found.code == 0 and reason in found.err
+            assert [row["physical_offset"] for row in found.rows] == [message.physical_offset]
+            assert found.rows[0]["found_by"] == "scan"
+            never = lookup(store, *place, message.queue_offset, "--scan", "never")
+            assert never.code == 1 and "not looked at: the log" in never.err and reason in never.err
+        if units:
+            there = lookup(store, *place, mine[0].queue_offset, *place[-1:], asked[0].queue_offset)
+            assert [row["found_by"] for row in there.rows] == ["queue", "scan"]
+    always = lookup(store, *place, mine[0].queue_offset, "--scan", "always")
+    assert (always.code, len(always.rows)) == (0, 1)
+    beyond = lookup(store, *place, 1 << 40)
+    assert beyond.code == 1 and "bytes of the log" in beyond.err
 
 
 def test_a_scan_is_announced(store_copy: Callable[[str], Path], lookup: Lookup) -> None:
@@ -347,7 +387,8 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, lookup: Lookup, monkeypatch
     queue = next((store / "consumequeue/T/0").iterdir())
     queue.rename(tmp_path / "queue")
     os.mkfifo(queue)
-    for arguments in (("--queue-offset", 0, "--topic", "T", "--queue", 0), ("--time", "now", "--topic", "T")):
+    place = ("--queue-offset", 0, "--topic", "T", "--queue", 0)
+    for arguments in ((*place, "--scan", "never"), ("--time", "now", "--topic", "T")):
         found = lookup(store, *arguments)
         assert found.code == 3 and f"no plain file): consumequeue/T/0/{queue.name}" in found.err
     monkeypatch.setattr(os, "access", lambda path, mode: False)

@@ -7,7 +7,8 @@
     columns.py     many keys at once, as columns: `lookup_columns`
     index_file.py  index files in small pieces
     coverage.py    which records the index cannot know
-    log_scan.py    the log, where it does not
+    queue_gaps.py  where the log may hold what a queue lacks
+    log_scan.py    the log, where they do not help
     hits.py        what is found, what was looked at
     request.py     a look-up of the command, its rows
     time_rows.py   the rows of a look-up by time

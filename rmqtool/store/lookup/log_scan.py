@@ -20,6 +20,7 @@ from rmqtool.store.selection import Selection
 
 if TYPE_CHECKING:
     from rmqtool.formats.batch import BatchItem
+    from rmqtool.store.batches.access import Via
 
 Progress = Callable[[int], None]
 """Called with the number of bytes that were just passed."""
@@ -35,6 +36,24 @@ def scan(
     store: Store, wanted: Wanted, selection: Selection, gap: Gap, looked: Looked, progress: Progress | None
 ) -> Iterator[StoredMessage]:
     """The messages in a range of the log that have one of the names, or may have it."""
+    is_tag = wanted.kind == "tag"
+    chosen = replace(selection, tags=wanted.names) if is_tag else replace(selection, keys=wanted.names)
+    via: Via = "auto" if is_tag else "log"
+    is_few = len(wanted.names) <= _NAMES_MAX
+    yield from selected(store, chosen, gap, looked, progress, via=via, may_be_plain=is_few)
+
+
+def selected(
+    store: Store,
+    selection: Selection,
+    gap: Gap,
+    looked: Looked,
+    progress: Progress | None,
+    *,
+    via: Via = "log",
+    may_be_plain: bool = True,
+) -> Iterator[StoredMessage]:
+    """The messages of a selection in a range of the log; a few others may be among them."""
     end = max((file.end for file in store.commit_log.files), default=0)
     stop = end if gap.stop is None else min(gap.stop, end)
     if store.live and gap.stop is None:
@@ -46,9 +65,7 @@ def scan(
         return
     looked.scanned_bytes += size
     chosen = replace(selection, from_offset=gap.start, to_offset=stop)
-    is_tag = wanted.kind == "tag"
-    chosen = replace(chosen, tags=wanted.names) if is_tag else replace(chosen, keys=wanted.names)
-    if size <= _PLAIN_BYTES and len(wanted.names) <= _NAMES_MAX:
+    if size <= _PLAIN_BYTES and may_be_plain:
         from rmqtool.store.dump.log import log_items
 
         for item in log_items(store, chosen):
@@ -59,7 +76,7 @@ def scan(
         return
     from rmqtool.store.batches import frame_batches, plan_access
 
-    access = plan_access(store, chosen, via="auto" if is_tag else "log")
+    access = plan_access(store, chosen, via=via)
     report = looked.report
     for frames, mask, _ in frame_batches(
         store, chosen, access=access, crc=False, report=report, progress=progress

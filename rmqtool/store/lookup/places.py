@@ -9,15 +9,22 @@ Source: MessageDecoder#decodeMessageId, DefaultMessageStore#lookMessageByOffset;
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Iterable, Iterator
 
 from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats import properties
+from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.formats.message_id import OffsetMessageId, offset_message_id
 from rmqtool.store import Store, StoredMessage
+from rmqtool.store.lookup import coverage
 from rmqtool.store.lookup.hits import Hit, Looked, ScanMode
-from rmqtool.store.lookup.keys import KeySearch
-from rmqtool.store.lookup.log_scan import Progress
+from rmqtool.store.lookup.keys import BeforeScan, KeySearch
+from rmqtool.store.lookup.log_scan import Progress, selected
+from rmqtool.store.lookup.queue_gaps import lacking
 from rmqtool.store.selection import Selection
+
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 Note = Callable[[str], None]
 """Told, in one line, what a person should know of a hit."""
@@ -65,16 +72,61 @@ def find_by_msg_id(
         yield Hit(stored, "id")
 
 
-def find_by_queue_offset(store: Store, topic: str, queue_id: int, queue_offset: int) -> Iterator[Hit]:
-    """The message at a queue offset; in a batch queue the record that holds it.
+def find_by_queue_offset(
+    store: Store,
+    topic: str,
+    queue_id: int,
+    queue_offsets: int | Iterable[int],
+    *,
+    scan: ScanMode = "never",
+    looked: Looked | None = None,
+    progress: Progress | None = None,
+    before_scan: BeforeScan | None = None,
+) -> Iterator[Hit]:
+    """The messages at one or more queue offsets; in a batch queue the records that hold them.
+
+    Where the queue lacks a unit, the log may hold the record nevertheless: `auto` scans it where that
+    can be, `always` all of it, `never` only puts the place into the gaps of `looked`.
 
     Raises:
         FormatError: the queue's unit names no record.
         UnreadableError: queue or log cannot be read.
     """
-    stored = store.get_by_queue_offset(topic, queue_id, queue_offset)
-    if stored is not None:
-        yield Hit(stored, "queue")
+    looked = Looked() if looked is None else looked
+    wanted = dict.fromkeys([queue_offsets] if isinstance(queue_offsets, int) else queue_offsets)
+    gaps = coverage.whole_log(store, coverage.ASKED) if scan == "always" else []
+    seen: set[int] = set()
+    for queue_offset in tuple(wanted):
+        stored = store.get_by_queue_offset(topic, queue_id, queue_offset)
+        if stored is not None:
+            yield Hit(stored, "queue", (str(queue_offset),))
+            seen.add(stored.physical_offset)
+        if scan != "always":
+            found = lacking(store, topic, queue_id, queue_offset) if stored is None else []
+            gaps += found
+            wanted = wanted if found else {each: None for each in wanted if each != queue_offset}
+    looked.gaps = coverage.merged(gaps)
+    if scan == "never" or not gaps:
+        return
+    if before_scan is not None:
+        before_scan(looked.gaps)
+    selection = Selection(topics=(topic,), queues=(queue_id,))
+    for gap in looked.gaps:
+        for stored in selected(store, selection, gap, looked, progress):
+            held = queue_offsets_of(stored.message)
+            names = tuple(str(each) for each in wanted if each in held)
+            if names and stored.physical_offset not in seen:
+                yield Hit(stored, "scan", names)
+
+
+def queue_offsets_of(record: Message) -> range:
+    """The queue offsets that a record takes: one, or as many as there are messages in a batch record."""
+    if not record.sys_flag & INNER_BATCH:
+        return range(record.queue_offset, record.queue_offset + 1)
+    told = properties.decode(record.properties_bytes)
+    base, count = (told.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
+    first = int(base) if _NUMBER.fullmatch(base) else record.queue_offset
+    return range(first, first + (int(count) if _NUMBER.fullmatch(count) else 1))
 
 
 def _record_at(store: Store, physical_offset: int) -> StoredMessage | None:

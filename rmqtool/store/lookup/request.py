@@ -61,13 +61,18 @@ class Request(NamedTuple):
             )  # fmt: skip
             yield from search.hits()
             return
-        found = self._by_place(store, looked, progress, note)
+        found = self._by_place(store, looked, progress, before_scan, note)
         loose = replace(selection, limit=None)
         matching = (hit for hit in found if loose.matches(hit.stored.message, hit.stored.physical_offset))
         yield from islice(matching, selection.limit)
 
     def _by_place(
-        self, store: Store, looked: Looked | None, progress: Progress | None, note: Note | None
+        self,
+        store: Store,
+        looked: Looked | None,
+        progress: Progress | None,
+        before_scan: BeforeScan | None,
+        note: Note | None,
     ) -> Iterator[Hit]:
         from rmqtool.store.lookup.places import find_by_msg_id, find_by_offset, find_by_queue_offset
 
@@ -77,13 +82,15 @@ class Request(NamedTuple):
                 store, msg_id, loose, scan=self.scan, looked=looked, progress=progress, note=note
             )
             yield from (hit._replace(names=(msg_id,)) for hit in found)
+        if self.kind == "queue_offset":
+            (topic,), (queue_id,) = loose.topics, loose.queues
+            yield from find_by_queue_offset(
+                store, topic, queue_id, self.offsets, scan=self.scan, looked=looked, progress=progress,
+                before_scan=before_scan,
+            )  # fmt: skip
+            return
         for offset in self.offsets:
-            if self.kind == "offset":
-                found = find_by_offset(store, offset, note)
-            else:
-                (topic,), (queue_id,) = loose.topics, loose.queues
-                found = find_by_queue_offset(store, topic, queue_id, offset)
-            yield from (hit._replace(names=(str(offset),)) for hit in found)
+            yield from (hit._replace(names=(str(offset),)) for hit in find_by_offset(store, offset, note))
 
     @property
     def asked(self) -> tuple[str, ...]:

@@ -1,0 +1,34 @@
+"""Where the log may hold the record of a queue offset that the queue itself has no unit for.
+
+A queue is missing, ends behind the log after a crash, or has places without units: the record of one of
+them lies between the records of its neighbours.
+"""
+
+from __future__ import annotations
+
+from rmqtool.formats.consume_queue import Unit
+from rmqtool.store import Store
+from rmqtool.store.lookup import coverage
+from rmqtool.store.lookup.coverage import Gap
+
+
+def lacking(store: Store, topic: str, queue_id: int, queue_offset: int) -> list[Gap]:
+    """The range of the log to look in, in one gap or none; none too where the queue has the unit.
+
+    Raises:
+        UnsupportedStoreError: the queues are in RocksDB.
+        UnreadableError: the queue or the log cannot be read.
+    """
+    name = f"queue {queue_id} of {topic}"
+    queue = store.queue(topic, queue_id)
+    if queue is None:
+        return coverage.whole_log(store, f"{name} is missing")
+    unit = queue.unit(queue_offset)
+    if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
+        return []
+    before = next((unit for _, unit in queue.units(0, queue_offset, reverse=True)), None)
+    behind = next((unit for _, unit in queue.units(queue_offset + 1)), None)
+    start = store.commit_log.min_offset if before is None else before.physical_offset + before.size
+    stop = store.end_offset() if behind is None else behind.physical_offset
+    what = "ends before it" if behind is None else "has no unit for it"
+    return coverage.within([Gap(start, stop, f"{name} {what}")], store.commit_log.min_offset, None)
