@@ -85,7 +85,8 @@ def tail(
     Messages come through the consume queues, in the order of the log. A tag may be written as
     consumers do, 'TagA || TagB'. A batch record (BatchCQ) is one row, as a broker's pull gives it.
     Nothing is locked, written or told to the broker: no group moves. Where a queue does not have the
-    offset to begin at, that is told with a broker's status.
+    offset to begin at, that is told with a broker's status. Where the queues of a stopped store end
+    before its log, as after a crash, that is told, and the messages behind are not shown.
 
     With --follow it goes on with new messages, files, queues and topics until it is interrupted; what
     expires unread, and a queue that a recovery has cut back, is told on standard error.

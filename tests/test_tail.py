@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import shutil
 import tarfile
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -298,6 +299,36 @@ def test_what_is_no_store_with_queues(tmp_path: Path, cases: Library, tail: Call
     (tmp_path / "store/consumequeue/CURRENT").write_text("MANIFEST-000004\n")
     found = tail(tmp_path / "store")
     assert found.code == EXIT_INPUT and "RocksDB" in found.err
+
+
+def test_queues_behind_the_log_are_told(
+    tmp_path: Path, cases: Library, tail: Callable[..., Result], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a stopped store: what lies behind is not shown, before a recovery no consumer sees it."""
+    for name in (STORE, "ok_497_clean", "ok_533_clean"):
+        assert "before the log" not in tail(cases.path(name), "--last", 1).err
+    stored = write_whole(tmp_path, keyed(100), shape=SHAPE)
+    for path in (tmp_path / "consumequeue/TopicTest").glob("*/*"):
+        units = path.read_bytes()
+        kept = [units[at : at + UNIT_SIZE] for at in range(0, len(units), UNIT_SIZE)]
+        far = stored[80].physical_offset.to_bytes(8)
+        path.write_bytes(b"".join(each if each[:8] < far else bytes(UNIT_SIZE) for each in kept))
+    behind = stored[-1].physical_offset + stored[-1].total_size - stored[80].physical_offset
+    found = tail(tmp_path, *FIELDS)
+    assert (found.code, len(found.rows)) == (EXIT_OK, 80)
+    assert (
+        f"the queues end {behind} bytes before the log, at offset {stored[80].physical_offset}" in found.err
+    )
+    monkeypatch.setattr(Store, "live", True)
+    assert "before the log" not in tail(tmp_path, *FIELDS).err
+    monkeypatch.undo()
+    topic = ("--topic", "TopicTest")
+    assert "has no files" not in tail(tmp_path, *topic).err
+    shutil.rmtree(tmp_path / "consumequeue/TopicTest/0")
+    found = tail(tmp_path, *topic, "--queue", 0)
+    assert found.code == EXIT_OK and "queue 0 of TopicTest has no files of queues" in found.err
+    shutil.rmtree(tmp_path / "consumequeue/TopicTest")
+    assert "TopicTest has no files of queues" in tail(tmp_path, *topic).err
 
 
 def test_damage_is_told_and_the_rest_is_shown(tmp_path: Path, tail: Callable[..., Result]) -> None:

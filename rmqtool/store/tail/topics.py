@@ -20,6 +20,7 @@ from rmqtool.store.listing import Listing
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.selection import Selection
 from rmqtool.store.single_file import queue_id_of_name
+from rmqtool.store.tail.behind import behind_texts
 from rmqtool.store.tail.follower import Events, Follower
 from rmqtool.store.tail.log_reader import LogReader
 from rmqtool.store.tail.queue_tail import QueueTail
@@ -50,7 +51,8 @@ def open_tail(
         wanted: which messages.
         follow: keep looking for new messages, files, queues and topics.
         report: told about bad places.
-        note: told in words about queues that were cut, expired or new, and about offsets that are not there.
+        note: told in words about queues that were cut, expired or new, about offsets that are not there,
+            and about queues that are behind the log of a stopped store.
 
     Raises:
         UsageError: no store root, or one that is not local with `follow`; see `offsets_of`.
@@ -77,7 +79,7 @@ def open_tail(
     offsets = asked_offsets(store, queues, start)
     numbers = start_numbers(store, queues, start, wanted, offsets)
     if note is not None:
-        for text in moved_starts(store, queues, offsets):
+        for text in (*moved_starts(store, queues, offsets), *behind_texts(store, selection)):
             note(text)
     open_files = OpenFiles()
     tails = []
