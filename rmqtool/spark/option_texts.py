@@ -255,7 +255,8 @@ Damage does not end a read unless that is asked for. The option `mode` says what
 
 - PERMISSIVE. A record that is not as it should be is a row like the others, with its codes in `status`. A
 range of the log that holds no sound record is one row: `physicalOffset`, `size` (its length), `file`,
-`position`, `brokerName`, `status` and the corrupt record column say where and what, all else is null.
+`position`, `brokerName`, `status` and the corrupt record column say where and what, all else is null. A log
+without any file, beside queues or an index (CL26), is one such row, without an offset.
 - DROPMALFORMED. Both are left out. What is left out of the log is told on the standard error of the task.
 - FAILFAST. The first of either is an error.
 

@@ -130,21 +130,22 @@ class _Damage:
     def report(self, found: Finding) -> None:
         """Told of every bad place that is read past, and of records that are not as they should be."""
         problem, start = found.problem, found.physical_offset
-        if problem.severity == "note" or start is None:
+        if problem.severity == "note":
             return
-        if problem.code in _OF_RECORDS:
+        where = found.path if start is None else f"{found.path} at {start}"
+        if problem.code in _OF_RECORDS and start is not None:
             if not self._shown:
-                self._tell(f"{problem.code} {problem.message}: {found.path} at {start}")
+                self._tell(f"{problem.code} {problem.message}: {where}")
             return
-        if problem.code == "CL12" and not self._is_there(found.path):
+        if problem.code == "CL12" and start is not None and not self._is_there(found.path):
             self._lost(found.path, start)
             return
         if self._options.mode == "FAILFAST":
             raise DamageError(f"{problem.code} {problem.message}", path=found.path, physical_offset=start)
-        if self._shown and self._piece.request.selection.matches_offset(start):
-            self.rows.append(found)
+        if self._shown and (start is None or self._piece.request.selection.matches_offset(start)):
+            self.rows.append(found)  # one without an offset is of the whole log
         else:
-            self._tell(f"{problem.code} {problem.message}: {found.path} at {start}")
+            self._tell(f"{problem.code} {problem.message}: {where}")
 
     def _is_there(self, path: str) -> bool:
         with open_place(self._piece.place, self._options) as store:

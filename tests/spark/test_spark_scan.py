@@ -353,6 +353,17 @@ def test_damage_is_rows(run: Run, cases: Library) -> None:
     assert [row["status"] for row in bad] == [["CL04"]]
 
 
+def test_a_log_that_is_gone_is_told(run: Run, cases: Library) -> None:
+    """As by dump: not an empty store, whatever is asked."""
+    path = cases.path("gap_cl26_log_missing")
+    counted = run("spark-scan", path, "--count")
+    assert (counted.code, counted.rows) == (1, [{"count": 0}])
+    assert "1 bad place not counted" in counted.err
+    shown = run("spark-scan", path)
+    assert (shown.code, [row["status"] for row in shown.rows]) == (1, [["CL26"]])
+    assert run("spark-scan", path, "--group-by", "topic").code == 1
+
+
 def test_rebuild_report(run: Run, cases: Library, store_copy: Callable[[str], Path]) -> None:
     """The queues that rebuild would make anew, with their units."""
     path = store_copy("ok_540_clean")
