@@ -135,7 +135,7 @@ def spark_scan(
     when something could not be read, or Java or pyspark is missing; 4 when something lies at the URL
     of --output; 130 when interrupted, with job and session stopped.
     """
-    from rmqtool.spark.scan_job import ScanRequest, plan
+    from rmqtool.spark.scan_job import ScanRequest, plan, within_log
     from rmqtool.spark.session import parse_conf, require_spark, spark_session
 
     actions = {
@@ -157,6 +157,7 @@ def spark_scan(
         _stores(stores), selection, None if broker_conf is None else str(broker_conf),
         tuple(map(str, commitlog or ())), tuple(map(str, read_only_commitlog or ())),
     )  # fmt: skip
+    request = within_log(request)
     start = partial(spark_session, master=master, conf=conf or (), driver_memory=driver_memory)
     run = _Run(request, plan(request), writer, parse_zone(tz), start)
     if explain:

@@ -117,11 +117,19 @@ _BOUNDS: Final = {
     ),
     "endingOffsetsByTimestamp": "Store times, by queue, before which a batch read ends.",
     "endingTimestamp": "The store time before which a batch read ends, of all queues.",
-    "startingPhysicalOffset": "The offset in the commit log from which on records are read. For one store.",
-    "endingPhysicalOffset": "The offset in the commit log before which a batch read ends. For one store.",
+    "startingPhysicalOffset": (
+        "The offset in the commit log from which on records are read. For one store. One outside of the"
+        " files of the log is data loss, see `failOnDataLoss`; a stream starts at what is there."
+    ),
+    "endingPhysicalOffset": (
+        "The offset in the commit log before which a batch read ends. For one store. One behind the end of"
+        " the last file is data loss, as an end that a queue does not have is with Kafka."
+    ),
     "failOnDataLoss": (
         "Whether it is an error that offsets, files or stores that were asked for are not there (any"
-        " more). With `false` what is there is read, with a warning."
+        " more). For batch reads that is so for topics of `topic` and `subscribe` and queues of `assign` that"
+        " no store has, and for physical offsets outside of the files of the log, too. With `false` what is"
+        " there is read, with a warning. A stream waits for topics and queues that are not there yet."
     ),
 }
 _WAYS: Final = {

@@ -17,6 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqtool.errors import UsageError
+from rmqtool.spark.named import check_named, check_offsets
 from rmqtool.spark.places import Place, find_places, open_place
 from rmqtool.spark.queue_bounds import StoreQueues, envelope
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, Request, build_request, intersect
@@ -93,7 +94,8 @@ def plan_scan(options: SourceOptions, pushed: Pushed = NOTHING_PUSHED) -> ScanPl
 
     Raises:
         UsageError: options that do not fit the stores.
-        InputError: a store that cannot be read, or offsets that are not there any more.
+        DataLossError: topics, queues or offsets that are not there, unless `failOnDataLoss` is false.
+        InputError: a store that cannot be read.
     """
     places = find_places(options)
     if options.from_offset is not None or options.to_offset is not None:
@@ -112,11 +114,13 @@ def plan_scan(options: SourceOptions, pushed: Pushed = NOTHING_PUSHED) -> ScanPl
                     f"{place.path} is a file of kind {store.layout.kind}, and Spark reads messages",
                     hint="name a store, a folder of commit log files or one of these files",
                 )
+            check_offsets(options, place, store)
             ranges = StoreQueues(store, place, options, len(places) == 1).ranges()
             plan = plan_store(store, place, options, pushed, ranges)
         plans.append(plan)
         stores.append((store, plan))
     _check_assigned(options, places)
+    check_named(options, [(plan.place, store) for store, plan in stores])
     return ScanPlan(tuple(plans), tuple(pieces_of(stores, options)))
 
 

@@ -31,6 +31,13 @@ class DataLossError(InputError):
     """Messages that were asked for are not there any more."""
 
 
+def tell_loss(options: SourceOptions, what: str, path: str | None = None) -> None:
+    """What was asked for is not there: an error, or a warning, as `failOnDataLoss` says."""
+    if options.fail_on_data_loss:
+        raise DataLossError(what, path=path, hint="failOnDataLoss=false takes what is there")
+    warnings.warn(what if path is None else f"{path}: {what}", stacklevel=3)
+
+
 @dataclass(frozen=True)
 class StoreQueues:
     """The queues of one store that a read is of."""
@@ -141,9 +148,7 @@ class StoreQueues:
         if low <= value <= high:
             return value
         what = f"option {option}: queue {key[1]} of {key[0]} has offsets {low} to {high}, not {value}"
-        if self.options.fail_on_data_loss:
-            raise DataLossError(what, path=self.place.path, hint="failOnDataLoss=false takes what is there")
-        warnings.warn(what, stacklevel=2)
+        tell_loss(self.options, what, self.place.path)
         return min(max(value, low), high)
 
     def _check_time(self, option: str, key: Key, since: int) -> None:

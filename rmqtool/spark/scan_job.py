@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError, UnreadableError, UsageError
@@ -152,6 +152,27 @@ def plan(request: ScanRequest, *, columns: Sequence[str] = ("topic",)) -> ScanPl
     from rmqtool.spark.partitions import plan_scan
 
     return plan_scan(parse_options({**request.options(), "columns": json.dumps(list(columns))}))
+
+
+def within_log(request: ScanRequest) -> ScanRequest:
+    """The request with offsets that the log has: for `dump`, and so here, others are bounds like any."""
+    from rmqtool.spark.named import log_bounds
+    from rmqtool.spark.options import parse_options
+    from rmqtool.spark.places import find_places, open_place
+
+    chosen = request.selection
+    given = parse_options(request.options())
+    if (chosen.from_offset, chosen.to_offset) == (None, None) or len(places := find_places(given)) != 1:
+        return request
+    with open_place(places[0], given) as store:
+        bounds = log_bounds(store)
+    if bounds is None:
+        return request
+    first, stop = (
+        None if value is None else min(max(value, bounds[0]), bounds[1])
+        for value in (chosen.from_offset, chosen.to_offset)
+    )
+    return replace(request, selection=replace(chosen, from_offset=first, to_offset=stop))
 
 
 def explain_rows(found: ScanPlan, stores: Sequence[tuple[str, Store]]) -> Iterator[dict[str, Any]]:

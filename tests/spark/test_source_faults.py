@@ -7,7 +7,12 @@ import json
 import pytest
 
 from rmqtool.errors import InputError
-from tests.spark.frames import read
+from rmqtool.spark.options import parse_options
+from rmqtool.spark.queue_bounds import DataLossError
+from rmqtool.spark.schema import asked_by_options
+from rmqtool.spark.stream import StoreStreamReader
+from rmqtool.store import Store
+from tests.spark.frames import read, struct
 from tests.stores import Library
 
 SMALL = {"columns": "topic,queueId,queueOffset,physicalOffset"}
@@ -16,10 +21,59 @@ SMALL = {"columns": "topic,queueId,queueOffset,physicalOffset"}
 def test_a_log_that_is_gone_is_damage(cases: Library) -> None:
     """Queues without a commit log are no empty store."""
     given = {"path": str(cases.path("gap_cl26_log_missing"))}
-    for chosen in ({}, {"subscribe": "pubRetry"}, {"columns": "topic,status,file,_corrupt_record"}):
+    for chosen in ({}, {"startingTimestamp": "0"}, {"columns": "topic,status,file,_corrupt_record"}):
         (row,) = read({**given, **chosen})
         assert (row["status"], row["file"], row["topic"]) == (["CL26"], "commitlog", None)
     assert json.loads(row["_corrupt_record"])["problem"] == "CL26"
     assert read({**given, "mode": "DROPMALFORMED"}) == []
     with pytest.raises(InputError, match="CL26"):
         read({**given, **SMALL, "mode": "FAILFAST"})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"subscribe": "nosuch"}, "no store has the topic nosuch"),
+        ({"topic": "pubtx"}, "no store has the topic pubtx; nearest: pubTx"),
+        ({"subscribe": "pubTx,nosuch"}, "no store has the topic nosuch"),
+        ({"assign": '{"nosuch":[0]}'}, "option assign: no store has queue nosuch/0"),
+        ({"assign": '{"pubTx":[0,99]}'}, "option assign: no store has queue pubTx/99"),
+        ({"startingPhysicalOffset": "0"}, "option startingPhysicalOffset: the log has offsets"),
+        ({"startingPhysicalOffset": "9000000000"}, "option startingPhysicalOffset"),
+        ({"endingPhysicalOffset": "9000000000"}, "option endingPhysicalOffset"),
+    ],
+)  # fmt: skip
+def test_what_no_store_has_is_data_loss(cases: Library, given: dict[str, str], words: str) -> None:
+    """An error, or what there is with a warning."""
+    path = cases.path("ok_540_expired" if "PhysicalOffset" in words else "ok_540_clean")
+    there = [name for name in ("pubTx",) if name in "".join(given.values())]
+    with pytest.raises(DataLossError, match=words):
+        read({"path": str(path), **SMALL, **given})
+    with pytest.warns(UserWarning, match=words):
+        rows = read({"path": str(path), **SMALL, **given, "failOnDataLoss": "false"})
+    if "PhysicalOffset" not in words:
+        assert {row["topic"] for row in rows} == set(there)
+    elif "9000000000" not in given.get("startingPhysicalOffset", ""):
+        assert rows == read({"path": str(path), **SMALL})
+
+
+def test_what_a_store_has_is_no_data_loss(cases: Library) -> None:
+    """Nor a topic that one of several stores has, nor the ends of the log."""
+    path = cases.path("ok_540_expired")
+    with Store.open(path) as store:
+        files = store.commit_log.files
+    bounds = {
+        "startingPhysicalOffset": str(files[0].file_from_offset), "endingPhysicalOffset": str(files[-1].end),
+    }  # fmt: skip
+    assert read({"path": str(path), **SMALL, **bounds}) == read({"path": str(path), **SMALL})
+    both = json.dumps([str(cases.path("ok_540_clean")), str(cases.path("ok_497_small_ipv6"))])
+    assert read({"path": both, **SMALL, "subscribe": "pubTx"})
+
+
+def test_a_stream_waits_for_topics(cases: Library) -> None:
+    """A topic, or a queue, may come later."""
+    for given in ({"subscribe": "nosuch"}, {"assign": '{"nosuch":[0]}'}):
+        settings = parse_options({"path": str(cases.path("ok_540_clean")), **given, **SMALL})
+        reader = StoreStreamReader(settings, struct(asked_by_options(settings)))
+        first = reader.initialOffset()
+        reader.partitions(first, reader.latestOffset(first))

@@ -387,6 +387,11 @@ def test_what_is_not_there_is_told(run: Run, cases: Library, store: Path) -> Non
     unknown = run("spark-scan", store, "--topic", "nope", "--count")
     assert (unknown.code, unknown.rows) == (1, [{"count": 0}])
     assert "no topic nope" in unknown.err
+    expired = cases.path("ok_540_expired")
+    assert (
+        run("spark-scan", expired, "--from-offset", "0", "--to-offset", "9000000000", "--count").rows
+        == run("spark-scan", expired, "--count").rows
+    )
     inside = run("spark-scan", cases.path("ok_540_clean"), "--key", "key-3914")
     assert (inside.code, inside.rows) == (0, [])
     assert "rmqtool lookup looks at the messages inside" in inside.err
