@@ -138,11 +138,14 @@ _WAYS: Final = {
         " need less reading, else the commit log. The others ask for one way, as far as it can serve."
     ),
     "pushdown": "Whether filters of the query say what is read, see FILTERS.",
-    "minPartitions": "Partitions are made smaller until there are about so many.",
+    "minPartitions": (
+        "Partitions are made smaller until there are about so many, but none is made to read less than 32K of"
+        " the log."
+    ),
     "maxRecordsPerPartition": "No partition has more records, as far as consume queues know of them.",
     "maxBytesPerPartition": (
         "What a partition reads of the log. Without it an eighth of all that is read, but at least 128M"
-        " and at most 512M."
+        " and at most 512M. Less than 32K counts as that."
     ),
     "maxRowsPerBatch": "Rows of an Arrow batch at most.",
     "maxBytesPerBatch": "Bytes of an Arrow batch, about.",

@@ -34,6 +34,7 @@ from rmqtool.spark.options import (
 from rmqtool.spark.places import parse_broker_names, parse_paths
 from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, Field, asked_by_options
 from rmqtool.spark.values import (
+    PARTITIONS_MAX,
     OneOf,
     parse_bool,
     parse_count,
@@ -43,6 +44,7 @@ from rmqtool.spark.values import (
     parse_list,
     parse_moment,
     parse_number,
+    parse_partitions,
     parse_regex,
     parse_single,
     parse_size,
@@ -65,6 +67,7 @@ _VALUES: Final[Mapping[Callable[[str, str], Any], str]] = {
     parse_moment: "a time",
     parse_number: "a whole number, 0 or more",
     parse_offsets: "`earliest`, `latest`, or JSON of offsets",
+    parse_partitions: f"a whole number, 1 to {PARTITIONS_MAX}",
     parse_paths: "a path, or a JSON list of paths",
     parse_regex: "a regular expression of Python",
     parse_single: "a text",

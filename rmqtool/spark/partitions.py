@@ -32,6 +32,8 @@ PIECE_BYTES: Final = (128 << 20, 512 << 20)
 
 A task costs a tenth of a second beside what it reads, a log is read at more than a gigabyte in a second.
 """
+PIECE_BYTES_MIN: Final = 32 << 10
+"""No option asks for smaller pieces: a task costs more than reading so much."""
 _VIA: Final = {"auto": "auto", "commitlog": "log", "consumequeue": "queue", "index": "index"}
 _TRIES = 8
 
@@ -235,7 +237,8 @@ def _narrowed(store: Store, request: Request) -> Request | None:
 def pieces_of(stores: Sequence[tuple[Store, StorePlan]], options: SourceOptions) -> Iterator[Piece]:
     """The pieces of all stores, of about equal size.
 
-    Sizes follow `maxBytesPerPartition`, and are smaller where `minPartitions` wants more pieces. No
+    Sizes follow `maxBytesPerPartition`, and are smaller where `minPartitions` wants more pieces, but
+    neither makes pieces below PIECE_BYTES_MIN. No
     piece has more records than `maxRecordsPerPartition`, as far as queues know of the records.
     """
     from rmqtool.store.batches import split
@@ -243,7 +246,8 @@ def pieces_of(stores: Sequence[tuple[Store, StorePlan]], options: SourceOptions)
     total = sum(plan.access.bytes_read for _, plan in stores if plan.access is not None)
     target = options.max_bytes_per_partition or min(max(total // 8, PIECE_BYTES[0]), PIECE_BYTES[1])
     if options.min_partitions is not None:
-        target = min(target, max(total // options.min_partitions, 1))
+        target = min(target, total // options.min_partitions)
+    target = max(target, PIECE_BYTES_MIN)
     name = uuid.uuid4().hex
     for store, plan in stores:
         if plan.access is None or plan.request is None:
@@ -253,9 +257,9 @@ def pieces_of(stores: Sequence[tuple[Store, StorePlan]], options: SourceOptions)
             parts = split(store, access, target_bytes=target)
             wanted = (options.min_partitions or 0) * access.bytes_read // max(total, 1)
             for divisor in range(2, _TRIES):  # a boundary is a record's: the first sizes may be too coarse
-                if len(parts) >= wanted:
+                if len(parts) >= wanted or target // divisor < PIECE_BYTES_MIN:
                     break
-                parts = split(store, access, target_bytes=max(target // divisor, 1))
+                parts = split(store, access, target_bytes=target // divisor)
             if options.max_records_per_partition is not None:
                 parts = _by_records(store, parts, options.max_records_per_partition)
         for part in parts:

@@ -84,6 +84,18 @@ def parse_count(name: str, text: str) -> int:
     return value
 
 
+PARTITIONS_MAX = 100_000
+"""More tasks are not planned, nor run, in any time worth waiting for."""
+
+
+def parse_partitions(name: str, text: str) -> int:
+    """A number of partitions."""
+    value = parse_count(name, text)
+    if value > PARTITIONS_MAX:
+        raise wrong(name, f"{value} is more than {PARTITIONS_MAX}")
+    return value
+
+
 def parse_size(name: str, text: str) -> int:
     """Bytes, see `quantities.parse_size`."""
     try:

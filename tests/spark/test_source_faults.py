@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
-from rmqtool.errors import InputError
+from rmqtool.errors import InputError, UsageError
 from rmqtool.spark.options import parse_options
+from rmqtool.spark.partitions import PIECE_BYTES_MIN, plan_scan
 from rmqtool.spark.queue_bounds import DataLossError
 from rmqtool.spark.schema import asked_by_options
 from rmqtool.spark.stream import StoreStreamReader
 from rmqtool.store import Store
-from tests.spark.frames import read, struct
+from tests.spark.frames import read, read_pieces, struct
 from tests.stores import Library
 
 SMALL = {"columns": "topic,queueId,queueOffset,physicalOffset"}
@@ -77,3 +79,20 @@ def test_a_stream_waits_for_topics(cases: Library) -> None:
         reader = StoreStreamReader(settings, struct(asked_by_options(settings)))
         first = reader.initialOffset()
         reader.partitions(first, reader.latestOffset(first))
+
+
+@pytest.mark.parametrize("given", [{"minPartitions": "100000"}, {"maxBytesPerPartition": "1"}])
+def test_pieces_are_not_made_ever_smaller(cases: Library, given: dict[str, str]) -> None:
+    """So many partitions cannot be: planning ends soon, with pieces that are worth a task."""
+    settings = parse_options({"path": str(cases.path("ok_540_clean")), **SMALL, **given})
+    begun = time.process_time()
+    plan = plan_scan(settings)
+    assert time.process_time() - begun < 5
+    assert len(plan.pieces) * PIECE_BYTES_MIN <= 2 * plan.bytes_total
+    assert len(plan.pieces) * PIECE_BYTES_MIN * 4 >= plan.bytes_total
+    assert read_pieces(plan, settings).to_pylist() == read({"path": settings.paths[0], **SMALL})
+
+
+def test_a_number_of_partitions_has_a_limit() -> None:
+    with pytest.raises(UsageError, match="option minPartitions: 999999999999 is more than 100000"):
+        parse_options({"minPartitions": "999999999999"})

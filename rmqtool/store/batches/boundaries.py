@@ -9,9 +9,12 @@ them. A clock that was set back by less than CLOCK_SLACK_MS does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+
+import numpy as np
 
 from rmqtool.errors import UnreadableError
+from rmqtool.scan.texts import Array
 from rmqtool.store import Store
 from rmqtool.store.consume_queue import AnyQueue
 from rmqtool.store.selection import Selection
@@ -28,8 +31,13 @@ _STEP_BYTES = 1 << 20
 
 def longest_queues(store: Store) -> list[AnyQueue]:
     """The longest queues, by the size of their files, the longest last."""
-    queues = sorted(store.queues.values(), key=lambda queue: sum(file.size for file in queue.files))
-    return queues[-_QUEUES_MAX:]
+    return [store.queues[key] for key in longest_keys(store)]
+
+
+def longest_keys(store: Store) -> list[tuple[str, int]]:
+    """Topic and queue id of the longest queues, the longest last."""
+    queues = store.queues
+    return sorted(queues, key=lambda key: sum(file.size for file in queues[key].files))[-_QUEUES_MAX:]
 
 
 class QueueBoundaries:
@@ -47,7 +55,15 @@ class QueueBoundaries:
                 places += [unit.physical_offset for unit in queue.before(wanted)]
             except UnreadableError:
                 continue
-        for place in sorted(set(places), reverse=True)[:_HINTS]:
+        return self._sound(start, sorted(set(places), reverse=True)[:_HINTS])
+
+    def before_among(self, places: Array, start: int, wanted: int) -> int | None:
+        """The same, where rising places of units were read already: for many questions about one range."""
+        last = int(np.searchsorted(places, wanted, "right"))
+        return self._sound(start, [int(place) for place in places[max(last - _HINTS, 0) : last][::-1]])
+
+    def _sound(self, start: int, places: Sequence[int]) -> int | None:
+        for place in places:
             if place <= start:
                 return None
             if self._store.commit_log.is_sound_at(place):

@@ -7,6 +7,7 @@ that looks like a record is never trusted.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -15,11 +16,15 @@ import numpy as np
 
 from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.scan.source import open_source
+from rmqtool.scan.texts import Array
 from rmqtool.store import Store
 from rmqtool.store.batches.access import Access, LogRange
-from rmqtool.store.batches.boundaries import QueueBoundaries
+from rmqtool.store.batches.boundaries import QueueBoundaries, longest_keys
 from rmqtool.store.batches.queue_units import QueueUnits
 from rmqtool.store.layout import StoreFile
+
+_MANY = 16
+"""Pieces of a range from which on its units are read at once: asking queues for each takes milliseconds."""
 
 
 def split(store: Store, access: Access, *, target_bytes: int, max_pieces: int | None = None) -> list[Access]:
@@ -60,13 +65,12 @@ def _pieces(access: Access, groups: list[list[LogRange]]) -> Iterator[Access]:
     for number, group in enumerate(groups):
         start = access.start if number == 0 else group[0].start
         stop = access.stop if number + 1 == len(groups) else groups[number + 1][0].start
-        records = [
-            record for record in zip(access.offsets, access.sizes, strict=True)
-            if (start is None or record[0] >= start) and (stop is None or record[0] < stop)
-        ]  # fmt: skip
-        offsets, sizes = (tuple(record[part] for record in records) for part in (0, 1))
-        piece = replace(access.of_ranges(tuple(group)), start=start, stop=stop, offsets=offsets, sizes=sizes)
-        yield piece
+        low = 0 if start is None else bisect_left(access.offsets, start)
+        high = len(access.offsets) if stop is None else bisect_left(access.offsets, stop)
+        yield replace(
+            access.of_ranges(tuple(group)), start=start, stop=stop,
+            offsets=access.offsets[low:high], sizes=access.sizes[low:high],
+        )  # fmt: skip
 
 
 class _Cuts:
@@ -110,8 +114,12 @@ class _Cuts:
     def _of_log(self, each: LogRange, target_bytes: int) -> Iterator[LogRange]:
         file = self._files.get(each.path)
         start = each.start
+        places = self._places(each) if each.size // target_bytes > _MANY else None
         while file is not None and each.stop - start > target_bytes + target_bytes // 2:
-            place = self._boundaries.before(start, start + target_bytes)
+            if places is None:
+                place = self._boundaries.before(start, start + target_bytes)
+            else:
+                place = self._boundaries.before_among(places, start, start + target_bytes)
             if place is None and self._store.is_local:
                 place = self._by_walk(file, start, start + target_bytes)
             if place is None or place >= each.stop:
@@ -119,6 +127,13 @@ class _Cuts:
             yield replace(each, start=start, stop=place, bytes_read=place - start)
             start = place
         yield replace(each, start=start, bytes_read=each.stop - start)
+
+    def _places(self, each: LogRange) -> Array | None:
+        """Where units of the longest queues say that records of the range begin, rising."""
+        try:
+            return self._units.records(longest_keys(self._store), each.start, each.stop).offsets
+        except (OSError, UnreadableError):
+            return None
 
     def _by_walk(self, file: StoreFile, start: int, wanted: int) -> int | None:
         """The first record at or behind `wanted`, by a walk from `start` that checks no body.
