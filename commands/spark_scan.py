@@ -131,6 +131,10 @@ def spark_scan(
     settings only these are made, where --conf does not say otherwise: PYSPARK_PYTHON in the
     environment, push-down of filters, time zone UTC, quiet logs.
 
+    --explain estimates records, by the units of queues and by bytes; the reason says what is read of the
+    log where queues or the index are the way. Times leave out whole files, and parts of files only where
+    more than 64 MiB of one would be read, with ten minutes on both sides for clocks that were set back.
+
     Exits with 1 for damage, and where --rebuild-report has something to show; 2 for a usage error; 3
     when something could not be read, or Java or pyspark is missing; 4 when something lies at the URL
     of --output; 130 when interrupted, with job and session stopped.

@@ -64,7 +64,8 @@ PartitionBy = Annotated[
 Explain = Annotated[
     bool,
     typer.Option(
-        "--explain", help="Only what would be read: files, bytes and records, against all there are."
+        "--explain",
+        help="Only what would be read, of all there is: files, bytes and, as an estimate, records.",
     ),
 ]
 Master = Annotated[

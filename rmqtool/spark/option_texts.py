@@ -106,7 +106,12 @@ _BOUNDS: Final = {
         "Store times, by queue, from which on messages are read, as JSON of `startingOffsets`. A stream"
         " starts at the first message of each queue that is not older."
     ),
-    "startingTimestamp": "The store time from which on messages are read, of all queues.",
+    "startingTimestamp": (
+        "The store time from which on messages are read, of all queues. Times save the reading of whole"
+        " files; of a part of one only where more than 64M of it would be read and queues name its records."
+        " Ten minutes more are read on both sides, for clocks that were set back. So a short time within one"
+        " file may read all of it."
+    ),
     "startingOffsetsByTimestampStrategy": (
         "Whether a queue that ends before the time it is to start at is an `error`, or begins at its end"
         " (`latest`). For batch reads with `startingTimestamp` or `startingOffsetsByTimestamp`."

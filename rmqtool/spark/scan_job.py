@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError, UnreadableError, UsageError
 from rmqtool.scan.columns import BY_NAME, COLUMNS
+from rmqtool.store.consume_queue import BatchConsumeQueue
 from rmqtool.store.selection import Selection
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ DAMAGE = "_corrupt_record"
 
 EXPLAIN_FIELDS = (
     "store", "broker_name", "access", "files_read", "files_total", "bytes_read", "bytes_total",
-    "records_read", "records_total", "partitions", "reason",
+    "estimated_records_read", "estimated_records_total", "partitions", "reason",
 )  # fmt: skip
 _COLUMNS_HINT = f"columns of messages: {', '.join(column.spark_name for column in COLUMNS)}, brokerName"
 _NO_CONNECTOR = ("No FileSystem for scheme", "S3AFileSystem not found")
@@ -178,8 +179,8 @@ def within_log(request: ScanRequest) -> ScanRequest:
 def explain_rows(found: ScanPlan, stores: Sequence[tuple[str, Store]]) -> Iterator[dict[str, Any]]:
     """A row of EXPLAIN_FIELDS for every store: what is read of it, against what it has.
 
-    Records are counted by the queues, so those that no queue has are left out; of a part of the log it
-    is its share by bytes.
+    Records are estimated: counted by the queues, so those that no queue has are left out; of a part of the
+    log it is its share by bytes.
     """
     pieces = Counter(piece.place for piece in found.pieces)
     for each, (_, store) in zip(found.stores, stores, strict=True):
@@ -193,8 +194,8 @@ def explain_rows(found: ScanPlan, stores: Sequence[tuple[str, Store]]) -> Iterat
             "files_total": each.files_total,
             "bytes_read": 0,
             "bytes_total": each.bytes_total,
-            "records_read": 0,
-            "records_total": total,
+            "estimated_records_read": 0,
+            "estimated_records_total": total,
             "partitions": pieces[each.place],
             "reason": "nothing of it can match",
         }
@@ -202,30 +203,48 @@ def explain_rows(found: ScanPlan, stores: Sequence[tuple[str, Store]]) -> Iterat
             names = ("files_read", "files_total", "bytes_read", "bytes_total", "reason")
             row |= {name: getattr(access, name) for name in names} | {"access": access.kind}
             assert each.request is not None
-            row["records_read"] = _records_read(store, each.request.selection, access, total)
+            row["estimated_records_read"] = _records_read(store, each.request.selection, access, total)
+            row["reason"] += _what_is_read(access)
         yield row
+
+
+def _what_is_read(access: Access) -> str:
+    """Of which places the bytes are, where queues or the index name the records."""
+    of_log = sum(each.bytes_read for each in access.ranges if each.via == "log")
+    if access.kind == "log" or not of_log:
+        return ""
+    return f"; {of_log} bytes are of the log itself, where these say nothing: ends of files, newest records"
 
 
 def _records(store: Store, keys: Iterable[tuple[str, int]]) -> int:
     """Records that queues point to in the log; a queue that cannot be read is left out."""
+    from rmqtool.store.batches.queue_units import LIGHT_PREFIX
+
     count = 0
     for key in keys:
+        if key[0].startswith(LIGHT_PREFIX):
+            continue  # its units name records of other queues
         with suppress(UnreadableError):
-            count += max(store.max_offset(*key) - store.min_offset(*key), 0)
+            queue, low = store.queue(*key), store.min_offset(*key)
+            if isinstance(queue, BatchConsumeQueue):  # a unit is a record of several messages
+                count += max(queue.end() - (queue.number_of(low) or 0), 0)
+            else:
+                count += max(store.max_offset(*key) - low, 0)
     return count
 
 
 def _records_read(store: Store, selection: Selection, access: Access, total: int) -> int:
     if access.kind == "index":
         return len(access.offsets)
+    end = store.end_offset()
+    whole = sum(max(min(file.end, end) - file.file_from_offset, 0) for file in store.layout.commit_log)
     if access.kind == "queue":
         total = _records(store, access.queues)
         bounds = (selection.from_offset, selection.to_offset, selection.since, selection.until)
         if bounds == (None, None, None, None):
             return total
-        in_ranges = sum(each.stop - each.start for each in access.ranges)
-        return min(total, -(-total * in_ranges // access.bytes_total)) if access.bytes_total else 0
-    return total * access.bytes_read // access.bytes_total if access.bytes_total else 0
+    inside = sum(max(min(each.stop, end) - each.start, 0) for each in access.ranges)
+    return min(total, -(-total * inside // whole)) if whole else 0
 
 
 @contextmanager

@@ -420,9 +420,17 @@ def test_explain_tells_what_is_pruned(run: Run, store: Path) -> None:
     """Files, bytes and records that are read, against all."""
     (row,) = run("spark-scan", store, "--explain", "--since", "2026-11-21T08:51:00Z").rows
     assert row["bytes_read"] <= row["bytes_total"] == 4 << 20
-    assert 0 < row["records_read"] <= row["records_total"]
+    assert 0 < row["estimated_records_read"] <= row["estimated_records_total"]
     assert row["partitions"] >= 1
     (topic,) = run("spark-scan", store, "--explain", "--topic", "pubRetry").rows
-    assert (topic["access"], topic["records_read"]) == ("queue", 12)
+    assert (topic["access"], topic["estimated_records_read"]) == ("queue", 12)
     (nothing,) = run("spark-scan", store, "--explain", "--since", "2030-01-01T00:00:00Z").rows
     assert nothing["bytes_read"] < row["bytes_total"]
+    (whole,) = run("spark-scan", store, "--explain").rows
+    known = len(run("dump", store).rows)
+    assert (whole["estimated_records_read"], whole["estimated_records_total"]) == (known, known)
+    (half,) = run("spark-scan", store, "--explain", "--from-offset", str(3 << 20)).rows  # half of it is empty
+    there = len(run("dump", store, "--from-offset", str(3 << 20)).rows)
+    assert abs(half["estimated_records_read"] - there) < there / 5
+    (unknown,) = run("spark-scan", store, "--explain", "--topic", "nosuch").rows
+    assert f"; {unknown['bytes_read']} bytes are of the log itself" in unknown["reason"]
