@@ -51,6 +51,8 @@ _MEMORY = re.compile(r"[1-9][0-9]{0,12}[kmgt]?b?", re.IGNORECASE)
 _LOG_TAIL_BYTES = 8192
 _STOP_SECONDS = 20
 _CONNECT_SECONDS = 10.0
+_PROBE = "import rmqtool.store, pyarrow"
+_PROBE_SECONDS = 60.0
 _QUIET_LEVELS = ("ERROR", "OFF", "FATAL")
 _LEVELS = (*_QUIET_LEVELS, "ALL", "TRACE", "DEBUG", "INFO", "WARN")
 _OF_EVERY_START = (
@@ -116,13 +118,15 @@ def spark_session(
         ship_package: send this package to the executors of a cluster.
 
     Raises:
-        InputError: pyspark or Java is missing, the master cannot be reached, or Spark does not start.
+        InputError: pyspark or Java is missing, the Python of PYSPARK_PYTHON lacks rmqtool, the master cannot
+            be reached, or Spark does not start.
         UsageError: a setting, or a size of memory, that is none.
     """
     settings = parse_conf(conf)
     if driver_memory is not None and not _MEMORY.fullmatch(driver_memory):
         raise UsageError(f"{driver_memory!r} is no size of a driver's memory", hint="use 512m or 4g")
     java = require_spark()
+    check_python()
     from pyspark.sql import SparkSession
 
     from rmqtool.spark.package import ship
@@ -177,6 +181,31 @@ def check_master(master: str) -> None:
         else:
             return
     raise InputError(f"the Spark master cannot be reached: {why}", hint="is it started?")
+
+
+def check_python() -> None:
+    """Where PYSPARK_PYTHON names another Python, which plans and reads: whether it has what that takes.
+
+    Spark itself tells of a data source that it cannot create, at the length of a trace.
+
+    Raises:
+        InputError: it cannot be run, or cannot import rmqtool and what rmqtool needs.
+    """
+    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    if python == sys.executable:
+        return
+    what = f"the Python of PYSPARK_PYTHON, {python}, cannot"
+    try:
+        done = subprocess.run(
+            [python, "-c", _PROBE], capture_output=True, text=True, errors="replace", timeout=_PROBE_SECONDS
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        reason = getattr(error, "strerror", None) or type(error).__name__
+        raise InputError(f"{what} be run: {reason}", hint="unset PYSPARK_PYTHON, or name another") from None
+    if done.returncode:
+        last = ([line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no reason told"])[-1]
+        hint = f"install rmqtool[spark] there, or set PYSPARK_PYTHON to {sys.executable}"
+        raise InputError(f"{what} import rmqtool: {last}", hint=hint)
 
 
 def set_environment(java: Path) -> None:

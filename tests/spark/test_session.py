@@ -1,0 +1,31 @@
+"""What is looked at before a session is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from rmqtool.cli import main
+from tests.stores import Library
+
+
+@pytest.mark.parametrize("lacks", ["rmqtool", "file"])
+def test_a_python_without_rmqtool(
+    cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str],
+    spark_installed: None, lacks: str,
+) -> None:  # fmt: skip
+    """Where PYSPARK_PYTHON names one, a line says so before a job starts."""
+    python = tmp_path / "python"
+    if lacks == "rmqtool":
+        python.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named 'rmqtool'\" >&2\nexit 1\n")
+        python.chmod(0o755)
+    monkeypatch.setenv("PYSPARK_PYTHON", str(python))
+    assert main(["spark-scan", str(cases.path("ok_540_clean")), "--count"]) == 3
+    why = {
+        "rmqtool": "import rmqtool: ModuleNotFoundError: No module named 'rmqtool'",
+        "file": "be run: No such file or directory",
+    }
+    told = capfd.readouterr().err.splitlines()
+    assert told[0] == f"rmqtool: the Python of PYSPARK_PYTHON, {python}, cannot {why[lacks]}"
+    assert len(told) == 2
