@@ -169,9 +169,10 @@ def test_places_that_are_beyond_say_what_there_is(cases: Library, lookup: Lookup
 
 
 def test_what_a_queue_lacks_is_looked_for_in_the_log(tmp_path: Path, lookup: Lookup) -> None:
-    """Its folder is gone, it ends too early, a unit in it is zeroed; each is said."""
+    """Its folder is gone, it ends too early after a crash, a unit in it is zeroed; each is said."""
     store = tmp_path / "store"
     stored = write_whole(store, keyed(40))
+    (store / "abort").touch()
     queue = next(each for each in (store / "consumequeue" / stored[0].topic).iterdir())
     mine = [each for each in stored if str(each.queue_id) == queue.name]
     place = ("--topic", stored[0].topic, "--queue", queue.name, "--queue-offset")
@@ -205,6 +206,16 @@ def test_what_a_queue_lacks_is_looked_for_in_the_log(tmp_path: Path, lookup: Loo
     assert (always.code, len(always.rows)) == (0, 1)
     beyond = lookup(store, *place, 1 << 40)
     assert beyond.code == 1 and "bytes of the log" in beyond.err
+
+
+def test_a_queue_of_a_sound_store_has_all_there_is(tmp_path: Path, lookup: Lookup) -> None:
+    """It may be idle while others go on: the log behind its end is not read for that, unless it is asked for."""
+    store = tmp_path / "store"
+    first = write_whole(store, [*keyed(4), *keyed(40, queues=3)])[0]
+    place = ("--topic", first.topic, "--queue", first.queue_id, "--queue-offset", 1 << 40)
+    told = lookup(store, *place)
+    assert told.code == 1 and "bytes of the log" not in told.err
+    assert "bytes of the log" in lookup(store, *place, "--scan", "always").err
 
 
 def test_a_scan_is_announced(store_copy: Callable[[str], Path], lookup: Lookup) -> None:

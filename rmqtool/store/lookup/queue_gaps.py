@@ -30,5 +30,8 @@ def lacking(store: Store, topic: str, queue_id: int, queue_offset: int) -> list[
     behind = next((unit for _, unit in queue.units(queue_offset + 1)), None)
     start = store.commit_log.min_offset if before is None else before.physical_offset + before.size
     stop = store.end_offset() if behind is None else behind.physical_offset
+    if behind is None and (store.live or store.layout.abort is None):
+        # No crash has taken units away: it has all that was dispatched, and may have been idle for long.
+        start = max(start, store.dispatched_end())
     what = "ends before it" if behind is None else "has no unit for it"
     return coverage.within([Gap(start, stop, f"{name} {what}")], store.commit_log.min_offset, None)
