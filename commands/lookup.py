@@ -321,13 +321,13 @@ class _Task:
 
         if request.selection.limit is not None and count >= request.selection.limit:
             return EXIT_OK
+        queues = request.selection if request.kind == "queue_offset" else None
         if not found:
             code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
-            in_queue = request.kind == "queue_offset"
-            return worst_exit_code(code, self._unread(queues=request.selection if in_queue else None))
+            return worst_exit_code(code, self._unread(queues=queues))
         missing = [name for name in request.asked if name not in found]
         if not missing and request.kind in _EXACT:
-            return EXIT_OK
+            return self._unread(queues=queues) if queues is not None and looked.gaps else EXIT_OK
         if missing:
             self.writer.note(f"rmqtool: {missing_text(request, missing)}")
         return worst_exit_code(EXIT_FINDINGS if missing else EXIT_OK, self._unread())
