@@ -88,7 +88,8 @@ def copy(
 
     Topics of the broker's own stay behind, unless --topic names one as it is: delayed messages of
     SCHEDULE_TOPIC_XXXX are due again in the copy, for which of them were delivered is not copied. Half
-    messages and ops are never copied, consumer offsets neither. Damaged records are left out and told.
+    messages and ops are never copied, consumer offsets neither. Damaged records are left out and told;
+    those whose properties alone cannot be read in full (CL13) are told and copied as they are.
 
     STORE is only read, and may be in use. The new store gets its name when it is whole.
 

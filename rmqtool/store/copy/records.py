@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pyarrow.compute as pc
 
 from rmqtool.problems import finding
 from rmqtool.scan.frames import Frames
-from rmqtool.scan.property_ranges import property_crc_wrong
+from rmqtool.scan.property_ranges import property_crc_wrong, read_pairs
 from rmqtool.scan.texts import Array, Ranges, bodies, gather, hosts
 from rmqtool.store.batches import FrameBatch
 from rmqtool.store.copy.topics import TopicChoice
@@ -44,6 +45,7 @@ class RecordRows:
         takes = np.array([*map(choice.takes, names), False])
         chosen = found.mask & takes[frames.rows["topic_id"]]
         sound = chosen & (frames.rows["status"] == 0) & ~self._crc_bad(found, chosen)
+        self._tell_unsound(found, sound)
         self.left_out += int(np.count_nonzero(chosen & ~sound))
         places = np.flatnonzero(sound)
         rows = frames.rows[places]
@@ -62,6 +64,12 @@ class RecordRows:
         for row in found.frames.rows[bad & chosen]:
             self._report(finding("CL09", found.file, int(row["physical_offset"]), int(row["size"])))
         return bad
+
+    def _tell_unsound(self, found: FrameBatch, chosen: Array) -> None:
+        """Properties that cannot be read in full are copied as they are: the copy has the damage too."""
+        frames = replace(found.frames, rows=found.frames.rows[chosen])
+        for row in frames.rows[~read_pairs(frames).sound]:
+            self._report(finding("CL13", found.file, int(row["physical_offset"]), int(row["size"])))
 
     def _properties(self, frames: Frames, places: Array) -> pa.Array:
         lengths = np.maximum(frames.rows["properties_length"], 0).astype(np.int32)
