@@ -92,11 +92,11 @@ RowGroup = Annotated[
     ),
 ]
 CursorFile = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--cursor-file",
         metavar="FILE",
-        help="Go on where the run before ended, and note here where this one did.",
+        help="Go on where the run before ended, and note in this local file where this one did.",
     ),
 ]
 Spreadsheet = Annotated[
@@ -230,15 +230,26 @@ def _request(
     tz: str | None,
     spreadsheet: bool,
     force: bool,
-    cursor_file: Path | None,
+    cursor_file: str | None,
 ) -> ExportRequest:
     from rmqtool.store.export.request import GROUP_BYTES, export_request
 
-    if cursor_file is not None and not cursor_file.name:
-        raise UsageError("--cursor-file names no file")
     return export_request(
         output, format=output_format, compression=compression, columns=columns, body=body, raw=raw,
         partition_by=_names(partition_by), file_bytes=file_size, group_bytes=row_group or GROUP_BYTES,
         tz=parse_zone(tz), date_tz=parse_zone("UTC" if tz is None else tz), spreadsheet=spreadsheet,
-        force=force, cursor_file=cursor_file,
+        force=force, cursor_file=None if cursor_file is None else _cursor(cursor_file),
     )  # fmt: skip
+
+
+def _cursor(text: str) -> Path:
+    """Raises UsageError for what is no local file: a cursor is locked, and replaced in one step."""
+    from rmqtool.scan.remote_url import is_url, local_path
+
+    local = local_path(text)
+    if local is None and is_url(text):
+        raise UsageError("--cursor-file: the cursor must be a local file", hint="only --output may be a URL")
+    path = Path(local or text)
+    if not path.name:
+        raise UsageError("--cursor-file names no file")
+    return path

@@ -69,6 +69,16 @@ def numbered(count: int) -> list[str]:
     return [f"k{number}" for number in range(count)]
 
 
+def test_a_cursor_is_a_local_file(tmp_path: Path, run: Run) -> None:
+    """A URL was taken for a path below a folder `s3:`."""
+    store = small_store(tmp_path / "s", 3)
+    for cursor in ("s3://bucket/cursor", "hdfs://host/cursor"):
+        found = run(store, "--output", tmp_path / "a.jsonl", "--cursor-file", cursor)
+        assert found.code == 2 and "must be a local file" in found.err
+    found = run(store, "--output", tmp_path / "a.jsonl", "--cursor-file", f"file://{tmp_path}/c")
+    assert found.code == 0 and (tmp_path / "c").exists()
+
+
 def test_runs_go_on_where_the_one_before_ended(tmp_path: Path, run: Run) -> None:
     store, cursor = small_store(tmp_path / "s", 40), tmp_path / "cursor"
     for count in (40, 40, 100, 101):
