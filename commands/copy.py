@@ -16,6 +16,7 @@ from rmqtool.output import Output
 if TYPE_CHECKING:
     from rmqtool.store import Store
     from rmqtool.store.copy.run import CopyResult
+    from rmqtool.store.selection import Selection
 
 _LINES = 20  # messages left out that are told one by one
 
@@ -25,7 +26,12 @@ NewStore = Annotated[
 ]
 RenameTopic = Annotated[
     list[str] | None,
-    typer.Option("--rename-topic", metavar="OLD=NEW", help="Give a topic another name (repeatable)."),
+    typer.Option(
+        "--rename-topic",
+        metavar="OLD=NEW",
+        help="Give a topic of the selection another name (repeatable, each OLD once); a NEW"
+        " is not renamed again.",
+    ),
 ]
 Profile = Annotated[
     Literal["4.9", "5.3", "5.4"] | None,
@@ -118,6 +124,7 @@ def copy(
     renames = _renames(rename_topic)
     seen, left_out = BadPlaces(writer), _LeftOut(writer)
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+        _check_renames(opened, selection, renames)
         with writer.progress("copy", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run(
                 opened, place, selection, seen.report, bar.advance, renames=renames,
@@ -168,6 +175,18 @@ def _renames(texts: list[str] | None) -> dict[str, str]:
             raise UsageError(f"--rename-topic {text!r}: it must be OLD=NEW, each OLD once")
         renames[old] = new
     return renames
+
+
+def _check_renames(store: Store, selection: Selection, renames: dict[str, str]) -> None:
+    """Raises UsageError for a topic to rename that the selection leaves out, or the store does not know."""
+    from rmqtool.store.dump.small import topic_names
+
+    known = topic_names(store.layout) if store.layout.kind == "store" else set()
+    for old in renames:
+        if not selection.matches_topic(old):
+            raise UsageError(f"--rename-topic {old}: the selection leaves this topic out")
+        if known and old not in known:
+            raise UsageError(f"--rename-topic {old}: the store has no topic of this name")
 
 
 def _tell_misnamed(store: Store, renames: dict[str, str], result: CopyResult) -> int:

@@ -178,6 +178,11 @@ def test_what_is_there_stays(tmp_path: Path, run: Run) -> None:
     assert run(store, tmp_path / "new", "--rename-topic", "T=a/b").code == 2
     assert run(store, tmp_path / "new", "--rename-topic", "T=TBW102").code == 2
     assert run(store, tmp_path / "new", "--rename-topic", "T").code == 2
+    assert run(store, tmp_path / "new", "--rename-topic", "T=a", "--rename-topic", "T=b").code == 2
+    found = run(store, tmp_path / "new", "--rename-topic", "NOSUCH=x")
+    assert found.code == 2 and "no topic of this name" in found.err
+    found = run(store, tmp_path / "new", "--rename-topic", "T=x", "--exclude-topic", "T")
+    assert found.code == 2 and "leaves this topic out" in found.err and not (tmp_path / "new").exists()
     assert tree_digest(tmp_path) == before
     (tmp_path / "empty").mkdir()
     assert run(store, tmp_path / "empty").code == 0
