@@ -50,7 +50,8 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="TIME",
-        help="As of this time in the past, as far as it is known; notes tell what is not.",
+        help="As of this time in the past: what was stored before it, not at it, as far as that is known;"
+        " notes tell what is not.",
     ),
 ]
 Memory = Annotated[
@@ -143,6 +144,7 @@ def stats(
     )  # fmt: skip
     selection = replace(selection, filter=expression(filter))
     names = _names(by, all=all, others=bool(largest or duplicates or delayed or transactions))
+    _check_lag(selection, names, is_alone=not (largest or duplicates or all or plot))
     seen, looked = BadPlaces(writer), Looked()
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         if plot is not None:
@@ -177,6 +179,15 @@ def _names(by: str | None, *, all: bool, others: bool) -> tuple[str, ...] | None
     if by is not None:
         return parse_by(by)
     return None if others and not all else ("topic",)
+
+
+def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone: bool) -> None:
+    """Raises UsageError where lag is all that is asked for, and a choice of messages with it."""
+    if names and "group" in names and is_alone and (selection.tags or selection.keys or selection.filter):
+        raise UsageError(
+            "--by group does not go with --tag, --key or --filter: lag counts all messages of a queue",
+            hint="choose by --topic and --queue",
+        )
 
 
 def _request(
