@@ -99,8 +99,8 @@ def tell_unknown(stores: Sequence[Store], selection: Selection, looked: Looked, 
     unknown = [name for name in sorted(selection.topics) if not set("*?[") & set(name) and name not in known]
     whose = "the store has" if len(stores) == 1 else "the stores have"
     for name in unknown:
-        near = ", ".join(get_close_matches(name, known)) or "none is like it"
-        print_error(f"rmqtool: {whose} no topic {name}; nearest: {near}")
+        near = ", ".join(get_close_matches(name, known))
+        print_error(f"rmqtool: {whose} no topic {name}" + (f"; nearest: {near}" if near else ""))
     if unknown or found or not selection.queues:
         return EXIT_FINDINGS if unknown else EXIT_OK
     ids: set[int] = set()

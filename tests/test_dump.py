@@ -112,6 +112,7 @@ def test_a_topic_that_the_store_does_not_have_is_told(cases: Library, dump: Dump
     result = dump(store, "--topic", "pubTopicOme")
     assert (result.code, result.out) == (1, b"")
     assert "no topic pubTopicOme; nearest: pubTopicOne" in result.err
+    assert "no topic zzz\n" in dump(store, "--topic", "zzz").err
     assert dump(store, "--topic", "TBW102").code == 0
 
 
