@@ -65,7 +65,8 @@ def lookup(
     a while does not tell); with --scan never it is only told. What was found is not looked for further:
     more of it, of a topic that was deleted or out of a damaged index, takes --scan always. Messages
     inside of batch records (BatchCQ), which no broker indexes, are looked at too, unless --scan is
-    never: the row is the record's, and inside has what was found in it.
+    never: the row is the record's, and inside has what was found in it. A record that is found by a key
+    of its own and by one of a message inside comes in two rows.
 
     A queue offset whose unit the queue lacks, because its files are missing, damaged or behind the log, is
     looked for in the log; with --scan never it is only told.

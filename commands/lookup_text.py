@@ -45,8 +45,12 @@ def index_texts(looked: Looked) -> Iterable[str]:
     """What is wrong with index files, one line each."""
     for name, why in looked.unreadable:
         yield f"{name} is left out: {why}"
+    chains: dict[str, list[tuple[str, int]]] = {}
     for name, why, entry in dict.fromkeys(looked.broken):
-        yield f"{name} is damaged: a chain {why} ({entry})"
+        chains.setdefault(name, []).append((why, entry))
+    for name, ((why, entry), *others) in chains.items():
+        more = f", and {len(others)} more" if others else ""
+        yield f"{name} is damaged: a chain {why} ({entry}){more}"
 
 
 def missing_text(request: Request, names: Sequence[str]) -> str:

@@ -318,6 +318,10 @@ def test_slots_that_are_exchanged(tmp_path: Path, lookup: Lookup) -> None:
         result = lookup(tmp_path, "--uniq-key", f"U{n:08}")
         assert [row["uniq_key"] for row in result.rows] == [f"U{n:08}"], result.err
     assert "entry of another slot" in result.err
+    data[slots] = b"".join((2 + number % 3).to_bytes(4) for number in range(SHAPE.slots))
+    path.write_bytes(data)
+    several = lookup(tmp_path, *(each for n in range(20) for each in ("--uniq-key", f"U{n:08}")))
+    assert len(several.rows) == 20 and several.err.count("is damaged") == 1 and " more" in several.err
 
 
 def test_trace_tells_what_became_of_a_message(cases: Library, lookup: Lookup) -> None:
