@@ -33,7 +33,7 @@ _SPARK_TYPES: Final = {
     "list<item: string>": "array<string>",
     "map<string, string>": "map<string,string>",
 }
-_INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
+INTEGERS: Final = ("tinyint", "smallint", "int", "bigint")
 HEADERS_TYPE: Final = "array<struct<key:string,value:binary>>"
 
 
@@ -62,8 +62,8 @@ class Asked:
 
 
 def _types(spark_type: str) -> tuple[str, ...]:
-    if spark_type in _INTEGERS:
-        return _INTEGERS[_INTEGERS.index(spark_type) :]
+    if spark_type in INTEGERS:
+        return INTEGERS[INTEGERS.index(spark_type) :]
     if spark_type in ("binary", "array<string>", "map<string,string>"):
         return (spark_type, "string")
     return (spark_type,)

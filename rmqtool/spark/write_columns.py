@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from rmqtool.errors import InputError, UsageError
 from rmqtool.scan.columns import COLUMNS as MESSAGE_COLUMNS
-from rmqtool.spark.schema import HEADERS_TYPE
+from rmqtool.spark.schema import FIELDS, HEADERS_TYPE, INTEGERS
 from rmqtool.store.row_reader import COLUMNS
 
 _MAP: Final = pa.map_(pa.string(), pa.string())
@@ -34,6 +34,20 @@ _OTHERS: Final = {
 _LEFT_OUT: Final = ("brokername", "offset", "timestamptype", "_corrupt_record")
 _JSON_OBJECT: Final = msgspec.json.Decoder(dict[str, str])
 _NEEDED: Final = ("topic", "body")
+
+
+_ALSO: Final = {
+    "binary": ("binary", "string"),
+    "timestamp": ("timestamp", "timestamp_ntz", "string"),
+    "array<string>": ("array<string>", "string", "binary"),
+    "map<string,string>": ("map<string,string>", "string", HEADERS_TYPE),
+    **dict.fromkeys(INTEGERS, INTEGERS),
+}
+_TYPES: Final[dict[str, tuple[str, ...]]] = {
+    column.name: _ALSO.get(field.types[0], (field.types[0],))
+    for column, field in zip(MESSAGE_COLUMNS, FIELDS, strict=False)
+}
+"""The Spark types that a column of the input can be made of, the usual ones first."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +73,8 @@ def write_columns(schema: Sequence[tuple[str, str]]) -> WriteColumns:
     """What columns of these names and Spark types are made to.
 
     Raises:
-        UsageError: a column that no message has, two for the same, or none for topic or body.
+        UsageError: a column that no message has or of a type that it cannot have, two for the same, or
+            none for topic or body.
     """
     places: dict[str, tuple[int, str, str]] = {}
     for at, (name, kind) in enumerate(schema):
@@ -71,6 +86,10 @@ def write_columns(schema: Sequence[tuple[str, str]]) -> WriteColumns:
             near = difflib.get_close_matches(low, (*_OTHERS, *COLUMNS), 1)
             hint = f"did you mean {near[0]}?" if near else "df.drop leaves it out"
             raise UsageError(f"column {name}: no message has such a column", hint=hint)
+        plain = "string" if kind.startswith(("varchar(", "char(")) else kind
+        if plain != "void" and plain not in _TYPES.get(found, (plain,)):
+            wanted = " or ".join(_TYPES[found])
+            raise UsageError(f"column {name} is of the type {kind}", hint=f"CAST makes it {wanted}")
         if found == "properties" and found in places:
             if "propertiesjson" in (low, schema[places[found][0]][0].lower()):
                 places[found] = max(places[found], (at, found, kind), key=lambda each: each[2] != "string")

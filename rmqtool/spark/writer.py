@@ -17,6 +17,7 @@ from __future__ import annotations
 import shutil
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -25,7 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from rmqtool.errors import InputError, RefusedError, UsageError
+from rmqtool.errors import InputError, RefusedError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.spark.told import told_in_full
@@ -81,7 +82,8 @@ class NewStoreWriter(DataSourceArrowWriter):
             [(each.name, each.dataType.simpleString()) for each in schema.fields]
         )
         self._arguments = write_arguments(options)
-        self._check_target()
+        with _unwritable(self._path):
+            self._check_target()
         self._folder = self._path.parent / f".{self._path.name}.rmqtool-spark-{uuid.uuid4().hex}"
 
     def _check_target(self) -> None:
@@ -107,7 +109,16 @@ class NewStoreWriter(DataSourceArrowWriter):
     # in a task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
-        """Write the rows of one partition to a file beside the new store."""
+        """Write the rows of one partition to a file beside the new store.
+
+        Raises:
+            InputError: rows that no message can be made of.
+            UnwritableError: it could not be written.
+        """
+        with told_in_full(), _unwritable(self._folder):
+            return self._write(iterator)
+
+    def _write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
         from pyspark import TaskContext
 
         context = TaskContext.get()
@@ -144,7 +155,7 @@ class NewStoreWriter(DataSourceArrowWriter):
             RefusedError: something has come to the path meanwhile.
             UnwritableError: it could not be written.
         """
-        with told_in_full():
+        with told_in_full(), _unwritable(self._folder):
             self._commit(messages)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -219,6 +230,17 @@ class NewStoreWriter(DataSourceArrowWriter):
             _, error = append_tables(writer, source, "stop", lambda wrong: None)
         if error is not None:
             raise error
+
+
+@contextmanager
+def _unwritable(path: Path) -> Iterator[None]:
+    """An error of the system, as of a full disk, as one of ours; Spark would show it without a path."""
+    try:
+        yield
+    except RmqtoolError:
+        raise
+    except OSError as error:
+        raise UnwritableError(f"cannot write: {error.strerror or error}", path=path) from error
 
 
 class _Times:

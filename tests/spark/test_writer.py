@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import pickle
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql.types import StructType
 
-from rmqtool.errors import InputError, RefusedError, UsageError
+from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.schema import asked_by_options
+from rmqtool.spark.write_columns import write_columns
 from rmqtool.spark.writer import NewStoreWriter, Part
 from rmqtool.store import Store
 from rmqtool.store.verify import verify
@@ -158,6 +160,46 @@ def test_what_makes_no_sense_is_named(
     for path in ("s3://bucket/store", '["/a","/b"]'):
         with pytest.raises(UsageError, match="path"):
             NewStoreWriter(parse_options({"path": path}), schema_of({"columns": "topic,body"}), False)
+
+
+def test_types_that_no_column_has_are_named() -> None:
+    """With what the column can be made of; what was read has other types than these."""
+    for schema, words in (
+        ([("topic", "int"), ("body", "binary")], "column topic is of the type int"),
+        ([("topic", "string"), ("body", "double")], "column body is of the type double"),
+        ([("topic", "string"), ("value", "binary"), ("partition", "string")], "column partition"),
+        ([("topic", "string"), ("body", "string"), ("storeTimestamp", "date")], "column storeTimestamp"),
+        ([("topic", "string"), ("body", "string"), ("properties", "map<string,int>")], "map<string,int>"),
+    ):
+        with pytest.raises(UsageError, match=words) as error:
+            write_columns(schema)
+        assert "CAST makes it" in str(error.value.hint)
+    write_columns([("topic", "varchar(20)"), ("body", "string"), ("queueId", "bigint"), ("tags", "void")])
+
+
+def test_what_cannot_be_written_is_told_with_its_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One error of ours, in a task and on the driver."""
+    source = {"columns": "topic,body"}
+    rows = pa.table({"topic": ["T"], "body": [b"a"]})
+    (tmp_path / "file").write_bytes(b"")
+    inside = writer_of(tmp_path / "file" / "new", source)
+    with pytest.raises(UnwritableError, match=f"Not a directory: {tmp_path}/file/"):
+        inside.write(iter(rows.to_batches()))
+    with pytest.raises(UnwritableError, match=f"Not a directory: {tmp_path}/file/"):
+        inside.commit([])
+    with pytest.raises(UnwritableError, match="name too long"):
+        writer_of(tmp_path / ("x" * 300), source)
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    writer = writer_of(tmp_path / "new", source)
+    monkeypatch.setattr(pa.ipc, "new_stream", full)
+    with pytest.raises(UnwritableError, match=f"No space left on device: {tmp_path}/"):
+        writer.write(iter(rows.to_batches()))
+    writer.abort([])
 
 
 def test_spark_writes_a_store(spark: Any, tmp_path: Path) -> None:
