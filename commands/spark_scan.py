@@ -152,6 +152,8 @@ def spark_scan(
         from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
     )  # fmt: skip
     selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
+    if limit is not None and action in ("--count", "--verify", "--rebuild-report"):
+        raise UsageError(f"--limit and {action} exclude each other", hint="a limit is of rows that are shown")
     if action in ("--verify", "--rebuild-report") and not selection.selects_all:
         raise UsageError(f"{action} is of whole stores", hint="leave --topic, --since and the like out")
     writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)

@@ -63,7 +63,7 @@ _COLUMNS: Final = {
     "columnSet": "Which columns rows have, see COLUMN SETS.",
     "columns": (
         "Single columns in place of a set, in this order, see COLUMNS. A schema that names others"
-        " contradicts it."
+        " contradicts it, and so does `columnSet` `kafka`; with `full` `properties` is a map."
     ),
     "columnNameOfCorruptRecord": (
         "The name of the column that says what is wrong, see DAMAGE. It must not be that of another column."
@@ -198,8 +198,9 @@ reach. Options that name topics, tags, keys or a filter, and starts and ends by 
 refused.
 
 Columns are those of a read (`topic` and `body` or `value` must be there), so a data frame that was read can
-be written again. What a store computes is computed anew; a property without a value, which no consumer sees,
-is lost. Rows without a queue get one, rows without a store time the time of the write.
+be written again; with `columnSet` `kafka` that is refused for system topics. What a store computes is
+computed anew; a property without a value, which no consumer sees, is lost. Rows without a queue get one, rows
+without a store time the time of the write.
 
 Names with `write.` say how the files are made; in brackets is the broker's setting.
 """

@@ -27,6 +27,7 @@ from rmqtool.spark.values import (
     parse_ids,
     parse_list,
     parse_moment,
+    parse_names,
     parse_number,
     parse_partitions,
     parse_regex,
@@ -154,7 +155,7 @@ _Parser = Callable[[str, str], Any]
 TABLE: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("brokerName", "broker_names", parse_broker_names),
     ("columnSet", "column_set", one_of(ColumnSet)),
-    ("columns", "columns", parse_list),
+    ("columns", "columns", parse_names),
     ("columnNameOfCorruptRecord", "corrupt_column", parse_text),
     ("includeHeaders", "include_headers", parse_bool),
     ("includeBody", "include_body", parse_bool),
@@ -266,6 +267,11 @@ def _check(options: SourceOptions) -> None:
     if options.ending is not None:
         if options.ending.kind == "earliest" or any(value == -2 for _, value in options.ending.values):
             raise UsageError("option endingOffsets: earliest (-2) is no end")
+    if options.columns is not None and options.column_set == "kafka":
+        raise UsageError(
+            "options columnSet=kafka and columns contradict each other",
+            hint="give one of them: the columns of the set can be named in columns",
+        )
     if options.include_headers and options.column_set != "kafka":
         raise UsageError("option includeHeaders goes with columnSet=kafka")
     low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger

@@ -36,6 +36,11 @@ def parse_single(name: str, text: str) -> tuple[str, ...]:
 
 def parse_list(name: str, text: str) -> tuple[str, ...]:
     """`a,b`, or a JSON list of texts, for values with commas in them; each once, in order."""
+    return tuple(dict.fromkeys(parse_names(name, text)))
+
+
+def parse_names(name: str, text: str) -> tuple[str, ...]:
+    """The same, where one that is there twice is told by who knows what it names."""
     parts: object = None
     if text.lstrip().startswith("["):
         try:
@@ -46,7 +51,7 @@ def parse_list(name: str, text: str) -> tuple[str, ...]:
         parts = [part.strip() for part in text.split(",")]
     if not all(isinstance(part, str) for part in parts):
         raise wrong(name, "it is no list of texts")
-    found = tuple(dict.fromkeys(part for part in parts if part))
+    found = tuple(part for part in parts if part)
     if not found:
         raise wrong(name, "it is empty")
     return found

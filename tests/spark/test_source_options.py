@@ -84,6 +84,7 @@ def test_options_of_a_cluster_are_taken_and_do_nothing() -> None:
         ({"mode": "LOOSE"}, ["mode", "PERMISSIVE"]),
         ({"columnSet": "parquet"}, ["columnSet", "rocketmq"]),
         ({"minPartitions": "0"}, ["minPartitions"]),
+        ({"columnSet": "kafka", "columns": "key,value"}, ["columnSet", "columns"]),
         ({"maxBytesPerPartition": "many"}, ["maxBytesPerPartition"]),
         ({"failOnDataLoss": "1"}, ["failOnDataLoss"]),
         ({"queueId": "5-2"}, ["queueId"]),
@@ -223,6 +224,13 @@ def test_options_are_of_reading_or_of_writing() -> None:
     assert asked_of(topic, options(columns="topic"))
     with pytest.raises(UsageError, match="contradict"):
         asked_of(topic, options(columns="size,topic"))
+
+
+def test_a_column_is_named_once() -> None:
+    """Whatever the case of its name."""
+    for names in ("topic,topic", "topic,TOPIC", '["topic", "topic"]'):
+        with pytest.raises(UsageError, match=r"option columns: column topic is there twice"):
+            asked_by_options(parse_options({"columns": names}))
 
 
 def test_the_corrupt_column_has_a_name_of_its_own() -> None:

@@ -43,6 +43,8 @@ def store(cases: Library) -> Path:
         (("--count", "--stats"), "exclude each other"),
         (("--partition-by", "topic"), "--partition-by goes with --output"),
         (("--output-format", "orc", "--count"), "--output-format goes with --output"),
+        (("--count", "--limit", "3"), "--limit and --count exclude each other"),
+        (("--verify", "--limit", "0"), "--limit and --verify exclude each other"),
         (("--verify", "--topic", "a"), "--verify is of whole stores"),
         (("--group-by", "colour"), "no column 'colour'"),
         (("--group-by", "body"), "not counted by body"),
