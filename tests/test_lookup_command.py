@@ -210,7 +210,7 @@ def test_what_a_queue_lacks_is_looked_for_in_the_log(tmp_path: Path, lookup: Loo
 
 
 def test_a_queue_of_a_sound_store_has_all_there_is(tmp_path: Path, lookup: Lookup) -> None:
-    """It may be idle while others go on: the log behind its end is not read for that, unless it is asked for."""
+    """It may be idle while others go on: the log behind its end is read only when that is asked for."""
     store = tmp_path / "store"
     first = write_whole(store, [*keyed(4), *keyed(40, queues=3)])[0]
     place = ("--topic", first.topic, "--queue", first.queue_id, "--queue-offset", 1 << 40)

@@ -264,6 +264,8 @@ def spark_errors() -> Iterator[None]:
     except (PySparkException, Py4JJavaError) as error:
         text = str(error)
         hint = _CONNECTOR_HINT if any(word in text for word in _NO_CONNECTOR) else None
+        if "OutOfMemoryError" in text:
+            hint = "--driver-memory 4g, or more, gives it more"
         raise _ours(text) or InputError(f"the Spark job failed: {_cause(text)}", hint=hint) from error
     except Py4JError as error:
         raise InputError("Spark has ended", hint=_first_line(str(error))) from error
