@@ -88,8 +88,9 @@ def tail(
     offset to begin at, that is told with a broker's status. Where the queues of a stopped store end
     before its log, as after a crash, that is told, and the messages behind are not shown.
 
-    With --follow it goes on with new messages, files, queues and topics until it is interrupted; what
-    expires unread, and a queue that a recovery has cut back, is told on standard error.
+    With --follow it goes on with new messages, files, queues and topics until it is interrupted, of each
+    queue in its order; what expires unread, and a queue that a recovery has cut back, is told on standard
+    error.
 
     Exits with 0 also when nothing matches, and when --follow is interrupted; 1 for damage, and for a
     --topic or --queue that is not in the store; 2 for a usage error; 3 when something could not be
