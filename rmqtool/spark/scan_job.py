@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError, UnreadableError, UsageError
 from rmqtool.scan.columns import BY_NAME, COLUMNS
+from rmqtool.spark.request import OFFSET_MAX
 from rmqtool.store.consume_queue import BatchConsumeQueue
 from rmqtool.store.selection import Selection
 
@@ -78,8 +79,8 @@ class ScanRequest:
             "queueId": ",".join(map(str, sorted(chosen.queues))),
             "tags": _texts(chosen.tags),
             "keys": _texts(chosen.keys),
-            "startingPhysicalOffset": chosen.from_offset,
-            "endingPhysicalOffset": chosen.to_offset,
+            "startingPhysicalOffset": _bound(chosen.from_offset),
+            "endingPhysicalOffset": _bound(chosen.to_offset),
             "brokerConf": self.broker_conf,
             "commitlogPaths": _texts(self.commitlog_paths),
             "readOnlyCommitlogPaths": _texts(self.read_only_paths),
@@ -88,6 +89,11 @@ class ScanRequest:
         if chosen.time_field == "store":
             values |= {"startingTimestamp": chosen.since, "endingTimestamp": chosen.until}
         return {name: str(value) for name, value in values.items() if value not in (None, "")}
+
+
+def _bound(offset: int | None) -> int | None:
+    """An offset that the source takes: one that no log can have is a bound like any, as for `dump`."""
+    return None if offset is None else min(offset, OFFSET_MAX)
 
 
 def _texts(values: Any) -> str:

@@ -77,7 +77,7 @@ def parse_number(name: str, text: str) -> int:
     """A whole number, 0 or more, of 63 bits."""
     word = text.strip()
     if not (word.isascii() and word.isdigit()) or len(word) > 19 or int(word) >= 1 << 63:
-        raise wrong(name, f"{text!r} is no whole number")
+        raise wrong(name, f"{text!r} is no whole number from 0 to {(1 << 63) - 1}")
     return int(word)
 
 

@@ -84,6 +84,7 @@ def test_options_of_a_cluster_are_taken_and_do_nothing() -> None:
         ({"mode": "LOOSE"}, ["mode", "PERMISSIVE"]),
         ({"columnSet": "parquet"}, ["columnSet", "rocketmq"]),
         ({"minPartitions": "0"}, ["minPartitions"]),
+        ({"startingPhysicalOffset": "9" * 23}, ["startingPhysicalOffset", "from 0 to 9223372036854775807"]),
         ({"columnSet": "kafka", "columns": "key,value"}, ["columnSet", "columns"]),
         ({"maxBytesPerPartition": "many"}, ["maxBytesPerPartition"]),
         ({"failOnDataLoss": "1"}, ["failOnDataLoss"]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -177,6 +178,14 @@ def test_options_of_a_selection() -> None:
     }
     born = scan_job.ScanRequest(("/a",), Selection(since=5, time_field="born")).options()
     assert born == {"path": '["/a"]'}
+
+
+def test_offsets_that_no_log_has_are_bounds(store: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """As with dump, however large they are."""
+    for name, is_read in (("--from-offset", False), ("--to-offset", True)):
+        assert main(["spark-scan", str(store), "--explain", name, "9" * 23, "--format", "jsonl"]) == 0
+        row = json.loads(capfd.readouterr().out)
+        assert bool(row["bytes_read"]) == is_read
 
 
 def test_names_of_columns() -> None:
