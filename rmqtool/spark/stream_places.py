@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqtool.spark.places import Place, find_places, open_place
-from rmqtool.spark.queue_bounds import DataLossError
+from rmqtool.spark.queue_bounds import tell_loss
 
 if TYPE_CHECKING:
     from rmqtool.spark.options import SourceOptions
@@ -55,7 +54,4 @@ class StreamPlaces:
 
     def lost(self, place: Place | str, what: str) -> None:
         """Messages that were to be read are gone: an error, or a warning, as `failOnDataLoss` says."""
-        path = place if isinstance(place, str) else place.path
-        if self.options.fail_on_data_loss:
-            raise DataLossError(what, path=path, hint="failOnDataLoss=false goes on with what is there")
-        warnings.warn(f"{path}: {what}", stacklevel=3)
+        tell_loss(self.options, what, place if isinstance(place, str) else place.path)
