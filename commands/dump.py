@@ -11,7 +11,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
 from rmqtool.commands.option_values import expression, row_form
-from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RefusedError, UsageError, worst_exit_code
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import counted, print_error
 from rmqtool.times import format_time
@@ -198,11 +198,8 @@ def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writ
     """Returns how many bytes were written."""
     if output is None:
         return writer.write_bytes(records)
+    from rmqtool.store.export.new_file import write_new
     from rmqtool.store.keep_out import keep_out
 
     keep_out(store.layout, output, "the file", location=store.location.path)
-    try:
-        with output.open("xb") as file:
-            return sum(map(file.write, records))
-    except FileExistsError:
-        raise RefusedError("the file exists", path=output, hint="remove it or name another") from None
+    return write_new(output, records)

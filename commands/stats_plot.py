@@ -12,7 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.errors import InputError, RefusedError, UsageError
+from rmqtool.errors import InputError, UsageError
 from rmqtool.terminal import escape, format_size
 
 if TYPE_CHECKING:
@@ -33,13 +33,13 @@ def check_plot(path: Path, store: Store) -> None:
         RefusedError: the file exists, or would lie in the store.
         InputError: matplotlib is not installed.
     """
+    from rmqtool.store.export.new_file import check_new
     from rmqtool.store.keep_out import keep_out
 
     if path.suffix.lower() not in (".svg", ".png"):
         raise UsageError("--plot makes .svg and .png files", path=path)
     keep_out(store.layout, path, "the file", location=store.location.path)
-    if path.exists():
-        raise _exists(path)
+    check_new(path)
     try:
         import matplotlib  # noqa: F401
     except ImportError:
@@ -56,7 +56,7 @@ def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    from rmqtool.store.export.places import Place
+    from rmqtool.store.export.new_file import write_new
 
     # The same store gives the same file: no date in it, no random names. A dollar sign begins no formula.
     with mpl.rc_context({"svg.hashsalt": "rmqtool", "text.parse_math": False, "font.family": "sans-serif"}):
@@ -71,20 +71,7 @@ def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:
         picture = io.BytesIO()
         metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
         _save(figure, picture, kind, metadata)
-    place, name = Place.of_file(str(path.absolute()))
-    if place.exists(name):
-        raise _exists(path)
-    draft = place.begin(name)
-    try:
-        with draft.explained():
-            draft.stream.write(picture.getvalue())
-        draft.commit()
-    finally:
-        draft.abort()
-
-
-def _exists(path: Path) -> RefusedError:
-    return RefusedError("the file exists", path=path, hint="remove it or name another")
+    write_new(path, [picture.getvalue()])
 
 
 def label(text: str, length: int = _LABEL_MAX) -> str:

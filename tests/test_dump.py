@@ -24,6 +24,7 @@ from rmqtool.store.dump import place
 from rmqtool.store.rows import RowFormat
 from rmqtool.times import format_time
 from tests.dumps import SMALL, Dump, Row, facts_of, flip
+from tests.hard_limits import size_limit
 from tests.stores import Library
 
 
@@ -223,6 +224,10 @@ def test_raw_into_a_file(cases: Library, dump: Dump, tmp_path: Path) -> None:
     # A part of a store that is read alone: the whole store counts.
     assert dump(store / "commitlog", "--raw", "--output", store / "index" / "new").code == 4
     assert dump(store, "--output", target).code == 2
+    with size_limit(5000):
+        full = dump(store, "--raw", "--output", tmp_path / "full")
+    assert (full.code, "cannot write" in full.err) == (3, True)
+    assert {path.name for path in tmp_path.iterdir()} == {"records"}
 
 
 def test_explain_shows_every_byte_of_a_record(cases: Library, dump: Dump) -> None:
