@@ -8,6 +8,8 @@ Source: ConsumeQueue#putMessagePositionInfoWrapper, ScheduleMessageService; spec
 
 from __future__ import annotations
 
+from threading import Lock
+
 from rmqtool.errors import InputError
 from rmqtool.formats.message import Message
 from rmqtool.store import ConsumeQueue, Store
@@ -17,7 +19,8 @@ from rmqtool.store.system_topics import DueOf, due_by_table, parse_delay_levels
 def due_of(store: Store) -> DueOf:
     """When delayed messages of a store are due: by their units, else by the store's messageDelayLevel.
 
-    None for a message without a unit where broker.conf is not there or does not name the levels.
+    None for a message without a unit where broker.conf is not there or does not name the levels. Threads
+    may ask at once.
 
     Raises:
         UsageError: messageDelayLevel cannot be read.
@@ -25,9 +28,11 @@ def due_of(store: Store) -> DueOf:
     conf = store.layout.broker_conf
     levels = conf.text("messageDelayLevel") if conf is not None else None
     by_table = due_by_table(parse_delay_levels(levels)) if levels else None
+    lock = Lock()
 
     def due(record: Message, level: int) -> int | None:
-        told = _by_unit(store, record)
+        with lock:
+            told = _by_unit(store, record)
         return by_table(record, level) if told is None and by_table is not None else told
 
     return due

@@ -6,6 +6,7 @@ import base64
 import json
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from rmqtool.spark.partitions import Piece, ScanPlan, plan_scan
 from rmqtool.spark.schema import HEADERS_TYPE, Asked, arrow_schema_of, asked_by_options, asked_by_schema
 from rmqtool.spark.task import read_piece
 from rmqtool.store import Store
+from rmqtool.store.due_times import due_of
 from rmqtool.store.dump.log import message_rows
 from rmqtool.store.rows import RowFormat
 from rmqtool.store.selection import Selection
@@ -92,11 +94,10 @@ def library_rows(
     """
     names = tuple(names or BY_NAME)
     has_body = bool({"body", "body_encoding"} & set(names))
-    forms = [RowFormat(body=body, names=tuple(BY_NAME)) for body in ("text", "base64")]  # type: ignore[arg-type]
-    if not has_body:
-        forms = [RowFormat(body="none", names=tuple(BY_NAME))] * 2
     findings: list[Finding] = []
     with Store.open(path) as store:
+        form = RowFormat(body="none", names=tuple(BY_NAME), due_of=due_of(store))
+        forms = [replace(form, body="text"), replace(form, body="base64")] if has_body else [form, form]
         texts = list(message_rows(store, selection, forms[0], lambda found: None))
         plain = message_rows(store, selection, forms[1], findings.append)
         rows = [_spark_row(text, row, names) for text, row in zip(texts, plain, strict=True)]

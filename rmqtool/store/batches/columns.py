@@ -42,6 +42,7 @@ from rmqtool.scan.texts import (
 )
 from rmqtool.store import rows as row_form
 from rmqtool.store.batches.bodies import Bodies
+from rmqtool.store.system_topics import DueOf
 
 BodyKind = Literal["plain", "stored"]
 
@@ -59,13 +60,19 @@ _MIN_MS, _MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
 
 
 class Chunk:
-    """Some records of one file that become one batch; `frames.data` is valid as long as it lives."""
+    """Some records of one file that become one batch; `frames.data` is valid as long as it lives.
 
-    def __init__(self, frames: Frames, file: str, bodies: Bodies | None) -> None:
+    `due_of` tells when delayed messages are due, for `system`.
+    """
+
+    def __init__(
+        self, frames: Frames, file: str, bodies: Bodies | None, due_of: DueOf | None = None
+    ) -> None:  # fmt: skip
         self.frames = frames
         self.rows: Any = frames.rows
         self.file = file
         self.bodies = bodies
+        self.due_of = due_of
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -218,7 +225,8 @@ def _status(chunk: Chunk) -> pa.Array:
 
 def _system(chunk: Chunk) -> pa.Array:
     """One record after the other: most messages are none of the system's, and few ask for this column."""
-    form = row_form.RowFormat(body="none" if chunk.bodies is None else "text", names=("system",))
+    body: row_form.BodyForm = "none" if chunk.bodies is None else "text"
+    form = row_form.RowFormat(body=body, names=("system",), due_of=chunk.due_of)
     texts: list[str | None] = []
     data: Any = chunk.frames.data
     places = zip(chunk.frames.starts().tolist(), chunk.rows["physical_offset"].tolist(), strict=True)

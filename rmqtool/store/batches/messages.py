@@ -24,9 +24,11 @@ from rmqtool.store.batches.reading import FrameBatch, Passed, RangeReader, Reade
 from rmqtool.store.batches.schema import Names, arrow_schema
 from rmqtool.store.batches.split import split
 from rmqtool.store.batches.walk import Event
+from rmqtool.store.due_times import due_of
 from rmqtool.store.dump import Progress, Report
 from rmqtool.store.dump.log import CODE_BY_STATUS
 from rmqtool.store.selection import Selection
+from rmqtool.store.system_topics import DueOf
 
 MAX_ROWS = 1 << 16
 MAX_BYTES = 16 << 20
@@ -96,7 +98,8 @@ def message_batches(
         raise UsageError(f"body {body!r} is neither plain nor stored")
     if min(max_rows, max_bytes, jobs) < 1:
         raise UsageError("rows, bytes and jobs are at least 1")
-    maker = _Maker(schema, wanted, body, max_rows, min(max_bytes, _MAX_BYTES_LIMIT), selection.limit)
+    due = due_of(store) if "system" in wanted else None
+    maker = _Maker(schema, wanted, body, max_rows, min(max_bytes, _MAX_BYTES_LIMIT), selection.limit, due)
     return _messages(store, selection, access, maker, jobs, crc, report, progress)
 
 
@@ -211,7 +214,7 @@ class _Maker:
 
     def __init__(
         self, schema: pa.Schema, wanted: tuple[str, ...], body: BodyKind, max_rows: int, max_bytes: int,
-        left: int | None,
+        left: int | None, due_of: DueOf | None,
     ) -> None:  # fmt: skip
         self.schema = schema
         self.max_rows = max_rows
@@ -220,6 +223,7 @@ class _Maker:
         self._body = body
         self._has_body = bool(BODY_COLUMNS & set(wanted))
         self._left = left
+        self._due_of = due_of
 
     @property
     def window(self) -> int:
@@ -270,7 +274,7 @@ class _Maker:
             bodies = plain_bodies(frames, self.max_bytes) if plain else stored_bodies(frames)
             if len(bodies.ranges) < len(frames.rows):
                 frames = replace(frames, rows=frames.rows[: len(bodies.ranges)])
-        chunk = Chunk(frames, file, bodies)
+        chunk = Chunk(frames, file, bodies, self._due_of)
         arrays = [column(name, chunk) for name in self._wanted]
         if arrays:
             batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
