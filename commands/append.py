@@ -99,7 +99,8 @@ def append(
     delay_level and wait may also be given as properties; body is text, or as body_encoding says.
     Options of a message fill the columns that a row leaves empty. A row with physical_offset, as
     dump prints it, is stored as it was, with its times, hosts and properties, but at a new place;
-    rows of blanks are passed over and those of damage refused. Delayed messages come without the
+    rows of blanks are passed over and those of damage refused. JSON lines from a pipe that pauses are
+    stored as far as they have come. Delayed messages come without the
     record of which were delivered, so all that are due are due again in a new store.
 
     Shows where each message is, or sums it up. A wrong row is told with its number, column and the

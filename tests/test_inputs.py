@@ -7,8 +7,11 @@ import io
 import json
 import operator
 import os
+import signal
+import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -314,6 +317,40 @@ def test_rows_of_a_pipe_that_pauses_are_given() -> None:
         os.write(writing, second[7:])
         os.close(writing)
         assert [message.body for batch in batches for message in messages_of(batch)] == [b"2"]
+
+
+@pytest.mark.parametrize("rows", [1, 1400, 2500])
+def test_a_burst_of_any_size_is_given_in_the_pause_behind_it(rows: int) -> None:
+    """Half a block, nearly one, more than one; one row longer than any."""
+    data = lines_of(*[{"topic": "T", "body": "x" * (2_000_000 if rows == 1 else 470)}] * rows)
+    reading, writing = os.pipe()
+    with open_input(Path(f"/dev/fd/{reading}")) as file:
+        os.close(reading)
+        batches = Input(file, "jsonl", RowRules()).batches()
+        threading.Thread(target=os.write, args=(writing, data)).start()
+        late = threading.Timer(30, os.close, (writing,))  # only where the rows are not given
+        late.start()
+        got = 0
+        while got < rows:
+            got += len(next(batches))
+        assert late.is_alive()
+        late.cancel()
+        os.close(writing)
+
+
+@pytest.mark.parametrize("sent", [b"", b'{"topic":"T","body":"1"}\n{"top'])
+def test_an_interrupt_while_a_pipe_pauses(tmp_path: Path, sent: bytes) -> None:
+    command = [sys.executable, "-m", "rmqtool", "append", tmp_path / "s", "--create", "--create-topic"]
+    with subprocess.Popen(
+        [*command, "--no-reserve", "--input", "-"], stdin=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        assert process.stdin is not None
+        process.stdin.write(sent)
+        process.stdin.flush()
+        time.sleep(3)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(20) == 130
+    assert not (tmp_path / "s" / "abort").exists()
 
 
 # what dump prints

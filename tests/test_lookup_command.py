@@ -209,6 +209,30 @@ def test_what_a_queue_lacks_is_looked_for_in_the_log(tmp_path: Path, lookup: Loo
     assert beyond.code == 1 and "bytes of the log" in beyond.err
 
 
+def test_a_damaged_queue_of_a_store_that_was_closed_cleanly(
+    store_copy: Callable[[str], Path], lookup: Lookup
+) -> None:
+    """A unit that names another record, one that is empty, a folder without files."""
+    store = store_copy("ok_540_clean")
+    path = store / "consumequeue/pubOrder/1/00000000000000000000"
+    whole = path.read_bytes()
+    place = ("--topic", "pubOrder", "--queue", 1, "--queue-offset")
+    (right,) = lookup(store, *place, 5).rows
+    for unit in (whole[9 * UNIT_SIZE : 10 * UNIT_SIZE], bytes(UNIT_SIZE), None):
+        if unit is None:
+            path.unlink()
+        else:
+            path.write_bytes(whole[: 5 * UNIT_SIZE] + unit + whole[6 * UNIT_SIZE :])
+        found = lookup(store, *place, 5)
+        assert [row | {"found_by": "queue"} for row in found.rows] == [right]
+        assert found.rows[0]["found_by"] == "scan"
+        never = lookup(store, *place, 5, "--scan", "never")
+        assert not never.rows and "not looked at: the log" in never.err
+    for topic, queue in (("Nope", 0), ("pubOrder", 77)):
+        told = lookup(store, "--topic", topic, "--queue", queue, "--queue-offset", 1)
+        assert told.code == 1 and "bytes of the log" not in told.err
+
+
 def test_a_queue_of_a_sound_store_has_all_there_is(tmp_path: Path, lookup: Lookup) -> None:
     """It may be idle while others go on: the log behind its end is read only when that is asked for."""
     store = tmp_path / "store"

@@ -174,6 +174,18 @@ def test_without_fillers_the_tail_goes_to_a_file_for_append(cases: Library, tmp_
     assert len(put) == len(lost)
 
 
+def test_an_index_of_expired_records_before_one_that_is_made_anew(store_copy: StoreCopy) -> None:
+    """The keys of its newest record are not in the log any more, and not in the new files."""
+    root = store_copy("ok_497_clean")
+    (root / "commitlog" / "00000000000000000000").unlink()
+    with (root / "commitlog" / "00000000000001048576").open("r+b") as file:
+        file.seek(6806)
+        file.write(b"\x12\x34\x56\x78")
+    assert recovered(root, BEST).recovery.plan.actions
+    assert codes(root) == set()
+    assert recovered(root, BEST).recovery.plan.actions == ()
+
+
 def test_without_fillers_a_log_whose_first_record_is_lost_is_emptied(
     store_copy: StoreCopy, tmp_path: Path
 ) -> None:

@@ -224,7 +224,7 @@ def _what_is_read(access: Access) -> str:
 
 def _records(store: Store, keys: Iterable[tuple[str, int]]) -> int:
     """Records that queues point to in the log; a queue that cannot be read is left out."""
-    from rmqtool.store.batches.queue_units import LIGHT_PREFIX
+    from rmqtool.store.system_topics import LIGHT_PREFIX
 
     count = 0
     for key in keys:
@@ -265,6 +265,8 @@ def spark_errors() -> Iterator[None]:
         ours = _ours(str(error))
         if ours is not None:
             raise ours from error
+        if "Traceback" in str(error):  # of a Python worker that plans a read
+            raise InputError(f"Spark cannot plan the read: {_cause(str(error))}") from error
         unknown = "UNRESOLVED_COLUMN" in (error.getCondition() or "")
         raise UsageError(_first_line(str(error)), hint=_COLUMNS_HINT if unknown else None) from error
     except (PySparkException, Py4JJavaError) as error:

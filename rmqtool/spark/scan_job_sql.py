@@ -26,6 +26,7 @@ _ANY_COLUMN = "physicalOffset"  # where rows are wanted, and no column of them
 _COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 _RUN_BY_ANALYSIS = ("UnresolvedExecuteImmediate", "CompoundBody", "Call")
 """Statements that run others when they are analyzed."""
+_WRITES = "InsertInto"
 _PROGRAM = "ScriptTransformation"
 _TELLS = ("Show", "Describe")
 """How the names of commands begin that only tell of tables."""
@@ -85,8 +86,9 @@ def reads_of(session: SparkSession, sql: str) -> Reads:
     shown = parsed
     while _kind(shown) == "ExplainCommand":
         shown = shown.logicalPlan()
-    if _kind(shown) in _RUN_BY_ANALYSIS:
-        raise _refused(shown)
+    for node in _nodes(shown):
+        if _kind(node) in _RUN_BY_ANALYSIS or (shown is parsed and _kind(node).startswith(_WRITES)):
+            raise _refused(node)
     execution = _analyzed(session, shown)
     analyzed = execution.analyzed()
     if _is_command(session, analyzed):

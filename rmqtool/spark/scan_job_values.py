@@ -6,7 +6,10 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
+from itertools import count
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rmqtool.errors import InputError
 from rmqtool.store.rows import spell_body
@@ -35,13 +38,17 @@ def shower(data_type: DataType, tz: tzinfo | None) -> Show:
     if isinstance(data_type, types.TimestampType):
         return lambda value: _time(value, tz)
     if isinstance(data_type, types.TimestampNTZType):
-        return lambda value: value.isoformat(timespec="milliseconds")
+        return lambda value: value.isoformat(timespec=_digits(value))
     if isinstance(data_type, types.DateType):
         return lambda value: value.isoformat()
     if isinstance(data_type, types.DecimalType):
         return _decimal
-    if isinstance(data_type, types.FloatType | types.DoubleType):
-        return lambda value: value if math.isfinite(value) else _NOT_FINITE[str(value)]
+    if isinstance(data_type, types.FloatType):
+        return lambda value: _float(float(str(np.float32(value))))
+    if isinstance(data_type, types.DoubleType):
+        return _float
+    if isinstance(data_type, types.DayTimeIntervalType):
+        return _interval
     if isinstance(data_type, types.BinaryType):
         return lambda value: spell_body(bytes(value), "text")[0]
     if isinstance(data_type, types.ArrayType):
@@ -61,10 +68,12 @@ def shower(data_type: DataType, tz: tzinfo | None) -> Show:
 
 
 def numbered(names: Sequence[str]) -> list[str]:
-    """The names, where one is there twice with a number behind it."""
+    """The names, where one is there twice with a number behind it that makes it another one."""
     found: list[str] = []
-    for name in names:
-        found.append(name if name not in found else f"{name}_{len(found) + 1}")
+    for place, name in enumerate(names, 1):
+        others = (name, *(f"{name}_{number}" for number in count(place)))
+        taken = {*found, *names} if name in found else set(found)
+        found.append(next(each for each in others if each not in taken))
     return found
 
 
@@ -83,13 +92,35 @@ def _map(data_type: Any, tz: tzinfo | None) -> Show:
             f"a map by {data_type.keyType.simpleString()} has no keys that can be shown", hint=CAST
         )
     key, item = shower(data_type.keyType, tz), _or_none(shower(data_type.valueType, tz))
-    return lambda value: {str(key(name)): item(each) for name, each in value.items()}
+    return lambda value: {_key(key(name)): item(each) for name, each in value.items()}
+
+
+def _key(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _time(value: datetime, tz: tzinfo | None) -> str | None:
     """Spark's times come in the zone of this process, without saying so."""
+    if value.microsecond % 1000:
+        return value.astimezone(tz).isoformat(timespec="microseconds")
     time_ms = (value.astimezone(UTC) - _EPOCH) // _MS
     return format_time(time_ms, tz) or format_time(time_ms, UTC)
+
+
+def _digits(value: datetime) -> str:
+    return "microseconds" if value.microsecond % 1000 else "milliseconds"
+
+
+def _float(value: float) -> float | str:
+    return value if math.isfinite(value) else _NOT_FINITE[str(value)]
+
+
+def _interval(value: timedelta) -> str:
+    """`[-]DAYS HH:MM:SS[.ffffff]`, as SQL writes it."""
+    sign, value = ("-", -value) if value < timedelta(0) else ("", value)
+    hours, rest = divmod(value.seconds, 3600)
+    seconds = f"{rest // 60:02}:{rest % 60:02}" + (f".{value.microseconds:06}" if value.microseconds else "")
+    return f"{sign}{value.days} {hours:02}:{seconds}"
 
 
 def _decimal(value: Decimal) -> int | float | str:

@@ -191,7 +191,7 @@ def check_python() -> None:
     Raises:
         InputError: it cannot be run, or cannot import rmqtool and what rmqtool needs.
     """
-    python = os.environ.get("PYSPARK_PYTHON", sys.executable)
+    python = os.environ.get("PYSPARK_PYTHON") or sys.executable
     if python == sys.executable:
         return
     what = f"the Python of PYSPARK_PYTHON, {python}, cannot"
@@ -212,7 +212,7 @@ def set_environment(java: Path) -> None:
     """What the JVM and the workers that it starts read from the environment; the user's values stay."""
     if java_version(Path(os.environ.get("JAVA_HOME", "/nonexistent"))) != java_version(java):
         os.environ["JAVA_HOME"] = str(java)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
 
 
 def _register(session: SparkSession) -> None:

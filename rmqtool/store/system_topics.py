@@ -44,6 +44,8 @@ SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 TIMER_TOPIC = "rmq_sys_wheel_timer"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
+LIGHT_PREFIX = "%LMQ%"
+"""Of light queues (INNER_MULTI_DISPATCH): their units name records of other topics."""
 
 # Topics that every broker knows without topics.json (TopicValidator).
 BUILT_IN_TOPICS = frozenset({

@@ -14,9 +14,7 @@ from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_bl
 from rmqtool.scan.source import open_source
 from rmqtool.scan.texts import Array
 from rmqtool.store.layout import QueueFiles, StoreFile, StoreLayout
-
-LIGHT_PREFIX = "%LMQ%"
-"""Units of light queues name records of other topics."""
+from rmqtool.store.system_topics import LIGHT_PREFIX
 
 Key = tuple[str, int]
 

@@ -76,6 +76,8 @@ def line_blocks(file: Readable, *, size: int = BLOCK_SIZE, limit: int = LINE_LIM
             break
         stop += got
         if not started:
+            if stop < len(BOM):
+                continue
             started, begin = True, _mark_size(buffer[:4])
         if too_long:  # the rest of that line goes
             end = buffer.find(b"\n", 0, stop) + 1

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
-from select import select
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UsageError
-from rmqtool.store.inputs.jsonl import BLOCK_SIZE, BOM, UTF_16, JsonRows, joined, line_blocks
+from rmqtool.store.inputs.flow import CountedFile, Flowing
+from rmqtool.store.inputs.jsonl import BOM, UTF_16, JsonRows, joined, line_blocks
 from rmqtool.store.records.message import NewMessage
 from rmqtool.store.row_reader import RowError, RowRules, message_of
 
@@ -47,7 +47,6 @@ _SUFFIXES: dict[str, Format] = {
 _PACKED = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _BLOCKS_AT_ONCE = 8  # of JSON lines: what is done for a batch is then small beside what is done for its rows
-_PATIENCE_S = 0.2  # without new bytes, after which what a pipe gave is taken
 _AHEAD = 2
 _NUMBERS_KEPT = 16  # batches whose row numbers are kept: more than can be between reading and writing
 
@@ -60,62 +59,6 @@ def row_error(error: RmqtoolError, number: int, column: str | None) -> RowError:
     if isinstance(error, RefusedError):
         found.exit_code = error.exit_code
     return found
-
-
-class CountedFile(io.RawIOBase):
-    """A file that is only read, and tells how far it was read."""
-
-    def __init__(self, file: io.FileIO, advance: Callable[[int], None]) -> None:
-        self._file = file
-        self.advance = advance
-
-    def readable(self) -> bool:
-        """Yes."""
-        return True
-
-    def seekable(self) -> bool:
-        """Whether it is no pipe."""
-        return self._file.seekable()
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """As of any file."""
-        return self._file.seek(offset, whence)
-
-    def tell(self) -> int:
-        """As of any file."""
-        return self._file.tell()
-
-    def fileno(self) -> int:
-        """Its descriptor."""
-        return self._file.fileno()
-
-    def readinto(self, buffer: Any, /) -> int | None:
-        """As of any file."""
-        count = self._file.readinto(buffer)
-        self.advance(count or 0)
-        return count
-
-    def close(self) -> None:
-        """Closes the file too."""
-        self._file.close()
-        super().close()
-
-
-class _Flowing:
-    """A buffered file whose writer may pause: what has come by then is given, in place of a full buffer."""
-
-    def __init__(self, file: io.BufferedReader) -> None:
-        self._file = file
-
-    def readinto(self, buffer: memoryview, /) -> int:
-        """Fill the buffer, or what of it can be filled without waiting for long; 0 at the end."""
-        count = self._file.readinto1(buffer)
-        while 0 < count < len(buffer) and select([self._file], [], [], _PATIENCE_S)[0]:
-            got = self._file.readinto1(buffer[count:])
-            if not got:
-                break
-            count += got
-        return count
 
 
 def open_input(path: Path, advance: Callable[[int], None] | None = None) -> io.BufferedReader:
@@ -315,20 +258,20 @@ class Input:
                 each.clear()
             return found
 
-        for lines in line_blocks(_Flowing(self._file)):
+        flowing = Flowing(self._file)
+        for lines in line_blocks(flowing):
             columns, decoded = decoder.columns(lines)
             parts.append(columns)
             numbers.append(np.array(decoded.numbers, np.int64))
             errors.update(decoded.errors)
-            paused = lines.data is not None and len(lines.data) < BLOCK_SIZE // 2
-            if len(parts) == _BLOCKS_AT_ONCE or errors or paused:
+            if len(parts) == _BLOCKS_AT_ONCE or errors or flowing.paused:
                 yield gathered()
         if parts:
             yield gathered()
 
     def _json_messages(self) -> Iterator[tuple[int, NewMessage]]:
         decoder = JsonRows(self.rules)
-        for lines in line_blocks(_Flowing(self._file)):
+        for lines in line_blocks(Flowing(self._file)):
             decoded = decoder.rows(lines)
             told = iter(sorted(decoded.errors))
             wrong = next(told, None)

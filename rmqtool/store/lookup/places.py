@@ -23,6 +23,7 @@ from rmqtool.store.lookup.keys import BeforeScan, KeySearch
 from rmqtool.store.lookup.log_scan import Progress, selected
 from rmqtool.store.lookup.queue_gaps import lacking
 from rmqtool.store.selection import Selection
+from rmqtool.store.system_topics import LIGHT_PREFIX
 
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
@@ -98,11 +99,16 @@ def find_by_queue_offset(
     seen: set[int] = set()
     for queue_offset in tuple(wanted):
         stored = store.get_by_queue_offset(topic, queue_id, queue_offset)
-        if stored is not None:
+        is_wrong = stored is not None and not _is_at(stored.message, topic, queue_id, queue_offset)
+        if stored is not None and not is_wrong:
             yield Hit(stored, "queue", (str(queue_offset),))
             seen.add(stored.physical_offset)
         if scan != "always":
-            found = lacking(store, topic, queue_id, queue_offset) if stored is None else []
+            found = (
+                lacking(store, topic, queue_id, queue_offset, is_wrong=is_wrong)
+                if stored is None or is_wrong
+                else []
+            )
             gaps += found
             wanted = wanted if found else {each: None for each in wanted if each != queue_offset}
     looked.gaps = coverage.merged(gaps)
@@ -117,6 +123,13 @@ def find_by_queue_offset(
             names = tuple(str(each) for each in wanted if each in held)
             if names and stored.physical_offset not in seen:
                 yield Hit(stored, "scan", names)
+
+
+def _is_at(record: Message, topic: str, queue_id: int, queue_offset: int) -> bool:
+    """Whether a record says of itself that it is there; one of a light queue is another queue's."""
+    if topic.startswith(LIGHT_PREFIX):
+        return True
+    return (record.topic, record.queue_id) == (topic, queue_id) and queue_offset in queue_offsets_of(record)
 
 
 def queue_offsets_of(record: Message) -> range:

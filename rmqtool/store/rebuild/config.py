@@ -17,7 +17,7 @@ from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
 from rmqtool.store.open_files import read_head
 from rmqtool.store.plan import Action, Kind
-from rmqtool.store.system_topics import is_system_topic
+from rmqtool.store.system_topics import LIGHT_PREFIX, is_system_topic
 from rmqtool.store.verify.context import CONFIG_LIMIT
 from rmqtool.store.verify.state import CONFIG_FILES
 from rmqtool.store.write.config_files import FOLDER, TOPICS
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from rmqtool.store.verify.spans import Key
 
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
-_LIGHT_PREFIX = "%LMQ%"
 
 
 def config_actions(store: Store, found: Rebuild) -> list[Action]:
@@ -91,7 +90,7 @@ def topics_of(
     """Topics by name, for these queues; without those that a broker makes by itself, and light queues."""
     counts: dict[str, int] = {}
     for topic, queue_id in queues:
-        is_light = (topic, queue_id) in light or topic.startswith(_LIGHT_PREFIX)
+        is_light = (topic, queue_id) in light or topic.startswith(LIGHT_PREFIX)
         if is_light or is_system_topic(topic) or not _NAME.fullmatch(topic):
             continue
         if 0 <= queue_id < QUEUES_MAX:

@@ -72,7 +72,8 @@ def index_task(survey: Survey) -> IndexTask | None:
         keys = sum(window.keys for window in later) + sum(
             _keys_from(survey, window, start) for window in crossing
         )
-        keys -= _entries_of_newest(survey, kept, start)
+        if crossing:  # else the record of the newest entries has expired, and its keys were not counted
+            keys -= _entries_of_newest(survey, kept, start)
     count = _file_count(windows, keys, shape, has_records=bool(windows))
     names = _names(survey, kept, dropped, count, windows)
     full_files = keys // (shape.entries - 1)

@@ -23,9 +23,8 @@ from rmqtool.formats.java import java_utf8_decode, java_utf8_encode
 from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.store.salvage.model import Claim, Hole
 from rmqtool.store.salvage.order import Gap, Key, Order
-from rmqtool.store.system_topics import HALF_TOPICS, SCHEDULE_TOPIC
+from rmqtool.store.system_topics import HALF_TOPICS, LIGHT_PREFIX, SCHEDULE_TOPIC
 
-_LIGHT_PREFIX = "%LMQ%"
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
@@ -171,7 +170,7 @@ def _same(unit: Claim, head: Claim) -> bool:
 
 
 def _is_light(topic: bytes) -> bool:
-    return topic.startswith(java_utf8_encode(_LIGHT_PREFIX))
+    return topic.startswith(java_utf8_encode(LIGHT_PREFIX))
 
 
 def fits(claim: Claim, order: Order) -> bool:

@@ -27,7 +27,7 @@ from rmqtool.scan.events import FOREIGN
 from rmqtool.scan.keys import MULTI_DISPATCH, Dispatch
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
 from rmqtool.store.layout import QueueFiles
-from rmqtool.store.system_topics import SCHEDULE_TOPIC
+from rmqtool.store.system_topics import LIGHT_PREFIX, SCHEDULE_TOPIC
 from rmqtool.store.verify.context import Context
 from rmqtool.store.verify.spans import Break, Key, Kind, Mismatch, Span, Spans
 
@@ -36,7 +36,6 @@ if TYPE_CHECKING:
     from rmqtool.scan.source import ByteSource
     from rmqtool.store.verify.file_scan import FileScan
 
-LIGHT_PREFIX = "%LMQ%"
 _YEAR_MS = 366 * 86_400_000
 
 

@@ -31,7 +31,7 @@ from rmqtool.scan.reference import walk_reference
 from rmqtool.scan.source import ByteSource, BytesSource, open_source
 from rmqtool.store import disk
 from rmqtool.store.layout import StoreFile, StoreLayout
-from rmqtool.store.system_topics import SCHEDULE_TOPIC, deliver_timestamp
+from rmqtool.store.system_topics import LIGHT_PREFIX, SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.store.write.index_writer import IndexWriter
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.queue_writer import Entry, QueueWriter
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
     from rmqtool.scan.keys import Dispatch
     from rmqtool.scan.queue_build import Array
 
-LIGHT_PREFIX = "%LMQ%"
 PARTS = ("consumequeue", "batchconsumequeue", "index")
 _COLD_BYTES = 1 << 20  # less, in all runs together, is not worth loading the compiled code
 _WARM_BYTES = 16 << 10  # nor, when it is loaded, setting up a walk

@@ -1,0 +1,85 @@
+"""The bytes of an input as they come: how many were read, and whether whoever writes them pauses."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Callable
+from select import select
+from typing import Any
+
+_PATIENCE_S = 0.2  # without new bytes, after which what a pipe gave is taken
+
+
+class CountedFile(io.RawIOBase):
+    """A file that is only read, and tells how far it was read; `count` is bytes."""
+
+    def __init__(self, file: io.FileIO, advance: Callable[[int], None]) -> None:
+        self._file = file
+        self.advance = advance
+        self.count = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Whether it is no pipe."""
+        return self._file.seekable()
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """As of any file."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """As of any file."""
+        return self._file.tell()
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return self._file.fileno()
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        """As of any file."""
+        count = self._file.readinto(buffer)
+        self.count += count or 0
+        self.advance(count or 0)
+        return count
+
+    def close(self) -> None:
+        """Closes the file too."""
+        self._file.close()
+        super().close()
+
+
+class Flowing:
+    """An input whose writer may pause: what has come by then is given, in place of a full buffer.
+
+    Read from the file itself, behind what was looked at: a thread that waits in the buffer would keep
+    everybody from closing it, on an interrupt for instance.
+
+    Attributes:
+        paused: whether nothing more came for a while behind what was given last.
+    """
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        """Read what `open_input` has opened, from its start."""
+        self.paused = False
+        self._raw: Any = file.raw
+        self._head = file.read(self._raw.count if isinstance(self._raw, CountedFile) else 0)
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer, or what of it can be filled without waiting for long; 0 at the end."""
+        count = min(len(self._head), len(buffer))
+        buffer[:count] = self._head[:count]
+        self._head = self._head[count:]
+        while self._has_more(wait=count == 0) and count < len(buffer):
+            got = self._raw.readinto(buffer[count:])
+            if not got:
+                break
+            count += got
+        return count
+
+    def _has_more(self, *, wait: bool) -> bool:
+        self.paused = not self._head and not select([self._raw], [], [], None if wait else _PATIENCE_S)[0]
+        return not self.paused
