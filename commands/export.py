@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -10,7 +9,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
 from rmqtool.commands.export_text import summary
-from rmqtool.commands.option_values import expression
+from rmqtool.commands.option_values import expression, local_file
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.times import parse_zone
@@ -238,18 +237,5 @@ def _request(
         output, format=output_format, compression=compression, columns=columns, body=body, raw=raw,
         partition_by=_names(partition_by), file_bytes=file_size, group_bytes=row_group or GROUP_BYTES,
         tz=parse_zone(tz), date_tz=parse_zone("UTC" if tz is None else tz), spreadsheet=spreadsheet,
-        force=force, cursor_file=None if cursor_file is None else _cursor(cursor_file),
+        force=force, cursor_file=None if cursor_file is None else local_file(cursor_file, "--cursor-file"),
     )  # fmt: skip
-
-
-def _cursor(text: str) -> Path:
-    """Raises UsageError for what is no local file: a cursor is locked, and replaced in one step."""
-    from rmqtool.scan.remote_url import is_url, local_path
-
-    local = local_path(text)
-    if local is None and is_url(text):
-        raise UsageError("--cursor-file: the cursor must be a local file", hint="only --output may be a URL")
-    path = Path(local or text)
-    if not path.name:
-        raise UsageError("--cursor-file names no file")
-    return path

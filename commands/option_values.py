@@ -1,10 +1,12 @@
-"""What some options mean together: how messages become rows, which pass a filter."""
+"""What some options mean: how messages become rows, which pass a filter, local files."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rmqtool.errors import UsageError
 from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
@@ -44,3 +46,16 @@ def expression(text: str | None) -> Expression | None:
     from rmqtool.store.filter import parse
 
     return parse(text)
+
+
+def local_file(text: str, option: str) -> Path:
+    """The path that the value of `option` is. Raises UsageError for a URL of elsewhere, or no name."""
+    from rmqtool.scan.remote_url import is_url, local_path
+
+    local = local_path(text)
+    if local is None and is_url(text):
+        raise UsageError(f"{option}: it must be a local file", hint="only --output may be a URL")
+    path = Path(local or text)
+    if not path.name:
+        raise UsageError(f"{option} names no file")
+    return path

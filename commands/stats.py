@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -67,7 +66,7 @@ Sort = Annotated[
     str | None, typer.Option("--sort", metavar="FIELD", help="Rows by this field, the largest first.")
 ]
 Plot = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--plot",
         metavar="FILE",
@@ -150,7 +149,7 @@ def stats(
         if plot is not None:
             from rmqtool.commands.stats_plot import check_plot, draw
 
-            check_plot(plot, opened)
+            picture = check_plot(plot, opened)
             if by is not None:
                 writer.note("rmqtool: the charts are of the whole selection, whatever --by says")
         request = _request(
@@ -163,7 +162,7 @@ def stats(
         for note in found.notes:
             writer.note(f"rmqtool: {note}")
         if plot is not None and found.charts is not None:
-            draw(found.charts, plot, request.form.tz, title=str(store))
+            draw(found.charts, picture, request.form.tz, title=str(store))
         write_sections(writer, found)
         unknown = 0
         if request.scans or request.lag_by is not None:

@@ -12,6 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.commands.option_values import local_file
 from rmqtool.errors import InputError, UsageError
 from rmqtool.terminal import escape, format_size
 
@@ -25,17 +26,18 @@ _COUNT_COLOUR, _BYTES_COLOUR = "#3465a4", "#c4a000"
 _YEARS_MS = (-62_135_596_800_000, 253_402_300_799_999)  # what a calendar can show
 
 
-def check_plot(path: Path, store: Store) -> None:
-    """Refuses a file that cannot be drawn, before any work.
+def check_plot(text: str, store: Store) -> Path:
+    """The path of the picture; refuses one that cannot be drawn, before any work.
 
     Raises:
-        UsageError: neither .svg nor .png.
+        UsageError: neither .svg nor .png, or a URL of elsewhere.
         RefusedError: the file exists, or would lie in the store.
         InputError: matplotlib is not installed.
     """
     from rmqtool.store.export.new_file import check_new
     from rmqtool.store.keep_out import keep_out
 
+    path = local_file(text, "--plot")
     if path.suffix.lower() not in (".svg", ".png"):
         raise UsageError("--plot makes .svg and .png files", path=path)
     keep_out(store.layout, path, "the file", location=store.location.path)
@@ -44,6 +46,7 @@ def check_plot(path: Path, store: Store) -> None:
         import matplotlib  # noqa: F401
     except ImportError:
         raise InputError("charts need matplotlib", hint="pip install 'rmqtool[plot]'") from None
+    return path
 
 
 def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:

@@ -112,7 +112,8 @@ def test_what_is_not_there(small: Path, stats: Stats) -> None:
     [
         (("--by", "colour"), 2), (("--by", "group,tag"), 2), (("--at", "yesterdayish"), 2),
         (("--at", "2999-01-01"), 2), (("--memory", "much"), 2), (("--largest", "-1"), 2),
-        (("--plot", "chart.gif"), 2), (("--at", "now", "--time-field", "born", "--since", "today"), 2),
+        (("--plot", "chart.gif"), 2), (("--plot", "s3://bucket/chart.svg"), 2),
+        (("--at", "now", "--time-field", "born", "--since", "today"), 2),
         (("--fields", "nothing"), 2), (("--until", "2000", "--since", "2001"), 2),
         (("--all", "--limit", str(1 << 63)), 2), (("--by", "group", "--tag", "x"), 2),
         (("--by", "group,topic", "--key", "x"), 2), (("--by", "group", "--filter", "a = 1"), 2),

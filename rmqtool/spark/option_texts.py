@@ -134,7 +134,8 @@ _BOUNDS: Final = {
         "Whether it is an error that offsets, files or stores that were asked for are not there (any"
         " more). For batch reads that is so for topics of `topic` and `subscribe` and queues of `assign` that"
         " no store has, and for physical offsets outside of the files of the log, too. With `false` what is"
-        " there is read, with a warning. A stream waits for topics and queues that are not there yet."
+        " there is read, with a warning. A stream waits for topics and queues that are not there yet, and"
+        " does not notice that a store was replaced by one whose records lie at the same places."
     ),
 }
 _WAYS: Final = {

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta, tzinfo
 from decimal import Decimal
-from itertools import count
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,7 +71,7 @@ def numbered(names: Sequence[str]) -> list[str]:
     """The names, where one is there twice with a number behind it that makes it another one."""
     found: list[str] = []
     for place, name in enumerate(names, 1):
-        others = (name, *(f"{name}_{number}" for number in count(place)))
+        others = chain((name,), (f"{name}_{number}" for number in count(place)))
         taken = {*found, *names} if name in found else set(found)
         found.append(next(each for each in others if each not in taken))
     return found

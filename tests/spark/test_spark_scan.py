@@ -249,6 +249,7 @@ def test_sql_that_names_more_than_it_needs(run: Run, store: Path) -> None:
         "EXPLAIN EXECUTE IMMEDIATE 'INSERT OVERWRITE DIRECTORY ''{0}/index'' USING csv SELECT 1 a'",
         "CREATE OR REPLACE TEMPORARY VIEW IDENTIFIER('messages') AS SELECT 1",
         "CALL x.y(1)",
+        "INSERT INTO messages SELECT * FROM messages",
     ],
 )
 def test_sql_only_reads(run: Run, store_copy: Callable[[str], Path], statement: str) -> None:
@@ -285,11 +286,14 @@ def test_sql_that_python_has_no_value_for(run: Run, store: Path) -> None:
          "12345678901234567890.123456789012345678"),
         ("TIMESTAMP'9999-12-31 23:59:59'", "9999-12-31T23:59:59.000+00:00"),
         ("TIMESTAMP_NTZ'2026-03-31 02:30:00'", "2026-03-31T02:30:00.000"),
-        ("TIMESTAMP'1969-12-31 23:59:59.9995Z'", "1970-01-01T00:59:59.999+01:00"),
+        ("TIMESTAMP'1969-12-31 23:59:59.9995Z'", "1970-01-01T00:59:59.999500+01:00"),
         ("named_struct('a', 1, 'a', X'ff')", {"a": 1, "a_2": "/w=="}),
         ("map(X'61', array(1.25, NULL))", {"a": [1.25, None]}),
         ("array(double('NaN'), double('-inf'), 0.5D)", ["NaN", "-Infinity", 0.5]),
-        ("INTERVAL '1 2' DAY TO HOUR", "1 day, 2:00:00"),
+        ("INTERVAL '1 2' DAY TO HOUR", "1 02:00:00"),
+        ("INTERVAL '-1.5' SECOND", "-0 00:00:01.500000"),
+        ("map(true, float(0.1))", {"true": 0.1}),
+        ("TIMESTAMP'2024-06-01 12:00:00.123456Z'", "2024-06-01T14:00:00.123456+02:00"),
         ("'reflect('", "reflect("),
     ],
 )  # fmt: skip
@@ -297,6 +301,12 @@ def test_values_of_sql(run: Run, store: Path, value: str, shown: Any) -> None:
     """Nothing gets lost on the way to JSON."""
     found = run("spark-scan", store, "--tz", "Europe/Berlin", "--sql", f"SELECT {value} AS v")
     assert found.rows == [{"v": shown}]
+
+
+def test_names_of_sql_that_are_there_twice(run: Run, store: Path) -> None:
+    """The number that tells them apart makes no name that is there already."""
+    found = run("spark-scan", store, "--sql", "SELECT 1 AS a_3, 2 AS a, 3 AS a, struct(4 AS b, 5 AS b) AS s")
+    assert found.rows == [{"a_3": 1, "a": 2, "a_4": 3, "s": {"b": 4, "b_2": 5}}]
 
 
 @pytest.mark.parametrize("value", ["map(array(1), 2)", "INTERVAL '1' YEAR", "make_interval(1, 2)"])
