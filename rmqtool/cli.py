@@ -11,16 +11,11 @@ from __future__ import annotations
 import gc
 import os
 import platform
-import signal
 import sys
-import threading
-import time
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
-from types import FrameType
 from typing import Annotated, Any
 
 import typer
@@ -29,6 +24,7 @@ from typer.core import TyperCommand, TyperOption
 from rmqtool import __version__
 from rmqtool.commands import ALIASES, COMMANDS
 from rmqtool.errors import EXIT_BUG, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, RmqtoolError
+from rmqtool.interrupts import signals_interrupt
 from rmqtool.output import OutputClosedError
 from rmqtool.terminal import let_go_of_stderr, print_error
 
@@ -46,8 +42,6 @@ EXIT_STATUS = (
 )  # fmt: skip
 
 
-# Service managers, closing terminals and timeout(1) send two signals; the second is no new wish.
-_ONE_INTERRUPT_SECONDS = 1.0
 _DEBUG_HELP = "Show a traceback for every error."
 
 
@@ -108,7 +102,7 @@ def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: `sys.argv`); returns the exit code."""
-    with _signals_interrupt():
+    with signals_interrupt():
         code = _ending(sys.argv[1:] if arguments is None else list(arguments))
     _let_go_of_stdout()
     let_go_of_stderr()
@@ -116,37 +110,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # The program ends: the interpreter would look through all objects once more, for 20 ms.
         gc.freeze()
     return code
-
-
-@contextmanager
-def _signals_interrupt() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; what was there before is restored.
-
-    A signal that is ignored stays so (`nohup`). Only a main thread can set handlers; in another
-    one nothing changes.
-    """
-    last = -_ONE_INTERRUPT_SECONDS
-
-    def interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal last
-        now = time.monotonic()
-        if now - last >= _ONE_INTERRUPT_SECONDS:
-            last = now
-            raise KeyboardInterrupt
-
-    handlers: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        numbers = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))
-        handlers = {number: signal.getsignal(number) for number in numbers if number is not None}
-    # None: set by something that is not Python, and cannot be restored.
-    handlers = {number: old for number, old in handlers.items() if old not in (signal.SIG_IGN, None)}
-    try:
-        for number in handlers:
-            signal.signal(number, interrupt)
-        yield
-    finally:
-        for number, old in handlers.items():
-            signal.signal(number, old)
 
 
 def _ending(arguments: Sequence[str]) -> int:

@@ -9,8 +9,10 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 import typer
@@ -19,6 +21,7 @@ from hypothesis import strategies as st
 
 from rmqtool import __version__, cli
 from rmqtool.commands.options import parse_size
+from rmqtool.interrupts import signals_interrupt
 from rmqtool.quantities import SIZE_MAX
 from tests.stores import Library
 
@@ -239,7 +242,7 @@ def test_signals_interrupt_once_and_only_for_a_while() -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
-        with cli._signals_interrupt():
+        with signals_interrupt():
             with pytest.raises(KeyboardInterrupt):
                 signal.raise_signal(signal.SIGTERM)
             signal.raise_signal(signal.SIGTERM)
@@ -248,6 +251,32 @@ def test_signals_interrupt_once_and_only_for_a_while() -> None:
         assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     finally:
         signal.signal(signal.SIGHUP, hangup)
+
+
+class AsksFor:
+    """A lock that has SIGINT come at the moment when it is taken."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.acquire, self.release = self.lock.acquire, self.lock.release
+
+    def __enter__(self) -> bool:
+        taken = self.lock.__enter__()
+        signal.raise_signal(signal.SIGINT)
+        return taken
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+
+def test_an_interrupt_leaves_no_lock_behind() -> None:
+    """Between the lock that is taken and the `with` that gives it back no exception is raised, but soon."""
+    lock = AsksFor()
+    condition = threading.Condition(cast("threading.Lock", lock))
+    with signals_interrupt(), pytest.raises(KeyboardInterrupt), condition:
+        assert lock.lock.locked()
+        time.sleep(30)
+    assert not lock.lock.locked()
 
 
 def test_main_runs_in_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
@@ -316,6 +345,7 @@ def test_interrupt_ends_the_waiting_for_the_rate(cases: Library, jobs: str) -> N
     assert process.stderr is not None
     try:
         first = process.stderr.readline()
+        time.sleep(0.3)  # what comes just before the main thread waits is seen when it is done with waiting
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=30)
     finally:

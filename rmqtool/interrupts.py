@@ -1,0 +1,83 @@
+"""Signals that end a command: KeyboardInterrupt in the main thread, at a place where that does no harm."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+# Service managers, closing terminals and timeout(1) send two signals; the second is no new wish.
+_ONE_INTERRUPT_SECONDS = 1.0
+_LATER_SECONDS = 0.001
+_MAX_DELAYS = 100
+
+# An exception in these leaves a lock taken that another thread then waits for without end, or free
+# that is to be given back: `with condition` calls them outside of its own protection.
+_HOLDING = frozenset(
+    getattr(threading.Condition, name).__code__
+    for name in ("__enter__", "__exit__", "_acquire_restore", "_release_save")
+)
+_WAITING = threading.Condition.wait.__code__
+
+
+@contextmanager
+def signals_interrupt() -> Iterator[None]:
+    """SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; what was there before is restored.
+
+    A signal that is ignored stays so (`nohup`). Only a main thread can set handlers; in another
+    one nothing changes.
+    """
+    last = -_ONE_INTERRUPT_SECONDS
+    delays = 0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal last, delays
+        now = time.monotonic()
+        if now - last < _ONE_INTERRUPT_SECONDS:
+            return
+        if has_timer and delays < _MAX_DELAYS and _is_between(frame):
+            delays += 1
+            signal.setitimer(signal.ITIMER_REAL, _LATER_SECONDS)
+            return
+        last, delays = now, 0
+        raise KeyboardInterrupt
+
+    handlers: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        numbers = (getattr(signal, name, None) for name in ("SIGINT", "SIGTERM", "SIGHUP"))
+        handlers = {number: signal.getsignal(number) for number in numbers if number is not None}
+    # None: set by something that is not Python, and cannot be restored.
+    handlers = {number: old for number, old in handlers.items() if old not in (signal.SIG_IGN, None)}
+    has_timer = bool(handlers) and _has_timer()
+    if has_timer:
+        handlers[signal.SIGALRM] = signal.SIG_DFL
+    try:
+        for number in handlers:
+            signal.signal(number, interrupt)
+        yield
+    finally:
+        if has_timer:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        for number, old in handlers.items():
+            signal.signal(number, old)
+
+
+def _has_timer() -> bool:
+    """Whether the timer of the process is there, and nobody else's."""
+    return hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+def _is_between(frame: FrameType | None) -> bool:
+    """Whether a frame, or one that called it, is just taking or giving back the lock of a condition.
+
+    All that waits for another thread does so with one: futures, events, semaphores, queues.
+    """
+    while frame is not None:
+        if frame.f_code in _HOLDING or (frame.f_code is _WAITING and "saved_state" not in frame.f_locals):
+            return True
+        frame = frame.f_back
+    return False
