@@ -8,10 +8,12 @@ closed pipe with 0.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import platform
 import sys
+import threading
 import traceback
 from collections.abc import Sequence
 from importlib import import_module
@@ -107,9 +109,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     _let_go_of_stdout()
     let_go_of_stderr()
     if arguments is None:
+        _end_threads(code)
         # The program ends: the interpreter would look through all objects once more, for 20 ms.
         gc.freeze()
     return code
+
+
+def _end_threads(code: int) -> None:
+    """Ends the process at once where a thread that nobody waits for still works.
+
+    It may be in compiled code, or loading it: the end of the interpreter takes the ground from under
+    that, and the process would end with a signal in place of its exit code.
+    """
+    if any(each.daemon and each.is_alive() for each in threading.enumerate()):
+        atexit._run_exitfuncs()
+        os._exit(code)
 
 
 def _ending(arguments: Sequence[str]) -> int:

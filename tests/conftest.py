@@ -16,7 +16,8 @@ from tests import trees
 from tests.stores import Library
 
 SURROUNDINGS = {"COLUMNS": "100", "LINES": "40", "TZ": "UTC", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",
-                "NO_COLOR": "1", "TERM": "dumb", "PYTHONHASHSEED": "0"}  # fmt: skip
+                "NO_COLOR": "1", "TERM": "dumb", "PYTHONHASHSEED": "0",
+                "PYTHONFAULTHANDLER": "1"}  # fmt: skip
 FORGOTTEN = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
 
 os.environ.update(SURROUNDINGS)

@@ -288,6 +288,32 @@ def test_main_runs_in_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
     assert (codes, capsys.readouterr().out) == ([0], f"rmqtool {__version__}\n")
 
 
+# A program that ends while a thread works that nobody waits for.
+LEFT_BEHIND = """
+import atexit, os, sys, threading, time
+from rmqtool import cli
+def audit(event, arguments, write=os.write):
+    if event == "cpython.PyInterpreterState_Clear":
+        write(1, b"end of the interpreter\\n")
+sys.addaudithook(audit)
+atexit.register(print, "exit functions", flush=True)
+if sys.argv.pop() == "left":
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize(("left", "end"), [("left", b""), ("none", b"end of the interpreter\n")])
+def test_a_thread_that_is_left_behind_does_not_see_the_end_of_the_interpreter(left: str, end: bytes) -> None:
+    """In compiled code that is a crash. What is registered for the exit is called."""
+    result = subprocess.run(
+        [sys.executable, "-c", LEFT_BEHIND, "--version", left], env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True, timeout=60,
+    )  # fmt: skip
+    assert result.stdout == f"rmqtool {__version__}\nexit functions\n".encode() + end
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
 # The program, with an import of the command line that tells when it is under way and takes long.
 SLOW_START = """
 import sys, time
