@@ -66,7 +66,8 @@ class Source:
         path = self._folder / "input"
         path.write_bytes(data)
         results = []
-        for columns in (True, False):
+        for columns, compiled_from in ((True, 0), (True, sys.maxsize), (False, 0)):
+            inputs_jsonl.COMPILED_FROM = compiled_from
             errors: dict[int, str] = {}
 
             def report(error: RowError, errors: dict[int, str] = errors) -> None:
@@ -88,15 +89,17 @@ class Source:
                     report(error)
                 assert source.rows == len(found)
             results.append((found, errors))
-        (one, one_wrong), (two, two_wrong) = results
-        assert one_wrong == two_wrong
-        assert all(map(operator.eq, one, two)) and len(one) == len(two)
+        (one, one_wrong), *others = results
+        for two, two_wrong in others:
+            assert one_wrong == two_wrong
+            assert all(map(operator.eq, one, two)) and len(one) == len(two)
         return results[0]
 
 
 @pytest.fixture
-def read(tmp_path: Path) -> Source:
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     """What becomes of an input."""
+    monkeypatch.setattr(inputs_jsonl, "COMPILED_FROM", 0)  # set back behind the test
     return Source(tmp_path)
 
 
@@ -696,8 +699,9 @@ def test_columns_are_as_single_rows(tmp_path_factory: pytest.TempPathFactory, ro
     """The fast way gives the same messages, and finds the same rows wrong, as the plain one."""
     rules = RowRules(PROFILES[profile], UTC, {"topic": "D", "tags": "a", "queue_id": 9} if defaults else {})
     data = lines_of(*rows)
-    found = {}
-    for columns in (True, False):
+    found = []
+    ways = ((True, 0), (True, inputs_jsonl.BLOCK_SIZE), (False, 0))
+    for columns, compiled_from in ways:
         errors: list[tuple[int | None, str | None]] = []
 
         def report(error: RowError, errors: list[tuple[int | None, str | None]] = errors) -> None:
@@ -705,14 +709,15 @@ def test_columns_are_as_single_rows(tmp_path_factory: pytest.TempPathFactory, ro
 
         path = tmp_path_factory.getbasetemp() / "generated"
         path.write_bytes(data)
-        with open_input(path) as file:
+        with open_input(path) as file, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(inputs_jsonl, "COMPILED_FROM", compiled_from)
             source = Input(file, "jsonl", rules, on_error="skip", report=report)
             if columns:
                 messages = [each for batch in source.batches() for each in messages_of(batch)]
             else:
                 messages = [message for _, message in source.messages()]
-        found[columns] = (messages, errors, source.empty)
-    assert found[True] == found[False]
+        found.append((messages, errors, source.empty))
+    assert all(each == found[0] for each in found)
 
 
 # where it comes from

@@ -41,6 +41,7 @@ from rmqtool.scan.texts import (
     offset_message_ids,
 )
 from rmqtool.store import rows as row_form
+from rmqtool.store.arrow_arrays import binary_array
 from rmqtool.store.batches.bodies import Bodies
 from rmqtool.store.system_topics import DueOf
 
@@ -115,18 +116,8 @@ def codes_of(state: int) -> list[str]:
     return [code for bit, code in enumerate(_STATUS_CODES) if state & 1 << bit]
 
 
-def _binary(found: Gathered, kind: pa.DataType) -> pa.Array:
-    count = len(found.offsets) - 1
-    valid, nulls = None, 0
-    if found.present is not None:
-        valid = pa.py_buffer(np.packbits(found.present, bitorder="little"))
-        nulls = count - int(np.count_nonzero(found.present))
-    buffers = [valid, pa.py_buffer(found.offsets), pa.py_buffer(found.data)]
-    return pa.Array.from_buffers(kind, count, buffers, nulls)
-
-
 def _text(ranges: Ranges) -> pa.Array:
-    return _binary(gather(ranges), pa.string())
+    return binary_array(gather(ranges), pa.string())
 
 
 def _spelled(numbers: Array, texts: Sequence[str | None]) -> pa.Array:
@@ -138,7 +129,7 @@ def _constant(text: str, count: int) -> pa.Array:
     """The same text in every row."""
     data = utf8(text)
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
-    return _binary(Gathered(offsets, np.frombuffer(data * count, np.uint8), None), pa.string())
+    return binary_array(Gathered(offsets, np.frombuffer(data * count, np.uint8), None), pa.string())
 
 
 def utf8(text: str) -> bytes:
@@ -243,13 +234,13 @@ _MAKERS: dict[str, Callable[[Chunk], pa.Array]] = {
     "born_host": lambda chunk: _host(chunk, born=True),
     "store_time": lambda chunk: _time(chunk, "store_timestamp"),
     "store_host": lambda chunk: _host(chunk, born=False),
-    "body": lambda chunk: _binary(gather(_bodies(chunk)), pa.binary()),
+    "body": lambda chunk: binary_array(gather(_bodies(chunk)), pa.binary()),
     "body_encoding": _body_encoding,
     "body_compression": _compression,
     "tags": lambda chunk: _text(chunk.pairs.tags),
     "keys": _keys,
     "uniq_key": lambda chunk: _text(chunk.pairs.uniq_key),
-    "offset_msg_id": lambda chunk: _binary(offset_message_ids(chunk.frames), pa.string()),
+    "offset_msg_id": lambda chunk: binary_array(offset_message_ids(chunk.frames), pa.string()),
     "properties": _properties,
     "properties_base64": _properties_base64,
     "status": _status,

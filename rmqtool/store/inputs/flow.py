@@ -57,14 +57,10 @@ class Flowing:
 
     Read from the file itself, behind what was looked at: a thread that waits in the buffer would keep
     everybody from closing it, on an interrupt for instance.
-
-    Attributes:
-        paused: whether nothing more came for a while behind what was given last.
     """
 
     def __init__(self, file: io.BufferedReader) -> None:
         """Read what `open_input` has opened, from its start."""
-        self.paused = False
         self._raw: Any = file.raw
         self._head = file.read(self._raw.count if isinstance(self._raw, CountedFile) else 0)
 
@@ -81,5 +77,4 @@ class Flowing:
         return count
 
     def _has_more(self, *, wait: bool) -> bool:
-        self.paused = not self._head and not select([self._raw], [], [], None if wait else _PATIENCE_S)[0]
-        return not self.paused
+        return bool(self._head or select([self._raw], [], [], None if wait else _PATIENCE_S)[0])

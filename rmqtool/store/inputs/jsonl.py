@@ -1,7 +1,8 @@
 """Rows from JSON lines: one object a line, read in blocks of lines.
 
-A block is decoded at once, with the types of `row_reader.InputRow`; line by line only where that
-fails, to tell which lines are wrong. Memory holds a few blocks, or one line of up to LINE_LIMIT.
+A block is decoded at once, with the types of `row_reader.InputRow`: to columns in compiled code where
+all of it is plain, else row by row; line by line only where that fails, to tell which lines are wrong.
+Memory holds a few blocks, or one line of up to LINE_LIMIT.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import msgspec
 from msgspec.structs import astuple
 
 from rmqtool.errors import InputError
-from rmqtool.store.row_reader import COLUMNS, InputRow, RowError, RowRules
+from rmqtool.store.row_reader import COLUMNS, RowError, RowRules
 
 LINE_LIMIT = 64 << 20
 """Bytes that one line may have; one of up to twice as many may pass."""
-BLOCK_SIZE = 1 << 20
+BLOCK_SIZE = 8 << 20
+COMPILED_FROM = 1 << 20
+"""Bytes of a block from which on loading the compiled reader, once, is worth it."""
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE = ord("\n")
@@ -112,11 +115,7 @@ class JsonRows:
     """Decodes blocks of lines."""
 
     def __init__(self, rules: RowRules) -> None:
-        self._narrows = not rules.ignore_unknown
-        self._wide: msgspec.json.Decoder[Any] = msgspec.json.Decoder(rules.row_type)
-        self._names: set[str] = set()
-        self._narrow = self._wide
-        self._widen("topic")
+        self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(rules.row_type)
 
     def rows(self, lines: Lines) -> Decoded:
         """The `InputRow`s of a block; never raises."""
@@ -124,42 +123,23 @@ class JsonRows:
             what = f"the line has more than {LINE_LIMIT} bytes"
             return Decoded((), (), {lines.first: RowError(what, row=lines.first)})
         try:
-            return self._decode(lines.data, lines, self._wide)
+            return self._decode(lines.data, lines)
         except (msgspec.DecodeError, UnicodeDecodeError):
             return self._one_by_one(lines.data, lines.first)
 
-    def columns(self, lines: Lines) -> tuple[dict[str, Any], Decoded]:
-        """The columns of a block as Arrow arrays; never raises."""
-        decoded = self._narrow_rows(lines) if self._narrows and lines.data is not None else None
-        if decoded is None:
-            decoded = self.rows(lines)
-        return raw_columns(decoded.rows), decoded
+    def columns(self, lines: Lines) -> tuple[dict[str, Any], Any, dict[int, RowError]]:
+        """(columns of a block as Arrow arrays, lines of the rows, what is wrong by line); never raises."""
+        if lines.data is not None and len(lines.data) >= COMPILED_FROM:
+            from rmqtool.store.inputs.json_columns import plain_columns
 
-    def _narrow_rows(self, lines: Lines) -> Decoded | None:
-        """The rows with the columns only that the input was seen to have: that is faster."""
-        assert lines.data is not None
-        while True:
-            try:
-                return self._decode(lines.data, lines, self._narrow)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
-                unknown = _UNKNOWN.match(str(error))
-                if unknown is None or not self._widen(unknown[1]):
-                    return None
+            plain = plain_columns(lines.data, lines.line_count)
+            if plain is not None:
+                return plain.columns, plain.lines + lines.first, {}
+        decoded = self.rows(lines)
+        return raw_columns(decoded.rows), decoded.numbers, decoded.errors
 
-    def _widen(self, name: str) -> bool:
-        if name in self._names or name not in COLUMNS:
-            return False
-        self._names.add(name)
-        fields = [
-            (field.name, field.type, None) for field in msgspec.structs.fields(InputRow)
-            if field.name in self._names
-        ]  # fmt: skip
-        row = msgspec.defstruct("NarrowRow", fields, gc=False, forbid_unknown_fields=True)
-        self._narrow = msgspec.json.Decoder(row)
-        return True
-
-    def _decode(self, data: memoryview, lines: Lines, decoder: msgspec.json.Decoder[Any]) -> Decoded:
-        rows = decoder.decode_lines(data)
+    def _decode(self, data: memoryview, lines: Lines) -> Decoded:
+        rows = self._decoder.decode_lines(data)
         numbers: Sequence[int] = range(lines.first, lines.first + lines.line_count)
         if len(rows) == lines.line_count:
             return Decoded(rows, numbers, {})
@@ -178,7 +158,7 @@ class JsonRows:
             if not line.strip():
                 continue
             try:
-                rows.append(self._wide.decode(line))
+                rows.append(self._decoder.decode(line))
                 numbers.append(number)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 errors[number] = _explain(error, line, number)
@@ -211,7 +191,7 @@ def unknown_column(name: str, row: int | None) -> RowError:
 
 # rows -> columns
 
-_NOT_NEEDED = ("queue_offset", "body_crc", "offset_msg_id", "file", "system", "record")
+NOT_NEEDED = ("queue_offset", "body_crc", "offset_msg_id", "file", "system", "record")
 
 
 def raw_columns(rows: Sequence[Any]) -> dict[str, Any]:
@@ -223,7 +203,7 @@ def raw_columns(rows: Sequence[Any]) -> dict[str, Any]:
     result = {}
     columns = zip(*map(astuple, rows), strict=True)
     for name, values in zip(rows[0].__struct_fields__, columns, strict=True):
-        if name in _NOT_NEEDED or values.count(None) == len(rows):
+        if name in NOT_NEEDED or values.count(None) == len(rows):
             continue
         if name == "properties":
             result[name] = _maps(values)
@@ -260,20 +240,3 @@ def _maps(values: Sequence[dict[str, str] | None]) -> Any:
     if None in values:
         mask = pa.array([each is None for each in values])
     return pa.MapArray.from_arrays(pa.array(offsets, pa.int32()), names, items, mask=mask)
-
-
-def joined(parts: Sequence[dict[str, Any]], counts: Sequence[int]) -> dict[str, Any]:
-    """Columns of several blocks behind each other; where a block lacks one, its rows have null."""
-    import pyarrow as pa
-
-    if len(parts) == 1:
-        return parts[0]
-    result = {}
-    for name in dict.fromkeys(chain.from_iterable(parts)):
-        kind = next(part[name].type for part in parts if name in part)
-        arrays = (
-            part[name] if name in part else pa.nulls(count, kind)
-            for part, count in zip(parts, counts, strict=True)
-        )  # fmt: skip
-        result[name] = pa.concat_arrays(arrays)
-    return result

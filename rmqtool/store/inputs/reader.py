@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UsageError
 from rmqtool.store.inputs.flow import CountedFile, Flowing
-from rmqtool.store.inputs.jsonl import BOM, UTF_16, JsonRows, joined, line_blocks
+from rmqtool.store.inputs.jsonl import BOM, UTF_16, JsonRows, line_blocks
 from rmqtool.store.records.message import NewMessage
 from rmqtool.store.row_reader import RowError, RowRules, message_of
 
@@ -46,7 +46,6 @@ _SUFFIXES: dict[str, Format] = {
 }  # fmt: skip
 _PACKED = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
-_BLOCKS_AT_ONCE = 8  # of JSON lines: what is done for a batch is then small beside what is done for its rows
 _AHEAD = 2
 _NUMBERS_KEPT = 16  # batches whose row numbers are kept: more than can be between reading and writing
 
@@ -248,26 +247,9 @@ class Input:
         from rmqtool.store.inputs.files import Raw
 
         decoder = JsonRows(self.rules)
-        parts: list[dict[str, Any]] = []
-        numbers: list[Any] = []
-        errors: dict[int, RowError] = {}
-
-        def gathered() -> Raw:
-            found = Raw(joined(parts, [len(each) for each in numbers]), np.concatenate(numbers), dict(errors))
-            for each in (parts, numbers, errors):
-                each.clear()
-            return found
-
-        flowing = Flowing(self._file)
-        for lines in line_blocks(flowing):
-            columns, decoded = decoder.columns(lines)
-            parts.append(columns)
-            numbers.append(np.array(decoded.numbers, np.int64))
-            errors.update(decoded.errors)
-            if len(parts) == _BLOCKS_AT_ONCE or errors or flowing.paused:
-                yield gathered()
-        if parts:
-            yield gathered()
+        for lines in line_blocks(Flowing(self._file)):
+            columns, numbers, errors = decoder.columns(lines)
+            yield Raw(columns, np.array(numbers, np.int64), errors)
 
     def _json_messages(self) -> Iterator[tuple[int, NewMessage]]:
         decoder = JsonRows(self.rules)
