@@ -149,7 +149,8 @@ def _tell_result(writer: Output, place: Path, result: CopyResult) -> None:
         })  # fmt: skip
         writer.note("rmqtool: queue offsets count from 0; not copied: consumer offsets, system topics")
     else:
-        writer.note("rmqtool: no message matches: no store was made")
+        why = "no broker would take any of them" if result.refused else "no message matches"
+        writer.note(f"rmqtool: {why}: no store was made")
     if result.damaged:
         writer.note(f"rmqtool: {result.damaged} damaged messages were left out")
 

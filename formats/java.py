@@ -17,6 +17,9 @@ from unicodedata import decimal
 DEFAULT_BUCKETS = 16
 """Buckets of `new HashMap<>()`."""
 
+TRIMMED = "".join(map(chr, range(0x21)))
+"""What `String#trim` takes away at both ends."""
+
 _TREEIFY_BIN = 8  # a bin that grows beyond this doubles a small table (HashMap.TREEIFY_THRESHOLD)
 _TREEIFY_TABLE = 64  # tables of at least this many buckets keep such a bin (MIN_TREEIFY_CAPACITY)
 _I32_SIGN = 0x80000000

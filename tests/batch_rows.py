@@ -16,11 +16,10 @@ from rmqtool.store import Store
 from rmqtool.store.batches import Access, arrow_schema, message_batches
 from rmqtool.store.due_times import due_of
 from rmqtool.store.dump.log import message_rows
-from rmqtool.store.rows import BodyForm, RowFormat
+from rmqtool.store.rows import RowFormat
 from rmqtool.store.selection import Selection
 
 ALL = Selection()
-BODIES = {"body", "body_encoding"}
 
 
 def expected(
@@ -30,8 +29,7 @@ def expected(
 ) -> tuple[list[dict[str, Any]], list[Any]]:
     """(rows, findings) of the plain way, the rows as `batch_rows` spells them."""
     findings: list[Any] = []
-    body: BodyForm = "text" if BODIES & set(columns) else "none"
-    form = RowFormat(body=body, names=tuple(columns), due_of=due_of(store))
+    form = RowFormat(names=tuple(columns), due_of=due_of(store))
     rows = message_rows(store, selection, form, lambda found: findings.append(found))
     return [_spelled(row) for row in rows], findings
 

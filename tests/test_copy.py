@@ -167,6 +167,13 @@ def test_the_copy_goes_on(tmp_path: Path, run: Run) -> None:
     assert len(check(tmp_path / "new")) == 301
 
 
+def test_a_log_too_small_for_every_message_is_not_made(tmp_path: Path, run: Run) -> None:
+    """It was, and was then in the way of the next attempt."""
+    found = run(small_store(tmp_path / "s", 3), tmp_path / "new", "--commitlog-file-size", "100")
+    assert found.code == 1 and "no broker would take any of them: no store was made" in found.err
+    assert not (tmp_path / "new").exists()
+
+
 def test_what_is_there_stays(tmp_path: Path, run: Run) -> None:
     store = small_store(tmp_path / "s", 3)
     (tmp_path / "full").mkdir()

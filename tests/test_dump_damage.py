@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -156,6 +157,27 @@ def test_a_missing_codec_names_the_command(cases: Library) -> None:
     assert len(rows) == len(facts_of("ok_540_clean"))
     without = subprocess.run([*command, "--body", "none"], capture_output=True, check=False)
     assert without.returncode == 0
+
+
+def test_a_body_that_does_not_unpack_is_told_without_it(cases: Library, tmp_path: Path, dump: Dump) -> None:
+    """By every command that shows the status, whether it shows the body or not."""
+    path = cases.path("bad_cl14_bad_body")
+    wanted = dump(path, "--fields", "physical_offset,status").rows
+    assert any(row["status"] == ["CL14"] for row in wanted)
+    commands = (
+        ("export", path, "-o", tmp_path / "rows.jsonl", "--columns", "physical_offset,status"),
+        ("tail", path, "--from", "earliest", "--fields", "physical_offset,status", "--format", "jsonl"),
+    )
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, "-m", "rmqtool", *map(str, command)], capture_output=True, text=True, timeout=300
+        )
+        text = (tmp_path / "rows.jsonl").read_text() if command[0] == "export" else done.stdout
+        rows = [json.loads(line) for line in text.splitlines()]
+        assert done.returncode == 1 and "CL14" in done.stderr
+        assert sorted(row["physical_offset"] for row in rows if row["status"] != ["ok"]) == [
+            row["physical_offset"] for row in wanted if row["status"] != ["ok"]
+        ]
 
 
 def test_a_body_limit_is_a_limit(cases: Library, dump: Dump) -> None:

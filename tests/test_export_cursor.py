@@ -79,6 +79,23 @@ def test_a_cursor_is_a_local_file(tmp_path: Path, run: Run) -> None:
     assert found.code == 0 and (tmp_path / "c").exists()
 
 
+def test_a_cursor_is_the_users_file(tmp_path: Path, run: Run) -> None:
+    """Not open to all who may write into its folder; its mode stays."""
+    store, folder = small_store(tmp_path / "s", 3), tmp_path / "shared"
+    folder.mkdir()
+    folder.chmod(0o1777)
+    cursor = folder / "cursor"
+    before = os.umask(0o027)
+    try:
+        assert run(store, "--output", tmp_path / "a.jsonl", "--limit", 1, "--cursor-file", cursor).code == 0
+    finally:
+        os.umask(before)
+    assert cursor.stat().st_mode & 0o777 == 0o640
+    cursor.chmod(0o600)
+    assert run(store, "--output", tmp_path / "b.jsonl", "--cursor-file", cursor).code == 0
+    assert cursor.stat().st_mode & 0o777 == 0o600
+
+
 def test_runs_go_on_where_the_one_before_ended(tmp_path: Path, run: Run) -> None:
     store, cursor = small_store(tmp_path / "s", 40), tmp_path / "cursor"
     for count in (40, 40, 100, 101):

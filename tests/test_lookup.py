@@ -409,6 +409,18 @@ def test_a_lost_sector_of_slots_hides_no_message(key: str, tmp_path: Path) -> No
         assert len(list(find_by_key(store, key))) == 5
 
 
+def test_a_misplaced_file_hides_nothing(cases: Library) -> None:
+    """Its name puts it over records of another file, which is the one that holds them."""
+    with Store.open(cases.path("bad_cl25_misnamed_file")) as store:
+        files = store.commit_log.files
+        misplaced = next(file for file in files if file.file_from_offset % file.size)
+        hidden = [
+            each.physical_offset for each in store.messages()
+            if misplaced.file_from_offset <= each.physical_offset < misplaced.end
+        ]  # fmt: skip
+        assert hidden and all(store.find(offset) is not None for offset in hidden)
+
+
 def test_places(cases: Library) -> None:
     """By offset, by queue offset, by id: also of another host, and a unique key given as an id."""
     with Store.open(cases.path(CLEAN)) as store:

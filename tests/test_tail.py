@@ -25,6 +25,7 @@ from rmqtool.store.tail.get_message import GetMessageStatus, get_message
 from rmqtool.store.tail.start import Start, parse_position
 from rmqtool.store.tail.subscription import Subscription
 from rmqtool.store.tail.topics import open_tail
+from rmqtool.store.write.store_writer import StoreWriter
 from tests.build_store import file_name, patch
 from tests.dumps import Result, Row
 from tests.stores import FIXTURES, Library
@@ -191,6 +192,16 @@ def test_tags_and_filters(cases: Library, tail: Callable[..., Result]) -> None:
     assert shown(path, Subscription.of(["AaAa"]), last=100_000) == with_tags("AaAa")
     found = tail(path, *FIELDS, "--tag", "TagA || x", "--filter", "TAGS <> 'TagA'")
     assert (found.code, found.rows) == (EXIT_OK, []) and "no message matches" in found.err
+
+
+def test_tags_are_trimmed_as_java_trims(tmp_path: Path) -> None:
+    """A tag may begin or end with a blank that only others than Java take for one."""
+    tags = ["urgent\u3000", "\xa0vip", "a\x85"]
+    with StoreWriter.create(tmp_path / "s", auto_create_queues=1) as writer:
+        for tag in tags:
+            writer.put(NewMessage("T", b"x", tags=tag))
+    for tag in tags:
+        assert len(shown(tmp_path / "s", Subscription.of([f" {tag}\t"]))) == 1
 
 
 def test_groups(cases: Library, tail: Callable[..., Result]) -> None:

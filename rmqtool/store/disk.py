@@ -75,7 +75,9 @@ def make_folder(path: Name, *, own: bool = False) -> None:
             _take_owner(path, above, _FOLDER_BITS)
 
 
-def create_file(path: Name, size: int, *, reserve: bool = False, like: Path | None = None) -> int:
+def create_file(
+    path: Name, size: int, *, reserve: bool = False, like: Path | None = None, own: bool = False
+) -> int:
     """Make a file of `size` zero bytes and return a descriptor for reading and writing.
 
     Args:
@@ -84,6 +86,7 @@ def create_file(path: Name, size: int, *, reserve: bool = False, like: Path | No
         reserve: whether its space is taken from the file system now, so that writing into it cannot
             fail for lack of space; else it is a hole.
         like: the file that it will replace: owner, group and mode are that one's, where it exists.
+        own: it is the caller's own, not one of a store: its owner and mode are as of any new file.
 
     Raises:
         UnwritableError: it exists, or there is no permission or no space; nothing is left behind.
@@ -91,10 +94,10 @@ def create_file(path: Name, size: int, *, reserve: bool = False, like: Path | No
     with _explained("make the file", path):
         descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, _FILE_BITS)
         try:
-            if like is None or not like.is_file():
-                _take_owner(descriptor, _above(path), _FILE_BITS)
-            else:
+            if like is not None and like.is_file():
                 _take_owner(descriptor, like, _MODE_BITS)
+            elif not own:
+                _take_owner(descriptor, _above(path), _FILE_BITS)
             os.ftruncate(descriptor, size)  # first: a stopped process leaves no file of another size
             if reserve:
                 _reserve(descriptor, size)
@@ -261,15 +264,15 @@ def remove_folder(path: Name) -> None:
             os.rmdir(path)
 
 
-def write_new(path: Path, data: Data, *, like: Path | None = None) -> None:
+def write_new(path: Path, data: Data, *, like: Path | None = None, own: bool = False) -> None:
     """Make the file `path` with this content; its bytes are on the device when it returns.
 
-    Its entry is after `sync_folder` of its folder. `like` as for `create_file`.
+    Its entry is after `sync_folder` of its folder. `like` and `own` as for `create_file`.
 
     Raises:
         UnwritableError: it exists, or cannot be made or written; nothing is left behind.
     """
-    descriptor = create_file(path, 0, like=like)
+    descriptor = create_file(path, 0, like=like, own=own)
     try:
         write(descriptor, data, 0, path)
         sync(descriptor, path)

@@ -6,7 +6,7 @@ Source: MappedFileQueue#findMappedFileByOffset, CommitLog#getMinOffset; spec 02 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import nlargest
 from itertools import islice
 from typing import NamedTuple
@@ -27,6 +27,30 @@ class Tail(NamedTuple):
     last: Head | None
 
 
+def file_with(files: Sequence[StoreFile], starts: Sequence[int], first: int, stop: int) -> StoreFile | None:
+    """The file that holds the physical offsets [first, stop); None where none does.
+
+    Of files that overlap the one whose name is a multiple of its size: others are misplaced (CL25).
+
+    Args:
+        files: of the log, in the order of their offsets.
+        starts: their offsets.
+        first: where the range begins.
+        stop: behind its end.
+    """
+    found = None
+    for place in range(bisect_right(starts, first) - 1, -1, -1):
+        file = files[place]
+        is_placed = file.size > 0 and file.file_from_offset % file.size == 0
+        if stop <= file.end:
+            if is_placed:
+                return file
+            found = found or file
+        elif is_placed:
+            break
+    return found
+
+
 class LogFiles:
     """Files of a log in the order of their offsets, and what heads of records tell."""
 
@@ -42,10 +66,7 @@ class LogFiles:
 
     def file_of(self, physical_offset: int) -> StoreFile | None:
         """The file that holds a physical offset; None outside the log and in a gap."""
-        place = bisect_right(self._starts, physical_offset) - 1
-        if place < 0 or physical_offset >= self.files[place].end:
-            return None
-        return self.files[place]
+        return file_with(self.files, self._starts, physical_offset, physical_offset + 1)
 
     def head(self, physical_offset: int) -> Head | None:
         """The head of the record at an offset; None where no file or no whole record is there.

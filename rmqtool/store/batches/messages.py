@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from rmqtool.errors import MissingCodecError, UsageError
 from rmqtool.formats import body as body_form
+from rmqtool.formats.message import COMPRESSED
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.texts import Array
@@ -87,7 +88,7 @@ def message_batches(
         report: told about bad places, and about records of which the walk or `status` says so.
         progress: told about the bytes of log that were passed.
 
-    `status` holds CL14 and UN01 only where `body` is `plain` and `body` or `body_encoding` is wanted too.
+    `status` holds CL14 and UN01 only where `body` is `plain`.
 
     Raises:
         UsageError: an unknown column or body form, or a bound below 1.
@@ -222,6 +223,7 @@ class _Maker:
         self._wanted = wanted
         self._body = body
         self._has_body = bool(BODY_COLUMNS & set(wanted))
+        self._judges_bodies = body == "plain" and "status" in wanted
         self._left = left
         self._due_of = due_of
 
@@ -251,7 +253,7 @@ class _Maker:
     def _batches(self, frames: Frames, file: str) -> Iterator[Made]:
         rows: Any = frames.rows
         lengths = rows["size"].astype(np.int64) + _ROW_BYTES
-        if not self._has_body:
+        if not self._needs_bodies(rows):
             lengths -= np.maximum(rows["body_length"], 0)
             if 0 < len(rows) <= self.max_rows and int(lengths.sum()) <= self.max_bytes:
                 yield self._made(frames, file)
@@ -267,9 +269,13 @@ class _Maker:
             yield made
             first += made.batch.num_rows
 
+    def _needs_bodies(self, rows: Any) -> bool:
+        """Whether they are wanted, or a status that says whether they unpack."""
+        return self._has_body or (self._judges_bodies and bool(np.any(rows["sys_flag"] & COMPRESSED)))
+
     def _made(self, frames: Frames, file: str) -> Made:
         bodies = None
-        if self._has_body:
+        if self._needs_bodies(frames.rows):
             plain = self._body == "plain"
             bodies = plain_bodies(frames, self.max_bytes) if plain else stored_bodies(frames)
             if len(bodies.ranges) < len(frames.rows):

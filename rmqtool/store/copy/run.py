@@ -98,7 +98,7 @@ def copy(
     part = _part_of(store, output)
     try:
         result = _fill(store, part, choice, profile, given, report, progress, refused)
-        if not result.messages and selection != Selection():
+        if not result.messages and (result.refused or selection != Selection()):
             shutil.rmtree(part)
             return replace(result, made=False)
         disk.rename(part, output.absolute())

@@ -103,7 +103,7 @@ class Cursor:
     def save(self, unfinished: Unfinished | None = None) -> None:
         """Replace the file; on the device when it returns. Raises UnwritableError."""
         document = _Document(_VERSION, self.next_offset or 0, self.check, self.selection, unfinished)
-        put_json(self.path, to_builtins(document))
+        put_json(self.path, to_builtins(document), own=True)
 
     def verify(self, store: Store) -> None:
         """Raises RefusedError where the store's log is not the one that the cursor was made for."""

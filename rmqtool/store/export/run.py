@@ -180,8 +180,9 @@ class _Run:
         limited = self.selection.limit == 0
         size = min(_BATCH_BYTES, max(request.file_bytes, 1)) if request.is_folder else _BATCH_BYTES
         batches = message_batches(
-            self.store, self.selection, columns=request.columns.reads, max_bytes=size, jobs=jobs,
-            report=report, progress=progress,
+            self.store, self.selection, columns=request.columns.reads,
+            body="plain" if request.columns.body in ("plain", "both") else "stored",
+            max_bytes=size, jobs=jobs, report=report, progress=progress,
         )  # fmt: skip
         log = LogBytes(self.store)
         times = request.tz if self.form.text is not None else UTC

@@ -11,13 +11,12 @@ from __future__ import annotations
 import math
 import re
 
-from rmqtool.formats.java import parse_integer
+from rmqtool.formats.java import TRIMMED, parse_integer
 
 Value = str | int | float | bool | None
 
 _INTEGER_LIMIT = 1 << 31
 LONG_LIMIT = 1 << 63
-_TRIMMED = "".join(map(chr, range(0x21)))  # String#trim
 _DOUBLE = re.compile(
     r"""(?P<sign>[+-]?)(?:(?P<word>NaN|Infinity)
       | (?:(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
@@ -32,7 +31,7 @@ class EvaluationError(ValueError):
 
 def java_double(text: str) -> float:
     """`Double.valueOf(text)`. Raises EvaluationError where it throws."""
-    match = _DOUBLE.fullmatch(text.strip(_TRIMMED))
+    match = _DOUBLE.fullmatch(text.strip(TRIMMED))
     if match is None:
         raise EvaluationError(f"{text[:40]!r} is no number")
     if match["word"] is not None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Callable
-from select import select
+from select import POLLIN, poll
 from typing import Any
 
-_PATIENCE_S = 0.2  # without new bytes, after which what a pipe gave is taken
+_PATIENCE_MS = 200  # without new bytes, after which what a pipe gave is taken
 
 
 class CountedFile(io.RawIOBase):
@@ -62,6 +62,8 @@ class Flowing:
     def __init__(self, file: io.BufferedReader) -> None:
         """Read what `open_input` has opened, from its start."""
         self._raw: Any = file.raw
+        self._coming = poll()  # not select(): that takes no descriptor above 1,023
+        self._coming.register(file.fileno(), POLLIN)
         self._head = file.read(self._raw.count if isinstance(self._raw, CountedFile) else 0)
 
     def readinto(self, buffer: memoryview, /) -> int:
@@ -77,4 +79,4 @@ class Flowing:
         return count
 
     def _has_more(self, *, wait: bool) -> bool:
-        return bool(self._head or select([self._raw], [], [], None if wait else _PATIENCE_S)[0])
+        return bool(self._head or self._coming.poll(None if wait else _PATIENCE_MS))

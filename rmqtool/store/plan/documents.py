@@ -18,15 +18,17 @@ _JSON_BYTES = 64 << 20
 T = TypeVar("T")
 
 
-def put_json(path: Path, document: dict[str, Any]) -> None:
+def put_json(path: Path, document: dict[str, Any], *, own: bool = False) -> None:
     """Write a file so that it is whole at every moment, the old one or the new one; on the device.
+
+    `own`: one of the user's, not of a store; it keeps the owner and the mode that it has.
 
     Raises:
         UnwritableError: it is then as it was.
     """
     new = path.with_name(f"{path.name}.new")
     disk.remove(new)  # of a run that was killed
-    disk.write_new(new, json.dumps(document).encode("ascii"))
+    disk.write_new(new, json.dumps(document).encode("ascii"), like=path if own else None, own=own)
     disk.rename(new, path)
     disk.sync_folder(path.parent)
 

@@ -66,7 +66,7 @@ def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
         "fingerprint": fingerprint_row(plan.fingerprint),
     }
     new = path.with_name(f".rmqtool-{secrets.token_hex(8)}.new")
-    disk.write_new(new, json.dumps(document, indent=1).encode("ascii") + b"\n")
+    disk.write_new(new, json.dumps(document, indent=1).encode("ascii") + b"\n", like=path, own=True)
     try:
         disk.rename(new, path)
     except UnwritableError:

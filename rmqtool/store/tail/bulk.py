@@ -21,6 +21,7 @@ from rmqtool.formats.java import tags_code
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, present
 from rmqtool.store import Store
 from rmqtool.store.batches import Access, LogRange, message_batches
+from rmqtool.store.batches.columns import BodyKind
 from rmqtool.store.batches.residual import held_texts
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.rows import OK
@@ -60,10 +61,12 @@ class Bulk:
     Args:
         follower: its queues are read; what they have in their buffers is read again.
         columns: engine names that the batches have beside those that are judged.
+        body: whether bodies are unpacked, see `message_batches`.
     """
 
-    def __init__(self, follower: Follower, columns: tuple[str, ...]) -> None:
+    def __init__(self, follower: Follower, columns: tuple[str, ...], body: BodyKind) -> None:
         self._follower = follower
+        self._body: BodyKind = body
         self._columns = tuple(dict.fromkeys((*columns, *_JUDGED)))
         if follower.wanted.filter is not None and "properties" not in self._columns:
             self._columns += ("properties",)
@@ -84,7 +87,7 @@ class Bulk:
                 places, sizes = np.array([unit.physical_offset]), np.array([unit.size])
                 access = _access(store, store.commit_log.files, places, sizes)
                 if access is not None:
-                    return list(message_batches(store, columns=self._columns, access=access))
+                    return list(message_batches(store, columns=self._columns, access=access, body=self._body))
         return []
 
     def round(self) -> Many | None:
@@ -144,7 +147,7 @@ class Bulk:
         access = self._access_now(places[wanted], sizes[wanted])
         if access is None:
             return None
-        batches = list(message_batches(self.store, columns=self._columns, access=access, crc=True))
+        batches = list(message_batches(self.store, columns=self._columns, access=access, body=self._body))
         rows = pa.Table.from_batches(batches).combine_chunks() if batches else None
         if not self._is_plain(rows, blocks, places[wanted], queues[wanted], numbers[wanted]):
             return None

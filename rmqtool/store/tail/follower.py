@@ -97,6 +97,12 @@ class Follower:
 
     def items(self, *, follow: bool) -> Iterator[StoredMessage | Many | None]:
         """As `messages`, but what is behind comes as `bulk` reads it, where that is set."""
+        try:
+            yield from self._items(follow=follow)
+        finally:
+            self.open_files.close()
+
+    def _items(self, *, follow: bool) -> Iterator[StoredMessage | Many | None]:
         pause = WAIT_MIN_S
         is_busy = False
         while True:

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from rmqtool.store.export.columns import ColumnPlan
     from rmqtool.store.tail.bulk import Bulk
 
+_OF_BODIES = frozenset({"body", "body_encoding", "status"})
+
 
 class BulkLines:
     """Has a follower read in bulk, and makes lines of its record batches.
@@ -50,7 +52,8 @@ class BulkLines:
         from rmqtool.store.tail.bulk import Bulk
 
         plan = ColumnPlan.of(self._names, "none" if self._form.body == "none" else "plain", "jsonl")
-        return Bulk(self._follower, plan.reads), plan
+        unpacks = self._form.body != "none" and not _OF_BODIES.isdisjoint(plan.reads)
+        return Bulk(self._follower, plan.reads, "plain" if unpacks else "stored"), plan
 
     def _warm(self) -> None:
         try:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from rmqtool.formats import message as form
 from rmqtool.store.commit_log import StoredMessage, status_of
 from rmqtool.store.layout import StoreFile, StoreLayout
 from rmqtool.store.listing import Listing
+from rmqtool.store.log_files import file_with
 from rmqtool.store.open_files import OpenFiles
 
 _SPAN_BYTES = 4 << 20  # most that is read at once, but for a longer record
@@ -64,10 +64,8 @@ class LogReader:
 
     def file_of(self, place: Place) -> StoreFile | None:
         """The file that holds a whole record; None where none does."""
-        at = bisect_right(self._starts, place.physical_offset) - 1
-        if at < 0 or place.physical_offset + place.size > self.files[at].end:
-            return None
-        return self.files[at]
+        first = place.physical_offset
+        return file_with(self.files, self._starts, first, first + place.size)
 
     def read(self, places: Sequence[Place]) -> Iterator[StoredMessage | None]:
         """One item for each place, in their order, which should be that of the log.

@@ -48,7 +48,7 @@ def parse_position(text: str) -> Literal["earliest", "latest"] | int:
     if text in ("latest", "-0"):
         return "latest"
     digits = text.removeprefix("-")
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 19):
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and int(digits) < 1 << 63):
         raise UsageError(f"{text[:40]!r} is no position", hint="use earliest, latest, a queue offset or -N")
     return int(text)
 

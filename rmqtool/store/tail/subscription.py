@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from rmqtool.errors import UsageError
 from rmqtool.formats.consume_queue import is_ext_address
-from rmqtool.formats.java import tags_code
+from rmqtool.formats.java import TRIMMED, tags_code
 from rmqtool.formats.properties import TAGS
 from rmqtool.store.filter import Expression
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
@@ -30,7 +30,7 @@ def split_tags(text: str) -> frozenset[str]:
     """
     if text in ("", ALL):
         return frozenset()
-    tags = frozenset(filter(None, map(str.strip, text.split("||"))))
+    tags = frozenset(filter(None, (tag.strip(TRIMMED) for tag in text.split("||"))))
     if not tags:
         raise UsageError(f"{text!r} names no tag")
     return tags

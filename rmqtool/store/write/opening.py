@@ -127,6 +127,7 @@ def open_existing(
         layout = look()
         _check_entries(layout, path)
         store = Store(layout)
+        stack.callback(store.close)
         end = store.end_offset()
         options = _options(store, layout, end, profile, given)
         _check_sizes(layout, options)
@@ -156,11 +157,11 @@ def examine(
         path, commitlog_paths=commitlog_paths, read_only_paths=read_only_paths, broker_conf=broker_conf
     )
     _check_layout(layout, path)
-    store = Store(layout)
-    end = store.end_offset()
-    options = _options(store, layout, end, profile, given)
-    _check_sizes(layout, options)
-    _check_ends(store, end)
+    with Store(layout) as store:
+        end = store.end_offset()
+        options = _options(store, layout, end, profile, given)
+        _check_sizes(layout, options)
+        _check_ends(store, end)
     return options
 
 

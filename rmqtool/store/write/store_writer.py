@@ -97,7 +97,9 @@ class StoreWriter:
                 save=self._save, interval_ms=opened.options.checkpoint_interval_ms,
             )  # fmt: skip
             self._state.mark_open()
-            self.offsets = QueueOffsets(self._level(opened))
+            self._found = self._level(opened)
+            undo.callback(self._found.close)
+            self.offsets = QueueOffsets(self._found)
             undo.pop_all()
         self._quick = QuickPut(self)
         self._group_commit = GroupCommit(self.log)
@@ -111,6 +113,7 @@ class StoreWriter:
         if opened.dispatched == opened.end:
             return opened.store
         self._reput.catch_up()
+        opened.store.close()
         return Store.open(self.root, commitlog_paths=opened.store.layout.commit_log_folders)
 
     @classmethod
@@ -352,6 +355,7 @@ class StoreWriter:
             raise
         finally:
             self._dispatcher.close()
+            self._found.close()
             self._lock_file.release()
 
     def _save(self) -> None:
