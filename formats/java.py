@@ -62,6 +62,17 @@ def index_key_hash(key: str) -> int:
     return 0 if value == _I32_SIGN else value
 
 
+def index_key_hashes(starts: Iterable[str], ends: Iterable[str]) -> set[int]:
+    """The `index_key_hash` of each of the starts followed by each of the ends; each text is read once."""
+    parts = [(pow(31, len(end.encode("utf-16-be", "surrogatepass")) // 2, 1 << 32), string_hash(end))
+             for end in ends]  # fmt: skip
+    values = {
+        (start * power + end) & 0xFFFFFFFF for start in map(string_hash, starts) for power, end in parts
+    }
+    # abs() of the signed number; of the one without a positive counterpart 0
+    return {(value if value < _I32_SIGN else -value) & 0x7FFFFFFF for value in values}
+
+
 def hash_map_order(keys: Iterable[str], buckets: int = DEFAULT_BUCKETS) -> list[str]:
     """The order in which a Java HashMap gives `keys` back that were put in the order given.
 

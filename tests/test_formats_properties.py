@@ -6,7 +6,7 @@ Expected orders and decoded texts of Java were made with JDK 17.
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rmqtool.errors import FormatError
@@ -45,6 +45,16 @@ def test_string_hash(text: str, value: int) -> None:
     assert java.string_hash(text) == value
     assert java.tags_code(text) == value
     assert java.index_key_hash(text) == (0 if value == -(1 << 31) else abs(value))
+
+
+SURROGATES_TOO = st.text(st.characters() | st.sampled_from(["😀", "\ud83d", "\ude00"]), max_size=12)
+
+
+@given(st.lists(SURROGATES_TOO, max_size=4), st.lists(SURROGATES_TOO, max_size=4))
+@example(["poly", "T#"], ["genelubricants", ""])  # the one whose number has no positive counterpart
+def test_hashes_of_all_pairs(starts: list[str], ends: list[str]) -> None:
+    wanted = {java.index_key_hash(start + end) for start in starts for end in ends}
+    assert java.index_key_hashes(starts, ends) == wanted
 
 
 def test_no_tags_is_code_0() -> None:

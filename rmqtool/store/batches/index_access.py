@@ -19,7 +19,7 @@ import numpy as np
 
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import index
-from rmqtool.formats.java import index_key_hash
+from rmqtool.formats.java import index_key_hashes
 from rmqtool.scan.index import IndexReader, check_entries
 from rmqtool.scan.source import open_source
 from rmqtool.scan.texts import Array
@@ -66,8 +66,7 @@ def index_access(store: Store, selection: Selection, log: Access, *, always: boo
 def _access(
     store: Store, selection: Selection, log: Access, views: Sequence[IndexFileView], files: OpenFiles
 ) -> Access | None:
-    texts = (index.key_text(topic, key) for topic in selection.topics for key in selection.keys)
-    hashes = {index_key_hash(text) for text in texts}
+    hashes = index_key_hashes((index.key_text(topic, "") for topic in selection.topics), selection.keys)
     broken: set[str] = set()
     sound = [view for view in views if _is_sound(store, view)]
     found: set[int] = set()

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqtool.formats import properties
 from rmqtool.formats.index import key_text, tag_text
+from rmqtool.formats.java import index_key_hashes
 from rmqtool.problems import Finding
 from rmqtool.store import StoredMessage
 from rmqtool.store.lookup.coverage import Gap
@@ -45,6 +46,10 @@ class Wanted(NamedTuple):
     def text(self, topic: str, name: str) -> str:
         """What the index hashes. Source: IndexService#buildKey."""
         return tag_text(topic, name) if self.kind == "tag" else key_text(topic, name)
+
+    def hashes(self, topics: Iterable[str]) -> set[int]:
+        """The hashes of all names in all of the topics."""
+        return index_key_hashes((self.text(topic, "") for topic in topics), self.names)
 
     def found_in(self, found: Mapping[str, str]) -> tuple[str, ...]:
         """Those of the names that a message with these properties has, each once."""

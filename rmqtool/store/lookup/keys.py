@@ -229,8 +229,7 @@ class KeySearch:
     def _candidates(self, topics: Collection[str], views: Sequence[IndexFileView]) -> list[int]:
         """Physical offsets of the entries with a hash that is asked for, ascending, each once."""
         self.looked.topics = len(topics)
-        texts = (self.wanted.text(topic, name) for topic in topics for name in self.wanted.names)
-        self._hashes = {index_key_hash(text) for text in texts}
+        self._hashes = self.wanted.hashes(topics)
         found = self._entries(self._hashes, views, self._broken)
         self.looked.entries += len(found)
         return sorted(set(found))
