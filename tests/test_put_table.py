@@ -30,7 +30,7 @@ from tests.stores import VERSIONS, Library, real_case
 @pytest.fixture
 def compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernels also for few rows."""
-    monkeypatch.setattr(encode, "PLAIN_ROWS", 0)
+    monkeypatch.setattr(encode, "is_for_plain", lambda rows: False)
 
 
 @pytest.mark.usefixtures("compiled")
@@ -50,12 +50,12 @@ def _last_record(writer: StoreWriter) -> bytes:
 
 
 @pytest.mark.parametrize("rows_at_once", [7, 1 << 14])
-@pytest.mark.parametrize("plain_rows", [0, 10_000])
+@pytest.mark.parametrize("plain", [False, True])
 def test_files_are_rolled_as_by_put(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int, plain_rows: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows_at_once: int, plain: bool
 ) -> None:
     monkeypatch.setattr(table, "ROWS_AT_ONCE", rows_at_once)
-    monkeypatch.setattr(encode, "PLAIN_ROWS", plain_rows)
+    monkeypatch.setattr(encode, "is_for_plain", lambda rows: plain)
     sizes = {"commit_log_file_size": 20_000, "index": True, "index_slots": 50, "index_entries": 200}
     rows = [
         plain_row(

@@ -94,7 +94,7 @@ def test_a_table_is_stored_as_its_rows_would_be(
     pair: Pair, rows: list[Row], shapes: dict[str, pa.DataType], plain: bool
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(encode, "PLAIN_ROWS", 10_000 if plain else 0)
+        patch.setattr(encode, "is_for_plain", lambda rows: plain)
         pair.check(table_of(rows, **shapes))
 
 

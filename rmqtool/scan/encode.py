@@ -13,6 +13,7 @@ Source: MessageExtEncoder#encode, CommitLog.DefaultAppendMessageCallback#doAppen
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from ctypes import string_at
 from dataclasses import dataclass, field
@@ -60,7 +61,7 @@ PART = np.dtype([("text_start", "i4"), ("text_length", "i4"), ("source", "i4")],
 """One step of a template: a piece of `Batch.texts`, then a value. See `Part` for source."""
 
 NO_VALUE = -1
-PLAIN_ROWS = 10_000
+_PLAIN_ROWS = 10_000
 """Rows that plain Python encodes in the time that numba needs to load."""
 
 
@@ -132,6 +133,11 @@ def build_templates(templates: Sequence[Sequence[Part]]) -> tuple[Array, Array, 
             texts += part.text
         stops.append(len(parts))
     return np.array(stops, np.int32), np.array(parts, PART), np.frombuffer(bytes(texts) + b"\0", np.uint8)
+
+
+def is_for_plain(rows: int) -> bool:
+    """Whether plain Python is done with so many rows before the kernels would be there."""
+    return rows <= _PLAIN_ROWS and "numba" not in sys.modules
 
 
 def measure_rows(batch: Batch, *, plain: bool) -> None:

@@ -155,7 +155,7 @@ class TableAppender:
     def _append(self, batch: pa.RecordBatch, pipe: Pipe) -> None:
         """Store one batch. The caller holds the put lock."""
         columns = read_columns(batch, self._writer.options.compress_over)
-        plain = self._seen + len(batch) <= encode.PLAIN_ROWS
+        plain = encode.is_for_plain(self._seen + len(batch))
         made = self._builder.build(columns, time.time_ns() // 1_000_000, plain=plain)
         row = 0
         while row < len(batch):
