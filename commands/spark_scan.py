@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.commands import options
 from rmqtool.commands import spark_scan_options as own
 from rmqtool.commands.option_values import expression
+from rmqtool.commands.spark_scan_text import tell_bad
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
-from rmqtool.terminal import counted, print_error
+from rmqtool.terminal import print_error
 from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
@@ -249,22 +250,25 @@ def _explain(run: _Run) -> int:
 
 
 def _show(run: _Run, *, body: BodyForm) -> int:
-    from rmqtool.spark.scan_job_rows import FIELDS, is_damage, message_rows
+    from rmqtool.commands.bad_places import BadPlaces
+    from rmqtool.spark.scan_job_rows import FIELDS, message_rows
     from rmqtool.store.dump.log import TABLE_FIELDS
 
     names = None if run.writer.fields is None else [name.partition(".")[0] for name in run.writer.fields]
-    damaged = 0
+    seen, run.messages = BadPlaces(run.writer), 0
 
-    def rows(found: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-        nonlocal damaged
-        for row in found:
-            damaged += is_damage(row)
+    def report(broker_name: str, found: Finding) -> None:
+        several = len(run.plan.stores) > 1
+        seen.report(replace(found, path=f"{broker_name}: {found.path}") if several else found)
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for row, is_message in message_rows(session, run.request, report, names=names, body=body, tz=run.tz):
+            run.messages = (run.messages or 0) + is_message
             yield row
 
     with run.session() as session:
-        found = message_rows(session, run.request, names=names, body=body, tz=run.tz)
-        run.messages = run.writer.write_rows(rows(found), FIELDS, TABLE_FIELDS) - damaged
-    return EXIT_FINDINGS if damaged else EXIT_OK
+        run.writer.write_rows(rows(), FIELDS, TABLE_FIELDS)
+    return seen.exit_code()
 
 
 def _count(run: _Run) -> int:
@@ -273,7 +277,7 @@ def _count(run: _Run) -> int:
     with run.session() as session:
         run.messages, bad = count(session, run.request)
     run.writer.write_rows([{"count": run.messages}], ("count",))
-    return _told(bad)
+    return tell_bad(bad)
 
 
 def _counted(
@@ -289,7 +293,7 @@ def _counted(
         run.messages = run.writer.write_rows(
             islice(rows(counts, run.tz), run.request.selection.limit), fields, table
         )
-    return _told(counts.bad)
+    return tell_bad(counts.bad)
 
 
 def _tell_missed(run: _Run) -> int:
@@ -304,13 +308,6 @@ def _tell_missed(run: _Run) -> int:
         opened = [store for _, store in stores]
         tell_batches(opened, selection, run.writer)
         return EXIT_OK if run.messages else tell_unknown(opened, selection, Looked(), found=False)
-
-
-def _told(bad: int) -> int:
-    """Tells of ranges that hold no record, which no count has in it."""
-    if bad:
-        print_error(f"rmqtool: {counted(bad, 'bad place')} not counted; --verify tells them all")
-    return EXIT_FINDINGS if bad else EXIT_OK
 
 
 def _query(run: _Run, *, sql: str) -> int:
@@ -380,4 +377,4 @@ def _write(run: _Run, *, url: str, form: Any, parts: tuple[str, ...], names: Any
             session, run.request, place, format=form, partition_by=parts, names=names, with_body=body
         )
     run.writer.note(f"rmqtool: written to {url}")
-    return _told(bad)
+    return tell_bad(bad)

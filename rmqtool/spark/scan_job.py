@@ -1,6 +1,7 @@
 """What `rmqtool spark-scan` asks of Spark: stores and a selection as a DataFrame, and what is read for it.
 
 scan_job.py            the request, the DataFrame of its messages, what was pruned, errors
+scan_job_damage.py     ranges without a record, damaged records
 scan_job_rows.py       messages and rows of SQL as rows for the writer
 scan_job_groups.py     counts: of all, by group, by topic and queue
 scan_job_sql.py        queries of --sql
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from rmqtool.spark.partitions import ScanPlan
     from rmqtool.store import Store
     from rmqtool.store.batches import Access
-
-DAMAGE = "_corrupt_record"
-"""Spark's name of the column that says what is wrong with a range that holds no record."""
 
 EXPLAIN_FIELDS = (
     "store", "broker_name", "access", "files_read", "files_total", "bytes_read", "bytes_total",
@@ -131,8 +129,8 @@ def messages(
     Args:
         session: with the source registered.
         request: which messages.
-        columns: Spark names; only these are read. With `status` or DAMAGE among them, ranges that
-            hold no record are rows too.
+        columns: Spark names; only these are read. With `status` or `scan_job_damage.DAMAGE` among
+            them, ranges that hold no record are rows too.
         options: of the source, beside those of the request.
     """
     chosen = request.selection

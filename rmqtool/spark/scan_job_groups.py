@@ -13,7 +13,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import UsageError
-from rmqtool.spark.scan_job import DAMAGE, ScanRequest, engine_name, messages, spark_errors, spark_name
+from rmqtool.spark.scan_job import ScanRequest, engine_name, messages, spark_errors, spark_name
+from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Bad, bad_of, bad_sums
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ _BUCKETS_MS = {"hour": 3_600_000, "day": 86_400_000}
 _QUARTER_MS = 900_000
 _SHORT = {"queue": "queue_id", "tag": "tags"}
 _NO_GROUPS = ("body", "properties", "keys", "status", "properties_base64", "system")
-_READ = ("size", "bodyLength", "storeTimestampMs")
+_READ = ("size", RECORD, "storeTimestampMs")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -80,27 +81,24 @@ def group_fields(groups: Sequence[Group]) -> tuple[str, ...]:
     return (*(name for group in groups for name in group.fields), *VALUE_FIELDS)
 
 
-def count(session: SparkSession, request: ScanRequest) -> tuple[int, int]:
-    """(messages, ranges that hold no record)."""
+def count(session: SparkSession, request: ScanRequest) -> tuple[int, Bad]:
+    """(messages, what was bad)."""
     from pyspark.sql import functions
 
     with spark_errors():
-        frame = messages(session, request, ["physicalOffset", DAMAGE])
-        found = frame.agg(
-            functions.count(functions.lit(1)).alias("rows"),
-            functions.count(functions.col(DAMAGE)).alias("bad"),
-        ).first()
+        frame = messages(session, request, [RECORD, DAMAGE])
+        found = frame.agg(functions.count(RECORD).alias("count"), *bad_sums()).first()
     assert found is not None
-    return found["rows"] - found["bad"], found["bad"]
+    return found["count"], bad_of(found)
 
 
 class Counts:
-    """Rows of groups; `bad` is how many ranges held no record, once the rows have begun."""
+    """Rows of groups; `bad` is what was bad, once the rows have begun."""
 
     def __init__(self, session: SparkSession, request: ScanRequest) -> None:
         self._session = session
         self._request = request
-        self.bad = 0
+        self.bad = Bad()
 
     def group_rows(self, groups: Sequence[Group], tz: tzinfo | None) -> Iterator[Row]:
         """A row for every group that has messages, sorted by group."""
@@ -110,13 +108,12 @@ class Counts:
         keys = [_key(group, units[group.name]).alias(f"key{number}") for number, group in enumerate(groups)]
         with spark_errors():
             frame = self._frame([group.column for group in groups])
-            found = (
-                frame.groupBy(functions.col(DAMAGE).isNotNull().alias("bad"), *keys).agg(*_sums()).collect()
-            )
+            no_record = functions.col(RECORD).isNull().alias("no_record")
+            found = frame.groupBy(no_record, *keys).agg(*_sums()).collect()
         sums: dict[tuple[Any, ...], list[int]] = {}
         for row in found:
-            if row["bad"]:
-                self.bad += row["count"]
+            self.bad += bad_of(row)
+            if row["no_record"]:
                 continue
             key = tuple(
                 _begin(row[f"key{number}"] * units[group.name], group, tz)
@@ -143,12 +140,11 @@ class Counts:
         ]
         with spark_errors():
             frame = self._frame(["topic", "queueId", "queueOffset", "physicalOffset"])
-            bad = functions.col(DAMAGE).isNotNull().alias("bad")
-            rows = frame.groupBy(bad, "topic", "queueId").agg(*_sums(), *ends).collect()
-        self.bad = sum(row["count"] for row in rows if row["bad"])
-        for row in sorted(
-            (row for row in rows if not row["bad"]), key=lambda row: (row["topic"], row["queueId"])
-        ):
+            no_record = functions.col(RECORD).isNull().alias("no_record")
+            rows = frame.groupBy(no_record, "topic", "queueId").agg(*_sums(), *ends).collect()
+        self.bad = sum(map(bad_of, rows), Bad())
+        records = (row for row in rows if not row["no_record"])
+        for row in sorted(records, key=lambda row: (row["topic"], row["queueId"])):
             values = {
                 "topic": row["topic"],
                 "queue_id": row["queueId"],
@@ -170,6 +166,7 @@ def _sums() -> list[Column]:
         functions.sum("bodyLength").alias("body_bytes"),
         functions.min("storeTimestampMs").alias("first"),
         functions.max("storeTimestampMs").alias("last"),
+        *bad_sums(),
     ]
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.scan.columns import BY_NAME, COLUMNS
 from rmqtool.scan.remote_url import is_url, local_path, parse
-from rmqtool.spark.scan_job import DAMAGE, ScanRequest, engine_name, messages, spark_errors, spark_name
+from rmqtool.spark.scan_job import ScanRequest, engine_name, messages, spark_errors, spark_name
+from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Bad, bad_of, bad_sums
 from rmqtool.store.keep_out import keep_out_of
 from rmqtool.store.places.locate import located
 
@@ -81,11 +82,11 @@ def write_messages(
     partition_by: Sequence[str] = (),
     names: Sequence[str] | None = None,
     with_body: bool = True,
-) -> int:
+) -> Bad:
     """Write the selected messages below `url`, which must not exist; the limit counts messages.
 
     Returns:
-        How many ranges that hold no record were met; they are not written.
+        What was met that is bad; ranges that hold no record are not written.
 
     Raises:
         RefusedError: something is there already.
@@ -97,11 +98,10 @@ def write_messages(
     bad = Observation()
     wanted = [name for name in names or _DEFAULT if with_body or name != "body"]
     parts = [name for name in partition_by if name not in PARTITIONS]
-    columns = [spark_name(name) for name in dict.fromkeys((*wanted, *parts, "store_time"))]
+    columns = [spark_name(name) for name in (*wanted, *parts, "store_time")]
     with spark_errors():
-        frame = messages(session, request, [*columns, DAMAGE])
-        frame = frame.observe(bad, functions.count(functions.col(DAMAGE)).alias("bad"))
-        frame = frame.where(functions.col(DAMAGE).isNull())
+        frame = messages(session, request, list(dict.fromkeys((*columns, RECORD, DAMAGE))))
+        frame = frame.observe(bad, *bad_sums()).where(functions.col(RECORD).isNotNull())
         if request.selection.limit is not None:
             frame = frame.limit(request.selection.limit)
         frame = _shaped(frame, list(dict.fromkeys((*wanted, *parts))), partition_by, format)
@@ -116,7 +116,7 @@ def write_messages(
             if error.getCondition() == _EXISTS:
                 raise _exists(url) from error
             raise
-    return int(bad.get["bad"])
+    return bad_of(bad.get)
 
 
 def _shaped(

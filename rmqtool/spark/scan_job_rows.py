@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError
 from rmqtool.scan.columns import BY_NAME, COLUMNS, FIXED_NAMES
-from rmqtool.spark.scan_job import DAMAGE, ScanRequest, messages, spark_errors, spark_name
+from rmqtool.spark.scan_job import ScanRequest, messages, spark_errors, spark_name
+from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Report, findings_of
 from rmqtool.spark.scan_job_values import CAST, numbered, shower
-from rmqtool.store.rows import OK, BodyForm, spell_body
+from rmqtool.store.rows import BodyForm, spell_body
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:
@@ -22,38 +23,56 @@ Row = dict[str, Any]
 
 FIELDS = (*(column.name for column in COLUMNS), "broker_name")
 _TIMES = {"born_time": "born_timestamp_ms", "store_time": "store_timestamp_ms"}
-_OF_BODY = {"body", "body_encoding", "body_compression"}
-_DAMAGE_FIELDS = ("physical_offset", "size", "status", "file")
+_DAMAGE_FIELDS = ("physical_offset", "size", "status", "file", "broker_name")
+_OPTIONAL = "properties_base64"
+"""What a row has without being asked where it says something. `system` would take too long."""
+_ALL = tuple(name for name in FIELDS if name in (*FIXED_NAMES, _OPTIONAL, "broker_name"))
 _TAKEN_MAX = 1000  # rows that are fetched at once; more come partition by partition
 
 
 def columns_for(names: Sequence[str] | None, body: BodyForm) -> list[str]:
     """The Spark columns that rows with the fields `names` are made of; None: all that every row has."""
-    wanted = dict.fromkeys(names or (*FIXED_NAMES, "broker_name"))
+    wanted = dict.fromkeys(names or _ALL)
     sources = [_TIMES.get(name, name) for name in wanted if not (name == "body" and body == "none")]
     if "body_encoding" in wanted and body != "none":
         sources.append("body")
     sources = [name for name in sources if name != "body_encoding"]
-    return [spark_name(name) for name in dict.fromkeys((*sources, *_DAMAGE_FIELDS))] + [DAMAGE]
+    columns = [spark_name(name) for name in (*sources, *_DAMAGE_FIELDS)]
+    return list(dict.fromkeys((*columns, RECORD, DAMAGE)))
 
 
 def message_rows(
     session: SparkSession,
     request: ScanRequest,
+    report: Report,
     *,
     names: Sequence[str] | None = None,
     body: BodyForm = "text",
     tz: tzinfo | None = UTC,
-) -> Iterator[Row]:
-    """The selected messages in the order of the log, store by store, up to the limit.
+) -> Iterator[tuple[Row, bool]]:
+    """The selected messages in the order of the log, store by store, up to the limit; True with each.
 
-    A range that holds no record is a row of `physical_offset, size, status, file`.
+    A range that holds no record is a row of `physical_offset, size, status, file, broker_name`, False
+    with it. `report` is told about these, and about damaged records, where they come.
     """
     options = {"includeBody": "false"} if body == "none" else {}
     columns = columns_for(names, body)
     with spark_errors():
-        for row in first_rows(messages(session, request, columns, options=options), request.selection.limit):
-            yield _message_row(row.asDict(), names, body, tz)
+        frame = _in_order(messages(session, request, columns, options=options))
+        for row in first_rows(frame, request.selection.limit):
+            values = row.asDict()
+            for each in findings_of(values):
+                report(values["brokerName"], each)
+            yield _message_row(values, names, body, tz), values[RECORD] is not None
+
+
+def _in_order(frame: DataFrame) -> DataFrame:
+    """With properties as a list of pairs: a map of Spark comes to Python as a dict of any order."""
+    from pyspark.sql import functions
+
+    if "properties" not in frame.columns:
+        return frame
+    return frame.withColumn("properties", functions.map_entries("properties"))
 
 
 def first_rows(frame: DataFrame, limit: int | None) -> Iterator[Any]:
@@ -68,11 +87,10 @@ def _message_row(
     values: dict[str, Any], names: Sequence[str] | None, body: BodyForm, tz: tzinfo | None
 ) -> Row:
     stored = {name: values.get(spark_name(name)) for name in (*BY_NAME, "broker_name")}
-    if values[DAMAGE] is not None:
-        return {
-            name: stored[name]
-            for name in (*_DAMAGE_FIELDS, *(("broker_name",) if stored["broker_name"] else ()))
-        }
+    if values[RECORD] is None:
+        return {name: stored[name] for name in _DAMAGE_FIELDS}
+    if stored["properties"] is not None:
+        stored["properties"] = dict(map(tuple, stored["properties"]))
     stored["body"] = stored["body_encoding"] = None
     if values.get("body") is not None:
         stored["body"], stored["body_encoding"] = spell_body(bytes(values["body"]), body)
@@ -81,12 +99,9 @@ def _message_row(
         stored[name] = None if time_ms is None else format_time(time_ms, tz)
     if stored["system"] is not None:
         stored["system"] = json.loads(stored["system"])
-    return {name: stored[name] for name in names or (*FIXED_NAMES, "broker_name")}
-
-
-def is_damage(row: Row) -> bool:
-    """Whether a message row tells of damage, in the log or in the record itself."""
-    return row.get("status") not in (None, [OK])
+    if names is not None:
+        return {name: stored[name] for name in names}
+    return {name: stored[name] for name in _ALL if name != _OPTIONAL or stored[name] is not None}
 
 
 def sql_rows(frame: DataFrame, limit: int | None, tz: tzinfo | None) -> Iterator[Row]:

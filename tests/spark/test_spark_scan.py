@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,44 +11,22 @@ from urllib.parse import unquote
 import pyarrow.dataset
 import pytest
 
-from rmqtool.cli import main
 from rmqtool.spark.scan_job import ScanRequest
 from rmqtool.spark.scan_job_sql import query_frame, reads_of
 from rmqtool.store import Store
 from rmqtool.store.verify import verify
+from tests.spark.scan_runs import Result, Run, runner, without_broker
 from tests.stores import Library
 from tests.trees import unchanged
 
 REAL = "ok_540_clean"
 DAMAGED = "bad_cl04_wrong_length"
-Row = dict[str, Any]
-
-
-class Result:
-    """How one run ended."""
-
-    def __init__(self, code: int, out: bytes, err: bytes) -> None:
-        self.code = code
-        self.rows: list[Row] = [json.loads(line) for line in out.splitlines()]
-        self.err = err.decode()
-
-
-Run = Callable[..., Result]
 
 
 @pytest.fixture
 def run(spark: Any, capfdbinary: pytest.CaptureFixture[bytes]) -> Iterator[Run]:
     """Runs the command in the shared session; the first argument is a store or several."""
-
-    def scan(command: str, stores: Path | list[Path], *arguments: str) -> Result:
-        paths = stores if isinstance(stores, list) else [stores]
-        capfdbinary.readouterr()
-        zone = () if "--tz" in arguments or command == "rebuild" else ("--tz", "UTC")
-        code = main([command, *map(str, paths), *arguments, *zone, "--format", "jsonl"])
-        captured = capfdbinary.readouterr()
-        return Result(code, captured.out, captured.err)
-
-    yield scan
+    yield runner(capfdbinary)
 
 
 @pytest.fixture
@@ -59,23 +36,18 @@ def store(cases: Library) -> Iterator[Path]:
         yield path
 
 
-def without_broker(rows: list[Row]) -> list[Row]:
-    """Rows as `dump` has them: of one store, and without what it shows of system records only."""
-    return [
-        {name: value for name, value in row.items() if name not in ("broker_name", "system")} for row in rows
-    ]
+def properties_of(found: Result) -> list[list[tuple[str, str]]]:
+    """In the order in which they are shown, which dicts do not tell apart."""
+    return [list(row["properties"].items()) for row in found.rows if "properties" in row]
 
 
 def test_rows_are_those_of_dump(run: Run, store: Path) -> None:
     """Field by field, times and bodies too."""
     here = run("dump", store)
     there = run("spark-scan", store)
-    optional = {"properties_base64"}
     assert there.code == here.code == 0
-    assert without_broker(there.rows) == [
-        {name: value for name, value in row.items() if name not in optional}
-        for row in without_broker(here.rows)
-    ]
+    assert without_broker(there.rows) == without_broker(here.rows)
+    assert properties_of(there) == properties_of(here)
 
 
 @pytest.mark.parametrize(
@@ -353,25 +325,6 @@ def test_several_stores(run: Run, cases: Library, store: Path) -> None:
         codes = [each.problem.code for each in verify(opened)]
     assert [row["problem"] for row in found.rows if row["broker_name"] == DAMAGED] == codes
     assert found.code == 1
-
-
-def test_damage_is_rows(run: Run, cases: Library) -> None:
-    """A range without a record is a row with a status; the exit code says so."""
-    result = run("spark-scan", cases.path(DAMAGED))
-    bad = [row for row in result.rows if "topic" not in row]
-    assert result.code == 1
-    assert [row["status"] for row in bad] == [["CL04"]]
-
-
-def test_a_log_that_is_gone_is_told(run: Run, cases: Library) -> None:
-    """As by dump: not an empty store, whatever is asked."""
-    path = cases.path("gap_cl26_log_missing")
-    counted = run("spark-scan", path, "--count")
-    assert (counted.code, counted.rows) == (1, [{"count": 0}])
-    assert "1 bad place not counted" in counted.err
-    shown = run("spark-scan", path)
-    assert (shown.code, [row["status"] for row in shown.rows]) == (1, [["CL26"]])
-    assert run("spark-scan", path, "--group-by", "topic").code == 1
 
 
 def test_rebuild_report(run: Run, cases: Library, store_copy: Callable[[str], Path]) -> None:
