@@ -6,6 +6,7 @@ What PySpark needs and does not set by itself, each measured:
                                   Python source are started with it, and the conf alone does not reach them
     filter push-down              off by default; a source that takes filters fails without it
     time zone UTC                 else times of a store are shown in the zone of the driver
+  folder of tables              its own; else a query that looks for tables makes one in the working directory
 
 The JVM's own lines (logs, warnings of its launcher) go to a file, for they are of no use to who asked for
 rows; the end of that file is the hint of the error when Spark does not start. Only that session is
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
 INSTALL_PYSPARK = "pip install 'rmqtool[spark]'"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+WAREHOUSE = "spark.sql.warehouse.dir"
 DEFAULTS = {
     "spark.app.name": "rmqtool",
     PUSHDOWN: "true",
@@ -146,6 +148,7 @@ def spark_session(
     set_environment(java)
     quiet = _quiet_loggers(values["spark.log.level"])
     with tempfile.TemporaryDirectory(prefix="rmqtool-spark-") as folder, quiet:
+        values.setdefault(WAREHOUSE, Path(folder, "warehouse").as_uri())
         with Path(folder, "jvm.log").open("w+b") as log:
             session = _start(values, log)
         try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.cli import main
+from rmqtool.spark import session
 from tests.stores import Library
 
 
@@ -29,3 +30,20 @@ def test_a_python_without_rmqtool(
     told = capfd.readouterr().err.splitlines()
     assert told[0] == f"rmqtool: the Python of PYSPARK_PYTHON, {python}, cannot {why[lacks]}"
     assert len(told) == 2
+
+
+def test_tables_have_a_temporary_folder(monkeypatch: pytest.MonkeyPatch, spark_installed: None) -> None:
+    """Else SHOW TABLES makes one in the working directory; a folder of the user's stays."""
+    found: list[str] = []
+
+    def start(values: dict[str, str], log: object) -> None:
+        found.append(values[session.WAREHOUSE])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(session, "_start", start)
+    monkeypatch.setattr("pyspark.sql.SparkSession.getActiveSession", lambda: None)
+    for conf in ((), (f"{session.WAREHOUSE}=/data/tables",)):
+        with pytest.raises(KeyboardInterrupt), session.spark_session(conf=conf):
+            pass
+    assert "/rmqtool-spark-" in found[0] and found[0].startswith("file:///")
+    assert found[1] == "/data/tables"
