@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.commands import options
 from rmqtool.commands import spark_scan_options as own
 from rmqtool.commands.option_values import expression
-from rmqtool.commands.spark_scan_text import tell_bad
+from rmqtool.commands.spark_scan_text import tell_bad, tell_unselected
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import print_error
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmqtool.spark.scan_job_groups import Counts
     from rmqtool.store import Store
     from rmqtool.store.rows import BodyForm
+    from rmqtool.store.selection import Selection
 
 
 @dataclass
@@ -126,19 +127,24 @@ def spark_scan(
     these can and the query scans messages once. Only columns that are needed are read: those of --fields,
     or of what --sql comes to. A query only reads: it writes nothing and runs no program or Java method.
 
-    Ranges of the log that hold no record are rows of their own (an offset, a size and a status), in
-    --sql where the query reads status, as SELECT * does, and nothing else tells of them there; where
-    messages are counted they are told on standard error. --verify says what they are. Of Spark's
-    settings only these are made, where --conf does not say otherwise: PYSPARK_PYTHON in the
-    environment, push-down of filters, time zone UTC, quiet logs.
+    Of selections the view consume_queue knows only --topic, --exclude-topic and --queue, index_entries
+    none: a note says so. --limit is of what the query gives.
+
+    Rows are those of rmqtool dump, but for its column system, which takes long and is there only where
+    --fields names it. Ranges of the log that hold no record are rows of their own (an offset, a size
+    and a status), in --sql where the query reads status, as SELECT * does; where messages are counted
+    or written they are told on standard error, as are damaged records, which are counted and written.
+    --verify says what they are. Of Spark's settings only these are made, unless --conf says otherwise:
+    PYSPARK_PYTHON in the environment, push-down of filters, time zone UTC, quiet logs, a temporary warehouse.
 
     --explain estimates records, by the units of queues and by bytes; the reason says what is read of the
     log where queues or the index are the way. Times leave out whole files, and parts of files only where
     more than 64 MiB of one would be read, with ten minutes on both sides for clocks that were set back.
 
-    Exits with 1 for damage, and where --rebuild-report has something to show; 2 for a usage error; 3
-    when something could not be read, or Java or pyspark is missing; 4 when something lies at the URL
-    of --output; 130 when interrupted, with job and session stopped.
+    Exits with 1 for damage, but not with --sql, where the column status tells of it and nothing else,
+    and where --rebuild-report has something to show; 2 for a usage error; 3 when something could not be
+    read, or Java or pyspark is missing; 4 when something lies at the URL of --output; 130 when
+    interrupted, with job and session stopped.
     """
     from rmqtool.spark.scan_job import ScanRequest, plan, within_log
     from rmqtool.spark.session import parse_conf, require_spark, spark_session
@@ -153,10 +159,7 @@ def spark_scan(
         from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
     )  # fmt: skip
     selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
-    if limit is not None and action in ("--count", "--verify", "--rebuild-report"):
-        raise UsageError(f"--limit and {action} exclude each other", hint="a limit is of rows that are shown")
-    if action in ("--verify", "--rebuild-report") and not selection.selects_all:
-        raise UsageError(f"{action} is of whole stores", hint="leave --topic, --since and the like out")
+    _check(action, selection, body, explain=explain)
     writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
     work = _action(action, actions, writer, body, output_format or "parquet", partition_by or "")
     parse_conf(conf or ())
@@ -168,8 +171,6 @@ def spark_scan(
     start = partial(spark_session, master=master, conf=conf or (), driver_memory=driver_memory)
     run = _Run(request, plan(request), writer, parse_zone(tz), start)
     if explain:
-        if action == "--sql":
-            raise UsageError("--explain is of what the options select", hint="or --sql 'EXPLAIN SELECT ...'")
         return _explain(run)
     require_spark()
     return worst_exit_code(work(run), _tell_missed(run))
@@ -190,6 +191,18 @@ def _one_action(asked: Mapping[str, Any], output_format: str | None, partition_b
     if (output_format or partition_by) and chosen != ["--output"]:
         raise UsageError(f"{'--output-format' if output_format else '--partition-by'} goes with --output")
     return chosen[0] if chosen else None
+
+
+def _check(action: str | None, selection: Selection, body: BodyForm, *, explain: bool) -> None:
+    """Refuses options that say nothing to the action."""
+    if selection.limit is not None and action in ("--count", "--verify", "--rebuild-report"):
+        raise UsageError(f"--limit and {action} exclude each other", hint="a limit is of rows that are shown")
+    if action in ("--verify", "--rebuild-report") and not selection.selects_all:
+        raise UsageError(f"{action} is of whole stores", hint="leave --topic, --since and the like out")
+    if action is not None and body != "text" and (action != "--output" or body == "hex"):
+        raise UsageError(f"--body {body} and {action} exclude each other", hint="it is how rows show bodies")
+    if explain and action == "--sql":
+        raise UsageError("--explain is of what the options select", hint="or --sql 'EXPLAIN SELECT ...'")
 
 
 def _stores(given: list[str] | None) -> tuple[str, ...]:
@@ -313,10 +326,12 @@ def _tell_missed(run: _Run) -> int:
 def _query(run: _Run, *, sql: str) -> int:
     from rmqtool.spark.scan_job import spark_errors
     from rmqtool.spark.scan_job_rows import sql_columns, sql_rows
-    from rmqtool.spark.scan_job_sql import query_frame
+    from rmqtool.spark.scan_job_sql import query_frame, reads_of
 
     with run.stores() as stores, run.session() as session, spark_errors():
-        frame = query_frame(session, run.request, stores, sql)
+        reads = reads_of(session, sql)
+        tell_unselected(reads.views, run.request.selection, run.writer)
+        frame = query_frame(session, run.request, stores, sql, reads)
         rows = sql_rows(frame, run.request.selection.limit, run.tz)
         run.writer.write_rows(rows, sql_columns(frame))
     return EXIT_OK

@@ -33,6 +33,10 @@ _TELLS = ("Show", "Describe")
 _CALLS = ("reflect", "java_method", "try_reflect")
 """Functions that run methods of Java."""
 _CALLED = re.compile(rf"`({'|'.join(_CALLS)})`", re.IGNORECASE)
+_TOO_DEEP = "the query is nested too deeply"
+_DEPTH_MAX = 500  # brackets: Spark's parser gives up at 400 to 800 of them, with the stack that Java has
+_BRACKETS = re.compile(r"[()\[\]]")
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
 _NEW_COLUMNS = ("Project", "Aggregate")
 """Nodes whose rows have only what their own expressions name."""
 _KEEP_COLUMNS = (
@@ -51,21 +55,20 @@ class Reads(NamedTuple):
 
 
 def query_frame(
-    session: SparkSession, request: ScanRequest, stores: Iterable[tuple[str, Store]], sql: str
+    session: SparkSession, request: ScanRequest, stores: Iterable[tuple[str, Store]], sql: str, reads: Reads
 ) -> DataFrame:
     """The frame of a query over `messages`, `consume_queue` and `index_entries`; nothing has run yet.
 
     Args:
-        session: with the source registered; functions that run Java are taken away from it.
+        session: with the source registered.
         request: which messages.
         stores: (broker name, store) of all.
         sql: a query, or SHOW, DESCRIBE, EXPLAIN.
+        reads: what `reads_of` says of the query.
 
     Raises:
-        UsageError: a statement that would write, change the session, or run something else.
         ParseException, AnalysisException: of Spark.
     """
-    reads = reads_of(session, sql)
     if "messages" in reads.views:
         # Spark 4.3 reads two scans of a view by the filters of one, see `pushdown`.
         options = {"pushdown": "on"} if reads.scans == 1 else {}
@@ -80,7 +83,16 @@ def query_frame(
 
 
 def reads_of(session: SparkSession, sql: str) -> Reads:
-    """What a query reads, once it is sure that it only reads. Raises as `query_frame`."""
+    """What a query reads, once it is sure that it only reads.
+
+    Functions that run Java are taken away from the session.
+
+    Raises:
+        UsageError: a statement that would write, change the session, or run something else; or one that is
+            nested too deeply.
+        ParseException, AnalysisException: of Spark.
+    """
+    _check_depth(sql)
     views = _stand_ins(session)
     parsed = _parsed(session, sql)
     shown = parsed
@@ -115,8 +127,17 @@ def _parsed(session: SparkSession, sql: str) -> Any:
         return _state(session).sqlParser().parsePlan(sql)
     except Py4JJavaError as error:
         if "StackOverflowError" in str(error):
-            raise UsageError("the query is nested too deeply") from error
+            raise UsageError(_TOO_DEEP) from error
         raise
+
+
+def _check_depth(sql: str) -> None:
+    """Raises UsageError for a text that Spark's parser would refuse too, but after minutes."""
+    depth = 0
+    for bracket in _BRACKETS.findall(_QUOTED.sub("", sql)):
+        depth = depth + 1 if bracket in "([" else max(depth - 1, 0)
+        if depth > _DEPTH_MAX:
+            raise UsageError(_TOO_DEEP)
 
 
 def _analyzed(session: SparkSession, plan: Any) -> Any:

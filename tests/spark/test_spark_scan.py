@@ -142,7 +142,7 @@ def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
     stores = tuple(str(cases.path(name)) for name in (REAL, "ok_540_small_ipv6"))
     query = f"SELECT physicalOffset FROM messages WHERE brokerName = '{REAL}'"
     for sql, partitions in ((query, 1), (f"{query} UNION ALL {query}", 4)):
-        frame = query_frame(spark, ScanRequest(stores), [], sql)
+        frame = query_frame(spark, ScanRequest(stores), [], sql, reads_of(spark, sql))
         assert frame.rdd.getNumPartitions() == partitions
 
 
@@ -241,6 +241,32 @@ def test_sql_that_tells_of_tables(run: Run, store: Path) -> None:
     ):
         found = run("spark-scan", store, "--sql", statement)
         assert found.code == 0 and found.rows, statement
+
+
+def test_selections_that_a_view_does_not_know(run: Run, store: Path) -> None:
+    """A note names them; what holds, and what reads messages only, is not named."""
+    chosen = ("--topic", "pubTx", "--tag", "a", "--since", "2020-01-01")
+    queries = {
+        "SELECT count(*) FROM consume_queue": ["consume_queue is read without --tag, --since"],
+        "SELECT count(*) FROM index_entries": ["index_entries is read without --topic, --tag, --since"],
+        "SELECT count(*) FROM messages": [],
+    }
+    for query, notes in queries.items():
+        found = run("spark-scan", store, "--sql", query, *chosen)
+        told = [line for line in found.err.splitlines() if "is read without" in line]
+        assert (found.code, told) == (0, [f"rmqtool: {note}: these select messages only" for note in notes])
+    quiet = run("spark-scan", store, "--sql", "SELECT count(*) FROM consume_queue", "--topic", "pubTx")
+    assert "read without" not in quiet.err
+
+
+@pytest.mark.parametrize("count", [501, 20_000])
+def test_sql_that_is_nested_too_deeply(run: Run, store: Path, count: int) -> None:
+    """Refused before Spark's parser sees it, which takes minutes."""
+    for opens, closes in ("()", "[]"):
+        found = run("spark-scan", store, "--sql", f"SELECT {opens * count}1{closes * count}")
+        assert found.code == 2 and "the query is nested too deeply" in found.err
+    text = "(" * count
+    assert run("spark-scan", store, "--sql", f"SELECT length('{text}') AS n").rows == [{"n": count}]
 
 
 def test_sql_that_python_has_no_value_for(run: Run, store: Path) -> None:

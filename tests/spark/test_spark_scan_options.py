@@ -64,6 +64,9 @@ def store(cases: Library) -> Path:
         (("--filter", "a ="), "the filter cannot be read"),
         (("--filter", "a = '\udcff'"), "the bytes there are not UTF-8"),
         (("--sql", "SELECT '\udcff'"), "--sql is not UTF-8"),
+        (("--sql", "SELECT 1", "--body", "none"), "--body none and --sql exclude each other"),
+        (("--count", "--body", "base64"), "--body base64 and --count exclude each other"),
+        (("--output", "x", "--body", "hex"), "--body hex and --output exclude each other"),
     ],
 )
 def test_wrong_use(
