@@ -28,6 +28,8 @@ PARTITIONS = ("date", "hour")
 _DEFAULT = tuple(
     column.name for column in COLUMNS if not column.optional and column.name != "body_encoding"
 ) + ("broker_name",)
+_OF_LINES = (*_DEFAULT, "properties_base64")
+"""JSON lines show a column only where it says something."""
 _NO_PARTITION = ("body", "keys", "properties", "status", "properties_base64", "system")
 _EXISTS = "PATH_ALREADY_EXISTS"
 
@@ -96,7 +98,8 @@ def write_messages(
     from pyspark.sql import Observation, functions
 
     bad = Observation()
-    wanted = [name for name in names or _DEFAULT if with_body or name != "body"]
+    names = names or (_OF_LINES if format == "jsonl" else _DEFAULT)
+    wanted = [name for name in names if with_body or name != "body"]
     parts = [name for name in partition_by if name not in PARTITIONS]
     columns = [spark_name(name) for name in (*wanted, *parts, "store_time")]
     with spark_errors():

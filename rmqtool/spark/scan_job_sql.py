@@ -36,7 +36,11 @@ _CALLED = re.compile(rf"`({'|'.join(_CALLS)})`", re.IGNORECASE)
 _TOO_DEEP = "the query is nested too deeply"
 _DEPTH_MAX = 500  # brackets: Spark's parser gives up at 400 to 800 of them, with the stack that Java has
 _BRACKETS = re.compile(r"[()\[\]]")
-_QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*`""")
+_QUOTED = re.compile(
+    r"""--[^\n]* | /\*(?:.*?\*/|.*) | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" | `[^`]*`""",
+    re.DOTALL | re.VERBOSE,
+)
+"""Comments, texts and names, in which a bracket is none."""
 _NEW_COLUMNS = ("Project", "Aggregate")
 """Nodes whose rows have only what their own expressions name."""
 _KEEP_COLUMNS = (

@@ -266,7 +266,8 @@ def test_sql_that_is_nested_too_deeply(run: Run, store: Path, count: int) -> Non
         found = run("spark-scan", store, "--sql", f"SELECT {opens * count}1{closes * count}")
         assert found.code == 2 and "the query is nested too deeply" in found.err
     text = "(" * count
-    assert run("spark-scan", store, "--sql", f"SELECT length('{text}') AS n").rows == [{"n": count}]
+    for quoted in (f"'{text}'", f"'{text}' -- it's {text}", f"/* it's {text} */ '{text}'"):
+        assert run("spark-scan", store, "--sql", f"SELECT length({quoted}\n) AS n").rows == [{"n": count}]
 
 
 def test_sql_that_python_has_no_value_for(run: Run, store: Path) -> None:

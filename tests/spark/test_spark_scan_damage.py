@@ -110,6 +110,16 @@ def test_properties_that_cannot_be_made_again(run: Run, cases: Library) -> None:
     assert run("spark-scan", path, *asked).rows == run("dump", path, *asked).rows
 
 
+def test_lines_have_the_bytes_of_properties(run: Run, cases: Library, tmp_path: Path) -> None:
+    """Of the same records as in `dump`: without them `append` would write others."""
+    path, target = cases.path("bad_cl13_bad_properties"), tmp_path / "out"
+    assert run("spark-scan", path, "--output", str(target), "--output-format", "jsonl").code == 1
+    lines = [json.loads(line) for part in target.glob("*.json") for line in part.read_text().splitlines()]
+    name = "properties_base64"
+    stored = {row["physical_offset"]: row[name] for row in run("dump", path).rows if name in row}
+    assert {line["physical_offset"]: line[name] for line in lines if name in line} == stored != {}
+
+
 def test_lines_keep_the_order_of_properties(run: Run, cases: Library, tmp_path: Path) -> None:
     """Of files of JSON lines too."""
     path, target = cases.path("ok_540_clean"), tmp_path / "out"
