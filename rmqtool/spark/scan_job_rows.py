@@ -23,6 +23,7 @@ Row = dict[str, Any]
 
 FIELDS = (*(column.name for column in COLUMNS), "broker_name")
 _TIMES = {"born_time": "born_timestamp_ms", "store_time": "store_timestamp_ms"}
+_OF_BODY = {"body_encoding", "system"}
 _DAMAGE_FIELDS = ("physical_offset", "size", "status", "file", "broker_name")
 _OPTIONAL = "properties_base64"
 """What a row has without being asked where it says something. `system` would take too long."""
@@ -34,7 +35,7 @@ def columns_for(names: Sequence[str] | None, body: BodyForm) -> list[str]:
     """The Spark columns that rows with the fields `names` are made of; None: all that every row has."""
     wanted = dict.fromkeys(names or _ALL)
     sources = [_TIMES.get(name, name) for name in wanted if not (name == "body" and body == "none")]
-    if "body_encoding" in wanted and body != "none":
+    if _OF_BODY & set(wanted) and body != "none":
         sources.append("body")
     sources = [name for name in sources if name != "body_encoding"]
     columns = [spark_name(name) for name in (*sources, *_DAMAGE_FIELDS)]

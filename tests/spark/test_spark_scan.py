@@ -50,6 +50,14 @@ def test_rows_are_those_of_dump(run: Run, store: Path) -> None:
     assert properties_of(there) == properties_of(here)
 
 
+@pytest.mark.parametrize("body", ["text", "none"])
+def test_system_where_it_is_asked_for(run: Run, store: Path, body: str) -> None:
+    """With what bodies tell of it, unless these are not to be read."""
+    arguments = ("--fields", "physical_offset,system", "--body", body)
+    here, there = run("dump", store, *arguments), run("spark-scan", store, *arguments)
+    assert any(row["system"] for row in here.rows) and there.rows == here.rows
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
