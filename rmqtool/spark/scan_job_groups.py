@@ -37,6 +37,8 @@ _QUARTER_MS = 900_000
 _SHORT = {"queue": "queue_id", "tag": "tags"}
 _NO_GROUPS = ("body", "properties", "keys", "status", "properties_base64", "system")
 _READ = ("size", RECORD, "storeTimestampMs")
+_NO_BODIES = {"includeBody": "false"}
+"""Whether they unpack is not looked at for a count."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -86,7 +88,7 @@ def count(session: SparkSession, request: ScanRequest) -> tuple[int, Bad]:
     from pyspark.sql import functions
 
     with spark_errors():
-        frame = messages(session, request, [RECORD, DAMAGE])
+        frame = messages(session, request, [RECORD, DAMAGE], options=_NO_BODIES)
         found = frame.agg(functions.count(RECORD).alias("count"), *bad_sums()).first()
     assert found is not None
     return found["count"], bad_of(found)
@@ -154,7 +156,8 @@ class Counts:
             yield {name: values[name] for name in QUEUE_FIELDS}
 
     def _frame(self, columns: Sequence[str]) -> DataFrame:
-        return messages(self._session, self._request, list(dict.fromkeys((*columns, *_READ, DAMAGE))))
+        names = list(dict.fromkeys((*columns, *_READ, DAMAGE)))
+        return messages(self._session, self._request, names, options=_NO_BODIES)
 
 
 def _sums() -> list[Column]:

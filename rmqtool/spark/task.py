@@ -58,6 +58,7 @@ def _read(
     judges = options.mode != "PERMISSIVE"
     columns = converter.columns | piece.request.rest.columns | ({"status"} if judges else set())
     names = [name for name in NAMES if name in columns] or ["size"]
+    unpacks = options.decompress and (options.include_body or "body" in names)
     damage = _Damage(piece, options, tells_damage(asked))
     with _store_of(piece, options) as store:
         damage.check_files(store)
@@ -66,7 +67,7 @@ def _read(
             piece.request.selection,
             columns=names,
             access=piece.access,
-            body="plain" if options.decompress else "stored",
+            body="plain" if unpacks else "stored",
             max_rows=options.batch_rows,
             max_bytes=options.batch_bytes,
             crc=options.verify_crc and "status" in names,
