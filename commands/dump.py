@@ -103,8 +103,9 @@ def dump(
     Offsets are physical offsets, for consume queues queue offsets. A key of the index is found by
     its hash, with the whole topic name: --what index --topic TopicTest --key ID.
 
-    Damage is told on standard error; what is sound is shown. A torn last record, as a crash leaves
-    it, is no damage. Where nothing matches, a note says what was looked at.
+    Damage is told on standard error; what is sound is shown. Damaged properties (CL09, CL13), and
+    bodies that do not unpack (CL14), are looked for where status is among the fields. A torn last
+    record, as a crash leaves it, is no damage. Where nothing matches, a note says what was looked at.
 
     Exits with 0 also when nothing matches; 1 for damage, for --explain of what is no sound record,
     and for a --topic or --queue that is not in the store; 2 for a usage error; 3 when something

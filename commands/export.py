@@ -160,6 +160,8 @@ def export(
     killed. Files of the log that expired in between are told.
 
     Damage is told on standard error and what is sound is exported; rows that are not have it in status.
+    Damaged properties (CL09, CL13), and bodies that do not unpack (CL14), are looked for where status is
+    among the columns.
 
     Exits with 0 also when nothing matches; 1 for damage, for a --topic or --queue that is not in the
     store, and when messages between the cursor and the log's start are lost; 2 for a usage error; 3 when

@@ -86,7 +86,9 @@ def tail(
     consumers do, 'TagA || TagB'. A batch record (BatchCQ) is one row, as a broker's pull gives it.
     Nothing is locked, written or told to the broker: no group moves. Where a queue does not have the
     offset to begin at, that is told with a broker's status. Where the queues of a stopped store end
-    before its log, as after a crash, that is told, and the messages behind are not shown.
+    before its log, as after a crash, that is told, and the messages behind are not shown. Damaged
+    properties (CL09, CL13), and bodies that do not unpack (CL14), are looked for where status is among
+    the fields.
 
     With --follow it goes on with new messages, files, queues and topics until it is interrupted, of each
     queue in its order; what expires unread, and a queue that a recovery has cut back, is told on standard

@@ -69,7 +69,7 @@ _FALSE = (0x66, 0x61, 0x6C, 0x73, 0x65)
 
 
 @compiled
-def numberat(data: Any, i: int, stop: int, kind: int, values: Any, place: int) -> Any:
+def number_at(data: Any, i: int, stop: int, kind: int, values: Any, place: int) -> Any:
     """Reads a whole number that `kind` can hold to values[place]; the index behind it, or -1."""
     is_negative = at(data, i, stop) == _MINUS
     if is_negative:
@@ -94,7 +94,7 @@ def numberat(data: Any, i: int, stop: int, kind: int, values: Any, place: int) -
 
 
 @compiled
-def textsat(data: Any, i: int, stop: int, result: Any, starts: Any, lengths: Any) -> Any:
+def texts_at(data: Any, i: int, stop: int, result: Any, starts: Any, lengths: Any) -> Any:
     """Reads a list of texts, whose bracket is at `i`, or one text, to the children.
 
     The index behind it, or -1.
@@ -130,7 +130,7 @@ def textsat(data: Any, i: int, stop: int, result: Any, starts: Any, lengths: Any
 
 
 @compiled
-def mapat(data: Any, i: int, stop: int, result: Any, starts: Any, lengths: Any) -> Any:
+def map_at(data: Any, i: int, stop: int, result: Any, starts: Any, lengths: Any) -> Any:
     """Reads an object of texts, whose brace is at `i`, to the children: name, value, name, value.
 
     The index behind it, or -1.
@@ -173,7 +173,7 @@ def mapat(data: Any, i: int, stop: int, result: Any, starts: Any, lengths: Any) 
 
 
 @compiled
-def valueat(
+def value_at(
     data: Any, i: int, stop: int, kind: int, row: int, starts: Any, lengths: Any,
     result: Any, child_starts: Any, child_lengths: Any,
 ) -> Any:  # fmt: skip
@@ -191,9 +191,9 @@ def valueat(
     if kind == TEXTS or kind == MAP:
         first = result[CHILDREN]
         if kind == TEXTS and (mark == QUOTE or mark == _OPEN_LIST):
-            i = textsat(data, i, stop, result, child_starts, child_lengths)
+            i = texts_at(data, i, stop, result, child_starts, child_lengths)
         elif kind == MAP and mark == _OPEN_OBJECT:
-            i = mapat(data, i, stop, result, child_starts, child_lengths)
+            i = map_at(data, i, stop, result, child_starts, child_lengths)
         else:
             return -1
         starts[row], lengths[row] = first, result[CHILDREN] - first
@@ -207,7 +207,7 @@ def valueat(
             return i + 5
     if kind == I32 or kind == I64 or kind == SCALAR:
         lengths[row] = 0
-        return numberat(data, i, stop, kind, starts, row)
+        return number_at(data, i, stop, kind, starts, row)
     return -1
 
 
@@ -257,7 +257,7 @@ def parse_lines(
                 return GAVE_UP
             seen[field] = row
             i = skip(data, i + 1, stop)
-            i = valueat(
+            i = value_at(
                 data, i, stop, kinds[field], row, starts[field], lengths[field],
                 result, child_starts, child_lengths,
             )  # fmt: skip
