@@ -213,8 +213,8 @@ def value_at(
 
 @compiled
 def parse_lines(
-    data: Any, names: Any, ends: Any, kinds: Any, starts: Any, lengths: Any, seen: Any, lines: Any,
-    child_starts: Any, child_lengths: Any, result: Any,
+    data: Any, names: Any, ends: Any, kinds: Any, starts: Any, lengths: Any, seen: Any, follows: Any,
+    lines: Any, child_starts: Any, child_lengths: Any, result: Any,
 ) -> Any:  # fmt: skip
     """Reads all lines; how many objects there were, or GAVE_UP.
 
@@ -224,11 +224,11 @@ def parse_lines(
     value as the start, of lists and objects the first child and how many. `child_starts` and
     `child_lengths` get the texts of those, in their order; `lines` the line of each row, from 0;
     `result` how many children there are, and how many texts with escapes. `seen` is of one number
-    for each field, below 0.
+    for each field, below 0; `follows` of one more, 0: the field that came last behind each, the first
+    one at the start of a line.
     """
     stop = len(data)
     i = row = line = 0
-    field = -1
     result[ESCAPES] = result[CHILDREN] = 0
     while True:
         i = skip(data, i, stop)
@@ -241,6 +241,7 @@ def parse_lines(
         if data[i] != _OPEN_OBJECT or row >= len(lines):
             return GAVE_UP
         i = skip(data, i + 1, stop)
+        before = 0
         is_open = at(data, i, stop) != _CLOSE_OBJECT
         if not is_open:
             i += 1
@@ -250,12 +251,13 @@ def parse_lines(
             end = plain_end(data, i + 1, stop)
             if at(data, end, stop) != QUOTE:
                 return GAVE_UP
-            guess = field + 1 if field + 1 < len(kinds) else 0
-            field = _field(data, i + 1, end - i - 1, names, ends, guess)
+            field = _field(data, i + 1, end - i - 1, names, ends, follows[before])
             i = skip(data, end + 1, stop)
             if field < 0 or seen[field] == row or at(data, i, stop) != _COLON:
                 return GAVE_UP
             seen[field] = row
+            follows[before] = field
+            before = field + 1
             i = skip(data, i + 1, stop)
             i = value_at(
                 data, i, stop, kinds[field], row, starts[field], lengths[field],

@@ -109,7 +109,8 @@ def parse(data: memoryview, line_count: int, fields: Fields) -> Parsed | None:
     result = np.zeros(json_kernel.RESULT_SIZE, np.int64)
     rows = json_kernel.parse_lines(
         block, fields.names, fields.ends, fields.kinds, starts, lengths,
-        np.full(len(fields.kinds), -1, np.int64), lines, child_starts, child_lengths, result,
+        np.full(len(fields.kinds), -1, np.int64), np.zeros(len(fields.kinds) + 1, np.int64),
+        lines, child_starts, child_lengths, result,
     )  # fmt: skip
     if rows == json_kernel.GAVE_UP:
         return None
