@@ -627,8 +627,15 @@ def switching() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("switching")
-def test_large_inputs_keep_order_and_numbers(tmp_path: Path) -> None:
-    """Over many blocks, with a wrong row now and then."""
+@pytest.mark.parametrize("size", [50_000, inputs_jsonl.BLOCK_SIZE])
+def test_large_inputs_keep_order_and_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
+) -> None:
+    """Over many blocks, with a wrong row now and then: blocks read in compiled code, and row by row."""
+    monkeypatch.setattr(inputs_jsonl, "COMPILED_FROM", 0)
+    monkeypatch.setattr(inputs_jsonl.line_blocks, "__kwdefaults__", {
+        **inputs_jsonl.line_blocks.__kwdefaults__, "size": size,
+    })  # fmt: skip
     path = tmp_path / "rows.jsonl"
     wrong = set(range(500, 20000, 977))
     with path.open("w") as file:

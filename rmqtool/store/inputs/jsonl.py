@@ -22,8 +22,8 @@ from rmqtool.store.row_reader import COLUMNS, RowError, RowRules
 LINE_LIMIT = 64 << 20
 """Bytes that one line may have; one of up to twice as many may pass."""
 BLOCK_SIZE = 8 << 20
-COMPILED_FROM = 1 << 20
-"""Bytes of a block from which on loading the compiled reader, once, is worth it."""
+COMPILED_FROM = 16 << 20
+"""Bytes of an input behind which loading the compiled reader, or compiling it once, is worth it."""
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE = ord("\n")
@@ -116,6 +116,7 @@ class JsonRows:
 
     def __init__(self, rules: RowRules) -> None:
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(rules.row_type)
+        self._taken = 0  # bytes
 
     def rows(self, lines: Lines) -> Decoded:
         """The `InputRow`s of a block; never raises."""
@@ -129,7 +130,8 @@ class JsonRows:
 
     def columns(self, lines: Lines) -> tuple[dict[str, Any], Any, dict[int, RowError]]:
         """(columns of a block as Arrow arrays, lines of the rows, what is wrong by line); never raises."""
-        if lines.data is not None and len(lines.data) >= COMPILED_FROM:
+        self._taken += len(lines.data or b"")
+        if lines.data is not None and self._taken > COMPILED_FROM:
             from rmqtool.store.inputs.json_columns import plain_columns
 
             plain = plain_columns(lines.data, lines.line_count)
