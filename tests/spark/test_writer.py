@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import pickle
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ SMALL = {
 CLEAN = "ok_540_clean"
 # What depends on where a record lies, on how its body was packed, or on the store.
 COMPUTED = {"physicalOffset", "offsetMsgId", "size", "bodyCrc", "bodyLength", "brokerName", "file"}
+# When a delayed message is due says its queue's unit, which is made anew by the usual levels of delay.
+DUE = ("deliver_timestamp_ms", "deliver_time")
 
 
 def writer_of(path: Path, source: dict[str, str], overwrite: bool = False, **options: str) -> NewStoreWriter:
@@ -68,9 +71,17 @@ def test_what_was_read_can_be_written(cases: Library, tmp_path: Path, columns: s
     assert is_sound(path)
     written = read({"path": str(path), "columnSet": columns})
     for row, known in zip(written, table.to_pylist(), strict=True):
-        assert {name: value for name, value in row.items() if name not in COMPUTED} == {
-            name: value for name, value in known.items() if name not in COMPUTED
+        assert told(row) == told(known)
+
+
+def told(row: dict[str, Any]) -> dict[str, Any]:
+    """What a row says of its message."""
+    values = {name: value for name, value in row.items() if name not in COMPUTED}
+    if values.get("system") is not None:
+        values["system"] = {
+            name: value for name, value in json.loads(values["system"]).items() if name not in DUE
         }
+    return values
 
 
 def test_order_is_by_partition_and_store_times_do_not_fall(cases: Library, tmp_path: Path) -> None:
