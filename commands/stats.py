@@ -124,9 +124,8 @@ def stats(
     apply. --at shows what the store held at an earlier time: what was deleted since, and offsets
     that consumers committed since, are not known, and then lag has bounds in place of a number.
 
-    The log is read once, for --duplicates twice, and memory stays bounded. A store in use is
-    counted up to the end that it had at the start. What properties say is taken as it is, and bodies
-    are not unpacked: rmqtool verify tells what is wrong with these.
+    The log is read once, for --duplicates twice, and memory stays bounded. A store in use is counted up to
+    the end that it had at the start. Properties and packed bodies are not checked, as verify checks them.
 
     Exits with 0 also when nothing matches; 1 for damage, and for a --topic or --queue that is not in
     the store; 2 for a usage error; 3 when something could not be read or matplotlib is missing; 4
