@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -448,20 +447,6 @@ def test_a_patched_source_reads_as_if_it_had_been_written(
         assert source.window(offset, length).tobytes() == expected
         place = source.data_from(min(offset, size))
         assert not any(wanted[offset:place])
-
-
-_NUMBERS = st.integers(-(1 << 63), (1 << 63) - 1)
-
-
-@given(
-    values=st.lists(_NUMBERS, min_size=1, max_size=9) | st.lists(st.integers(-9, 300), min_size=1),
-    add=_NUMBERS,
-)
-def test_kept_columns_give_their_values_back(values: list[int], add: int) -> None:
-    column = np.array(values, np.int64) + np.int64(add) * (max(map(abs, values)) < 400)
-    found = np.empty_like(column)
-    kept._Column.of(column).put(found)
-    assert found.tolist() == column.tolist()
 
 
 def test_a_view_knows_new_and_vanished_files(tmp_path: Path) -> None:

@@ -13,7 +13,8 @@ The log is walked once for all brokers. The version differences are one table, `
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +29,9 @@ from rmqtool.store.predict.prediction import IndexPrediction, OffsetBeyond, Pred
 from rmqtool.store.predict.rules import BROKERS, Broker, StartRules, StartSettings, rules_of
 
 if TYPE_CHECKING:
+    from rmqtool.scan.packed import SoundFiles
     from rmqtool.store.predict.load import QueueKey
+    from rmqtool.store.predict.log_scan import Event as LogEvent
     from rmqtool.store.predict.queue_reader import QueueReader
     from rmqtool.store.predict.queues import QueueState
     from rmqtool.store.predict.start import Start, World
@@ -56,6 +59,7 @@ def predict_all(
     settings: StartSettings | None = None,
     keep_cache: bool = False,
     index_slots: bool = False,
+    sound: SoundFiles | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Prediction]:
     """What the start of each of these brokers would do to the store as it stands.
@@ -67,6 +71,7 @@ def predict_all(
         settings: of the broker; None: from broker.conf, else the defaults.
         keep_cache: leave what was read in the page cache.
         index_slots: count the slots in use of index files that change, too: that costs more than all else.
+        sound: log files that were walked already, by salvage.
         progress: is told how many bytes of the log more were walked.
 
     Raises:
@@ -74,6 +79,7 @@ def predict_all(
         UnsupportedStoreError: the queues are in RocksDB.
         UnreadableError: a file cannot be read.
     """
+    from rmqtool.store.predict import log_scan
     from rmqtool.store.predict.start import World
 
     layout = store.layout
@@ -91,7 +97,8 @@ def predict_all(
         with OpenFiles() as open_files:
             checkpoint, is_batch_topic = _checkpoint(layout), _batch_topics(layout)
             world = World(layout, open_files, checkpoint, is_batch_topic, has_abort, settings, index_slots)
-            return _predict(world, rules, store.profile.searches_min_offset, keep_cache, progress)
+            walk = partial(log_scan.scan, sound=sound, keep_cache=keep_cache, progress=progress)
+            return _predict(world, rules, store.profile.searches_min_offset, walk)
     except OSError as error:
         if isinstance(error, UnreadableError):
             raise
@@ -103,8 +110,7 @@ def _predict(
     world: World,
     rules: Sequence[StartRules],
     searches: bool,
-    keep_cache: bool,
-    progress: Callable[[int], None] | None,
+    walk: Callable[..., Iterator[tuple[int, LogEvent]]],
 ) -> list[Prediction]:
     from rmqtool.store.predict.prediction import prediction_of
     from rmqtool.store.predict.queue_reader import QueueReader
@@ -117,7 +123,7 @@ def _predict(
     before = _spans(reader, [*plain.values(), *batch.values()], world.layout, searches)
     for start in running:
         start.prepare(plain, batch)
-    _scan(running, world.settings, keep_cache=keep_cache, progress=progress)
+    _scan(running, world.settings, walk)
     for start in running:
         start.finish()
     return [prediction_of(start, before) for start in starts]
@@ -164,12 +170,10 @@ def _spans(
 def _scan(
     starts: Sequence[Start],
     settings: StartSettings,
-    *,
-    keep_cache: bool,
-    progress: Callable[[int], None] | None,
+    walk: Callable[..., Iterator[tuple[int, LogEvent]]],
 ) -> None:
     """Walk the log once, from the first file that any start scans."""
-    from rmqtool.store.predict.log_scan import ahead, scan
+    from rmqtool.store.predict.log_scan import ahead
 
     log = starts[0].loaded.log if starts else ()
     if not log:
@@ -184,7 +188,7 @@ def _scan(
         else:
             leader.lead(start)
             led.append((start, leader))
-    for number, event in ahead(scan(log[first:], settings, keep_cache=keep_cache, progress=progress)):
+    for number, event in ahead(walk(log[first:], settings)):
         for start in leaders:
             start.take(first + number, event)
     for start, leader in led:

@@ -100,8 +100,6 @@ class Folder:
         """
         if self._pending is None:
             self._pending = Pending(self._unit, _PENDING)
-        if not self._is_batch:
-            entries = _with_wrapped_offsets(entries)
         numbers = self._numbers(entries)
         behind = self._behind(entries, numbers)
         wanted = int(np.count_nonzero(behind))
@@ -293,9 +291,10 @@ def _with_wrapped_offsets(entries: Array) -> Array:
     taken for 0, which is not compared.
     """
     offsets = entries["queue_offset"]
-    odd = (offsets < 0) | (offsets > _LONG_MAX // UNIT_SIZE)
-    if not odd.any():
+    most = _LONG_MAX // UNIT_SIZE
+    if not len(offsets) or (offsets.min() >= 0 and offsets.max() <= most):
         return entries
+    odd = (offsets < 0) | (offsets > most)
     wrapped = offsets[odd] * UNIT_SIZE // UNIT_SIZE
     entries = entries.copy()
     entries["queue_offset"][odd] = np.where(wrapped > 0, wrapped, -1)
@@ -372,9 +371,9 @@ class QueueDispatch:
         delayed = batch.topics.index(_SCHEDULE) if delays_ms else -1
         entries = entries_of(rows, batch.dispatch, chosen, numbers, is_batch, Delays(delayed, delays_ms))
         if not is_batch.any():
-            return entries, entries[:0]
+            return _with_wrapped_offsets(entries), entries[:0]
         of_batch = is_batch[rows["topic_id"][chosen]]
-        return entries[~of_batch], entries[of_batch]
+        return _with_wrapped_offsets(entries[~of_batch]), entries[of_batch]
 
     def _is_batch(self, topic: bytes) -> bool:
         known = self._batch_by_topic.get(topic)

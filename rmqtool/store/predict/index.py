@@ -97,7 +97,7 @@ class IndexBuild:
                 mask = np.zeros(len(rows), bool)
                 mask[chosen] = True
                 keys = keys[mask[keys["row"]]]
-        self._put(rows, keys, last)
+        self._put(batch, keys, last)
 
     def _keys(self, batch: Batch) -> Array:
         """The keys of a batch that this broker indexes."""
@@ -111,13 +111,13 @@ class IndexBuild:
         untagged: Array = batch.shared["untagged"]
         return untagged
 
-    def _put(self, rows: Array, keys: Array, last: int) -> None:
+    def _put(self, batch: Batch, keys: Array, last: int) -> None:
         state = self._current()
         done = 0
         while True:
             before = state[build.COUNT]
             # the table is large, and many starts add nothing: those that skip all keys do without
-            done = self._put_some(state, rows, keys, done)
+            done = self._put_some(state, batch, keys, done)
             self.keys += state[build.COUNT] - before
             if state[build.COUNT] > before:
                 self.files[-1].has_changed = True
@@ -129,38 +129,34 @@ class IndexBuild:
         if build.is_full(state, self._shape) and len(keys) and int(keys["row"][-1]) < last:
             self._roll(state)  # the next record, which has no key, makes the next file
 
-    def _put_some(self, state: array[int], rows: Array, keys: Array, done: int) -> int:
+    def _put_some(self, state: array[int], batch: Batch, keys: Array, done: int) -> int:
         from rmqtool.scan.index_build import EntryBuffer, put_keys
 
-        if self._buffer is None:
-            self._buffer = EntryBuffer(_BUFFER_ENTRIES)
-        offsets = rows["physical_offset"][keys["row"][done:]]
-        if not (offsets >= state[build.END_OFFSET]).any():
+        places = _counting(state, batch, keys, done)
+        if not len(places):
             return len(keys)
         if not self._counts_slots:
-            return self._count_some(state, rows, keys, done)
+            return self._count_some(state, batch.rows, keys, places)
+        if self._buffer is None:
+            self._buffer = EntryBuffer(_BUFFER_ENTRIES)
         self._buffer.count = 0
-        return put_keys(state, self._slots(), self._buffer, rows, keys, done, 0, self._shape, tags=self._tags)
+        return put_keys(
+            state, self._slots(), self._buffer, batch.rows, keys, done, 0, self._shape, tags=self._tags
+        )
 
-    def _count_some(self, state: array[int], rows: Array, keys: Array, done: int) -> int:
-        """As `put_keys`, without slots, for keys[done:] as far as the file has room."""
-        import numpy as np
-
-        offsets = rows["physical_offset"][keys["row"][done:]]
-        # a key counts when no key before it lies behind it in the log
-        lowest = np.maximum(np.maximum.accumulate(offsets), state[build.END_OFFSET])
-        places = np.flatnonzero(offsets >= lowest)
+    def _count_some(self, state: array[int], rows: Array, keys: Array, places: range | Array) -> int:
+        """As `put_keys`, without slots, for the keys `places` as far as the file has room."""
         room = self._shape.entries - state[build.COUNT]
         taken = places[:room]
         if len(taken):
-            first, last = (rows[keys["row"][done + int(place)]] for place in (taken[0], taken[-1]))
+            first, last = (rows[keys["row"][int(place)]] for place in (taken[0], taken[-1]))
             if state[build.COUNT] <= 1:
                 state[build.BEGIN_OFFSET] = int(first["physical_offset"])
                 state[build.BEGIN_TIMESTAMP] = int(first["store_timestamp"])
             state[build.COUNT] += len(taken)
             state[build.END_OFFSET] = int(last["physical_offset"])
             state[build.END_TIMESTAMP] = int(last["store_timestamp"])
-        return len(keys) if len(places) <= room else done + int(places[room])
+        return len(keys) if len(places) <= room else int(places[room])
 
     def _current(self) -> array[int]:
         """The state of the file that takes keys: the last one, or a new one where that is full or missing."""
@@ -218,3 +214,16 @@ class IndexBuild:
         for file in self.files:
             if self._gets_count(file.header):
                 file.header = file.header._replace(index_count=1)
+
+
+def _counting(state: array[int], batch: Batch, keys: Array, done: int) -> range | Array:
+    """The numbers of the keys from `done` on that count: no key before one lies behind it in the log."""
+    import numpy as np
+
+    offsets = batch.rows["physical_offset"]
+    if not batch.foreign:  # then offsets rise, as the rows of keys do
+        first = np.searchsorted(keys["row"], np.searchsorted(offsets, state[build.END_OFFSET]))
+        return range(max(done, int(first)), len(keys))
+    offsets = offsets[keys["row"][done:]]
+    lowest = np.maximum(np.maximum.accumulate(offsets), state[build.END_OFFSET])
+    return done + np.flatnonzero(offsets >= lowest)

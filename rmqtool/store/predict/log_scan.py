@@ -8,7 +8,7 @@ Source: CommitLog#checkMessageAndReturnSize; spec 02 section 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -33,6 +33,7 @@ from rmqtool.store.predict.rules import StartRules, StartSettings
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
+    from rmqtool.scan.packed import SoundFiles
     from rmqtool.scan.source import ByteSource
 
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -95,6 +96,7 @@ def scan(
     files: Sequence[StoreFile],
     settings: StartSettings,
     *,
+    sound: SoundFiles | None = None,
     keep_cache: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Iterator[tuple[int, Event]]:
@@ -105,6 +107,7 @@ def scan(
     Args:
         files: of the log.
         settings: whether CRCs are checked.
+        sound: files that were walked already, by salvage.
         keep_cache: leave what was read in the page cache.
         progress: is told how many bytes more were walked.
 
@@ -112,19 +115,24 @@ def scan(
         UnreadableError: a file cannot be opened or read.
     """
     for number, file in enumerate(files):
-        with_source = _open(file, keep_cache)
-        try:
-            for event in file_events(with_source, file, crc=settings.checks_crc):
-                yield number, event
-            if with_source.unreadable:
-                raise UnreadableError(
-                    "cannot be read", path=file.path,
-                    physical_offset=file.file_from_offset + with_source.unreadable[0][0],
-                )  # fmt: skip
-        finally:
-            with_source.close()
+        found = sound.find(file.path, file.size) if sound is not None else None
+        for event in _walked(file, settings, keep_cache) if found is None else _events(found.events(), file):
+            yield number, event
         if progress is not None:
             progress(file.size)
+
+
+def _walked(file: StoreFile, settings: StartSettings, keep_cache: bool) -> Iterator[Event]:
+    source = _open(file, keep_cache)
+    try:
+        yield from file_events(source, file, crc=settings.checks_crc)
+        if source.unreadable:
+            raise UnreadableError(
+                "cannot be read", path=file.path,
+                physical_offset=file.file_from_offset + source.unreadable[0][0],
+            )  # fmt: skip
+    finally:
+        source.close()
 
 
 def _open(file: StoreFile, keep_cache: bool) -> ByteSource:
@@ -138,12 +146,25 @@ def file_events(
     source: ByteSource, file: StoreFile, *, crc: bool, start: int = 0, stop: int | None = None
 ) -> Iterator[Event]:
     """The events of one file from the position `start` on, up to `stop`."""
+    walked = walk(
+        source, file_from_offset=file.file_from_offset, start=start, stop=stop, crc=crc, window=_WINDOW
+    )
+    return _events(
+        ((event, dispatch_columns(event)) if isinstance(event, Frames) else event for event in walked),
+        file, start,
+    )  # fmt: skip
+
+
+def _events(
+    walked: Iterable[tuple[Frames, Dispatch] | Blank | Bad | ZeroRest], file: StoreFile, start: int = 0
+) -> Iterator[Event]:
+    """The events of a start out of those of a walk over one file, which began at the position `start`."""
     base = file.file_from_offset
     position = start
     is_done = False
-    for event in walk(source, file_from_offset=base, start=start, stop=stop, crc=crc, window=_WINDOW):
-        if isinstance(event, Frames):
-            batch = _batch(event)
+    for event in walked:
+        if isinstance(event, tuple):
+            batch = _batch(*event)
             position = batch.end - base
             is_done = False
             yield batch
@@ -162,9 +183,8 @@ def file_events(
         yield Halt(base + position, False, base + position)
 
 
-def _batch(frames: Frames) -> Batch:
+def _batch(frames: Frames, dispatch: Dispatch) -> Batch:
     rows = frames.rows
-    dispatch = dispatch_columns(frames)
     positions = rows["physical_offset"]
     is_foreign = (rows["status"] & FOREIGN) != 0
     has_foreign = bool(is_foreign.any())

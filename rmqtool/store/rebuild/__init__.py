@@ -29,6 +29,7 @@ from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.topics import TopicTable
 
 if TYPE_CHECKING:
+    from rmqtool.scan.packed import SoundFiles
     from rmqtool.scan.source import RateLimiter
     from rmqtool.store import Store
     from rmqtool.store.rebuild.index_task import IndexTask
@@ -83,6 +84,7 @@ def plan_rebuild(
     queues: bool = True,
     index: bool = True,
     strays: bool = False,
+    sound: SoundFiles | None = None,
     jobs: int = 0,
     keep_cache: bool = False,
     limiter: RateLimiter | None = None,
@@ -102,6 +104,7 @@ def plan_rebuild(
         queues: whether queues are mended.
         index: whether the index is mended; never where broker.conf says that there is none.
         strays: whether what is no file or folder of a queue or index is taken away.
+        sound: log files that were walked already, by salvage.
         jobs: threads; 0 for one per processor.
         keep_cache: leave what was read in the page cache.
         limiter: bounds the rate of reading.
@@ -120,7 +123,7 @@ def plan_rebuild(
     found = survey(
         LogView(layout, log_actions or ()), options, batch_topics=_batch_topics(store),
         index=index and options.index, crashed=layout.abort is not None or layout.guard is not None,
-        jobs=jobs, keep_cache=keep_cache, limiter=limiter, progress=progress,
+        sound=sound, jobs=jobs, keep_cache=keep_cache, limiter=limiter, progress=progress,
     )  # fmt: skip
     wrong, deleted = _chosen(found, selection or Selection())
     tasks, of_index, unmended = _tasks(found, wrong if queues else {}, is_final=log_actions is not None)

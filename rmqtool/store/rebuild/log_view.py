@@ -73,6 +73,10 @@ class LogView:
             files[path] = replace(files[path], size=end)
             self._patches.setdefault(path, []).append(Patch(action.offset, action.end, action.content))
 
+    def changes(self, path: Path) -> bool:
+        """Whether a log file's bytes will not be those that it has now."""
+        return path in self._patches or path in self._based
+
     def open(
         self, path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None
     ) -> ByteSource | None:
@@ -81,7 +85,7 @@ class LogView:
         Raises:
             OSError: its present bytes cannot be opened.
         """
-        if path not in self._patches and path not in self._based:
+        if not self.changes(path):
             return None
         file = next((file for file in self.layout.commit_log if file.path == path), None)
         if file is None:

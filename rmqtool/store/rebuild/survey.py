@@ -7,7 +7,7 @@ left to the next start of a broker, for after a repair there is nothing that it 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from threading import Lock
@@ -18,6 +18,7 @@ import numpy as np
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.problems import Finding
 from rmqtool.scan.keys import KIND_TAG, PROPERTIES_UNSOUND, Dispatch, dispatch_columns
+from rmqtool.scan.packed import SoundFiles
 from rmqtool.scan.queues import UnitReader
 from rmqtool.store import Store
 from rmqtool.store.rebuild.kept import Kept
@@ -28,17 +29,19 @@ from rmqtool.store.verify.index import IndexCheck, IndexPart
 from rmqtool.store.verify.log import LogCheck
 from rmqtool.store.verify.queue_units import UnitCheck
 from rmqtool.store.verify.queues import Columns, QueueCheck
-from rmqtool.store.verify.spans import QUEUES_MAX, Key, Span, Spans
+from rmqtool.store.verify.spans import QUEUES_MAX, Key, Span
 from rmqtool.store.verify.state import read_checkpoint
 from rmqtool.store.write.options import WriteOptions
 
 if TYPE_CHECKING:
+    from rmqtool.scan.events import Bad, Blank, ZeroRest
     from rmqtool.scan.frames import Frames
     from rmqtool.scan.source import ByteSource, RateLimiter
+    from rmqtool.store.layout import StoreFile
 
 _NEVER = (1 << 63) - 1
 _TIMES_MAX = 1 << 20
-_WINDOW = 16 << 20  # looking at queues one by one costs the less, the more of each a window holds
+WINDOW = 16 << 20  # looking at queues one by one costs the less, the more of each a window holds
 WHOLE_QUEUE = -1
 """In place of a file's number: the newest record of a batch queue."""
 
@@ -83,11 +86,6 @@ class SurveyedQueues(QueueCheck):
         self.times: dict[tuple[Key, int], int] = {}
         self.light: set[Key] = set()
         self.kept = Kept()
-
-    def part(self, frames: Frames, dispatch: Dispatch, reader: UnitReader, spans: Spans) -> None:
-        """See QueueCheck."""
-        super().part(frames, dispatch, reader, spans)
-        self.kept.add(frames, dispatch)
 
     def _span(self, key: Key, rows: Columns, reader: UnitReader) -> Span:
         span = super()._span(key, rows, reader)
@@ -152,6 +150,36 @@ class SurveyedIndex(IndexCheck):
         return min(found, default=-1)
 
 
+class SurveyedLog(LogCheck):
+    """The walk, without the files that salvage found sound: what it has seen of them is seen again."""
+
+    window = WINDOW
+
+    def __init__(
+        self, context: _LaidOver, queues: SurveyedQueues, index: SurveyedIndex | None, sound: SoundFiles
+    ) -> None:
+        super().__init__(context, queues, index)
+        self._view = context.view
+        self._kept = queues.kept
+        self._sound = sound
+
+    def events(
+        self, source: ByteSource, file: StoreFile, start: int, stop: int
+    ) -> Iterator[tuple[Frames, Dispatch] | Blank | ZeroRest | Bad]:
+        """See LogCheck."""
+        found = None
+        if (start, stop) == (0, file.size) and not self._view.changes(file.path):
+            found = self._sound.find(file.path, file.size)
+        if found is not None:
+            self._kept.take(found.batches)
+            yield from found.events()
+            return
+        for event in super().events(source, file, start, stop):
+            if isinstance(event, tuple):
+                self._kept.add(*event)
+            yield event
+
+
 @dataclass(frozen=True)
 class Survey:
     """What the pass found.
@@ -195,6 +223,7 @@ def survey(
     batch_topics: Collection[str] = (),
     index: bool = True,
     crashed: bool = False,
+    sound: SoundFiles | None = None,
     jobs: int = 0,
     keep_cache: bool = False,
     limiter: RateLimiter | None = None,
@@ -208,6 +237,7 @@ def survey(
         batch_topics: topics whose queues are batch queues, beyond those that have such a folder.
         index: whether the index is looked at.
         crashed: whether a crash has left the store, or a repair that was killed after it.
+        sound: files that were walked already.
         jobs: threads; 0 for one per processor.
         keep_cache: leave what was read in the page cache.
         limiter: bounds the rate of reading.
@@ -227,8 +257,7 @@ def survey(
     try:
         if of_index is not None:
             found += of_index.prepare()
-        check = LogCheck(context, queues, of_index)
-        check.window = _WINDOW
+        check = SurveyedLog(context, queues, of_index, sound or SoundFiles())
         of_log = {item.problem.code for item in check.run()}
         units = UnitCheck(context, queues)
         found += units.run()

@@ -23,6 +23,7 @@ from rmqtool.store.recover.strays import compaction_actions, epoch_actions, stra
 from rmqtool.store.recover.timer import timer_actions
 
 if TYPE_CHECKING:
+    from rmqtool.scan.packed import SoundFiles
     from rmqtool.store.rebuild import Rebuild
     from rmqtool.store.salvage import LostRecord
 
@@ -75,15 +76,20 @@ class _Log:
     tail: tuple[tuple[int, int], ...]
     notes: list[str]
     refusals: list[Refusal]
+    sound: SoundFiles | None = None
 
 
 def predictions(
-    store: Store, brokers: Iterable[Broker], *, progress: Progress | None = None
+    store: Store,
+    brokers: Iterable[Broker],
+    *,
+    sound: SoundFiles | None = None,
+    progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
     """What a start of each broker would do to the store as it stands, as JSON; raises as `predict_all`."""
     from rmqtool.store.predict import predict_all
 
-    rows = [found.row() for found in predict_all(store, tuple(brokers), progress=progress)]
+    rows = [found.row() for found in predict_all(store, tuple(brokers), sound=sound, progress=progress)]
     return [
         {f"{name}_ms" if name.endswith("_timestamp") else name: value for name, value in row.items()}
         for row in rows
@@ -98,7 +104,7 @@ def plan_and_predict(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Recovery, list[dict[str, Any]], str | None]:
-    """The plan, and beside it, in a thread of its own, what a start of each broker would do.
+    """The plan, and beside queues and index, in a thread of its own, what a start of each broker would do.
 
     Returns:
         The plan; the predictions; why there are none, None where there are.
@@ -113,11 +119,12 @@ def plan_and_predict(
         if progress is not None:
             progress(count)
 
+    log = _log(store, request, jobs, progress)
     _ = store.profile  # found once, by one thread
     with ThreadPoolExecutor(1, "rmqtool-predict") as pool:
-        future = pool.submit(predictions, store, tuple(brokers), progress=advance)
+        future = pool.submit(predictions, store, tuple(brokers), sound=log.sound, progress=advance)
         try:
-            recovery = plan_recover(store, request, jobs=jobs, progress=progress)
+            recovery = _plan(store, request, log, jobs, progress)
         except BaseException:
             stopped.set()
             raise
@@ -138,20 +145,28 @@ def plan_recover(
         store: opened for reading; where it is to be applied, under the store's lock.
         request: how to recover.
         jobs: threads; 0 for one per processor.
-        progress: called with bytes of the log as they are read, which is twice, from any thread.
+        progress: called with bytes of the log as they are read, which is twice for most, from any thread.
 
     Raises:
         UsageError: it is no store root.
         RefusedError: the broker whose outcome is wanted would not start.
         UnreadableError: something that has to be known cannot be read.
     """
+    return _plan(store, request, _log(store, request, jobs, progress), jobs, progress)
+
+
+def _log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
+    out_of_reach(store)  # raises for what is no store
+    if request.broker is None:
+        return _best_log(store, request, jobs, progress)
+    return _broker_log(store, request.broker, progress)
+
+
+def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progress | None) -> Recovery:
+    """The plan, where it is known what becomes of the log."""
     from rmqtool.store.rebuild.config import config_actions
 
     unreachable = out_of_reach(store)
-    if request.broker is None:
-        log = _best_log(store, request, jobs, progress)
-    else:
-        log = _broker_log(store, request.broker, progress)
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)
     actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
@@ -196,6 +211,7 @@ def _best_log(store: Store, request: Request, jobs: int, progress: Progress | No
             )  # fmt: skip
             for path, count in found.misplaced
         ],
+        found.sound,
     )
 
 
@@ -222,8 +238,9 @@ def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, r
     from rmqtool.store.rebuild import plan_rebuild
 
     return plan_rebuild(
-        store, log_actions=log.actions, queues=reachable, index=reachable, jobs=jobs, progress=progress
-    )
+        store, log_actions=log.actions, queues=reachable, index=reachable, sound=log.sound, jobs=jobs,
+        progress=progress,
+    )  # fmt: skip
 
 
 def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action], list[str]]:

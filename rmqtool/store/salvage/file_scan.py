@@ -32,6 +32,7 @@ from rmqtool.store.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.verify.damage import is_torn, kind_of
 
 if TYPE_CHECKING:
+    from rmqtool.scan.packed import SoundFiles
     from rmqtool.scan.source import ByteSource
 
 _CUT = 0x40
@@ -43,6 +44,7 @@ SEGMENTS_MAX = 5_000
 """Places where the store time goes back that are noted of one file; with more its clock tells nothing."""
 UNFINISHED_MAX = 1000
 _SCHEDULE = SCHEDULE_TOPIC.encode()
+_WINDOW = 16 << 20  # what is kept of a batch costs the less, the more records it has
 
 
 @dataclass(slots=True)
@@ -101,15 +103,15 @@ class FileScan:
 
     # events of the walk
 
-    def take_frames(self, frames: Frames, dispatch: Dispatch) -> None:
-        """Records of one window."""
+    def take_frames(self, frames: Frames, dispatch: Dispatch) -> bool:
+        """Records of one window; whether all of them are sound."""
         if (dispatch.flags & PROPERTY_CRC_PRESENT).any():
             self.has_property_crc = True
         marks, rows = unsound(frames, dispatch, has_property_crc=self.has_property_crc), frames.rows
         if not marks.any():
             self._keep(frames, dispatch, 0, len(rows))
             self.cuts = []
-            return
+            return True
         wrong = (marks & ~np.uint8(_CUT)) != 0
         self.misplaced += int(np.count_nonzero((marks & ~np.uint8(_CUT)) == FOREIGN))
         if len(self.unfinished) < UNFINISHED_MAX:
@@ -125,6 +127,7 @@ class FileScan:
                 if len(whole):
                     self.cuts, low = [], low + int(whole[-1]) + 1
                 self.cuts += [claim_of(frames, dispatch, row) for row in range(low, high)]
+        return False
 
     def take_event(self, event: Bad | Blank | ZeroRest, source: ByteSource) -> None:
         """What is no record."""
@@ -272,18 +275,30 @@ class FileScan:
             )
 
 
-def scan_file(file: LogFile, source: ByteSource, stopped: Event) -> FileScan:
-    """Walk one file. `source` is closed by the caller."""
-    scan = FileScan(file)
+def scan_file(file: LogFile, source: ByteSource, stopped: Event, sound: SoundFiles) -> FileScan:
+    """Walk one file. `source` is closed by the caller; where the file is sound in all, it goes to `sound`."""
+    scan, keeping = FileScan(file), sound.keep(file.path)
     source = of_full_size(source, file)
-    for event in walk(source, file_from_offset=file.file_from_offset):
+    end: Blank | ZeroRest | None = None
+    for event in walk(source, file_from_offset=file.file_from_offset, window=_WINDOW):
         if stopped.is_set():
             break
         if isinstance(event, Frames):
-            scan.take_frames(event, dispatch_columns(event))
+            dispatch = dispatch_columns(event)
+            if scan.take_frames(event, dispatch):
+                keeping.add(event, dispatch)
+            else:
+                keeping.drop()
         else:
             scan.take_event(event, source)
+            if isinstance(event, Bad) or (isinstance(event, Blank) and event.size != event.left):
+                keeping.drop()  # the walk goes on behind it
+            else:
+                end = event
     scan.unreadable = list(source.unreadable)
+    if scan.unreadable or stopped.is_set() or file.size != file.full_size:
+        keeping.drop()
+    keeping.finish(file.size, end)
     return scan
 
 

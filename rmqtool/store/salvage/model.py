@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rmqtool.scan.packed import SoundFiles
 from rmqtool.store.plan import Action
 
 Fill = Literal["records", "none"]
@@ -72,6 +73,7 @@ class Salvaged:
             renamed, or is another log's.
         tail: ranges of the present log that hold sound records behind the cut, with fill `none`.
         notes: what a person should know beside.
+        sound: what was seen of log files that are sound in all, for those that need it next.
     """
 
     actions: tuple[Action, ...]
@@ -84,6 +86,7 @@ class Salvaged:
     misplaced: tuple[tuple[str, int], ...] = ()
     tail: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = ()
+    sound: SoundFiles = field(default_factory=SoundFiles, repr=False, compare=False)
 
     def row(self) -> dict[str, Any]:
         """All but the actions, as JSON."""

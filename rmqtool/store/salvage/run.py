@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.errors import RefusedError
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.scan.packed import SoundFiles
 from rmqtool.scan.source import open_source
 from rmqtool.store.plan import Action
 from rmqtool.store.salvage.file_scan import FileScan, scan_file
@@ -48,6 +49,7 @@ class Run:
         self.limiter = limiter
         self.progress = progress or (lambda size: None)
         self._stopped = Event()
+        self._sound = SoundFiles()
 
     def open(self, path: Path) -> ByteSource:
         """A source over a file of the store."""
@@ -84,6 +86,7 @@ class Run:
             ),
             tail=tail,
             notes=tuple([*files.notes, *self._notes(log, order)]),
+            sound=self._sound,
         )
 
     # files
@@ -135,7 +138,7 @@ class Run:
             scan.unreadable.append((file.file_from_offset, file.file_from_offset + file.size))
             return scan
         with closing(source):
-            scan = scan_file(file, source, self._stopped)
+            scan = scan_file(file, source, self._stopped, self._sound)
         self.progress(file.size)
         return scan
 

@@ -134,12 +134,11 @@ class LogCheck:
             reader, scan.queues = self.queues.reader(), Spans()
         try:
             position = start
-            for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop,
-                              window=self.window):  # fmt: skip
+            for event in self.events(source, file, start, stop):
                 if self._stopped.is_set():
                     break
-                if isinstance(event, Frames):
-                    position = self._frames(scan, source, event, reader, position)
+                if isinstance(event, tuple):
+                    position = self._frames(scan, source, *event, reader, position)
                 else:
                     self._event(scan, source, event)
             scan.unreadable += source.unreadable
@@ -149,13 +148,23 @@ class LogCheck:
                 reader.close()
         return scan
 
+    def events(
+        self, source: ByteSource, file: StoreFile, start: int, stop: int
+    ) -> Iterator[tuple[Frames, Dispatch] | Blank | ZeroRest | Bad]:
+        """What is at the positions [start, stop) of a file, in order; records with what dispatch needs."""
+        for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop,
+                          window=self.window):  # fmt: skip
+            if isinstance(event, Frames):
+                yield event, without_cut(event, dispatch_columns(event))
+            else:
+                yield event
+
     def _frames(
-        self, scan: FileScan, source: ByteSource, frames: Frames, reader: UnitReader | None, position: int
-    ) -> int:
+        self, scan: FileScan, source: ByteSource, frames: Frames, dispatch: Dispatch,
+        reader: UnitReader | None, position: int,
+    ) -> int:  # fmt: skip
         rows = frames.rows
         scan.unsound_last = None
-        dispatch = dispatch_columns(frames)
-        dispatch = without_cut(frames, dispatch)
         self._flagged(scan, source, frames, dispatch)
         if self.bodies:
             scan.findings += check_bodies(frames, self.context.name(scan.file.path))
