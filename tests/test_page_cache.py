@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from pathlib import Path
@@ -59,6 +60,15 @@ def root(store: Path) -> Path:
     return store
 
 
+def is_hole_from(path: Path, offset: int) -> bool:
+    """Whether the system knows of no data behind the offset."""
+    with path.open("rb") as file:
+        try:
+            return os.lseek(file.fileno(), offset, os.SEEK_DATA) < 0
+        except OSError as error:
+            return error.errno == errno.ENXIO
+
+
 def read_pages(path: Path, pages: range) -> None:
     """Bring some pages into the page cache, as a consumer's read does."""
     with path.open("rb") as file:
@@ -107,3 +117,21 @@ def test_after_an_interruption(root: Path) -> None:
     with Store.open(root) as store, pytest.raises(KeyboardInterrupt):
         list(verify(store, jobs=2, progress=stop))
     check(before, residency(root))
+
+
+def test_reserved_space_is_not_read(tmp_path: Path) -> None:
+    """The log's last file is mostly reserved: a hole, until somebody reads it."""
+    root, size = tmp_path / "store", 256 << 20
+    write_whole(root, keyed(5, body=60_000), log_file_size=size, queue_file_size=40_000,
+                shape=index.Shape(500, 5000))  # fmt: skip
+    (path,) = files_of(root)
+    with path.open("r+b") as file:
+        records = file.read(1 << 19)
+        file.truncate(0)
+        os.posix_fallocate(file.fileno(), 0, size)
+        os.pwrite(file.fileno(), records, 0)
+        os.fsync(file.fileno())
+    if not is_hole_from(path, 1 << 20):
+        pytest.skip("this file system does not tell reserved space from data")
+    assert main(["verify", str(root), "--keep-cache", "--quiet"]) == 0
+    assert is_hole_from(path, 32 << 20)

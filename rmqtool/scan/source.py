@@ -208,8 +208,10 @@ class FileSource:
         if self._pages is None or stop <= start:
             return
         if is_window:
-            # the next window as well: the disk works while this one is looked at
-            stop = min(2 * stop - start, self.size)
+            # the next window as well: the disk works while this one is looked at; but no window of a
+            # hole, whose pages would be taken for data once they are there
+            ahead = min(2 * stop - start, self.size)
+            stop = ahead if stop < ahead and self.data_from(stop) < ahead else stop
         if is_window or self._pages.is_scattered:
             self._drop(start, stop)
         self._pages.fetch(start, stop)
