@@ -168,6 +168,8 @@ def _done(planned: Planned, applied: Applied | None) -> str:
 
 
 def _notes(planned: Planned, output: Output) -> None:
+    for text in planned.rebuild.warnings:
+        output.note(f"rmqtool: {text}")
     topics = sorted({topic for topic, _ in planned.rebuild.deleted})
     if topics:
         names = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")

@@ -2,6 +2,7 @@
 
 log_view.py     LogView       the log as it will be when planned changes are done
 survey.py       survey        one pass over it: what queues and index should hold, and do hold
+astray.py       astray_records  records whose head names another queue than their own
 queue_task.py   queue_tasks   which queues are wrong, what is made of each
 index_task.py   index_task    from which file on the index is wrong
 kept.py         Kept          what the pass has seen of every record, where that is little
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.packed import SoundFiles
     from rmqtool.scan.source import RateLimiter
     from rmqtool.store import Store
+    from rmqtool.store.rebuild.astray import Astray
     from rmqtool.store.rebuild.index_task import IndexTask
     from rmqtool.store.rebuild.queue_task import QueueTask, Unmended
     from rmqtool.store.rebuild.survey import Survey
@@ -53,6 +55,8 @@ class Rebuild:
         tasks: the queues that are written anew.
         index: what is done with the index; None: nothing.
         unmended: what is wrong and stays so, with the reason.
+        astray: records that name another queue than their own; both queues stay as they are.
+        warnings: what a person should know of what is made.
         deleted: queues without files, of topics that topics.json does not know: not made.
         queue_ends: (first queue offset that the log has a record for, end) of all queues, afterwards.
         batch_topics: topics whose queues are batch queues.
@@ -67,6 +71,8 @@ class Rebuild:
     tasks: tuple[QueueTask, ...] = ()
     index: IndexTask | None = None
     unmended: tuple[Unmended, ...] = ()
+    astray: tuple[Astray, ...] = ()
+    warnings: tuple[str, ...] = ()
     deleted: tuple[Key, ...] = ()
     queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
     batch_topics: frozenset[str] = frozenset()
@@ -138,6 +144,8 @@ def plan_rebuild(
         tasks=tasks,
         index=of_index,
         unmended=unmended,
+        astray=found.astray,
+        warnings=tuple(_warnings(found, tasks)),
         deleted=tuple(deleted),
         queue_ends=queue_ends(found, tasks),
         batch_topics=found.batch_topics,
@@ -152,6 +160,7 @@ def _tasks(
     found: Survey, wrong: dict[Key, list[str]], *, is_final: bool
 ) -> tuple[tuple[QueueTask, ...], IndexTask | None, tuple[Unmended, ...]]:
     """What is done with queues and index, and what cannot be done."""
+    from rmqtool.store.rebuild.astray import ASTRAY
     from rmqtool.store.rebuild.index_task import index_task
     from rmqtool.store.rebuild.queue_task import QueueTask, Unmended, queue_tasks
 
@@ -165,6 +174,8 @@ def _tasks(
         tasks = ()
     elif found.context.zombies_from is not None:
         reason = "records of an older log follow the log's end: mend that first (rmqtool recover)"
+    elif found.astray:
+        reason = ASTRAY
     elif index is not None:
         return tasks, index, tuple(unmended)
     if index is not None:
@@ -252,6 +263,23 @@ def _builder(found: Survey, tasks: Sequence[QueueTask], index: IndexTask | None)
         )  # fmt: skip
 
     return build
+
+
+def _warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
+    """Gaps in whose place a filler does harm: brokers pass over what follows it in the log's first file.
+
+    They take the filler for a message at offset 0 that they cannot read, and go on in the next file
+    (spec 03; CommitLog#getMessage, DefaultMessageStore#getMessage).
+    """
+    log = found.view.layout.commit_log
+    for task in tasks:
+        for gap in task.shape.gaps:
+            if log and not log[0].file_from_offset and gap.physical_offset < log[0].size:
+                yield (
+                    f"{task.folder} gets fillers for {gap.stop - gap.first} queue offsets from {gap.first},"
+                    " which no message of the log has: while the log begins at 0, a broker that reads them"
+                    " passes over messages behind them"
+                )
 
 
 def _of_queues(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[Action]:

@@ -6,6 +6,7 @@ A queue's numbers are the queue offsets in its records: unit k stands at byte k 
     one record is off, the next right  its unit stands where the record should have said
     numbers are left out               fillers keep the place; with damage between, the log must be mended
                                        first, unless no unit of the queue is left at all
+    a record is astray                 the log must be mended first: it names another queue than its own
     numbers repeat                     the first record keeps the number; a queue that has files is left alone
 
 Below the first record that the log still has stand the units of expired ones, as far as they are there,
@@ -25,6 +26,7 @@ from rmqtool.problems import Finding
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, present
 from rmqtool.store.layout import QueueFiles, StoreFile
 from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.rebuild.astray import ASTRAY
 from rmqtool.store.rebuild.survey import WHOLE_QUEUE, Survey
 from rmqtool.store.system_topics import is_system_topic
 from rmqtool.store.verify.queue_units import Units
@@ -213,6 +215,8 @@ def queue_tasks(
 
 def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, is_final: bool) -> str | None:
     """Why a queue cannot be written anew; None when it can."""
+    if any(key in (record.said, record.key) for record in survey.astray):
+        return ASTRAY
     has_files = old is not None and bool(old.files)
     units = survey.units.units.get(key)
     if key[0] in ("", ".", "..") or {"/", "\0"} & set(key[0]):

@@ -21,6 +21,7 @@ from rmqtool.scan.keys import KIND_TAG, PROPERTIES_UNSOUND, Dispatch, dispatch_c
 from rmqtool.scan.packed import SoundFiles
 from rmqtool.scan.queues import UnitReader
 from rmqtool.store import Store
+from rmqtool.store.rebuild.astray import Astray, astray_records
 from rmqtool.store.rebuild.kept import Kept
 from rmqtool.store.rebuild.log_view import LogView
 from rmqtool.store.verify.context import Bounds, Context, Report
@@ -189,6 +190,7 @@ class Survey:
         unreadable: some of the log could not be read.
         dispatched_from: a start of a broker, as the store stands, dispatches records from this physical
             offset on; None after a clean stop, when it dispatches none of these.
+        astray: records that name another queue than their own.
     """
 
     view: LogView
@@ -201,6 +203,7 @@ class Survey:
     findings: list[Finding]
     unreadable: bool
     dispatched_from: int | None
+    astray: tuple[Astray, ...]
 
     @property
     def end(self) -> int:
@@ -261,6 +264,8 @@ def survey(
         of_log = {item.problem.code for item in check.run()}
         units = UnitCheck(context, queues)
         found += units.run()
+        with units.reader() as reader:
+            astray = tuple(astray_records(context, queues.spans.queues, units.units, reader))
         if of_index is not None:
             found += of_index.finish()
         found += read_checkpoint(context)
@@ -272,5 +277,5 @@ def survey(
     found = [item for item in found if item.problem.code[:2] in ("CQ", "IX")]
     unreadable = "CL12" in of_log
     return Survey(
-        view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from
+        view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from, astray
     )  # fmt: skip

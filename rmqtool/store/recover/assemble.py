@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from rmqtool.store.recover.timer import timer_actions
 if TYPE_CHECKING:
     from rmqtool.scan.packed import SoundFiles
     from rmqtool.store.rebuild import Rebuild
+    from rmqtool.store.rebuild.astray import Astray
     from rmqtool.store.salvage import LostRecord
 
 
@@ -77,6 +78,7 @@ class _Log:
     notes: list[str]
     refusals: list[Refusal]
     sound: SoundFiles | None = None
+    corrected: tuple[Astray, ...] = ()
 
 
 def predictions(
@@ -168,6 +170,9 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
 
     unreachable = out_of_reach(store)
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
+    if rebuild.astray and request.broker is None:
+        log = _with_queues(store, log, rebuild.astray)
+        rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)
     actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
     actions, in_the_way = _without_odd(actions)
@@ -233,6 +238,16 @@ def _broker_log(store: Store, broker: Broker, progress: Progress | None) -> _Log
     return _Log(actions, found.end_offset, (), found.messages_abandoned, (), notes, [])
 
 
+def _with_queues(store: Store, log: _Log, astray: Sequence[Astray]) -> _Log:
+    """The log where records that name another queue than their own name theirs."""
+    from rmqtool.store.rebuild.astray import corrections
+
+    names = {file.path: store.layout.relative(file.path) for file in store.layout.commit_log}
+    return replace(
+        log, actions=(*log.actions, *corrections(astray, names)), corrected=(*log.corrected, *astray)
+    )
+
+
 def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, reachable: bool) -> Rebuild:
     """Queues and index as the log wants them; left alone where they are kept out of reach."""
     from rmqtool.store.rebuild import plan_rebuild
@@ -257,6 +272,7 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
     warnings += [
         f"{item.path} stays as it is ({', '.join(item.problems)}): {item.reason}" for item in rebuild.unmended
     ]
+    warnings += rebuild.warnings
     for found, texts in (
         offset_actions(store, after),
         timer_actions(store, after),
@@ -302,6 +318,7 @@ def _summary(
         "lost": [_lost_row(record) for record in log.lost],
         "lost_messages": sum(record.count for record in log.lost),
         "given_up_messages": log.given_up,
+        "corrected": [record.row() for record in log.corrected],
         "queues": [
             {"topic": topic, "queue_id": queue_id, "min_offset": low, "max_offset": high}
             for (topic, queue_id), (low, high) in sorted(rebuild.queue_ends.items())
