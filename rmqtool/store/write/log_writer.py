@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class LogWriter:
         store_timestamp: of the newest record appended, ms; 0 before the first. Set by the caller, behind
             the append.
         flushed_timestamp: of the newest record known to be on the device, ms; 0 before the first.
+        flush_seconds: how long the last flush took; 0 before the first.
         limit: up to where records may go in the current file; `end` or less where there is none yet.
         folders: where its files are made.
         failed: what made the log unwritable; None while it is writable.
@@ -72,6 +74,7 @@ class LogWriter:
         self.end = self.committed = self.flushed = self.limit = end
         self.store_timestamp = 0
         self.flushed_timestamp = 0
+        self.flush_seconds = 0.0
         self.failed: UnwritableError | None = None
         self.folders = sorted(folders, key=str)
         self._existing = {file.file_from_offset: file.path for file in files}
@@ -170,8 +173,8 @@ class LogWriter:
                 raise
         self.committed += pending
 
-    def flush(self) -> int:
-        """Put everything appended so far on the device; the flushed offset.
+    def flush(self, offset: int | None = None) -> int:
+        """Put everything appended so far on the device, or at least what lies before `offset`; where it ends.
 
         Calls from several threads share the work: who waits finds it done.
 
@@ -179,15 +182,16 @@ class LogWriter:
             UnwritableError: the device refused. The log takes nothing more then, for what it holds
                 is not known.
         """
-        wanted = self.end
+        wanted = self.end if offset is None else offset
         with self._flush_lock:
             if self.failed is not None:
                 raise self.failed  # a second try would succeed although bytes are lost
             if self.flushed < wanted:
-                timestamp = self.store_timestamp
+                timestamp, started = self.store_timestamp, time.perf_counter()
                 self.commit()
                 self._sync(self.committed)
                 self.flushed_timestamp = timestamp
+                self.flush_seconds = time.perf_counter() - started
         return self.flushed
 
     def close(self) -> None:
