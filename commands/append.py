@@ -320,10 +320,10 @@ class _Task:
 
         asked = self._asked
         if asked.create:
-            profile = asked.profile or own.NEWEST
             return StoreWriter.create(
-                asked.store, profile, auto_create_queues=asked.new_queues(), **asked.given()
-            )
+                asked.store, asked.profile or own.NEWEST, broker_conf=asked.broker_conf,
+                auto_create_queues=asked.new_queues(), **asked.given(),
+            )  # fmt: skip
         return StoreWriter.open(
             asked.store, auto_create_queues=asked.new_queues(), **asked.arguments(), **asked.given()
         )
@@ -333,8 +333,10 @@ class _Task:
 
         asked = self._asked
         if asked.create:
-            profile = asked.profile or own.NEWEST
-            return DryRun.create(asked.store, profile, auto_create_queues=asked.new_queues(), **asked.given())
+            return DryRun.create(
+                asked.store, asked.profile or own.NEWEST, broker_conf=asked.broker_conf,
+                auto_create_queues=asked.new_queues(), **asked.given(),
+            )  # fmt: skip
         return DryRun.open(
             asked.store, auto_create_queues=asked.new_queues(), given=asked.given(), **asked.arguments()
         )

@@ -163,26 +163,35 @@ Profile = Annotated[
 CommitLogFileSize = Annotated[
     int | None,
     typer.Option(
-        "--commitlog-file-size", metavar="SIZE", parser=options.parse_size, help="With --create; default: 1G."
+        "--commitlog-file-size",
+        metavar="SIZE",
+        parser=options.parse_size,
+        help="With --create; default: of --broker-conf, 1G.",
     ),
 ]
 QueueFileSize = Annotated[
     int | None,
     typer.Option(
         "--queue-file-size", metavar="SIZE", parser=options.parse_size,
-        help="With --create: of consume queue files, a multiple of 20; default: 6000000.",
+        help="With --create: of consume queue files, a multiple of 20; default: of --broker-conf, 6000000.",
     ),
 ]  # fmt: skip
 IndexSlots = Annotated[
     int | None,
     typer.Option(
-        "--index-slots", metavar="N", min=1, help="With --create: of an index file; default: 5000000."
+        "--index-slots",
+        metavar="N",
+        min=1,
+        help="With --create: of an index file; default: of --broker-conf, 5000000.",
     ),
 ]
 IndexEntries = Annotated[
     int | None,
     typer.Option(
-        "--index-entries", metavar="N", min=2, help="With --create: of an index file; default: 20000000."
+        "--index-entries",
+        metavar="N",
+        min=2,
+        help="With --create: of an index file; default: of --broker-conf, 20000000.",
     ),
 ]
 Queues = Annotated[
@@ -287,6 +296,9 @@ class Asked:
         sizes = (self.commitlog_file_size, self.queue_file_size, self.index_slots, self.index_entries)
         if not self.create and any(size is not None for size in sizes):
             raise UsageError("sizes of files go with --create; a store keeps those it has")
+        if self.create and (self.commitlog or self.read_only_commitlog):
+            name = "--commitlog" if self.commitlog else "--read-only-commitlog"
+            raise UsageError(f"{name} is for a store that exists; a new one has its log in itself")
 
     def new_queues(self) -> int:
         """How many queues a topic gets that the store lacks; 0: such a topic is an error."""

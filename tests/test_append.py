@@ -16,11 +16,13 @@ from pyarrow import parquet
 
 from rmqtool.cli import main
 from rmqtool.formats import properties
+from rmqtool.formats.index import Shape
 from rmqtool.formats.java import string_hash
 from rmqtool.store import Store
 from rmqtool.store.commit_log import StoredMessage
 from rmqtool.store.records.message import NewMessage
 from rmqtool.store.verify import verify
+from rmqtool.store.write.schedule import plan
 from rmqtool.store.write.store_writer import StoreWriter
 from tests.dumps import Result
 from tests.stores import Library
@@ -115,6 +117,74 @@ def test_a_new_store_with_a_new_topic(tmp_path: Path, append: Append) -> None:
     again = append(tmp_path / "new", *HELLO, *NEW)
     assert again.code == 4
     assert "is a store already" in again.err
+
+
+CONF = (
+    "messageDelayLevel=1s 3s 5s 1h\nmappedFileSizeCommitLog=2097152\nmappedFileSizeConsumeQueue=40000\n"
+    "maxHashSlotNum=500\nmaxIndexNum=2000\nstorePathRootDir=/rmq/store\n"
+    "storePathCommitLog=/rmq/store/commitlog\nflushDiskType=SYNC_FLUSH\n"
+)
+
+
+@pytest.mark.parametrize("variable", [False, True])
+def test_a_new_store_as_broker_conf_says(
+    tmp_path: Path, append: Append, monkeypatch: pytest.MonkeyPatch, variable: bool
+) -> None:
+    """Sizes, delay levels and flush; options win."""
+    conf, new = tmp_path / "broker.conf", tmp_path / "new"
+    conf.write_text(CONF)
+    given: tuple[object, ...] = () if variable else ("--broker-conf", conf)
+    if variable:
+        monkeypatch.setenv("RMQTOOL_BROKER_CONF", str(conf))
+    at = ("--key", "k", "--store-time", 1_700_000_000_000, "--delay-level", 4)
+    asked = (new, *HELLO, *at, "--create", "--create-topic", *given, "--index-slots", 600)
+    assert append(*asked, "--dry-run").code == 0
+    result = append(*asked)
+    assert result.code == 0, result.err
+    assert result.rows[0]["flushed"]
+    with Store.open(new) as opened:
+        layout = opened.layout
+        assert {file.size for file in layout.commit_log} == {2 << 20}
+        assert {file.size for queue in layout.consume_queues.values() for file in queue.files} == {40_000}
+        assert [file.size for file in layout.index_files] == [Shape(600, 2000).size]
+        assert [each.due_timestamp for each in plan(opened, 1_800_000_000_000)] == [1_700_003_600_000]
+    large = ("--topic", "T", "--body", "x" * 50_000, "--create-topic", "--create", "--dry-run", *given)
+    assert append(tmp_path / "more", *large).code == 0
+    assert append(tmp_path / "more", *large, "--commitlog-file-size", "50000").code == 3
+
+
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("text", "code", "what"),
+    [
+        (None, 3, "cannot read the broker configuration"),
+        ("mappedFileSizeCommitLog=1g", 3, "mappedFileSizeCommitLog='1g' is no whole number"),
+        ("mappedFileSizeCommitLog=20", 2, "commit log file size 20"),
+        ("messageDelayLevel=1 s", 2, "delay level '1'"),
+        ("storePathCommitLog=/other", 2, "storePathCommitLog is /other: a new store has its log in its own"),
+        ("readOnlyCommitLogStorePaths=/a,/b", 2, "readOnlyCommitLogStorePaths is /a"),
+        ("brokerRole=SLAVE", 4, "brokerRole is SLAVE"),
+        ("indexRocksDBEnable=true", 4, "index entries are kept in a form that rmqtool does not write"),
+    ],
+)
+def test_a_new_store_of_a_wrong_broker_conf(
+    tmp_path: Path, append: Append, text: str | None, code: int, what: str, dry_run: list[str]
+) -> None:
+    """Refused as for a store that exists; nothing is made."""
+    if text is not None:
+        (tmp_path / "conf").write_text(text)
+    result = append(
+        tmp_path / "new", *HELLO, *dry_run, "--create", "--create-topic", "--broker-conf", tmp_path / "conf"
+    )
+    assert (result.code, what in result.err) == (code, True), result.err
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.parametrize("option", ["--commitlog", "--read-only-commitlog"])
+def test_a_new_store_has_its_log_in_itself(tmp_path: Path, append: Append, option: str) -> None:
+    result = append(tmp_path / "new", *HELLO, *NEW, "--create-topic", option, tmp_path)
+    assert (result.code, f"{option} is for a store that exists" in result.err) == (2, True)
+    assert not (tmp_path / "new").exists()
 
 
 def test_body_is_a_file_byte_for_byte(store: Path, append: Append, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from rmqtool.store.index_shape import index_shape, usual_shape
 from rmqtool.store.listing import Listing
 from rmqtool.store.odd_entries import OddEntry, find_odd_entries
 from rmqtool.store.places.locate import located
-from rmqtool.store.roots import commit_log_folders, is_store, not_a_store
+from rmqtool.store.roots import check_new_log, commit_log_folders, is_store, not_a_store
 from rmqtool.store.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
 from rmqtool.store.sizes import common_file_size
 from rmqtool.store.unsupported import Unsupported, find_unsupported
@@ -42,6 +42,8 @@ _SIZES: tuple[tuple[str, str, int], ...] = (
     ("index_slots", "maxHashSlotNum", DEFAULT_SHAPE.slots),
     ("index_entries", "maxIndexNum", DEFAULT_SHAPE.entries),
 )  # fmt: skip
+SIZES = tuple(attribute for attribute, _, _ in _SIZES)
+"""The attributes of StoreLayout that are sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ def detect(
         InputError: a commit log folder that was named does not exist.
     """
     path = located(path)
-    conf = read_broker_conf(located(broker_conf)) if isinstance(broker_conf, str | Path) else broker_conf
+    conf = _conf(broker_conf)
     listing = Listing()
     if listing.is_file(path):
         layout = _single_file(path)
@@ -212,6 +214,25 @@ def detect(
     layout.broker_conf = conf
     _set_sizes(layout, dict(file_sizes or {}), conf)
     return layout
+
+
+def new_layout(root: Path, *, broker_conf: Path | str | BrokerConf | None = None) -> StoreLayout:
+    """The layout of a store that is still to be made: nothing is there, sizes are broker.conf's or default.
+
+    Raises:
+        UnreadableError, InputError: broker.conf cannot be read.
+        UsageError: it has the commit log elsewhere.
+    """
+    conf = _conf(broker_conf)
+    check_new_log(root, conf)
+    unsupported = find_unsupported(root, Listing(), conf)
+    layout = StoreLayout(root, "store", broker_conf=conf, unsupported=unsupported)
+    _set_sizes(layout, {}, conf)
+    return layout
+
+
+def _conf(given: Path | str | BrokerConf | None) -> BrokerConf | None:
+    return read_broker_conf(located(given)) if isinstance(given, str | Path) else given
 
 
 def _nothing_at(path: Path, listing: Listing) -> InputError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from rmqtool.errors import InputError, NotAStoreError, UnreadableError
+from rmqtool.errors import InputError, NotAStoreError, UnreadableError, UsageError
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.listing import Listing
 from rmqtool.store.places.locate import located
@@ -64,6 +64,21 @@ def commit_log_folders(
             raise InputError("this folder of the commit log does not exist", path=folder)
         folders.setdefault(folder.resolve(), folder)
     return tuple(folders.values())
+
+
+def check_new_log(root: Path, conf: BrokerConf | None) -> None:
+    """Raise UsageError where broker.conf has the commit log of a store still to be made outside `root`."""
+    elsewhere = [
+        (name, folder)
+        for name in ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+        for folder in _of_conf(root, conf, name)
+        if folder.absolute() != root.absolute() / "commitlog"
+    ]
+    for name, folder in elsewhere:
+        raise UsageError(
+            f"{name} is {folder}: a new store has its log in its own folder commitlog",
+            hint="make it with a --broker-conf that does not say so",
+        )
 
 
 def _of_conf(root: Path, conf: BrokerConf | None, name: str) -> list[Path]:

@@ -33,9 +33,17 @@ class DryRun:
         self.bytes = 0
 
     @classmethod
-    def create(cls, path: Path, profile: str, *, auto_create_queues: int = 0, **options: Any) -> DryRun:
+    def create(
+        cls,
+        path: Path,
+        profile: str,
+        *,
+        broker_conf: Path | None = None,
+        auto_create_queues: int = 0,
+        **options: Any,
+    ) -> DryRun:
         """As `StoreWriter.create`. Raises as that does."""
-        found = opening.examine_new(path, profile_named(profile), options)
+        found = opening.examine_new(path, profile_named(profile), options, broker_conf=broker_conf)
         return cls(path, found, auto_create_queues=auto_create_queues)
 
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from rmqtool.formats import properties
 from rmqtool.store import Store, disk, lock
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import StoredMessage
-from rmqtool.store.layout import StoreLayout, detect
+from rmqtool.store.layout import SIZES, StoreLayout, detect, new_layout
 from rmqtool.store.listing import Listing
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.open_files import opened
@@ -56,26 +56,43 @@ class Opened:
     folders: tuple[Path, ...]
 
 
-def examine_new(path: Path, profile: Profile, given: dict[str, Any]) -> WriteOptions:
+def examine_new(
+    path: Path,
+    profile: Profile,
+    given: dict[str, Any],
+    *,
+    broker_conf: Path | str | BrokerConf | None = None,
+) -> WriteOptions:
     """The checks of `create`, and how the store would be written; nothing is changed."""
-    options = WriteOptions(profile=profile, **given)
+    layout = new_layout(path, broker_conf=broker_conf)
+    options = _settled(layout, profile, {}, given)
     if path.is_symlink() or (path.exists() and not path.is_dir()):
         raise RefusedError("is no folder, a store cannot be made here", path=path)
     if path.is_dir() and any(path.iterdir()):
         what = "is a store already" if is_store(path, Listing()) else "is not empty"
         raise RefusedError(f"{what}: a new store is made in a new or empty folder", path=path)
+    _check_layout(layout, path)
     return options
 
 
-def create(path: Path, profile: Profile, given: dict[str, Any]) -> Opened:
+def create(
+    path: Path,
+    profile: Profile,
+    given: dict[str, Any],
+    *,
+    broker_conf: Path | str | BrokerConf | None = None,
+) -> Opened:
     """Make an empty store at `path`, a folder that is missing or empty.
 
+    `given` are options by name that win over broker.conf.
+
     Raises:
-        RefusedError: something is there.
-        UsageError: a size that a broker could not use.
+        RefusedError: something is there, or broker.conf is not one of a store that rmqtool writes.
+        UnreadableError, InputError: broker.conf cannot be read.
+        UsageError: a size that a broker could not use, or a log that broker.conf has elsewhere.
         UnwritableError: it cannot be made.
     """
-    options = examine_new(path, profile, given)
+    options = examine_new(path, profile, given, broker_conf=broker_conf)
     path = path.absolute()
     disk.make_folder(path, own=True)
     for name in FOLDERS:  # before the lock: from here on it is an empty store, also when this is killed
@@ -283,29 +300,30 @@ def _check_ends(store: Store, end: int) -> int:
 def _options(
     store: Store, layout: StoreLayout, end: int, profile: str | None, given: dict[str, Any]
 ) -> WriteOptions:
-    """The settings: given > broker.conf > found in the store > default."""
-    options = WriteOptions(
-        profile=detect_profile(layout) if profile is None else profile_named(profile),
-        commit_log_file_size=layout.commit_log_file_size,
-        consume_queue_file_size=layout.consume_queue_file_size,
-        batch_queue_file_size=layout.batch_queue_file_size,
-        index_slots=layout.index_slots,
-        index_entries=layout.index_entries,
-    )
+    """The settings of an existing store, see `_settled`."""
+    named = detect_profile(layout) if profile is None else profile_named(profile)
+    found: dict[str, Any] = {}
     last = _last_message(store, end)
     if last is not None:
-        options = replace(
-            options,
-            store_host=last.message.store_host,
-            property_crc=options.profile.writes_version_2
-            and properties.property_crc(last.message.properties_bytes) is not None,
+        found["store_host"] = last.message.store_host
+        found["property_crc"] = (
+            named.writes_version_2 and properties.property_crc(last.message.properties_bytes) is not None
         )
-    if layout.broker_conf is not None:
-        options = replace(options, **_of_conf(layout.broker_conf, options))
-    return replace(options, **given)
+    return _settled(layout, named, found, given)
 
 
-def _of_conf(conf: BrokerConf, options: WriteOptions) -> dict[str, Any]:
+def _settled(
+    layout: StoreLayout, profile: Profile, found: dict[str, Any], given: dict[str, Any]
+) -> WriteOptions:
+    """The settings: given > broker.conf > found in the store > default."""
+    sizes = {name: getattr(layout, name) for name in SIZES}
+    conf = layout.broker_conf
+    if conf is not None:
+        found = found | _of_conf(conf, profile, property_crc=found.get("property_crc", False))
+    return WriteOptions(profile=profile, **(sizes | found | given))
+
+
+def _of_conf(conf: BrokerConf, profile: Profile, *, property_crc: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     levels, cluster, region = (
         conf.text("messageDelayLevel"),
@@ -335,9 +353,7 @@ def _of_conf(conf: BrokerConf, options: WriteOptions) -> dict[str, Any]:
     if conf.text("messageIndexEnable") is not None:
         found["index"] = conf.flag("messageIndexEnable")
     found["multi_dispatch"] = conf.flag("enableMultiDispatch") or conf.flag("enableLmq")
-    found["property_crc"] = options.property_crc or (
-        options.profile.writes_version_2 and conf.flag("enabledAppendPropCRC")
-    )
+    found["property_crc"] = property_crc or (profile.writes_version_2 and conf.flag("enabledAppendPropCRC"))
     return found
 
 

@@ -118,13 +118,17 @@ class StoreWriter:
 
     @classmethod
     def create(
-        cls, path: Path | str, profile: str = "5.4", *, auto_create_queues: int = 0, **options: Any
+        cls,
+        path: Path | str,
+        profile: str = "5.4",
+        *,
+        broker_conf: Path | str | BrokerConf | None = None,
+        auto_create_queues: int = 0,
+        **options: Any,
     ) -> StoreWriter:
         """Make a store in a new or empty folder; see `WriteOptions` and, for errors, `opening.create`."""
-        writer = cls(
-            opening.create(writable(path), profile_named(profile), options),
-            auto_create_queues=auto_create_queues,
-        )
+        found = opening.create(writable(path), profile_named(profile), options, broker_conf=broker_conf)
+        writer = cls(found, auto_create_queues=auto_create_queues)
         writer.log.room()  # makes the first file: without one nothing would tell the next opening its size
         return writer
 
