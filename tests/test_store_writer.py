@@ -426,6 +426,14 @@ def test_property_crc_is_kept_up(tmp_path: Path) -> None:
             assert properties.property_crc_ok(message.encode(found.message))
 
 
+@pytest.mark.parametrize("flush", ["SYNC", "no", ""])
+def test_a_flush_that_is_none(tmp_path: Path, flush: str) -> None:
+    """Not taken for async: nothing is made."""
+    with pytest.raises(UsageError, match="it must be async or sync"):
+        small(tmp_path, flush=flush)
+    assert not (tmp_path / "store").exists()
+
+
 def test_options_come_from_store_and_broker_conf(tmp_path: Path) -> None:
     with small(tmp_path) as writer:
         writer.put(NewMessage("T", b"x", store_host=bytes([10, 0, 0, 1, 0, 0, 0x2A, 0x9F])))

@@ -6,7 +6,7 @@ Source: MessageStoreConfig, BrokerConfig; spec 01 section 12.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from rmqtool.errors import UsageError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
@@ -107,6 +107,8 @@ class WriteOptions:
         _check("index file size", self.index_shape.size, 1, MAPPED_SIZE_MAX)
         fits = self.commit_log_file_size - smallest
         _check("largest message", self.body_limit, 0, min(fits, RECORD_SIZE_MAX >> 1))
+        if self.flush not in get_args(Flush):
+            raise UsageError(f"flush {self.flush!r}: it must be {' or '.join(get_args(Flush))}")
         if self.property_crc and not self.profile.writes_version_2:
             raise UsageError(f"a broker {self.profile.name} knows no property CRC")
 
