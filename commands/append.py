@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from rmqtool.store.inputs.reader import Input
     from rmqtool.store.records.message import NewMessage
     from rmqtool.store.row_reader import RowError
+    from rmqtool.store.table.appender import TableResult
     from rmqtool.store.write.put_result import PutResult
     from rmqtool.store.write.store_writer import StoreWriter
 
@@ -164,25 +165,17 @@ class _Task:
         return EXIT_OK
 
     def all(self) -> int:
-        """The rows of the input, with their sums."""
-        from rmqtool.store.inputs.append import Queues, append_tables
+        """The rows of the input, with their sums: also of those stored before an error or an interrupt."""
+        from rmqtool.store.inputs.append import InputAppender, Queues
 
         started = time.monotonic()
-        with self._input() as source, self._writer() as writer:
+        with self._input() as source, ExitStack() as behind, self._writer() as writer:
             source.rules = replace(source.rules, profile=writer.options.profile)
             source.complete = Queues(writer, self._asked.queue_by).of_batch
-            result, error = append_tables(writer, source, self._asked.on_error, self._report)
-            flushed = writer.flush()
-        last = result.last_physical_offset
-        self._tell_rate(result.rows, result.bytes, time.monotonic() - started)
-        self._sum_up(
-            messages=result.rows, bytes=result.bytes, left_out=self._left_out, blanks=source.empty,
-            topics=len({topic for topic, _ in result.queues}), queues=len(result.queues),
-            first_physical_offset=result.first_physical_offset, last_physical_offset=last,
-            flushed=last is None or last < flushed,
-        )  # fmt: skip
-        if error is not None:
-            raise error
+            appender = InputAppender(writer, source, self._asked.on_error, self._report)
+            behind.callback(lambda: self._tell_stored(appender.result(), writer, source, started))
+            appender.append()
+            writer.flush()
         return self._exit_code()
 
     def each(self) -> int:
@@ -357,15 +350,24 @@ class _Task:
             "flushed": result.flushed,
         }
 
+    def _tell_stored(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
+        """The sums of a table; the writer is closed."""
+        seconds = max(time.monotonic() - started, 1e-3)
+        rate = f"{int(result.rows / seconds)} messages/s, {format_size(int(result.bytes / seconds))}/s"
+        size, last = format_size(result.bytes), result.last_physical_offset
+        self._output.note(f"rmqtool: {result.rows} messages, {size} in {seconds:.1f} s: {rate}")
+        self._sum_up(
+            messages=result.rows, bytes=result.bytes, left_out=self._left_out, blanks=source.empty,
+            topics=len({topic for topic, _ in result.queues}), queues=len(result.queues),
+            first_physical_offset=result.first_physical_offset, last_physical_offset=last,
+            flushed=last is None or last < writer.log.flushed,
+        )  # fmt: skip
+
     def _sum_up(self, **sums: Any) -> None:
         if self._output.format is None:
             self._output.write_object(sums)
         else:
             self._output.write_rows([sums], SUMMARY, tuple(sums))
-
-    def _tell_rate(self, rows: int, size: int, seconds: float) -> None:
-        rate = f"{int(rows / max(seconds, 1e-3))} messages/s, {format_size(int(size / max(seconds, 1e-3)))}/s"
-        self._output.note(f"rmqtool: {rows} messages, {format_size(size)} in {seconds:.1f} s: {rate}")
 
     def _report(self, error: RowError) -> None:
         """A row that is left out."""

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,6 +27,7 @@ from rmqtool.store.verify import verify
 from rmqtool.store.write.schedule import plan
 from rmqtool.store.write.store_writer import StoreWriter
 from tests.dumps import Result
+from tests.hard_limits import size_limit
 from tests.stores import Library
 from tests.trees import tree_digest
 
@@ -312,6 +315,53 @@ def test_wrong_rows_are_left_out(store: Path, append: Append, tmp_path: Path, sh
     assert [line.split("row ")[1].split(",")[0].split(":")[0] for line in told] == [
         str(n) for n in range(4, 12)
     ]
+
+
+def start(store: Path, *arguments: str) -> subprocess.Popen[bytes]:
+    """The program itself, with pipes that stay open."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "rmqtool", "append", str(store), *arguments],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+
+
+def wait_until_logged(store: Path, text: bytes) -> None:
+    """Until the commit log has it."""
+    log, end = store / "commitlog" / f"{0:020}", time.monotonic() + 60
+    while text not in log.read_bytes():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_input_is_summed_up(store: Path, number: signal.Signals) -> None:
+    """What was stored by then, behind a pipe that has not ended."""
+    program = start(store, "--input", "-", "--format", "jsonl")
+    assert program.stdin is not None
+    program.stdin.write(b"".join(json.dumps(row).encode() + b"\n" for row in numbered(7, tags="last")))
+    program.stdin.flush()
+    wait_until_logged(store, b"k6")
+    program.send_signal(number)
+    assert program.wait(60) == 130
+    out, err = program.communicate()
+    (row,) = map(json.loads, out.splitlines())
+    assert (row["messages"], row["queues"], row["flushed"]) == (7, 4, True)
+    assert b"interrupted" in err
+    assert len(stored(store)) == 7
+
+
+def test_what_was_stored_before_the_disk_was_full(store: Path, append: Append, tmp_path: Path) -> None:
+    """A limit on the size of files stands for a full disk."""
+    path = write_rows(tmp_path / "rows", *numbered(100, delay_level=1))
+    with size_limit(8 << 10):
+        result = append(store, "--input", path, "--format", "jsonl")
+    assert result.code == 3
+    assert "cannot write: File too large" in result.err
+    (row,) = result.rows
+    assert 10 < row["messages"] < 60
+    with Store.open(store) as opened:
+        assert row["messages"] == sum(each.message.body != b"first" for each in opened.messages())
 
 
 def test_an_order_topic_is_not_spread(store: Path, append: Append, tmp_path: Path) -> None:

@@ -221,15 +221,13 @@ class NewStoreWriter(DataSourceArrowWriter):
     def _append(self, writer: StoreWriter, path: Path) -> None:
         from datetime import UTC
 
-        from rmqtool.store.inputs.append import append_tables
+        from rmqtool.store.inputs.append import InputAppender
         from rmqtool.store.inputs.reader import Input, open_input
         from rmqtool.store.row_reader import RowRules
 
         with open_input(path) as file:
             source = Input(file, "arrow", RowRules(profile=writer.options.profile, zone=UTC))
-            _, error = append_tables(writer, source, "stop", lambda wrong: None)
-        if error is not None:
-            raise error
+            InputAppender(writer, source, "stop", lambda wrong: None).append()
 
 
 @contextmanager

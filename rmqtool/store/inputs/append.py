@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from rmqtool.errors import IllegalMessageError, InputError, RmqtoolError, StoreInUseError, UnwritableError
+from rmqtool.errors import IllegalMessageError, RmqtoolError, StoreInUseError, UnwritableError
 from rmqtool.store.inputs.reader import Input, OnError, row_error
 from rmqtool.store.records.message import NewMessage
 from rmqtool.store.row_reader import RowError
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from rmqtool.store.table.appender import TableResult
+    from rmqtool.store.table.rows import WrongRowError
     from rmqtool.store.write.store_writer import StoreWriter
 
 QueueBy = Literal["round-robin", "key-hash", "column"]
@@ -94,34 +95,48 @@ class Queues:
         return self._writer.topics.choose_queue(topic, "key-hash", key)
 
 
-def append_tables(
-    writer: StoreWriter, source: Input, on_error: OnError, report: Callable[[RowError], None]
-) -> tuple[TableResult, RmqtoolError | None]:
-    """Store all rows of an input, fast.
+class InputAppender:
+    """Stores all rows of an input, fast; what was stored so far is in `result()`, also after an error."""
 
-    Args:
-        writer: of the store.
-        source: the input, with the same `on_error` and `report`; `Queues.of_batch` completes it.
-        on_error: what a row that the store does not take does.
-        report: is told of every row left out.
+    def __init__(
+        self, writer: StoreWriter, source: Input, on_error: OnError, report: Callable[[RowError], None]
+    ) -> None:
+        """Prepare for `append`.
 
-    Returns:
-        (what was stored, the error that ended it or None).
-    """
-    from rmqtool.store.table.appender import TableAppender
-    from rmqtool.store.table.rows import WrongRowError
+        Args:
+            writer: of the store.
+            source: the input, with the same `on_error` and `report`; `Queues.of_batch` completes it.
+            on_error: what a row that the store does not take does.
+            report: is told of every row left out.
+        """
+        from rmqtool.store.table.appender import TableAppender
 
-    def found(error: WrongRowError) -> RowError:
-        return row_error(error.reason, source.number_of(error.row), error.column)
+        self._source = source
+        self._appender = TableAppender(
+            writer, on_error=on_error, report=lambda error: report(self._found(error))
+        )
 
-    appender = TableAppender(writer, on_error=on_error, report=lambda error: report(found(error)))
-    try:
-        appender.append(source.batches())
-    except WrongRowError as error:
-        return appender.result(), found(error)
-    except (InputError, UnwritableError) as error:
-        return appender.result(), error
-    return appender.result(), None
+    def append(self) -> None:
+        """Store them.
+
+        Raises:
+            RowError: a row that cannot be stored; the rows before it are.
+            InputError: the input cannot be read.
+            UnwritableError: the store cannot be written.
+        """
+        from rmqtool.store.table.rows import WrongRowError
+
+        try:
+            self._appender.append(self._source.batches())
+        except WrongRowError as error:
+            raise self._found(error) from error
+
+    def result(self) -> TableResult:
+        """What was stored so far."""
+        return self._appender.result()
+
+    def _found(self, error: WrongRowError) -> RowError:
+        return row_error(error.reason, self._source.number_of(error.row), error.column)
 
 
 def put_each(

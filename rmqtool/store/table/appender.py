@@ -191,9 +191,12 @@ class TableAppender:
 
     def _settle(self, pipe: Pipe) -> None:
         """Wait until all is written; queue offsets are those behind it. Raises UnwritableError."""
-        pipe.drain()
-        self._queues.next_offsets = pipe.next_offsets
-        self._queues.save()
+        try:
+            pipe.drain()
+        finally:  # of an interrupt while it waits: what was sent is written all the same
+            pipe.drain()
+            self._queues.next_offsets = pipe.next_offsets
+            self._queues.save()
         pipe.check()
 
     def _put(self, batch: pa.RecordBatch, row: int, column: str) -> None:

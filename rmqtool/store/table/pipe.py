@@ -87,7 +87,7 @@ class Pipe:
     def buffer(self, size: int) -> Array:
         """A buffer to fill, of at least `size` bytes; waits for one."""
         if not self._free:
-            self._free.append(self._sent.popleft().result())
+            self._take_back()
         self._filling = self._free.popleft()
         self._writer.recent.reclaim(self._filling)
         if len(self._filling) < size:
@@ -119,14 +119,18 @@ class Pipe:
         self.restart(self.next_offsets)
 
     def drain(self) -> None:
-        """Wait until all that was sent is written, or has failed."""
+        """Wait until all that was sent is written, or has failed. Interrupted, it can be called again."""
         while self._sent:
-            self._free.append(self._sent.popleft().result())
+            self._take_back()
 
     def check(self) -> None:
         """Raises the UnwritableError of the first buffer that failed; none behind it was written."""
         if self._error is not None:
             raise self._error
+
+    def _take_back(self) -> None:
+        self._free.append(self._sent[0].result())
+        self._sent.popleft()  # behind the wait, which may be interrupted
 
     def _write(
         self, buffer: Array, used: int, start: int, rows: int, last_size: int, store_timestamp: int,
