@@ -127,8 +127,9 @@ class _Task:
     def __init__(self, asked: own.Asked) -> None:
         self._asked = asked
         self._output = Output(
-            format=asked.format, fields=asked.fields, quiet=asked.quiet, progress=asked.progress
-        )
+            format=asked.format, fields=asked.fields, quiet=asked.quiet, progress=asked.progress,
+            changes=not asked.dry_run,
+        )  # fmt: skip
         self._zone = parse_zone(asked.tz)
         self._now_ms = time.time_ns() // 1_000_000
         self._left_out = 0

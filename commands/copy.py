@@ -112,7 +112,7 @@ def copy(
     if output is None:
         raise UsageError("--output is missing", hint="--output NEW names the folder of the new store")
     place = _place(output)
-    writer = Output(format=format, quiet=quiet, progress=progress)
+    writer = Output(format=format, quiet=quiet, progress=progress, changes=True)
     selection = options.selection(
         topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
         from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,

@@ -71,7 +71,8 @@ def deliver(
     """
     from rmqtool.store.broker_conf import read_broker_conf
 
-    output, zone = Output(format=format, fields=fields, quiet=quiet), parse_zone(tz)
+    output = Output(format=format, fields=fields, quiet=quiet, changes=apply)
+    zone = parse_zone(tz)
     clock_ms = time.time_ns() // 1_000_000
     asked = _Asked(
         path=store,

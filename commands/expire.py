@@ -115,7 +115,7 @@ def expire(
     """
     from rmqtool.store.expire.report import report
 
-    output = Output(format=format, quiet=quiet, progress=progress)
+    output = Output(format=format, quiet=quiet, progress=progress, changes=apply)
     _check_options(apply=apply, archive=archive, plan=plan, write_plan=write_plan)
     asked = _Asked(partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf), store)
     given = (at, keep_hours, until_free, before, broker)

@@ -77,7 +77,7 @@ def rebuild(
     """
     from rmqtool.scan import kernels
 
-    output = Output(format=format, fields=fields, quiet=quiet, progress=progress)
+    output = Output(format=format, fields=fields, quiet=quiet, progress=progress, changes=apply)
     if plan is not None and not apply:
         raise UsageError("--plan is for --apply", hint="--write-plan FILE writes one")
     if plan is not None and (only or topic or queue):

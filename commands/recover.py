@@ -83,7 +83,7 @@ def recover(
     it would give up sound messages (--yes), needs --force, the plan is for another state of the
     store, or a part of it is kept where rmqtool mends nothing; 5 when the store is in use.
     """
-    output = Output(format=format, quiet=quiet, progress=progress)
+    output = Output(format=format, quiet=quiet, progress=progress, changes=apply or undo is not None)
     asked = _Asked(store, commitlog or (), read_only_commitlog or (), broker_conf, jobs)
     if undo is not None:
         others = {"--apply": apply, "--plan": plan, "--write-plan": write_plan, "--mode": mode}

@@ -3,7 +3,7 @@
 A command returns its exit code, or raises. There is one path for errors: at most three short lines
 on stderr (what, where, what to do); a traceback only with `--debug`. An exception that nobody
 expected is a bug in rmqtool and ends with 70; an interrupt (SIGINT, SIGTERM, SIGHUP) with 130; a
-closed pipe with 0.
+closed pipe with 0, where the command only reads.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from rmqtool import __version__
 from rmqtool.commands import ALIASES, COMMANDS
 from rmqtool.errors import EXIT_BUG, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, RmqtoolError
 from rmqtool.interrupts import signals_interrupt
-from rmqtool.output import OutputClosedError
+from rmqtool.output import OutputClosedError, forget_stdout
 from rmqtool.terminal import let_go_of_stderr, print_error
 
 PROGRAM = "rmqtool"
@@ -134,7 +134,7 @@ def _ending(arguments: Sequence[str]) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except (OutputClosedError, BrokenPipeError):
-        _forget_stdout()
+        forget_stdout()
         return EXIT_OK
     except KeyboardInterrupt as stop:
         code, notes = EXIT_INTERRUPTED, getattr(stop, "__notes__", ())
@@ -221,11 +221,4 @@ def _let_go_of_stdout() -> None:
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()
     except OSError:
-        _forget_stdout()
-
-
-def _forget_stdout() -> None:
-    """Lets the interpreter flush what is left to nowhere: the reader has gone."""
-    null = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(null, sys.stdout.fileno())
-    os.close(null)
+        forget_stdout()

@@ -43,7 +43,7 @@ FLUSH_SECONDS = 1.0  # and no format a row for longer, once another one comes
 
 
 class OutputClosedError(Exception):
-    """The reader of stdout went away (`| head`): no error, but nothing is left to do."""
+    """The reader of stdout went away (`| head`): no error, but nothing is left to do for who only reads."""
 
 
 class Output:
@@ -55,6 +55,8 @@ class Output:
             has a dotted name, `properties.TAGS`.
         quiet: no notes and no progress on stderr.
         progress: True and False for `--progress` and `--no-progress`; None: where stderr is a terminal.
+        changes: the command changes a store: it must not stop in the middle because the reader of stdout
+            went away, so what it still shows goes nowhere.
     """
 
     def __init__(
@@ -64,11 +66,13 @@ class Output:
         fields: str | None = None,
         quiet: bool = False,
         progress: bool | None = None,
+        changes: bool = False,
     ) -> None:
         self.format = format
         self.fields = None if fields is None else tuple(filter(None, map(str.strip, fields.split(","))))
         self.quiet = quiet
         self._progress = progress
+        self._changes = changes
         self._bar: ProgressBar | None = None
         self._flushed = time.monotonic()
         self._terminal = sys.stdout is not None and sys.stdout.isatty()
@@ -271,15 +275,24 @@ class Output:
     def _write_bytes(self, data: bytes | memoryview) -> None:
         if self._terminal and self._bar is not None:
             self._bar.hide()
-        with _closed_quietly():
+        with self._reader_may_go():
             _stdout().write(data)
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self._flush()
 
     def _flush(self) -> None:
-        with _closed_quietly():
+        with self._reader_may_go():
             _stdout().flush()
         self._flushed = time.monotonic()
+
+    @contextmanager
+    def _reader_may_go(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            if not self._changes:
+                raise OutputClosedError from None
+            forget_stdout()
 
 
 def _single(row: Row | JsonLines | None) -> Row | None:
@@ -294,12 +307,11 @@ def _stdout() -> BinaryIO:
     return sys.stdout.buffer
 
 
-@contextmanager
-def _closed_quietly() -> Iterator[None]:
-    try:
-        yield
-    except BrokenPipeError:
-        raise OutputClosedError from None
+def forget_stdout() -> None:
+    """What is still written to stdout, by the interpreter too, goes nowhere: the reader has gone."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
 
 
 def _text_lines(value: Row, indent: str = "") -> Iterator[str]:

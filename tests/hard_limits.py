@@ -1,4 +1,4 @@
-"""A system that refuses: a limit on files, a small file system; and the error that has to come of it."""
+"""A system that refuses: a limit on files, a small disk, a pipe nobody reads; and what comes of it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -48,6 +48,21 @@ def size_limit(size: int) -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, old)
+
+
+@contextmanager
+def no_reader() -> Iterator[None]:
+    """Standard output is a pipe whose reader has gone."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    stdout = sys.stdout
+    sys.stdout = os.fdopen(writing, "w")
+    try:
+        yield
+    finally:
+        with suppress(BrokenPipeError):
+            sys.stdout.close()
+        sys.stdout = stdout
 
 
 @contextmanager

@@ -27,7 +27,7 @@ from rmqtool.store.verify import verify
 from rmqtool.store.write.schedule import plan
 from rmqtool.store.write.store_writer import StoreWriter
 from tests.dumps import Result
-from tests.hard_limits import size_limit
+from tests.hard_limits import no_reader, size_limit
 from tests.stores import Library
 from tests.trees import tree_digest
 
@@ -362,6 +362,16 @@ def test_what_was_stored_before_the_disk_was_full(store: Path, append: Append, t
     assert 10 < row["messages"] < 60
     with Store.open(store) as opened:
         assert row["messages"] == sum(each.message.body != b"first" for each in opened.messages())
+
+
+def test_all_is_stored_though_nobody_reads_the_rows(store: Path, tmp_path: Path) -> None:
+    """The exit code is that of the work."""
+    path = write_rows(tmp_path / "rows", *numbered(200), {"topic": "Nope", "body": "x"})
+    for error, count in (("skip", 200), ("stop", 400)):
+        with no_reader():
+            arguments = ("--input", str(path), "--show", "messages", "--on-error", error)
+            assert main(["append", str(store), *arguments]) == 3
+        assert len(stored(store)) == count
 
 
 def test_an_order_topic_is_not_spread(store: Path, append: Append, tmp_path: Path) -> None:

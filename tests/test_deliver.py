@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from rmqtool.store.write import config_files, schedule
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.schedule import Delivery, deliver, plan, redelivered
 from tests.disk_calls import watched
+from tests.hard_limits import no_reader
 from tests.stores import Library, case, real_cases
 from tests.trees import copy_tree
 
@@ -432,6 +434,20 @@ def test_command_exit_codes(run: Run, store: Path) -> None:
     code, _, error = run(store, "--apply")
     assert code == 4 and "rmqtool recover" in error
     assert run(store / "commitlog", "--now", now)[0] == 2
+
+
+def test_command_whose_rows_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plan ends there; with --apply all is delivered, more than goes into the buffer of the output."""
+    monkeypatch.setattr(schedule, "deliver", partial(deliver, save_every=10))
+    root = tmp_path / "store"
+    with Store.create(root, auto_create_queues=1, delays_ms=DELAYS, **SIZES) as writer:
+        for number in range(100):
+            writer.put(NewMessage("T", b"%d" % number, delay_level=1, store_timestamp=T0))
+    arguments = ["deliver", str(root), "--now", str(T0 + 1_000), "--format", "jsonl"]
+    for more in ([], ["--apply"]):
+        with no_reader():
+            assert main([*arguments, *more]) == 0
+    assert len(of_topic(root, "T")) == 100 and offsets(root) == {1: 100}
 
 
 def test_command_wants_its_store_spelled_out(run: Run, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

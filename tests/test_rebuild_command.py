@@ -16,6 +16,7 @@ from rmqtool.formats import config_json
 from rmqtool.store import Store, disk, lock
 from rmqtool.store.rebuild.run import Request
 from tests.build_store import file_name
+from tests.hard_limits import no_reader
 from tests.rebuild_checks import conf_of, inodes, problems, queue_files
 from tests.trees import tree_rows, unchanged
 
@@ -211,8 +212,8 @@ def test_the_unfinished_repair_of_another_command_is_left_to_it(
     assert code == 4 and "rmqtool recover" in err
 
 
-def test_what_is_left_is_told(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Records of a queue are lost in damage of the log, and one of its units is wrong as well."""
+def breaks_log(store: Path) -> None:
+    """A record of a queue is lost in damage of the log, and one of the queue's units is wrong as well."""
     with Store.open(store) as opened:
         record = opened.get_by_queue_offset("pubTopicOne", 0, 30)
     assert record is not None
@@ -220,10 +221,20 @@ def test_what_is_left_is_told(store: Path, capsys: pytest.CaptureFixture[str]) -
         file.seek(record.physical_offset % (1 << 20))
         file.write(bytes(record.message.total_size))
     breaks(store)
+
+
+def test_what_is_left_is_told(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    breaks_log(store)
     code, rows, _ = run(capsys, store)
     assert code == 1
     assert [(row["state"], row["path"]) for row in rows if row["path"] == QUEUE] == [("left", QUEUE)]
     assert run(capsys, store, "--apply")[0] == 4
+
+
+def test_what_is_left_counts_though_nobody_reads_it(store: Path) -> None:
+    breaks_log(store)
+    with no_reader():
+        assert main(["rebuild", str(store), "--apply"]) == 4
 
 
 def topics_of(root: Path) -> dict[str, config_json.TopicConfig]:
