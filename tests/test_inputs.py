@@ -267,6 +267,16 @@ def test_a_line_that_is_no_object(read: Source, line: bytes, what: str) -> None:
     assert errors[2].startswith(f"row 2: {what}")
 
 
+@pytest.mark.parametrize("column", ["zz", "system"])
+def test_a_line_nested_too_deeply(read: Source, column: str) -> None:
+    """In a column that nothing is read from."""
+    deep = b"[" * 5000 + b"]" * 5000
+    line = b'{"topic":"T","body":"x","%s":%s}\n' % (column.encode(), deep)
+    messages, errors = read(lines_of(HELLO) + line + lines_of(HELLO), rules=RowRules(ignore_unknown=True))
+    assert len(messages) == 2
+    assert errors == {2: "row 2: its lists and objects are nested too deeply"}
+
+
 def test_utf_16_is_told_as_such(read: Source) -> None:
     for format in ("jsonl", "csv"):
         with pytest.raises(InputError, match="UTF-16"):

@@ -27,6 +27,7 @@ COMPILED_FROM = 16 << 20
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE = ord("\n")
+_UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 _PLACE = re.compile(r" - at `\$\.?(\w*)[^`]*`$")
 _UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
 
@@ -125,7 +126,7 @@ class JsonRows:
             return Decoded((), (), {lines.first: RowError(what, row=lines.first)})
         try:
             return self._decode(lines.data, lines)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except _UNDECODABLE:
             return self._one_by_one(lines.data, lines.first)
 
     def columns(self, lines: Lines) -> tuple[dict[str, Any], Any, dict[int, RowError]]:
@@ -162,7 +163,7 @@ class JsonRows:
             try:
                 rows.append(self._decoder.decode(line))
                 numbers.append(number)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except _UNDECODABLE as error:
                 errors[number] = _explain(error, line, number)
         return Decoded(rows, numbers, errors)
 
@@ -170,6 +171,8 @@ class JsonRows:
 def _explain(error: Exception, line: bytes, number: int) -> RowError:
     if isinstance(error, UnicodeDecodeError):
         return RowError("the line is not UTF-8", row=number)
+    if isinstance(error, RecursionError):
+        return RowError("its lists and objects are nested too deeply", row=number)
     text = str(error)
     if line.lstrip().startswith(b"["):
         return RowError("a JSON array; one object a line is wanted (jq -c '.[]' makes it so)", row=number)
