@@ -250,6 +250,7 @@ class _Task:
             if not found or not name or name in result:
                 raise UsageError(f"--property {text!r}: it must be NAME=VALUE, each name once")
             result[name] = value
+        self._asked.check_properties(result)
         return result
 
     def _time(self, text: str | None) -> int | None:

@@ -300,6 +300,23 @@ class Asked:
             name = "--commitlog" if self.commitlog else "--read-only-commitlog"
             raise UsageError(f"{name} is for a store that exists; a new one has its log in itself")
 
+    def check_properties(self, given: dict[str, str]) -> None:
+        """Raises UsageError where an option says something else than the property that it is."""
+        from rmqtool.formats import properties
+        from rmqtool.store.row_reader import disagree, own_value, split_keys
+
+        for name, option, value in (
+            (properties.TAGS, "--tag", self.tag),
+            (properties.KEYS, "--key", self.key),
+            (properties.UNIQ_KEY, "--uniq-key", self.uniq_key),
+            (properties.DELAY, "--delay-level", self.delay_level),
+        ):
+            if value is None or name not in given:
+                continue
+            if (split_keys(value) if isinstance(value, list) else value) != own_value(name, given[name]):
+                shown = " ".join(value) if isinstance(value, list) else value
+                raise UsageError(f"{option} {disagree(name, shown, given[name])}")
+
     def new_queues(self) -> int:
         """How many queues a topic gets that the store lacks; 0: such a topic is an error."""
         return (self.queues or DEFAULT_QUEUES) if self.create_topic else 0

@@ -107,6 +107,16 @@ def test_one_message_has_what_the_options_say(store: Path, append: Append) -> No
     assert (given["TAGS"], given["KEYS"], given["UNIQ_KEY"], given["a"]) == ("A", "k1 k2", "U1", "b=c")
 
 
+def test_an_option_and_its_property_may_say_the_same(store: Path, append: Append) -> None:
+    agreed = ("--tag", "A", "--property", "TAGS=A", "--key", "k", "--key", "l", "--property", "KEYS=k l",
+              "--uniq-key", "U", "--property", "UNIQ_KEY=U", "--property", "DELAY=01")  # fmt: skip
+    assert append(store, *HELLO, *agreed[:-2]).code == 0
+    assert append(store, *HELLO, *agreed, "--delay-level", 1, "--dry-run").code == 0
+    (found,) = stored(store)
+    given = properties.decode(found.message.properties_bytes)
+    assert (given["TAGS"], given["KEYS"], given["UNIQ_KEY"]) == ("A", "k l", "U")
+
+
 def test_a_new_store_with_a_new_topic(tmp_path: Path, append: Append) -> None:
     """Of the profile and sizes asked for."""
     result = append(tmp_path / "new", *HELLO, *NEW, "--profile", "4.9", "--create-topic", "--queues", 2)
@@ -492,6 +502,11 @@ def test_a_store_that_was_not_closed_is_refused(store: Path, append: Append, dry
         ((*HELLO, "--index-slots", "2"), "sizes of files go with --create"),
         ((*HELLO, "--property", "x"), "--property 'x': it must be NAME=VALUE"),
         ((*HELLO, "--property", "x=1", "--property", "x=2"), "--property 'x=2': it must be"),
+        ((*HELLO, "--tag", "A", "--property", "TAGS=B"), "--tag 'A', but property TAGS is 'B'"),
+        ((*HELLO, "--key", "k", "--key", "l", "--property", "KEYS=k"), "--key 'k l', but property KEYS is"),
+        ((*HELLO, "--uniq-key", "U", "--property", "UNIQ_KEY=V"), "--uniq-key 'U', but property UNIQ_KEY"),
+        ((*HELLO, "--delay-level", "3", "--property", "DELAY=4"), "--delay-level 3, but property DELAY is"),
+        (("--input", os.devnull, "--tag", "A", "--property", "TAGS=B"), "--tag 'A', but property TAGS"),
         ((*HELLO, "--born-host", "x"), "--born-host: 'x' is not ip:port"),
         ((*HELLO, "--store-host", "x"), "--store-host: 'x' is not ip:port"),
         ((*HELLO, "--store-time", "soon"), "not a time: 'soon'"),
