@@ -351,6 +351,28 @@ def test_a_burst_of_any_size_is_given_in_the_pause_behind_it(rows: int) -> None:
         os.close(writing)
 
 
+def test_rows_of_a_steady_pipe_are_given() -> None:
+    """One that never pauses for long: what comes in a second is a batch, and nothing is lost between them."""
+    reading, writing = os.pipe()
+
+    def write() -> None:
+        for number in range(60):
+            os.write(writing, lines_of({"topic": "T", "body": f"{number}"}))
+            time.sleep(0.05)
+        os.close(writing)
+
+    thread = threading.Thread(target=write)
+    with open_input(Path(f"/dev/fd/{reading}")) as file:
+        os.close(reading)
+        thread.start()
+        batches = Input(file, "jsonl", RowRules()).batches()
+        got = [message.body for message in messages_of(next(batches))]
+        assert thread.is_alive() and len(got) < 50
+        got += [message.body for batch in batches for message in messages_of(batch)]
+        thread.join()
+    assert got == [b"%d" % number for number in range(60)]
+
+
 @pytest.mark.parametrize("sent", [b"", b'{"topic":"T","body":"1"}\n{"top'])
 def test_an_interrupt_while_a_pipe_pauses(tmp_path: Path, sent: bytes) -> None:
     command = [sys.executable, "-m", "rmqtool", "append", tmp_path / "s", "--create", "--create-topic"]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import io
 import os
+import time
 from collections.abc import Callable
 from select import POLLIN, poll
 from typing import Any
 
 _PATIENCE_MS = 200  # without new bytes, after which what a pipe gave is taken
+_LONGEST_MS = 1000  # behind the first bytes, after which it is taken though more come
 
 
 class CountedFile(io.RawIOBase):
@@ -53,7 +55,7 @@ class CountedFile(io.RawIOBase):
 
 
 class Flowing:
-    """An input whose writer may pause: what has come by then is given, in place of a full buffer.
+    """An input whose writer may pause, or be slow: what has come is given, in place of a full buffer.
 
     Read from the file itself, behind what was looked at: a thread that waits in the buffer would keep
     everybody from closing it, on an interrupt for instance.
@@ -71,12 +73,22 @@ class Flowing:
         count = min(len(self._head), len(buffer))
         buffer[:count] = self._head[:count]
         self._head = self._head[count:]
-        while self._has_more(wait=count == 0) and count < len(buffer):
+        end = _end_of_wait() if count else None
+        while count < len(buffer) and self._is_more(end):
             got = self._raw.readinto(buffer[count:])
             if not got:
                 break
             count += got
+            end = end or _end_of_wait()
         return count
 
-    def _has_more(self, *, wait: bool) -> bool:
-        return bool(self._head or self._coming.poll(None if wait else _PATIENCE_MS))
+    def _is_more(self, end: float | None) -> bool:
+        """Whether there are more bytes, or the end; None waits for them, else not beyond that time."""
+        if end is None:
+            return bool(self._coming.poll())
+        left_ms = min(_PATIENCE_MS, int(1000 * (end - time.monotonic())))
+        return left_ms > 0 and bool(self._coming.poll(left_ms))
+
+
+def _end_of_wait() -> float:
+    return time.monotonic() + _LONGEST_MS / 1000
