@@ -42,7 +42,8 @@ def worst_exit_code(*codes: int) -> int:
 class RmqtoolError(Exception):
     """Base of all errors that rmqtool raises on purpose.
 
-    `message` says what, `path` and `physical_offset` say where, `hint` says what to do.
+    `message` says what, `path` and `physical_offset` say where, `hint` says what to do. `column` is that of a
+    message's row at fault, where one is.
     """
 
     exit_code = EXIT_INPUT
@@ -54,12 +55,14 @@ class RmqtoolError(Exception):
         path: Path | str | None = None,
         physical_offset: int | None = None,
         hint: str | None = None,
+        column: str | None = None,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.path = path
         self.physical_offset = physical_offset
         self.hint = hint
+        self.column = column
 
     def __str__(self) -> str:
         return self.message
@@ -108,8 +111,10 @@ class FormatError(InputError, ValueError):
 class IllegalMessageError(InputError, ValueError):
     """A message that a broker would not take; `status` is the broker's name for it (PutMessageStatus)."""
 
-    def __init__(self, message: str, *, status: str, hint: str | None = None) -> None:
-        super().__init__(f"{message} ({status})", hint=hint)
+    def __init__(
+        self, message: str, *, status: str, hint: str | None = None, column: str | None = None
+    ) -> None:
+        super().__init__(f"{message} ({status})", hint=hint, column=column)
         self.status = status
 
 

@@ -313,6 +313,32 @@ def test_a_wrong_row_ends_it(
     assert [found.message.body for found in stored(store)] == [b"0", b"1"]
 
 
+ODD: list[tuple[dict[str, Any], str]] = [
+    ({"topic": "T", "body": "x" * 65_400}, "body: record of"),
+    ({"topic": "Order", "body": "x"}, "topic: topic Order is an order topic"),
+    ({"topic": "a b", "body": "x"}, "topic: topic 'a b' has characters"),
+    ({"topic": "T", "body": "x", "store_timestamp_ms": 0}, "store_timestamp_ms: store_timestamp 0"),
+    ({"topic": "T", "body": "x", "tags": "\x02"}, "tags: property 'TAGS' holds byte 01 or 02"),
+    ({"topic": "T", "body": "x", "properties": {"a\x01": "b"}}, "properties: property"),
+    ({"topic": "T", "body": "x", "properties": {"TIMER_DELAY_SEC": "x"}}, "properties: a timer's time"),
+    ({"topic": "T", "body": "x", "physical_offset": 3, "properties": {}}, "queue_id: a record as it was"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "what"), [*WRONG, *ODD])
+def test_a_wrong_row_is_told_the_same_way(
+    store: Path, append: Append, tmp_path: Path, wrong: dict[str, Any], what: str
+) -> None:
+    """Whether rows are stored as tables or one by one, or checked only: with its column."""
+    path = write_rows(tmp_path / "rows", *numbered(2), wrong)
+    ways = [(), ("--show", "messages"), ("--dry-run",)]
+    told = [append(store, "--input", path, *way).err.splitlines() for way in ways]
+    errors = [[line for line in lines if "messages/s" not in line] for lines in told]
+    assert errors[0] == errors[1] == errors[2]
+    assert what in errors[0][0]
+    assert "row 3, " in errors[0][0] or "no row has a column" in what
+
+
 @pytest.mark.parametrize("show", ["summary", "messages"])
 def test_wrong_rows_are_left_out(store: Path, append: Append, tmp_path: Path, show: str) -> None:
     """With --on-error skip; each is told."""
@@ -461,7 +487,7 @@ def test_dry_run_writes_nothing(store: Path, append: Append, tmp_path: Path) -> 
     before = tree_digest(store)
     result = append(store, "--input", bad, "--dry-run")
     assert result.code == 3
-    assert "row 3: the store has no topic Nope (TOPIC_NOT_EXIST)" in result.err
+    assert "row 3, topic: the store has no topic Nope (TOPIC_NOT_EXIST)" in result.err
     assert append(store, "--input", bad, "--dry-run", "--create-topic").code == 0
     assert append(store, *HELLO, "--dry-run").code == 0
     assert append(store, "--topic", "T", "--body", "x" * 70_000, "--dry-run").code == 3

@@ -22,10 +22,9 @@ class RowError(InputError):
         hint: str | None = None,
     ) -> None:
         place = ", ".join(part for part in (f"row {row}" if row is not None else "", column or "") if part)
-        super().__init__(f"{place}: {what}" if place else what, hint=hint)
+        super().__init__(f"{place}: {what}" if place else what, hint=hint, column=column)
         self.what = what
         self.row = row
-        self.column = column
         self.status = status
 
     def at(self, row: int) -> RowError:

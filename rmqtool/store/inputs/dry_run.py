@@ -68,5 +68,7 @@ class DryRun:
         )  # fmt: skip
         limit = self.options.commit_log_file_size
         if prepared.size + BLANK_SIZE > limit:
-            raise RefusedError(f"{prepared.size} bytes do not fit into a commit log file of {limit}")
+            raise RefusedError(
+                f"{prepared.size} bytes do not fit into a commit log file of {limit}", column="body"
+            )
         self.bytes += prepared.size

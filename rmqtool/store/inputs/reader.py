@@ -207,7 +207,7 @@ class Input:
                 batch, wrong = self.complete(batch)
                 use = np.ones(len(kept), np.bool_)
                 for row, reason in wrong.items():
-                    errors[int(kept[row])] = row_error(reason, int(kept[row]), "queue_id")
+                    errors[int(kept[row])] = row_error(reason, int(kept[row]), reason.column)
                     use[row if self._on_error == "skip" else slice(row, None)] = False
                 kept, batch = kept[use], batch.filter(pa.array(use)) if wrong else batch
             if len(kept):

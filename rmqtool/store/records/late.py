@@ -96,9 +96,9 @@ def _light_names(found: Mapping[str, str], topic: str, options: WriteOptions) ->
         # Each names a folder. One named twice gets two units of one record, and with them a queue
         # that its own broker takes for damaged.
         if len(java_utf8_encode(name)) > _NAME_MAX or name in _NO_FOLDERS or "/" in name or "\0" in name:
-            raise illegal(f"light queue {name[:40]!r}: no folder can have this name")
+            raise illegal(f"light queue {name[:40]!r}: no folder can have this name", column="properties")
     if len(set(names)) < len(names):
-        raise illegal(f"{INNER_MULTI_DISPATCH} names a light queue twice")
+        raise illegal(f"{INNER_MULTI_DISPATCH} names a light queue twice", column="properties")
     return names
 
 

@@ -100,7 +100,10 @@ def prepare(
     born_host, store_host, host_bits, head_size, pack_head = hosts
     sys_flag = message.sys_flag | topic_flags
     if sys_flag & INNER_BATCH and not options.profile.has_inner_batch:
-        raise illegal(f"a broker {options.profile.name} knows no inner batch (sys_flag {sys_flag:#x})")
+        raise illegal(
+            f"a broker {options.profile.name} knows no inner batch (sys_flag {sys_flag:#x})",
+            column="sys_flag",
+        )
     if message.queue_id is not None:
         queue_id = message.queue_id
     elif queue_id is None:
@@ -115,7 +118,7 @@ def prepare(
         sys_flag |= compression_bits(message.compression)
     body_size = len(body)
     if body_size > tables.body_limit:
-        raise illegal(f"body of {body_size} bytes: at most {tables.body_limit} can be stored")
+        raise illegal(f"body of {body_size} bytes: at most {tables.body_limit} can be stored", column="body")
 
     topic, queue_id, sys_flag, waits, data, sealed, late, count = _place(
         message, options, now_ms, queue_id, sys_flag, born_host, batch_topic=batch_topic
@@ -153,7 +156,11 @@ def _place(
 
 
 def _closed(topic: str) -> IllegalMessageError:
-    return illegal(f"no client may send to topic {topic}", hint="only records kept as stored may go there")
+    return illegal(
+        f"no client may send to topic {topic}",
+        hint="only records kept as stored may go there",
+        column="topic",
+    )
 
 
 def _check_numbers(message: NewMessage, queue_id: int, sys_flag: int) -> None:
@@ -169,12 +176,13 @@ def _check_numbers(message: NewMessage, queue_id: int, sys_flag: int) -> None:
 
 
 def _fits(name: str, value: int, allowed: range) -> None:
+    column = f"{name}_ms" if name.endswith("timestamp") else name
     try:
         number = index(value)  # `in range` would try every number of the range for a float
     except TypeError:
-        raise illegal(f"{name} {value!r} is no whole number") from None
+        raise illegal(f"{name} {value!r} is no whole number", column=column) from None
     if number not in allowed:
-        raise illegal(f"{name} {number}: it must be {allowed.start} to {allowed.stop - 1}")
+        raise illegal(f"{name} {number}: it must be {allowed.start} to {allowed.stop - 1}", column=column)
 
 
 def prepare_batch(

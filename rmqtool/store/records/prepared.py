@@ -108,7 +108,10 @@ def with_offsets(prepared: Prepared, queue_offset: int, light_offsets: Sequence[
         raise too_large(len(data) + crc_size)
     size = prepared.size - len(prepared.properties_bytes) + LENGTH_SIZE + len(data)
     if size > late.size_limit:
-        raise illegal(f"record of {size} bytes: with light queues at most {late.size_limit} can be stored")
+        raise illegal(
+            f"record of {size} bytes: with light queues at most {late.size_limit} can be stored",
+            column="body",
+        )
     check_room(size, prepared.room)
     return prepared._replace(size=size, properties_bytes=pack_length(len(data) + crc_size) + data, late=None)
 
@@ -120,4 +123,4 @@ def check_room(size: int, room: int) -> None:
         IllegalMessageError: it is larger than `room` bytes.
     """
     if size > room:
-        raise illegal(f"record of {size} bytes: a commit log file has room for {room}")
+        raise illegal(f"record of {size} bytes: a commit log file has room for {room}", column="body")

@@ -123,11 +123,20 @@ def check_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     """
     for name, value in pairs:
         if not name:
-            raise illegal("a property has an empty name")
+            raise illegal("a property has an empty name", column="properties")
         if not value:
-            raise illegal(f"property {name!r} has an empty value: readers would not see it")
+            raise illegal(
+                f"property {name!r} has an empty value: readers would not see it", column=_column_of(name)
+            )
         if NAME_END in name or VALUE_END in name or VALUE_END in value:
-            raise illegal(f"property {name!r} holds byte 01 or 02, which end a name and a value")
+            raise illegal(
+                f"property {name!r} holds byte 01 or 02, which end a name and a value",
+                column=_column_of(name),
+            )
+
+
+def _column_of(name: str) -> str:
+    return name.lower() if name in (TAGS, KEYS, UNIQ_KEY) else "properties"
 
 
 def check_units(text: str) -> None:
@@ -137,19 +146,24 @@ def check_units(text: str) -> None:
     """
     units = len(text) + sum(unit > "\uffff" for unit in text)
     if units > MAX_SIZE:
-        raise illegal(f"properties of {units} characters: at most {MAX_SIZE} can be stored")
+        raise illegal(
+            f"properties of {units} characters: at most {MAX_SIZE} can be stored", column="properties"
+        )
 
 
 def too_large(size: int) -> IllegalMessageError:
     """The error for properties of `size` bytes."""
     return IllegalMessageError(
-        f"properties of {size} bytes: at most {MAX_SIZE} can be stored", status="PROPERTIES_SIZE_EXCEEDED"
-    )
+        f"properties of {size} bytes: at most {MAX_SIZE} can be stored",
+        status="PROPERTIES_SIZE_EXCEEDED", column="properties",
+    )  # fmt: skip
 
 
-def illegal(text: str, *, status: str = "MESSAGE_ILLEGAL", hint: str | None = None) -> IllegalMessageError:
+def illegal(
+    text: str, *, status: str = "MESSAGE_ILLEGAL", hint: str | None = None, column: str | None = None
+) -> IllegalMessageError:
     """The error for a message that a broker would not take."""
-    return IllegalMessageError(text, status=status, hint=hint)
+    return IllegalMessageError(text, status=status, hint=hint, column=column)
 
 
 def number_of(found: Mapping[str, str], name: str) -> int:
@@ -163,7 +177,7 @@ def number_of(found: Mapping[str, str], name: str) -> int:
         return 0
     digits = text[1:] if text[:1] in ("+", "-") else text
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and -(1 << 63) <= int(text) < 1 << 63):
-        raise illegal(f"property {name} is {text!r}, not a whole number")
+        raise illegal(f"property {name} is {text!r}, not a whole number", column="properties")
     return int(text)
 
 

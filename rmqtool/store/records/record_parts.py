@@ -83,16 +83,17 @@ def topic_parts(topic: str, profile: Profile) -> TopicParts:
         IllegalMessageError: empty, other characters than a broker allows, or too long.
     """
     if not topic:
-        raise illegal("the topic is empty")
+        raise illegal("the topic is empty", column="topic")
     if not _TOPIC.fullmatch(topic):
         raise illegal(
             f"topic {topic!r} has characters that no broker takes",
             hint="allowed are the letters a to z and A to Z, digits, and % | _ -",
+            column="topic",
         )
     data = topic.encode("ascii")
     limit = profile.retry_topic_bytes if topic.startswith(RETRY_PREFIX) else V1_TOPIC_BYTES
     if len(data) > limit:
-        raise illegal(f"topic {topic!r} has {len(data)} bytes: at most {limit} are allowed")
+        raise illegal(f"topic {topic!r} has {len(data)} bytes: at most {limit} are allowed", column="topic")
     if len(data) > V1_TOPIC_BYTES:
         return TopicParts(MAGIC_V2, _I16.pack(len(data)) + data, False)
     return TopicParts(MAGIC_V1, bytes((len(data),)) + data, topic in CLOSED_TOPICS)
@@ -111,10 +112,13 @@ def host_parts(born: bytes, store: bytes) -> HostParts:
 
 def _plain_host(host: bytes, what: str) -> bytes:
     if len(host) not in (HOST_V4_SIZE, HOST_V6_SIZE):
-        raise illegal(f"a {what} host of {len(host)} bytes: it must be an address of 4 or 16 and a port of 4")
+        raise illegal(
+            f"a {what} host of {len(host)} bytes: it must be an address of 4 or 16 and a port of 4",
+            column=f"{what}_host",
+        )
     port = int.from_bytes(host[-_PORT_SIZE:], signed=True)
     if (
         not 0 <= port <= _PORT_MAX
     ):  # a Java client takes the record for damaged, and those behind it in a pull
-        raise illegal(f"a {what} host with port {port}: it must be 0 to {_PORT_MAX}")
+        raise illegal(f"a {what} host with port {port}: it must be 0 to {_PORT_MAX}", column=f"{what}_host")
     return host[len(_MAPPED_V6) :] if len(host) == HOST_V6_SIZE and host.startswith(_MAPPED_V6) else host

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from rmqtool.errors import IllegalMessageError
 from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqtool.formats.properties import (
     DELAY,
@@ -64,7 +65,9 @@ def rewrite(target: Target, options: WriteOptions, now_ms: int, reconsume_times:
     level = number_of(found, DELAY)
     if is_true(found.get(TRAN_MSG)) and not (reconsume_times > 0 and level > 0):
         if level > 0 or (options.profile.has_timer and _is_timer(found)):
-            raise illegal("a transaction cannot be delayed")
+            raise illegal(
+                "a transaction cannot be delayed", column="delay_level" if level > 0 else "properties"
+            )
         _make_half(target, options)
     if target.sys_flag & TRANSACTION_MASK not in (0, TRANSACTION_COMMIT):
         return
@@ -82,7 +85,7 @@ def make_delayed(target: Target, options: WriteOptions, level: int) -> None:
     """Move it to the queue of its delay level; a level above the table's counts as its last."""
     highest = len(options.delays_ms)
     if not highest:
-        raise illegal("the store has no delay levels")
+        raise illegal("the store has no delay levels", column="delay_level")
     if level > highest:
         level = highest
         target.found[DELAY] = str(level)
@@ -113,16 +116,19 @@ def _make_timer(target: Target, now_ms: int) -> None:
         else:
             deliver_ms = number_of(found, TIMER_DELIVER_MS)
     except ValueError as error:
-        raise illegal("a timer's time is not a whole number", status="WHEEL_TIMER_MSG_ILLEGAL") from error
+        raise _illegal_timer("a timer's time is not a whole number") from error
     if deliver_ms <= now_ms:
         if TIMER_DEL_UNIQKEY in found:
-            raise illegal("the timer to delete is already due", status="WHEEL_TIMER_MSG_ILLEGAL")
+            raise _illegal_timer("the timer to delete is already due")
         return
     if deliver_ms - now_ms > TIMER_MAX_DELAY_MS:
-        raise illegal(
-            f"a timer {deliver_ms - now_ms} ms ahead: at most {TIMER_MAX_DELAY_MS} ms are allowed",
-            status="WHEEL_TIMER_MSG_ILLEGAL",
+        raise _illegal_timer(
+            f"a timer {deliver_ms - now_ms} ms ahead: at most {TIMER_MAX_DELAY_MS} ms are allowed"
         )
     # A multiple goes one step lower, as in Java.
     found[TIMER_OUT_MS] = str((deliver_ms - 1) // TIMER_PRECISION_MS * TIMER_PRECISION_MS)
     target.move(TIMER_TOPIC, 0)
+
+
+def _illegal_timer(text: str) -> IllegalMessageError:
+    return illegal(text, status="WHEEL_TIMER_MSG_ILLEGAL", column="properties")

@@ -162,9 +162,11 @@ def check_inner(found: Mapping[str, str], sys_flag: int, profile: Profile, *, ba
         return
     if sys_flag & INNER_BATCH:
         if not batch_topic:
-            raise illegal("an inner batch (sys_flag 80) is for topics with queue.type=BatchCQ only")
+            raise illegal(
+                "an inner batch (sys_flag 80) is for topics with queue.type=BatchCQ only", column="sys_flag"
+            )
     elif INNER_NUM in found:
-        raise illegal("the property INNER_NUM is for an inner batch (sys_flag 80) only")
+        raise illegal("the property INNER_NUM is for an inner batch (sys_flag 80) only", column="properties")
 
 
 def count_of(found: Mapping[str, str], sys_flag: int) -> int:

@@ -93,7 +93,7 @@ class Tables:
     def check_record(self, size: int) -> None:
         """Check the size of a record. Raises IllegalMessageError."""
         if size > self.size_limit:
-            raise illegal(f"record of {size} bytes: at most {self.size_limit} can be stored")
+            raise illegal(f"record of {size} bytes: at most {self.size_limit} can be stored", column="body")
         check_room(size, self.room)
 
 

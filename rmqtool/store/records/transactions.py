@@ -58,9 +58,9 @@ def half(message: NewMessage, producer_group: str) -> NewMessage:
     if not producer_group:
         raise illegal("a transaction needs the producer's group")
     if message.delay_level > 0:
-        raise illegal("a transaction cannot be delayed")
+        raise illegal("a transaction cannot be delayed", column="delay_level")
     if not isinstance(message.properties, Mapping):
-        raise illegal("properties that are kept as stored make no half message")
+        raise illegal("properties that are kept as stored make no half message", column="properties")
     own = {**message.properties, TRAN_MSG: TRUE, PGROUP: producer_group}
     return replace(message, properties=own, delay_level=0)
 

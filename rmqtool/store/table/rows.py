@@ -14,9 +14,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _ILLEGAL = "MESSAGE_ILLEGAL"
-_COLUMN_OF = {
-    "PROPERTIES_SIZE_EXCEEDED": "properties", "TOPIC_NOT_EXIST": "topic", "NO_PERMISSION": "topic",
-}  # fmt: skip
 _BITS = {
     "queue_id": 31, "flag": 31, "sys_flag": 31, "reconsume_times": 31, "delay_level": 31,
     "born_timestamp_ms": 63, "store_timestamp_ms": 63, "prepared_transaction_offset": 63,
@@ -35,29 +32,21 @@ class WrongRowError(IllegalMessageError):
 
     def __init__(self, row: int, column: str, reason: RmqtoolError) -> None:
         super(IllegalMessageError, self).__init__(
-            f"row {row}, column {column}: {reason.message}", hint=reason.hint
+            f"row {row}, column {column}: {reason.message}", hint=reason.hint, column=column
         )
         self.row = row
-        self.column = column
         self.status = getattr(reason, "status", _ILLEGAL)
         self.reason = reason
 
 
-class _ColumnError(IllegalMessageError):
-    """A value that no message can have."""
-
-    def __init__(self, column: str, message: str) -> None:
-        super().__init__(message, status=_ILLEGAL)
-        self.column = column
-
-
 def wrong_row(number: int, column: str, error: RmqtoolError) -> WrongRowError:
     """The error of row `number` (from 0); `column` is the suspect where the error names none."""
-    if isinstance(error, _ColumnError):
-        column = error.column
-    else:
-        column = _COLUMN_OF.get(getattr(error, "status", _ILLEGAL), column)
-    return WrongRowError(number, column, error)
+    return WrongRowError(number, error.column or column, error)
+
+
+def _illegal(column: str, message: str) -> IllegalMessageError:
+    """The error for a value that no message can have."""
+    return IllegalMessageError(message, status=_ILLEGAL, column=column)
 
 
 def message_of(batch: pa.RecordBatch, row: int) -> NewMessage:
@@ -69,19 +58,19 @@ def message_of(batch: pa.RecordBatch, row: int) -> NewMessage:
     values: dict[str, Any] = batch.slice(row, 1).to_pylist()[0]
     given = {name: value for name, value in values.items() if value is not None}
     if "topic" not in given:
-        raise _ColumnError("topic", "there is no topic")
+        raise _illegal("topic", "there is no topic")
     for name, bits in _BITS.items():
         value = given.get(name, 0)
         if not -(1 << bits) <= value < 1 << bits:
-            raise _ColumnError(name, f"{value} does not fit {bits + 1} bits")
+            raise _illegal(name, f"{value} does not fit {bits + 1} bits")
     compression = given.get("body_compression", "none")
     if compression not in COMPRESSIONS:
-        raise _ColumnError("body_compression", f"{compression!r} is none of {', '.join(COMPRESSIONS)}")
+        raise _illegal("body_compression", f"{compression!r} is none of {', '.join(COMPRESSIONS)}")
     keys = given.get("keys", [])
     if isinstance(keys, str):
         keys = keys.split(KEY_SEPARATOR) if keys else []
     elif None in keys:
-        raise _ColumnError("keys", "a key is null")
+        raise _illegal("keys", "a key is null")
     body = given.get("body", b"")
     return NewMessage(
         given["topic"],
@@ -108,11 +97,11 @@ def message_of(batch: pa.RecordBatch, row: int) -> NewMessage:
 def _properties(given: dict[str, Any]) -> dict[str, str] | bytes:
     pairs = given.get("properties", [])
     if any(value is None for _, value in pairs):
-        raise _ColumnError("properties", "the value of a property is null")
+        raise _illegal("properties", "the value of a property is null")
     if "properties_bytes" not in given:
         return dict(pairs)
     if pairs:
-        raise _ColumnError("properties", "a row has properties and properties_bytes")
+        raise _illegal("properties", "a row has properties and properties_bytes")
     stored = given["properties_bytes"]
     return stored.encode() if isinstance(stored, str) else bytes(stored)
 
@@ -122,4 +111,4 @@ def _host(given: dict[str, Any], column: str) -> bytes | None:
     try:
         return host_bytes(host) if isinstance(host, str) else host
     except FormatError as error:
-        raise _ColumnError(column, error.message) from error
+        raise _illegal(column, error.message) from error

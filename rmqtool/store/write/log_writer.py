@@ -105,7 +105,9 @@ class LogWriter:
             self._open_current()
         if size > self.limit - self.end:
             if size + BLANK_SIZE > self._size:
-                raise RefusedError(f"{size} bytes do not fit into a commit log file of {self._size}")
+                raise RefusedError(
+                    f"{size} bytes do not fit into a commit log file of {self._size}", column="body"
+                )
             self.roll()
         return self.end
 

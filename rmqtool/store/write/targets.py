@@ -131,12 +131,13 @@ class Targets:
         topic = known.name
         if isinstance(message.properties, bytes):  # as stored: a broker has let it in already
             if queue_id is None:
-                raise UsageError("a record as it was stored needs its queue id")
+                raise UsageError("a record as it was stored needs its queue id", column="queue_id")
             if topic in self._made:
                 if queue_id >= QUEUES_MAX:
                     raise IllegalMessageError(
                         f"queue {queue_id} of a new topic: it may have {QUEUES_MAX}",
                         status="INVALID_PARAMETER",
+                        column="queue_id",
                     )
                 self._topics.grow(topic, queue_id + 1)
         elif queue_id is None:

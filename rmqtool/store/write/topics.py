@@ -205,6 +205,7 @@ class TopicTable:
                 f"topic {topic} has no queue {queue_id}",
                 status="INVALID_PARAMETER",
                 hint=f"its queues are 0 to {limit - 1}",
+                column="queue_id",
             )
 
     def choose_queue(self, topic: str, how: QueueBy = "round-robin", key: str | None = None) -> int:
@@ -224,8 +225,9 @@ class TopicTable:
         queues = self._write_queues(topic)
         if key is None:
             raise IllegalMessageError(
-                f"there is no key to choose a queue of topic {topic} by", status="MESSAGE_ILLEGAL"
-            )
+                f"there is no key to choose a queue of topic {topic} by",
+                status="MESSAGE_ILLEGAL", column="keys",
+            )  # fmt: skip
         return abs(string_hash(key)) % queues  # Java: % keeps the sign, then abs()
 
     def spread(self, topic: str, count: int = 1) -> tuple[int, int]:
@@ -241,6 +243,7 @@ class TopicTable:
             raise RefusedError(
                 f"topic {topic} is an order topic: round robin would break the order of its messages",
                 hint="choose the queue by key (--queue-by key-hash) or name it",
+                column="topic",
             )
         first = self._next.get(topic, 0)
         self._next[topic] = (first + count) % queues
@@ -256,8 +259,9 @@ class TopicTable:
         topic_parts(topic, self._profile)
         if topic in CLOSED_TOPICS:
             raise IllegalMessageError(
-                f"topic {topic}: a broker takes no messages of producers for it", status="NO_PERMISSION"
-            )
+                f"topic {topic}: a broker takes no messages of producers for it",
+                status="NO_PERMISSION", column="topic",
+            )  # fmt: skip
         config = self.config_of(topic)
         if config is None:
             near = get_close_matches(topic, self._topics, n=1)
@@ -265,11 +269,12 @@ class TopicTable:
                 f"the store has no topic {topic}",
                 status="TOPIC_NOT_EXIST",
                 hint=f"--create-topic makes it{f'; or did you mean {near[0]}?' if near else ''}",
+                column="topic",
             )
         if not config.perm & PERM_WRITE or config.write_queue_nums < 1:
             reason = f"perm {config.perm}, {config.write_queue_nums} write queues"
             raise IllegalMessageError(
-                f"topic {topic} has no write permission ({reason})", status="NO_PERMISSION"
+                f"topic {topic} has no write permission ({reason})", status="NO_PERMISSION", column="topic"
             )
         return max(config.write_queue_nums, config.read_queue_nums)
 
