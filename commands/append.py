@@ -37,7 +37,7 @@ _LINES = 20  # wrong rows that are told one by one
 
 
 def append(
-    store: options.StorePath,
+    store: options.StoreRoot,
     topic: own.Topic = None,
     queue: own.Queue = None,
     tag: own.Tag = None,

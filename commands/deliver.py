@@ -36,7 +36,7 @@ Now = Annotated[
 
 
 def deliver(
-    store: options.StorePath,
+    store: options.StoreRoot,
     commitlog: options.CommitLogPaths = None,
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,

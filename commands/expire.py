@@ -68,7 +68,7 @@ All = Annotated[bool, typer.Option("--all", help="Show every file, queue and gro
 
 
 def expire(
-    store: options.StorePath,
+    store: options.StoreRoot,
     commitlog: options.CommitLogPaths = None,
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,

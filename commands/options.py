@@ -67,24 +67,27 @@ def parse_store(text: str) -> Path:
     return located(text)
 
 
-def _check_store(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
-    """Names the store of the environment; a command that changes stores wants a folder of this machine."""
-    changes = context.info_name == "append" or any(each.name == "apply" for each in context.command.params)
-    if changes and not context.resilient_parsing:
-        from rmqtool.store.places.locate import is_elsewhere
-
-        if is_elsewhere(value):
-            raise UsageError(
-                "this command changes stores: it wants a folder on a disk of this machine",
-                hint=f"copy {value} to one",
-            )
+def _of_environment(context: typer.Context, parameter: typer.CallbackParam) -> bool:
     source = context.get_parameter_source(parameter.name or "")
-    if source is not None and source.name == "ENVIRONMENT" and not context.resilient_parsing:
-        if changes:
-            raise UsageError(
-                "this command changes stores, RMQTOOL_STORE does not count", hint="name the store"
-            )
+    return source is not None and source.name == "ENVIRONMENT" and not context.resilient_parsing
+
+
+def _check_store(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
+    """Names the store of the environment."""
+    if _of_environment(context, parameter):
         print_error(f"rmqtool: using the store of RMQTOOL_STORE: {value}")
+    return value
+
+
+def _check_store_root(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
+    """A command that changes stores wants a folder of this machine, spelled out. Raises UsageError."""
+    from rmqtool.store.places.locate import is_elsewhere
+
+    if is_elsewhere(value) and not context.resilient_parsing:
+        raise UsageError("this command changes stores: it wants a folder on a disk of this machine",
+                         hint=f"copy {value} to one")  # fmt: skip
+    if _of_environment(context, parameter):
+        raise UsageError("this command changes stores, RMQTOOL_STORE does not count", hint="name the store")
     return value
 
 
@@ -108,6 +111,14 @@ StorePath = Annotated[
         " (s3://, webhdfs://), a tar, or files compressed with gzip or zstd.",
     ),
 ]
+StoreRoot = Annotated[
+    Path,
+    typer.Argument(  # its variable is looked at to tell that it does not count
+        metavar="STORE", envvar="RMQTOOL_STORE", show_envvar=False, parser=parse_store,
+        callback=_check_store_root,
+        help="Store root, a folder on a disk of this machine. RMQTOOL_STORE does not count.",
+    ),
+]  # fmt: skip
 CommitLogPaths = Annotated[
     list[Path] | None,
     typer.Option(

@@ -34,7 +34,7 @@ Only = Annotated[
 
 
 def rebuild(
-    store: options.StorePath,
+    store: options.StoreRoot,
     commitlog: options.CommitLogPaths = None,
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,

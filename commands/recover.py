@@ -40,7 +40,7 @@ Fill = Annotated[
 
 
 def recover(
-    store: options.StorePath,
+    store: options.StoreRoot,
     commitlog: options.CommitLogPaths = None,
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,

@@ -51,7 +51,7 @@ _AREAS = {
 _VARIABLES = (
     ("NO_COLOR", "If not empty: no colours."),
     ("RMQTOOL_BROKER_CONF", "The value of `--broker-conf` where that is left out."),
-    ("RMQTOOL_STORE", "STORE where that is left out; it is named on standard error."),
+    ("RMQTOOL_STORE", "STORE where that is left out and nothing is changed; named on standard error then."),
     ("TZ", "The local zone, in which times are read and shown unless `--tz` says otherwise."),
 )
 _OUTPUT = (
@@ -267,8 +267,8 @@ def _visible(command: Any) -> list[Any]:
 
 
 def _argument(parameter: Any) -> str:
-    variable = f" Default: the value of {parameter.envvar}." if parameter.envvar else ""
-    return _entry(f"\\fI{_roff(parameter.metavar)}\\fP", parameter.help + variable)
+    text = f" Default: the value of {parameter.envvar}." if parameter.envvar and parameter.show_envvar else ""
+    return _entry(f"\\fI{_roff(parameter.metavar)}\\fP", parameter.help + text)
 
 
 def _option(parameter: Any) -> str:

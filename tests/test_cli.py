@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 import typer
@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool import __version__, cli
+from rmqtool.commands import COMMANDS
 from rmqtool.commands.options import parse_size
 from rmqtool.interrupts import signals_interrupt
 from rmqtool.quantities import SIZE_MAX
@@ -184,6 +185,22 @@ def test_options_are_read(program: list[str]) -> None:
     result = run(program, "trial", "x", "--io-limit", "1.5M", "--jobs", "3", "--limit", "1")
     assert result.stdout == '{"n":0,"jobs":3,"io_limit":1572864}\n'
     assert '"jobs":0' not in run(program, "trial", "x").stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_the_store_says_what_holds(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that change stores refuse URLs, archives, single files and the store of the environment."""
+    group: Any = typer.main.get_command(cli.build_app([name]))
+    parameters = {each.name: each for each in group.commands[name.replace("_", "-")].params}
+    store = parameters.get("store")
+    if store is None:
+        return
+    changes = name == "append" or "apply" in parameters
+    assert changes == ("RMQTOOL_STORE does not count" in store.help) == ("URL" not in store.help)
+    assert store.show_envvar != changes
+    if changes:
+        assert cli.main([name, "s3://bucket/store"]) == 2
+        assert "it wants a folder on a disk of this machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["trial", "x", "--limit", "200000"], ["--help"], ["trial", "--help"]])

@@ -99,7 +99,7 @@ def test_every_option_says_what_it_does(parameter: Any) -> None:
 # The same idea, of which each command has to say what it is there: what it finds, writes or decides.
 IN_THEIR_OWN_WORDS = {
     "--format", "--tag", "--key", "--uniq-key", "--explain", "--raw", "--output", "--output-format", "--body",
-    "--broker", "--at", "--all", "--profile", "--commitlog-file-size", "--partition-by",
+    "--broker", "--at", "--all", "--profile", "--commitlog-file-size", "--partition-by", "store",
 }  # fmt: skip
 
 
