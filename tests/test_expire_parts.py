@@ -16,7 +16,7 @@ from rmqtool.formats.consume_queue import BatchUnit, Unit, ext_address
 from rmqtool.formats.index import Shape
 from rmqtool.formats.message import Message
 from rmqtool.store import Store, detect
-from rmqtool.store.expire import Expiry, OwnRules, Request, archive, plan_expiry
+from rmqtool.store.expire import Expiry, OwnRules, Request, archive, plan_expiry, remove
 from rmqtool.store.expire.queues import first_live
 from rmqtool.store.expire.remove import expire
 from rmqtool.store.plan.changes import copy_whole
@@ -211,6 +211,24 @@ def test_second_run_adds_its_own_manifest(base: tuple[Path, list[Message]], tmp_
         for path in folder.rglob("*")
         if path.is_file() and path.parent != folder
     )
+
+
+def test_same_time_again_adds_another_manifest(
+    base: tuple[Path, list[Message]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed between manifest and first deletion it goes on when run again; no manifest is replaced."""
+    root, folder = copy_tree(base[0], tmp_path / "store"), tmp_path / "archive"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(remove, "_remove", lambda *arguments: (_ for _ in ()).throw(KeyboardInterrupt))
+        deleted(root, LOG_FILE_SIZE, archive=folder)
+    (first,) = folder.glob("manifest-*.json")
+    text = first.read_bytes()
+    for end in (1, 2):
+        assert deleted(root, end * LOG_FILE_SIZE, archive=folder).going
+    assert first.read_bytes() == text and not (root / "commitlog" / f"{0:020}").exists()
+    others = sorted(folder.glob("manifest-*-*.json"))
+    assert [path.name for path in others] == [f"{first.stem}-{n}.json" for n in (2, 3)]
+    assert json.loads(others[0].read_text())["files"] == json.loads(text)["files"]
 
 
 @pytest.mark.parametrize("seed", range(24))

@@ -1,13 +1,14 @@
 """Copies of the files that expire: made, read back from the device and compared, listed with their CRCs.
 
     DIR/commitlog/00000000000000000000      under the paths that they had in the store
-    DIR/manifest-<time in ms>.json          what one run has put there
+    DIR/manifest-<time in ms>.json          what one run has put there; -<time>-2 the next one of that time
 
 The manifest is on the device before the first file of the store is deleted.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 from collections.abc import Callable
@@ -77,7 +78,7 @@ def write_archive(
             progress(fate.size)
     for made in (*folders, folder.parent):
         disk.sync_folder(made)
-    manifest = folder / f"manifest-{made_ms}.json"
+    manifest = _free_name(folder, f"manifest-{made_ms}")
     document = {
         "rmqtool_archive": VERSION,
         "store": str(places.root.resolve()),
@@ -91,6 +92,12 @@ def write_archive(
     )
     disk.sync_folder(folder)
     return manifest
+
+
+def _free_name(folder: Path, stem: str) -> Path:
+    """A name that no manifest has yet, also where a run is for the same time as another one."""
+    names = (f"{stem}{end}.json" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
+    return next(folder / name for name in names if not os.path.lexists(folder / name))
 
 
 def _copy_of(places: Places, folder: Path, fate: Fate) -> Path:
