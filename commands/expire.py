@@ -103,8 +103,10 @@ def expire(
 
     Counts the messages that groups have not consumed, and delayed, half and timer messages that still
     wait: then --apply is refused, unless with --force. Messages of topics that no group has ever read are
-    a warning and no reason to refuse, for consumers that broadcast commit no offset. Files of a store in
-    use are shown, never deleted. Stopped at any moment the store is sound, running it again goes on.
+    a warning and no reason to refuse, for consumers that broadcast commit no offset. Where
+    consumerOffset.json is missing, empty or damaged and has no .bak, who waits is not known: that is
+    refused too. Files of a store in use are shown, never deleted. Stopped at any moment the store is
+    sound, running it again goes on.
 
     --archive copies first: each copy is read back and compared, and listed with its CRC in a manifest.
     Without it nothing is kept. The copies have the paths that their files had, so what is in DIR but the

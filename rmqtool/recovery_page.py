@@ -190,7 +190,8 @@ can take the master's place. `--common` exits with 0 when nothing differs but ho
 consumed yet. `--until-free 100G --apply --archive DIR` copies what goes to another disk first; without
 `--archive` nothing is kept. What a group has not consumed, and delayed, half and timer messages that still
 wait, are not deleted without `--force`. A topic that no group has ever read is only warned of, with its
-count: look at the plan before `--apply`. The broker has to be stopped.
+count: look at the plan before `--apply`. Where consumerOffset.json is lost, nobody knows who waits: that is
+refused too. The broker has to be stopped.
 
 To bring an archive back, stop the broker, raise fileReservedTime (or it deletes the files again), and copy
 the folders, not the manifests, over the store:

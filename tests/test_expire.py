@@ -337,6 +337,26 @@ def test_unreadable_offsets_are_not_known(store: tuple[Path, int]) -> None:
     assert any("consumerOffset.json" in reason for reason in planned(root, now).losses.unknown)
 
 
+@pytest.mark.parametrize("text", ["", None])
+def test_lost_offsets_are_not_known(run: Run, store: tuple[Path, int], text: str | None) -> None:
+    """An empty or missing consumerOffset.json does not say that nobody reads: as one of garbage."""
+    root, now = store
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (root / "config" / name).unlink(missing_ok=True)
+        if text is not None:
+            (root / "config" / name).write_text(text)
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (root / "config" / name).write_text(json.dumps({"offsetTable": {n: 10_000 for n in range(1, 19)}}))
+    code, found, _ = run(root, "--at", now)
+    assert code == 3 and found["without_group"] == {}
+    assert [row["needs"] for row in found["refusals"]] == ["force"]
+    assert "not known (consumerOffset.json: " in found["refusals"][0]["reason"]
+    before = names(root)
+    assert run(root, "--at", now, "--apply")[0] == 4 and names(root) | {"lock"} == before | {"lock"}
+    assert run(root, "--at", now, "--apply", "--force")[0] == 0
+    assert names(root) < before
+
+
 # refusals
 
 

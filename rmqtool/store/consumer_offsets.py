@@ -8,6 +8,7 @@ from __future__ import annotations
 from rmqtool.errors import FormatError, InputError, RmqtoolError, UnsupportedStoreError, UsageError
 from rmqtool.formats import config_json
 from rmqtool.store import Store
+from rmqtool.store.open_files import read_head
 from rmqtool.store.write.config_files import FOLDER, read_config
 
 OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
@@ -23,8 +24,8 @@ def consumer_offsets(store: Store) -> Offsets:
         UsageError: no store root was opened.
         UnsupportedStoreError: they are in RocksDB.
         UnreadableError: a file is there and cannot be read.
-        FormatError: a file cannot be understood. A broker then takes the .bak, and where there is none
-            it goes on with no offsets at all; where the groups stood is not known.
+        FormatError: a file cannot be understood, or is empty. A broker then takes the .bak, and where there
+            is none it goes on with no offsets at all; where the groups stood is not known.
     """
     offsets: Offsets = {}
     _check(store)
@@ -33,8 +34,14 @@ def consumer_offsets(store: Store) -> Offsets:
     return offsets
 
 
-def known_offsets(store: Store) -> tuple[Offsets, list[str]]:
-    """The committed offsets that can be had, and in words what cannot."""
+def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[str]]:
+    """The committed offsets that can be had, and in words what cannot.
+
+    Args:
+        store: of a root.
+        needed: a missing consumerOffset.json is told too. A broker writes the file within seconds, also
+            without any group: where it is not there, that no group reads here is not known.
+    """
     offsets: Offsets = {}
     unknown: list[str] = []
     try:
@@ -46,6 +53,8 @@ def known_offsets(store: Store) -> tuple[Offsets, list[str]]:
             offsets |= _of_file(store, name)
         except InputError as error:
             unknown.append(f"{name}: {error.message}")
+    if needed and not unknown and _is_missing(store, OFFSET_FILES[0]):
+        unknown.append(f"{OFFSET_FILES[0]}: there is none, and no .bak: whether groups read here is not told")
     return offsets, unknown
 
 
@@ -66,7 +75,19 @@ def _of_file(store: Store, name: str) -> Offsets:
             f"the offsets of consumers cannot be understood, and there is no .bak: {loaded.file_error}",
             path=root / FOLDER / name,
         )
+    if loaded.source == "none" and read_head(root / FOLDER / name, 1) is not None:
+        raise FormatError(
+            "the offsets of consumers are lost: the file is empty, and there is no .bak with any",
+            path=root / FOLDER / name,
+        )
     try:
         return config_json.consumer_offsets(loaded.document)
     except FormatError as error:
         raise FormatError(f"the offsets of consumers: {error.message}", path=root / FOLDER / name) from error
+
+
+def _is_missing(store: Store, name: str) -> bool:
+    """Whether a broker would load nothing under this name: no file, no .bak."""
+    root = store.layout.root
+    assert root is not None, "_check was called"
+    return read_config(root / FOLDER, name).source == "none"

@@ -73,7 +73,8 @@ class Losses:
     """What would be lost. `without_group` (topic -> messages) is what no group has ever asked for.
 
     That alone is no reason to refuse: consumers that broadcast commit no offset to a broker, and many
-    topics are read by nobody. `unknown` names what could not be found out, with the reason.
+    topics are read by nobody; it is empty where the offsets are not known. `unknown` names what could not
+    be found out, with the reason.
     """
 
     unconsumed: tuple[Unconsumed, ...] = ()
@@ -96,7 +97,8 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
         start_after: where the log begins afterwards, a physical offset.
     """
     going = [effect for effect in effects if effect.messages_going > 0]
-    offsets, unknown = known_offsets(store)
+    offsets, unknown = known_offsets(store, needed=bool(going))
+    without_group = {} if unknown else _without_group(going, offsets)
     pending: list[Pending] = []
     searches: tuple[tuple[str, Callable[[], Iterator[Pending]]], ...] = (
         ("delayed messages", partial(_delayed, store, going)),
@@ -110,9 +112,7 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
             unknown.append(f"{name}: {error.message}")
     if not store.layout.has_files_of_queues:
         unknown.append("the consume queues are in RocksDB")
-    return Losses(
-        tuple(_unconsumed(going, offsets)), tuple(pending), _without_group(going, offsets), tuple(unknown)
-    )
+    return Losses(tuple(_unconsumed(going, offsets)), tuple(pending), without_group, tuple(unknown))
 
 
 def _groups_of(topic: str, offsets: Offsets) -> list[str]:
