@@ -28,7 +28,8 @@ wrong.
 
 It opens every file of the commit log and of the queues. One file that has not the configured size, or a
 stray file among them, and the broker ends with exit code -3; before version 5 also where a folder is among
-them. Only its log says why.
+them. Only its log says why. `recover` puts a stray file into the backup; one that holds sound messages was a
+file of the log, and goes only with `--yes`: give it back the name that `recover` says.
 
 Then it looks for the end of the log. If there is a file `abort`, the last stop was no clean one: the broker
 begins with the newest log file whose first message is older than the checkpoint; 5.4 tries ten files at

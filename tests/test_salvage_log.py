@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,18 +11,21 @@ from typing import Any
 
 import pytest
 
+from rmqtool.cli import main
 from rmqtool.errors import RefusedError
 from rmqtool.formats import message
 from rmqtool.formats.message import Message
 from rmqtool.scan import source
 from rmqtool.store import Store
-from rmqtool.store.salvage import Salvaged, salvage
+from rmqtool.store.recover import Request, plan_recover
+from rmqtool.store.salvage import Salvaged, run, salvage
+from rmqtool.store.salvage.model import Misplaced
 from tests.build_store import LOG_FILE_SIZE, file_name, patch, write_log
 from tests.mend import mend
 from tests.records import record
 from tests.salvage_stores import identity, log_path, made, names, zero
 from tests.test_salvage import check_mended, salvaged
-from tests.trees import copy_tree, unchanged
+from tests.trees import copy_tree, tree_digest, unchanged
 from tests.whole_store import keyed
 
 
@@ -187,8 +191,13 @@ class TestFiles:
         root = tmp_path / "store"
         data = message.encode(record("T", b"x", physical_offset=100)).ljust(LOG_FILE_SIZE, b"\0")
         (root / "commitlog" / file_name(100)).write_bytes(data)
-        with unchanged(root), Store.open(root) as store, pytest.raises(RefusedError, match="overlaps others"):
+        with (
+            unchanged(root),
+            Store.open(root) as store,
+            pytest.raises(RefusedError, match="overlaps others") as caught,
+        ):
             salvage(store, jobs=1)
+        assert caught.value.hint is not None and "--broker-conf" in caught.value.hint
 
     def test_what_cannot_be_read_is_left(
         self, tmp_path: Path, stored: list[Message], monkeypatch: pytest.MonkeyPatch
@@ -271,3 +280,67 @@ def test_garbage_never_crashes_or_invents(tmp_path: Path, seed: int) -> None:
         one.write_bytes(data)
     copy = copy_tree(root, tmp_path / "copy")
     check_mended(copy, salvaged(root))
+
+
+class TestStrays:
+    """Files with other names among those of the log: one with records of it goes only when that is meant."""
+
+    @pytest.mark.parametrize("name", [f"{LOG_FILE_SIZE:020}.bak", str(LOG_FILE_SIZE)])
+    def test_renamed_file(self, tmp_path: Path, name: str) -> None:
+        root = tmp_path / "store"
+        stored = made(root, keyed(40))
+        inside = sum(LOG_FILE_SIZE <= each.physical_offset < 2 * LOG_FILE_SIZE for each in stored)
+        home = log_path(root, LOG_FILE_SIZE)
+        home.rename(home.with_name(name))
+        result = salvaged(root)
+        assert result.misplaced == (Misplaced(f"commitlog/{name}", inside, home.name),)
+        with Store.open(root) as store:
+            refusals = plan_recover(store, Request()).refusals
+        assert [refusal.needs for refusal in refusals] == ["yes"]
+        assert refusals[0].reason.startswith(f"{inside} records of commitlog/{name} are sound")
+        assert f"give the file the name that it had, {home.name}, or" in refusals[0].reason
+        before = tree_digest(root / "commitlog")
+        assert main(["recover", str(root), "--apply"]) == 4 and tree_digest(root / "commitlog") == before
+        home.with_name(name).rename(home)
+        assert salvaged(root).actions == ()
+
+    def test_copy_beside_the_file(self, tmp_path: Path) -> None:
+        root = tmp_path / "store"
+        made(root, keyed(40))
+        shutil.copy(log_path(root, 0), root / "commitlog" / "copy")
+        assert [(each.name, each.is_taken) for each in salvaged(root).misplaced] == [(file_name(0), True)]
+        with Store.open(root) as store:
+            (refusal,) = plan_recover(store, Request()).refusals
+        assert "the log has a file 00000000000000000000 where they belong" in refusal.reason
+
+    def test_what_is_no_log(self, tmp_path: Path) -> None:
+        """Text, a pipe, a link, a file larger than any of the log: they go; none is read for longer."""
+        root = tmp_path / "store"
+        made(root, keyed(40))
+        folder = root / "commitlog"
+        (folder / "foo").write_text("hello")
+        os.mkfifo(folder / "pipe")
+        (folder / "link").symlink_to(folder / file_name(0))
+        (folder / "large").touch()
+        os.truncate(folder / "large", 1 << 40)
+        result = salvaged(root)
+        assert result.misplaced == () and {Path(each.path).name for each in result.actions} == {
+            "foo", "pipe", "link", "large",
+        }  # fmt: skip
+
+    def test_that_cannot_be_read(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        root = tmp_path / "store"
+        made(root, keyed(40))
+        (root / "commitlog" / "foo").write_text("hello")
+        real = run.open_source
+
+        def opened(path: Path, **options: Any) -> source.ByteSource:
+            if path.name == "foo":
+                raise PermissionError(13, "Permission denied")
+            return real(path, **options)
+
+        monkeypatch.setattr(run, "open_source", opened)
+        assert salvaged(root).misplaced == (Misplaced("commitlog/foo", is_readable=False),)
+        with Store.open(root) as store:
+            (refusal,) = plan_recover(store, Request()).refusals
+        assert refusal.needs == "yes" and "commitlog/foo cannot be read" in refusal.reason

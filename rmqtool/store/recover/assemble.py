@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.store.rebuild import Rebuild
     from rmqtool.store.rebuild.astray import Astray
     from rmqtool.store.salvage import LostRecord
+    from rmqtool.store.salvage.model import Misplaced
 
 
 Progress = Callable[[int], None]
@@ -208,16 +209,22 @@ def _best_log(store: Store, request: Request, jobs: int, progress: Progress | No
             Refusal(f"{path} cannot be read from byte {start} on: copy it to a sound disk first")
             for path, start, _ in found.unreadable
         ]
-        + [
-            Refusal(
-                f"{count} records of {path} are sound but belong to another place: give the file the name"
-                " that it had, or their messages are lost",
-                "yes",
-            )  # fmt: skip
-            for path, count in found.misplaced
-        ],
+        + [Refusal(_misplaced_text(each), "yes") for each in found.misplaced],
         found.sound,
     )
+
+
+def _misplaced_text(found: Misplaced) -> str:
+    if not found.is_readable:
+        return f"{found.path} cannot be read: if it was a file of the log, its messages are lost"
+    records = f"{found.records} records of {found.path}"
+    if found.is_taken:
+        return (
+            f"{records} are sound, and the log has a file {found.name} where they belong: keep the right one,"
+            " or messages may be lost"
+        )
+    name = "the name that it had" if found.name is None else f"the name that it had, {found.name},"
+    return f"{records} are sound but belong to another place: give the file {name} or their messages are lost"
 
 
 def _broker_log(store: Store, broker: Broker, progress: Progress | None) -> _Log:

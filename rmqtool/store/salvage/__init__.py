@@ -7,6 +7,7 @@ changed: the result is a list of actions and a list of what is lost.
 
 file_set.py   which files the log is to have
 full_size.py  a file as it should be
+strays.py     other files of its folder: do they hold records?
 file_scan.py  one file walked: sound records and holes
 order.py      the order of queue offsets: gaps, zombies
 units.py      the queue units that point into holes

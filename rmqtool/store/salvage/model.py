@@ -6,7 +6,7 @@ half-open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -56,6 +56,25 @@ class LostRecord:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
+@dataclass(frozen=True, slots=True)
+class Misplaced:
+    """A file whose sound records belong to another place: it was renamed, or is another log's.
+
+    Attributes:
+        path: as `Action.path`.
+        records: so many are sound.
+        name: the name that it had, by its first record; None where that is not known.
+        is_taken: whether the log has a file of that name.
+        is_readable: False where nobody can say what is in it.
+    """
+
+    path: str
+    records: int = 0
+    name: str | None = None
+    is_taken: bool = False
+    is_readable: bool = True
+
+
 @dataclass(frozen=True)
 class Salvaged:
     """How the commit log is mended. Nothing has been changed yet.
@@ -69,8 +88,7 @@ class Salvaged:
         fillers: filler records that are written.
         unreadable: (path, start, stop) of files that the operating system could not read; nothing is
             changed there.
-        misplaced: (path, records) of files most of whose records belong to another place: the file was
-            renamed, or is another log's.
+        misplaced: files most of whose records belong to another place, and strays that hold some.
         tail: ranges of the present log that hold sound records behind the cut, with fill `none`.
         notes: what a person should know beside.
         sound: what was seen of log files that are sound in all, for those that need it next.
@@ -83,7 +101,7 @@ class Salvaged:
     given_up: int = 0
     fillers: int = 0
     unreadable: tuple[tuple[str, int, int], ...] = ()
-    misplaced: tuple[tuple[str, int], ...] = ()
+    misplaced: tuple[Misplaced, ...] = ()
     tail: tuple[tuple[int, int], ...] = ()
     notes: tuple[str, ...] = ()
     sound: SoundFiles = field(default_factory=SoundFiles, repr=False, compare=False)
@@ -97,7 +115,7 @@ class Salvaged:
             "fillers": self.fillers,
             "lost": [record.row() for record in self.lost],
             "unreadable": [list(item) for item in self.unreadable],
-            "misplaced": [list(item) for item in self.misplaced],
+            "misplaced": [asdict(item) for item in self.misplaced],
             "tail": [list(item) for item in self.tail],
             "notes": list(self.notes),
         }

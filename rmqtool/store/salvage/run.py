@@ -19,9 +19,10 @@ from rmqtool.store.salvage.file_scan import FileScan, scan_file
 from rmqtool.store.salvage.file_set import FileSet, delete_odd, file_set
 from rmqtool.store.salvage.fillers import Filled, fill_hole
 from rmqtool.store.salvage.log import Log, as_cut
-from rmqtool.store.salvage.model import Claim, Fill, LogFile, LostRecord, Salvaged
+from rmqtool.store.salvage.model import Claim, Fill, LogFile, LostRecord, Misplaced, Salvaged
 from rmqtool.store.salvage.order import Order, has_backs, read_order
 from rmqtool.store.salvage.owners import Parts, assign, fits
+from rmqtool.store.salvage.strays import misplaced_strays
 from rmqtool.store.salvage.units import TailUnits, units_in
 
 if TYPE_CHECKING:
@@ -81,8 +82,13 @@ class Run:
             unreadable=tuple(
                 (scan.file.name, start, stop) for scan in scans for start, stop in scan.unreadable
             ),
-            misplaced=tuple(
-                (scan.file.name, scan.misplaced) for scan in scans if scan.misplaced > scan.kept + 1
+            misplaced=(
+                *misplaced_strays(self.layout, files, self.open, self._stopped),
+                *(
+                    Misplaced(scan.file.name, scan.misplaced)
+                    for scan in scans
+                    if scan.misplaced > scan.kept + 1
+                ),
             ),
             tail=tail,
             notes=tuple([*files.notes, *self._notes(log, order)]),
@@ -102,7 +108,7 @@ class Run:
                 raise RefusedError(
                     "this file overlaps others of the log, and all hold sound records",
                     path=file.path,
-                    hint="give the right file size with --commit-log-file-size, or move one of them away",
+                    hint="give mappedFileSizeCommitLog with --broker-conf, or move one of them away",
                 )
             actions.append(delete_odd(self.layout, file))
         return actions
