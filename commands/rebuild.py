@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError
+from rmqtool.commands.bad_places import tell_unknown
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
+    from rmqtool.store import Store
     from rmqtool.store.plan import Applied
     from rmqtool.store.rebuild.run import Planned, Request
 
@@ -71,9 +73,9 @@ def rebuild(
     topics.json does not know were deleted: they are made only when --topic names them, or when a
     broker's start after a crash would make them.
 
-    Exits with 0 when nothing is wrong, or it was mended; 1 when something would change; 2 for a usage
-    error; 3 when something could not be read or written; 4 when something is left or was refused; 5
-    when the store is in use.
+    Exits with 0 when nothing is wrong, or it was mended; 1 when something would change, and for a --topic
+    or --queue that is not in the store; 2 for a usage error; 3 when something could not be read or
+    written; 4 when something is left or was refused; 5 when the store is in use.
     """
     from rmqtool.scan import kernels
 
@@ -97,7 +99,9 @@ def rebuild(
         output.write_rows(_rows(planned, "done"), COLUMNS, TABLE_COLUMNS)
         output.note(f"rmqtool: {_done(planned, applied)}")
         _notes(planned, output)
-        return EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK
+        with opening() as opened:
+            unknown = _unknown(opened, planned)
+        return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, unknown)
     return _show(opening, _request(only, topic, queue), write_plan, output, jobs, store)
 
 
@@ -107,6 +111,8 @@ def _request(only: Sequence[Any] | None, topic: Sequence[str] | None, queue: Seq
     unknown = sorted(set(only or ()) - set(PARTS))
     if unknown:
         raise UsageError(f"unknown part {unknown[0]!r}", hint=f"parts: {', '.join(PARTS)}")
+    if only and "queues" not in only and (topic or queue):
+        raise UsageError("--topic and --queue choose queues: --only leaves these out")
     queues = sorted({number for text in queue or () for number in options.parse_queues(text)})
     parts = tuple(only) if only else ("queues",) if topic or queues else PARTS
     return Request(tuple(p for p in PARTS if p in parts), tuple(topic or ()), tuple(queues))
@@ -135,7 +141,17 @@ def _show(
         command = ["rmqtool", "rebuild", str(path), "--apply"]
         command += ["--plan", str(write_plan)] if write_plan is not None else []
         output.note(f"rmqtool: nothing was changed; to do it: {shlex.join(command)}")
-    return EXIT_FINDINGS if planned.is_needed or planned.rebuild.unmended else EXIT_OK
+    code = EXIT_FINDINGS if planned.is_needed or planned.rebuild.unmended else EXIT_OK
+    return worst_exit_code(code, _unknown(opened, planned))
+
+
+def _unknown(store: Store, planned: Planned) -> int:
+    """Tells the topics and queues asked for that the store does not have; the exit code."""
+    from rmqtool.store.dump import Looked
+
+    chosen, there = planned.selection, planned.rebuild.queue_ends
+    found = any(chosen.matches_topic(topic) and queue_id in chosen.queues for topic, queue_id in there)
+    return tell_unknown([store], chosen, Looked(topics={topic for topic, _ in there}), found=found)
 
 
 def _rows(planned: Planned, state: str) -> Iterator[dict[str, Any]]:

@@ -134,13 +134,27 @@ def test_what_stands_against_it(store: Path, capsys: pytest.CaptureFixture[str])
 @pytest.mark.parametrize(
     "arguments",
     [("--only", "lunch"), ("--plan", "x"), ("--plan", "x", "--apply", "--topic", "T"),
-     ("--apply", "--write-plan", "x"), ("--queue", "a")],
+     ("--apply", "--write-plan", "x"), ("--queue", "a"), ("--topic", "T", "--only", "index"),
+     ("--queue", "0", "--only", "config", "--only", "index")],
 )  # fmt: skip
 def test_options_that_make_no_sense(
     arguments: tuple[str, ...], store: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with unchanged(store):
         assert run(capsys, store, *arguments)[0] == 2
+
+
+@pytest.mark.parametrize("apply", [(), ("--apply",)])
+def test_what_the_store_does_not_have(
+    store: Path, capsys: pytest.CaptureFixture[str], apply: tuple[str, ...]
+) -> None:
+    """Told with the nearest names, as everywhere; a topic that only the log knows is one of the store."""
+    code, _, err = run(capsys, store, "--topic", "pubTopicOn", *apply)
+    assert code == 1 and "the store has no topic pubTopicOn; nearest: pubTopicOne" in err
+    code, _, err = run(capsys, store, "--topic", "pubTopicOne", "--queue", "77", *apply)
+    assert code == 1 and "the selected topics have no queue 77" in err
+    assert run(capsys, store, "--topic", "pubTopicOne", "--queue", "0", *apply)[0] == 0
+    assert run(capsys, store, "--topic", "pub*", *apply)[0] == 0
 
 
 def test_a_part_is_no_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

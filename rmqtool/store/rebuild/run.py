@@ -57,9 +57,10 @@ class Request:
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan; what it is made of; why it would not be applied, None for no reason."""
+    """A plan; which queues it is for; what it is made of; why it would not be applied, None for no reason."""
 
     plan: Plan
+    selection: Selection
     rebuild: Rebuild
     refusal: str | None
     is_needed: bool
@@ -82,9 +83,10 @@ def plan(
         raise RefusedError("the commit log has no files: there is nothing to rebuild from", path=layout.root)
     for path, reason in layout.unreadable:
         raise RefusedError(f"cannot be read: {reason}", path=path)
+    selection = Selection(topics=request.topics, queues=request.queues)
     found = plan_rebuild(
         store,
-        selection=Selection(topics=request.topics, queues=request.queues),
+        selection=selection,
         queues="queues" in request.parts,
         index="index" in request.parts,
         strays=not request.topics and not request.queues,
@@ -101,7 +103,7 @@ def plan(
     mark = plans.fingerprint(layout, log_end=found.log_end, touched=touched)
     result = Plan("rebuild", request.options(), tuple(actions), mark, _summary(found), found.build)
     is_needed = bool(actions) or layout.guard is not None
-    return Planned(result, found, _refusal(store), is_needed)
+    return Planned(result, selection, found, _refusal(store), is_needed)
 
 
 def _refusal(store: Store) -> str | None:
