@@ -1,15 +1,17 @@
 """Before anything is appended: the log's last file is sound, and the queues know their last record in it.
 
 A broker reads that file at every start. Behind damage in it nothing would stay: the start ends the log there.
-A queue that has lost its last units would give queue offsets out a second time.
+A queue that has lost its last units would give queue offsets out a second time. A record that is not
+dispatched yet, with a queue offset that is taken, would never get a unit: it is older than those before it.
 
-Source: CommitLog#recoverNormally, ConsumeQueueStore#recoverOffsetTable; spec 02 sections 1.5, 2, 15.2 Q3, Q5.
+Source: CommitLog#recoverNormally, ConsumeQueueStore#recoverOffsetTable, ConsumeQueue#putMessagePositionInfo;
+spec 01 section 5.2, spec 02 sections 1.5, 2, 15 C14, 15.2 Q3, Q5.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import RefusedError, UnreadableError
 from rmqtool.formats.java import java_utf8_decode
@@ -20,11 +22,14 @@ from rmqtool.scan.source import ByteSource, open_source
 from rmqtool.store import Store
 from rmqtool.store.layout import StoreFile
 
+if TYPE_CHECKING:
+    from rmqtool.scan.queue_build import Array
+
 _PLAIN_BYTES = 1 << 20  # less is read faster than the compiled code is loaded
 
 
 class _Place(NamedTuple):
-    """Where a record is, and where its unit belongs."""
+    """Where a record is, and where its unit belongs; `records` of its queue from it on go up by one."""
 
     physical_offset: int
     topic: bytes
@@ -32,6 +37,7 @@ class _Place(NamedTuple):
     queue_offset: int
     sys_flag: int
     status: int
+    records: int = 1
 
 
 def check_last_file(store: Store, end: int, dispatched: int) -> None:
@@ -43,7 +49,8 @@ def check_last_file(store: Store, end: int, dispatched: int) -> None:
         dispatched: physical offset up to which the log's records have units.
 
     Raises:
-        RefusedError: damage before `end`, or one of the last records is not in its queue.
+        RefusedError: damage before `end`, one of the last records is not in its queue, or one that is not
+            dispatched has no place in it.
         UnreadableError: the file cannot be read.
     """
     file = next((file for file in store.layout.commit_log if file.file_from_offset < end <= file.end), None)
@@ -54,9 +61,14 @@ def check_last_file(store: Store, end: int, dispatched: int) -> None:
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
     last: dict[tuple[bytes, int], _Place] = {}
+    ends: dict[tuple[bytes, int], int] = {}
     try:
         for place in _sound_places(store, file, source, end - file.file_from_offset, dispatched):
-            last[place.topic, place.queue_id] = place
+            key = place.topic, place.queue_id
+            if place.physical_offset < dispatched:
+                last[key] = place
+            else:
+                ends[key] = _end_with(store, place, ends.get(key))
     finally:
         source.close()
     for place in last.values():
@@ -66,7 +78,10 @@ def check_last_file(store: Store, end: int, dispatched: int) -> None:
 def _sound_places(
     store: Store, file: StoreFile, source: ByteSource, stop: int, dispatched: int
 ) -> Iterator[_Place]:
-    """Records before `stop` that have units, of each queue at least the last; raises at damage."""
+    """Records before `stop` that get units; raises at damage.
+
+    Of each queue at least the last that has its unit, and of those behind it the first of each run.
+    """
     for event in _events(source, file, stop, dispatched):
         if isinstance(event, Bad | ZeroRest):
             raise _damaged(store, file, file.file_from_offset + event.position)
@@ -77,11 +92,11 @@ def _sound_places(
             for place in event:
                 if place.status:
                     raise _damaged(store, file, place.physical_offset)
-                if place.physical_offset < dispatched and _has_unit(place.sys_flag):
+                if _gets_unit(place.sys_flag):
                     yield place
 
 
-def _has_unit(sys_flag: int) -> bool:
+def _gets_unit(sys_flag: int) -> bool:
     return sys_flag & TRANSACTION_MASK in (0, TRANSACTION_COMMIT) and not sys_flag & INNER_BATCH
 
 
@@ -98,6 +113,12 @@ def _events(
             yield [_Place(first + event.position, message.topic_bytes, message.queue_id,
                           message.queue_offset, message.sys_flag, event.status)]  # fmt: skip
         return
+    yield from _compiled_events(source, first, stop, dispatched)
+
+
+def _compiled_events(
+    source: ByteSource, first: int, stop: int, dispatched: int
+) -> Iterator[list[_Place] | Blank | Bad | ZeroRest]:
     import numpy as np
 
     from rmqtool.scan.frames import Frames, walk
@@ -108,19 +129,41 @@ def _events(
             yield found
             continue
         rows = found.rows
-        wanted = np.flatnonzero(rows["status"])[:1]
+        wanted, counts = np.flatnonzero(rows["status"])[:1], np.ones(1, np.int64)
         if not len(wanted):
             plain = dispatched_rows(rows["sys_flag"]) & (rows["sys_flag"] & INNER_BATCH == 0)
-            wanted = np.flatnonzero(plain & (rows["physical_offset"] < dispatched))[::-1]
-            codes = rows["topic_id"][wanted].astype(np.int64) << 32 | (
-                rows["queue_id"][wanted].astype(np.int64) & 0xFFFFFFFF
+            chosen = np.flatnonzero(plain)
+            queues = rows["topic_id"][chosen].astype(np.int64) << 32 | (
+                rows["queue_id"][chosen].astype(np.int64) & 0xFFFFFFFF
             )
-            wanted = wanted[np.unique(codes, return_index=True)[1]]
+            by_queue = np.argsort(queues, kind="stable")  # each in the order of the log
+            chosen = chosen[by_queue]
+            places, counts = _runs(rows[chosen], queues[by_queue], dispatched)
+            wanted = chosen[places]
         yield [
             _Place(int(row["physical_offset"]), found.topics[int(row["topic_id"])], int(row["queue_id"]),
-                   int(row["queue_offset"]), int(row["sys_flag"]), int(row["status"]))
-            for row in rows[wanted]
+                   int(row["queue_offset"]), int(row["sys_flag"]), int(row["status"]), int(count))
+            for row, count in zip(rows[wanted], counts, strict=False)
         ]  # fmt: skip
+
+
+def _runs(rows: Array, queues: Array, dispatched: int) -> tuple[Array, Array]:
+    """Numbers of the rows that are looked at, and how many rows from each on go up by one.
+
+    Args:
+        rows: rows of the walk, queue by queue.
+        queues: of each row the queue, as a number.
+        dispatched: as `check_last_file`; before it the last row of a queue is enough.
+    """
+    import numpy as np
+
+    behind = rows["physical_offset"] >= dispatched
+    starts = np.ones(len(rows), bool)
+    same = (queues[1:] == queues[:-1]) & (behind[1:] == behind[:-1])
+    starts[1:] = ~same | (behind[1:] & (np.diff(rows["queue_offset"]) != 1))
+    places = np.flatnonzero(starts)
+    counts = np.diff(places, append=len(rows))
+    return np.where(behind[places], places, places + counts - 1), counts
 
 
 def _damaged(store: Store, file: StoreFile, physical_offset: int) -> RefusedError:
@@ -128,6 +171,28 @@ def _damaged(store: Store, file: StoreFile, physical_offset: int) -> RefusedErro
         "damage in the file that the log ends in: a broker's start would end the log there",
         path=file.path, physical_offset=physical_offset, hint=f"rmqtool recover {store.layout.root}",
     )  # fmt: skip
+
+
+def _end_with(store: Store, place: _Place, end: int | None) -> int:
+    """The end of a queue, `end` before the place and None where nothing is known, with its records in it.
+
+    By the rules of dispatch, see `scan.queue_build`: what it would leave out is no record of this log.
+    """
+    topic = java_utf8_decode(place.topic)
+    if (topic, place.queue_id) in store.layout.batch_queues:
+        return 0
+    if end is None:
+        queue = store.queue(topic, place.queue_id)
+        end = place.queue_offset if queue is None else queue.max_offset()
+    is_new = place.queue_offset == 0 and place.records == 1
+    if place.queue_offset < end and not is_new:
+        raise RefusedError(
+            f"queue {place.queue_id} of {topic} has another unit {place.queue_offset}: the log ends in older"
+            " records, as a truncation leaves them",
+            path=store.layout.root, physical_offset=place.physical_offset,
+            hint=f"rmqtool recover {store.layout.root}",
+        )  # fmt: skip
+    return end + place.records
 
 
 def _check_unit(store: Store, place: _Place) -> None:
