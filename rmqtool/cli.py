@@ -119,9 +119,11 @@ def _end_threads(code: int) -> None:
     """Ends the process at once where a thread that nobody waits for still works.
 
     It may be in compiled code, or loading it: the end of the interpreter takes the ground from under
-    that, and the process would end with a signal in place of its exit code.
+    that, and the process would end with a signal in place of its exit code. pyarrow's reader of CSV
+    has such a thread that Python does not know: it may still read a pipe behind an error.
     """
-    if any(each.daemon and each.is_alive() for each in threading.enumerate()):
+    has_threads = any(each.daemon and each.is_alive() for each in threading.enumerate())
+    if has_threads or "pyarrow._csv" in sys.modules:
         atexit._run_exitfuncs()
         os._exit(code)
 

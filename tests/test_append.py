@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -10,7 +11,8 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from threading import Thread
+from typing import IO, Any
 
 import pyarrow as pa
 import pytest
@@ -565,3 +567,37 @@ def test_an_input_that_is_not_there(store: Path, append: Append, tmp_path: Path)
     assert not (store / "abort").exists()
     result = append(store, "--input", "s3://bucket/rows.csv")
     assert result.code == 2 and "s3://bucket/rows.csv" in result.err
+
+
+@pytest.mark.parametrize(
+    ("start", "options", "told"),
+    [
+        (b"topic,body\nT,a\nT\n", ["--dry-run"], "row 3: 1 cells, the header has 2"),
+        (b"topic,body\nT," + b"x" * (40 << 20), ["--create"], "a row has more than 16777216 bytes"),
+    ],
+)
+@pytest.mark.parametrize("run", range(3))
+def test_csv_that_still_comes_behind_an_error(
+    store: Path, tmp_path: Path, start: bytes, options: list[str], told: str, run: int
+) -> None:
+    """The reader has a thread that reads on: the process ended with a signal, or not at all."""
+    target = tmp_path / "new" if options == ["--create"] else store
+    command = [sys.executable, "-m", "rmqtool", "append", str(target), *options, "--create-topic", "-q",
+               "--input", "-", "--input-format", "csv"]  # fmt: skip
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0
+    ) as process:
+        assert process.stdin is not None and process.stderr is not None
+
+        def feed(pipe: IO[bytes]) -> None:
+            with contextlib.suppress(BrokenPipeError), pipe:
+                pipe.write(start)
+                while True:
+                    pipe.write(b"T,more\n" * 10_000)
+
+        Thread(target=feed, args=(process.stdin,), daemon=True).start()
+        try:
+            assert process.wait(60) == 3
+        finally:
+            process.kill()
+        assert told in process.stderr.read().decode()

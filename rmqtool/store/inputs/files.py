@@ -25,6 +25,9 @@ ROWS_MAX = 1 << 15
 CSV_BLOCK_SIZE = 16 << 20
 """Bytes that a row of CSV may have; one of up to twice as many may pass."""
 
+# Readers of CSV that were left. Freed while its thread still reads a pipe, one would wait for that thread,
+# and hold what the thread needs to end: the interpreter's lock.
+_left: list[Any] = []
 _BY_SPARK_NAME = {column.spark_name: column.name for column in MESSAGE_COLUMNS}
 
 
@@ -52,6 +55,7 @@ def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
     from pyarrow import csv
 
     wrong: dict[int, RowError] = {}
+    source = _CsvBytes(file)
 
     def note(row: Any) -> str:
         what = f"{row.actual_columns} cells, the header has {row.expected_columns}"
@@ -60,7 +64,7 @@ def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
 
     with _explained("CSV"):
         reader = csv.open_csv(
-            pa.PythonFile(_CsvBytes(file), "r"),
+            pa.PythonFile(source, "r"),
             csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_SIZE),
             csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
             csv.ConvertOptions(
@@ -69,12 +73,19 @@ def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
             ),
         )  # fmt: skip
         names = _names(reader.schema.names, rules, {})
+    try:
+        yield from _numbered_csv(reader, names, wrong)
+    finally:
+        if source.leave():
+            _left.append(reader)
+
+
+def _numbered_csv(
+    reader: Iterator[pa.RecordBatch], names: Mapping[str, str], wrong: dict[int, RowError]
+) -> Iterator[Raw]:
+    """The rows of a reader that puts those it cannot read into `wrong`, by number."""
     following = 2
-    while True:
-        with _explained("CSV"):
-            batch = next(reader, None)
-        if batch is None:
-            break
+    for batch in _guarded(reader, "CSV"):
         numbers = np.arange(following, following + len(batch) + len(wrong))
         numbers = numbers[~np.isin(numbers, list(wrong))][: len(batch)]
         following = int(numbers[-1]) + 1 if len(numbers) else following
@@ -167,17 +178,26 @@ class _CsvBytes:
         self._file = file
         self._quotes = 0
         self._started = False
+        self._has_ended = self._is_left = False
 
     def read(self, count: int = -1) -> bytes:
-        """Up to `count` bytes."""
+        """Up to `count` bytes; none once it was left."""
+        if self._is_left:
+            return b""
         data = self._file.read(count)
         if not self._started and data.startswith(UTF_16):
             raise InputError("the input is UTF-16, not UTF-8", hint="iconv -f UTF-16 -t UTF-8 converts it")
         self._started = True
+        self._has_ended = not data
         self._quotes += data.count(b'"')
         if not data and self._quotes % 2:
             raise InputError('a cell starts with a quote (") that is never closed')
         return data
+
+    def leave(self) -> bool:
+        """Nobody wants more: the reader's thread meets the end at its next read; whether there was more."""
+        self._is_left = True
+        return not self._has_ended
 
     def close(self) -> None:
         """Leaves the file to its owner."""
