@@ -13,13 +13,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
+from rmqtool.errors import (
+    EXIT_FINDINGS,
+    EXIT_INPUT,
+    EXIT_OK,
+    EXIT_REFUSED,
+    FormatError,
+    UsageError,
+    worst_exit_code,
+)
 from rmqtool.output import Output
 from rmqtool.times import format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+    from rmqtool.store import Store
     from rmqtool.store.broker_conf import BrokerConf
     from rmqtool.store.write.schedule import Delivery
 
@@ -59,6 +68,9 @@ def deliver(
     Shows what would be delivered; with --apply it is. delayOffset.json follows when the messages are
     on the device: after a crash some may be delivered twice, as by a broker, and none is lost.
 
+    With a delayOffset.json that cannot be understood a broker may deliver again whatever is still
+    stored: --apply is refused, and without it everything counts as not delivered.
+
     The state of a row is due or delivered, or says why not. Passed over, as by a broker: missing (its
     record is not in the log any more), half (it is a transaction's half message), unreadable (the
     record does not say where it goes). A level stops at a message that is damaged (its body does not
@@ -89,10 +101,11 @@ def deliver(
             states[delivery.state] += 1
             yield _row(delivery, zone)
 
-    with closing(_delivered(asked) if apply else _planned(asked, output)) as deliveries:
+    told = _Told(output)
+    with closing(_delivered(asked, told) if apply else _planned(asked, told)) as deliveries:
         output.write_rows(rows(deliveries), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(states, format_time(asked.now_ms, zone))}")
-    return _exit_code(states, apply=apply)
+    return worst_exit_code(_exit_code(states, apply=apply), EXIT_INPUT if told.is_unknown else EXIT_OK)
 
 
 @dataclass(frozen=True)
@@ -105,7 +118,35 @@ class _Asked:
     create_topics: bool
 
 
-def _planned(asked: _Asked, output: Output) -> Generator[Delivery]:
+class _Told:
+    """What is said about delayOffset.json; `is_unknown`: it is there and cannot be understood."""
+
+    def __init__(self, output: Output) -> None:
+        self.output = output
+        self.is_unknown = False
+
+    def offsets(self, opened: Store, delays: Sequence[int] | None, *, apply: bool) -> dict[int, int]:
+        """How far each level was delivered; to `apply` it must be known, a plan takes none for it."""
+        from rmqtool.store.write.schedule import delivered_offsets, levels
+
+        try:
+            found = delivered_offsets(opened)
+        except FormatError as error:
+            if apply:
+                raise
+            self.is_unknown = True
+            self.output.note(f"rmqtool: {error.path}: {error.message}; --apply is refused with it")
+            return {}
+        for level in levels(opened, delays, found):
+            if level.noted_offset > level.end_offset:
+                self.output.note(
+                    f"rmqtool: warning: delayOffset.json has level {level.level} delivered up to offset"
+                    f" {level.noted_offset}, its queue ends at {level.end_offset}: nothing of it is due"
+                )
+        return found
+
+
+def _planned(asked: _Asked, told: _Told) -> Generator[Delivery]:
     """What is due, from a store that is only read."""
     from rmqtool.store import Store
     from rmqtool.store.write.schedule import plan
@@ -121,13 +162,15 @@ def _planned(asked: _Asked, output: Output) -> Generator[Delivery]:
         if root is None:
             raise UsageError(f"{asked.path} is no store root", hint="name the folder that holds commitlog")
         if opened.live:
-            output.note("rmqtool: a broker is using the store, it delivers them itself")
+            told.output.note("rmqtool: a broker is using the store, it delivers them itself")
         topics = TopicTable.load(root, opened.profile)
         knows = None if asked.create_topics else topics.is_known
-        yield from plan(opened, asked.now_ms, _delays(asked.broker_conf), knows=knows)
+        delays = _delays(asked.broker_conf)
+        offsets = told.offsets(opened, delays, apply=False)
+        yield from plan(opened, asked.now_ms, delays, knows=knows, offsets=offsets)
 
 
-def _delivered(asked: _Asked) -> Generator[Delivery]:
+def _delivered(asked: _Asked, told: _Told) -> Generator[Delivery]:
     """What is due, put into its real queues."""
     from rmqtool.store.write.schedule import deliver, plan
     from rmqtool.store.write.store_writer import StoreWriter
@@ -142,7 +185,9 @@ def _delivered(asked: _Asked) -> Generator[Delivery]:
         writer.read() as opened,
     ):
         knows = None if asked.create_topics else writer.topics.is_known
-        due = plan(opened, asked.now_ms, _delays(asked.broker_conf), knows=knows)
+        delays = _delays(asked.broker_conf)
+        offsets = told.offsets(opened, delays, apply=True)
+        due = plan(opened, asked.now_ms, delays, knows=knows, offsets=offsets)
         yield from deliver(writer, due, create_topics=asked.create_topics)
 
 

@@ -456,3 +456,33 @@ def test_command_wants_its_store_spelled_out(run: Run, store: Path, monkeypatch:
     code, rows, error = run()
     assert (code, rows) == (2, []) and "RMQTOOL_STORE does not count" in error
     assert run(store, "--now", str(T0))[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("garbage", "there is no .bak"),
+        ("", "there is no .bak: the file is empty"),
+        ("[1]", "there is no .bak: JSON: no object"),
+        ('{"offsetTable":{"x":"y"}}', "is no integer"),
+        ('{"offsetTable":{1:1.5}}', "is no integer"),
+    ],
+)
+def test_offsets_that_cannot_be_understood(text: str, reason: str, store: Path, run: Run) -> None:
+    """A plan says so and takes none for delivered; nothing is delivered again."""
+    path = store / "config/delayOffset.json"
+    path.write_text(text)
+    path.with_name("delayOffset.json.bak").unlink(missing_ok=True)
+    code, rows, told = run(store, "--now", str(ALL_DUE))
+    assert (code, len(rows)) == (3, 9) and reason in told and str(path) in told
+    before = len(of_topic(store, "T"))
+    code, rows, told = run(store, "--now", str(ALL_DUE), "--apply")
+    assert (code, rows) == (3, []) and reason in told and str(path) in told
+    assert len(of_topic(store, "T")) == before and path.read_text() == text
+
+
+def test_offsets_behind_the_end_are_told(store: Path, run: Run) -> None:
+    (store / "config/delayOffset.json").write_text('{"offsetTable":{2:99}}')
+    for more in ([], ["--apply"]):
+        _, rows, told = run(store, "--now", str(ALL_DUE), *more)
+        assert len(rows) == 6 and "level 2 delivered up to offset 99, its queue ends at 3" in told

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from rmqtool.errors import RmqtoolError
-from rmqtool.formats import config_json, properties
+from rmqtool.formats import properties
 from rmqtool.formats import timer as timer_format
 from rmqtool.store import Store
 from rmqtool.store.consumer_offsets import Offsets, known_offsets
@@ -157,7 +157,7 @@ def _delayed(store: Store, going: Iterable[QueueEffect]) -> Iterator[Pending]:
     if not levels or root is None:
         return
     folder = root / config_files.FOLDER
-    offsets = config_json.delay_offsets(config_files.read_config(folder, config_files.DELAY_OFFSETS).document)
+    offsets = config_files.delay_offsets(folder)
     for effect in levels:
         level = effect.queue_id + 1
         first = max(offsets.get(level, 0), effect.first_before)

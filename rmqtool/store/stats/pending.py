@@ -20,7 +20,7 @@ import numpy as np
 
 from rmqtool import times
 from rmqtool.errors import InputError, UnreadableError
-from rmqtool.formats import config_json, properties
+from rmqtool.formats import properties
 from rmqtool.formats import timer as timer_format
 from rmqtool.scan.queues import UnitReader, pre_blank, present
 from rmqtool.scan.source import open_source
@@ -95,7 +95,7 @@ def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
     if root is None or store.layout.kind != "store":
         return
     folder = root / config_files.FOLDER
-    offsets = config_json.delay_offsets(config_files.read_config(folder, config_files.DELAY_OFFSETS).document)
+    offsets = config_files.delay_offsets(folder)
     with UnitReader(open_source) as reader:
         for (topic, queue_id), queue in sorted(store.queues.items()):
             if topic != SCHEDULE_TOPIC or not isinstance(queue, ConsumeQueue):

@@ -52,6 +52,22 @@ def read_config(folder: Path, name: str) -> Loaded:
     return loaded
 
 
+def delay_offsets(folder: Path) -> dict[int, int]:
+    """The next offset to deliver by delay level, as a broker takes it from delayOffset.json and its .bak.
+
+    Raises:
+        UnreadableError: a file is there and cannot be read.
+        FormatError: they cannot be understood, or hold something else.
+    """
+    loaded = read_config(folder, DELAY_OFFSETS)
+    try:
+        return config_json.delay_offsets(loaded.document)
+    except FormatError as error:
+        raise FormatError(
+            f"the offsets of delay levels: {error.message}", path=folder / DELAY_OFFSETS
+        ) from error
+
+
 def write_config(folder: Path, name: str, document: Any, profile: Profile) -> None:
     """Write a document as a broker of `profile` does, the text before into the .bak; on the device.
 

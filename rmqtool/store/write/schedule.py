@@ -15,11 +15,12 @@ Source: ScheduleMessageService (DeliverDelayedMessageTimerTask, #messageTimeUp);
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from rmqtool.formats import config_change, config_json, properties
+from rmqtool.errors import FormatError
+from rmqtool.formats import config_change, properties
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.message import PROPERTY_CRC_NAME, Message
 from rmqtool.formats.properties import (
@@ -58,13 +59,15 @@ SAVED_EVERY = 10_000
 class Level(NamedTuple):
     """One delay level: its queue offsets from the next to deliver to the end, half-open.
 
-    `delay_ms` is None where the broker's messageDelayLevel is not known.
+    `delay_ms` is None where the broker's messageDelayLevel is not known; `noted_offset` is what
+    delayOffset.json says, in the queue's range or not.
     """
 
     level: int
     delay_ms: int | None
     next_offset: int
     end_offset: int
+    noted_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +99,42 @@ class Delivery:
     stored: PutResult | None = None
 
 
-def levels(store: Store, delays_ms: Sequence[int] | None) -> list[Level]:
+def delivered_offsets(store: Store) -> dict[int, int]:
+    """The next offset to deliver by delay level, of delayOffset.json or its .bak; none where neither is.
+
+    Raises:
+        UnreadableError: it cannot be read.
+        FormatError: it cannot be understood. Where there is no .bak a broker goes on with no offsets at
+            all, and delivers again everything that is still stored.
+    """
+    root = store.layout.root
+    if root is None:
+        return {}
+    folder = root / config_files.FOLDER
+    path = folder / config_files.DELAY_OFFSETS
+    loaded = config_files.read_config(folder, config_files.DELAY_OFFSETS)
+    if loaded.source == "none" and path.exists():
+        raise FormatError(
+            "how far delay levels were delivered cannot be understood, and there is no .bak:"
+            f" {loaded.file_error or 'the file is empty'}",
+            path=path, hint="put a good copy there, or remove it to deliver everything again",
+        )  # fmt: skip
+    return config_files.delay_offsets(folder)
+
+
+def levels(
+    store: Store, delays_ms: Sequence[int] | None, offsets: Mapping[int, int] | None = None
+) -> list[Level]:
     """The levels whose queue is there, with what delayOffset.json says, brought into the queue's range.
 
     Args:
         store: opened for reading.
         delays_ms: of level n at n - 1; queues of further levels are left out, as the broker does it.
             None: not known, all queues count.
+        offsets: in place of `delivered_offsets`, where that has been asked.
 
     Raises:
-        UnreadableError: delayOffset.json cannot be read.
-        FormatError: it cannot be understood.
+        UnreadableError, FormatError: as `delivered_offsets`.
         UnsupportedStoreError: the queues are in RocksDB.
     """
     if delays_ms is None:
@@ -115,13 +143,14 @@ def levels(store: Store, delays_ms: Sequence[int] | None) -> list[Level]:
     else:
         delays = dict(enumerate(delays_ms, 1))
     found = []
-    offsets = _offsets(store)
+    offsets = delivered_offsets(store) if offsets is None else offsets
     for level, delay_ms in delays.items():
         queue = store.queue(SCHEDULE_TOPIC, level - 1)
         if not isinstance(queue, ConsumeQueue):
             continue
         first, end = store.min_offset(SCHEDULE_TOPIC, level - 1), queue.max_offset()
-        found.append(Level(level, delay_ms, min(max(offsets.get(level, 0), first), end), end))
+        noted = offsets.get(level, 0)
+        found.append(Level(level, delay_ms, min(max(noted, first), end), end, noted))
     return found
 
 
@@ -131,6 +160,7 @@ def plan(
     delays_ms: Sequence[int] | None = None,
     *,
     knows: Callable[[str], bool] | None = None,
+    offsets: Mapping[int, int] | None = None,
 ) -> Iterator[Delivery]:
     """What is due at `now_ms`, the earliest first, each level in its own order.
 
@@ -140,10 +170,11 @@ def plan(
         delays_ms: the broker's messageDelayLevel, of level n at n - 1. A message that would wait longer
             than that is due at once, as in a broker. None: not known, each waits as long as it was told.
         knows: whether the store has a topic: a level stops at a message for another one. None: no matter.
+        offsets: as for `levels`.
 
     Raises: as `levels`; UnreadableError, FormatError for queues that cannot be read.
     """
-    queues = [_due(store, level, now_ms, knows) for level in levels(store, delays_ms)]
+    queues = [_due(store, level, now_ms, knows) for level in levels(store, delays_ms, offsets)]
     return heapq.merge(*queues, key=lambda delivery: delivery.due_timestamp)
 
 
@@ -272,14 +303,6 @@ def redelivered(message: Message, topic: str, queue_id: int, options: WriteOptio
         reconsume_times=message.reconsume_times,
         wait=False,
     )
-
-
-def _offsets(store: Store) -> dict[int, int]:
-    root = store.layout.root
-    if root is None:
-        return {}
-    loaded = config_files.read_config(root / config_files.FOLDER, config_files.DELAY_OFFSETS)
-    return config_json.delay_offsets(loaded.document)
 
 
 def _save(writer: StoreWriter, done: Iterable[Delivery]) -> None:
