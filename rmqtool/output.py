@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, NoReturn
 
 from rmqtool.cells import Row, csv_text, field_value, json_text, plain_text, tsv_text
-from rmqtool.errors import EXIT_OK, InputError, UsageError
+from rmqtool.errors import EXIT_OK, InputError, UnwritableError, UsageError
 from rmqtool.table import Heading, Table
 from rmqtool.terminal import ProgressBar, escape, print_error
 
@@ -275,24 +275,27 @@ class Output:
     def _write_bytes(self, data: bytes | memoryview) -> None:
         if self._terminal and self._bar is not None:
             self._bar.hide()
-        with self._reader_may_go():
+        with self._explained():
             _stdout().write(data)
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self._flush()
 
     def _flush(self) -> None:
-        with self._reader_may_go():
+        with self._explained():
             _stdout().flush()
         self._flushed = time.monotonic()
 
     @contextmanager
-    def _reader_may_go(self) -> Iterator[None]:
+    def _explained(self) -> Iterator[None]:
+        """A reader that went away ends what only reads; other errors say that it is stdout that failed."""
         try:
             yield
         except BrokenPipeError:
             if not self._changes:
                 raise OutputClosedError from None
             forget_stdout()
+        except OSError as error:
+            raise UnwritableError(f"cannot write: {error.strerror}", path="standard output") from error
 
 
 def _single(row: Row | JsonLines | None) -> Row | None:
