@@ -25,7 +25,7 @@ from rmqtool.store.open_files import opened
 from rmqtool.store.profile import Profile, detect_profile, profile_named
 from rmqtool.store.roots import is_store
 from rmqtool.store.system_topics import parse_delay_levels
-from rmqtool.store.write import config_files
+from rmqtool.store.write import config_files, permission
 from rmqtool.store.write.last_file import check_last_file
 from rmqtool.store.write.options import WriteOptions
 
@@ -72,6 +72,7 @@ def examine_new(
         what = "is a store already" if is_store(path, Listing()) else "is not empty"
         raise RefusedError(f"{what}: a new store is made in a new or empty folder", path=path)
     _check_layout(layout, path)
+    permission.check_new(path)
     return options
 
 
@@ -149,12 +150,8 @@ def open_existing(
         options = _options(store, layout, end, profile, given)
         _check_sizes(layout, options)
         dispatched = _check_ends(store, end)
-        read_only = {Path(folder) for folder in read_only_paths}
-        if layout.broker_conf is not None:
-            read_only.update(layout.broker_conf.paths("readOnlyCommitLogStorePaths"))
         stack.pop_all()
-    folders = tuple(folder for folder in layout.commit_log_folders if folder not in read_only)
-    return Opened(path, held, store, options, end, dispatched, folders)
+    return Opened(path, held, store, options, end, dispatched, _log_folders(layout, read_only_paths))
 
 
 def examine(
@@ -166,7 +163,10 @@ def examine(
     read_only_paths: Sequence[Path | str] = (),
     broker_conf: Path | str | BrokerConf | None = None,
 ) -> WriteOptions:
-    """The checks of `open_existing`, and how the store would be written; nothing is changed."""
+    """The checks of `open_existing`, and how the store would be written; nothing is changed.
+
+    Raises: as that; UnwritableError also for what the first message would meet.
+    """
     path = path.resolve()
     if lock.holder(path / "lock").is_held:
         lock.acquire(path / "lock").release()  # raises, naming the holder
@@ -179,7 +179,16 @@ def examine(
         options = _options(store, layout, end, profile, given)
         _check_sizes(layout, options)
         _check_ends(store, end)
+    permission.check_store(layout, path, _log_folders(layout, read_only_paths), FOLDERS)
     return options
+
+
+def _log_folders(layout: StoreLayout, read_only_paths: Sequence[Path | str]) -> tuple[Path, ...]:
+    """The folders of the commit log that are written."""
+    read_only = {Path(folder) for folder in read_only_paths}
+    if layout.broker_conf is not None:
+        read_only.update(layout.broker_conf.paths("readOnlyCommitLogStorePaths"))
+    return tuple(folder for folder in layout.commit_log_folders if folder not in read_only)
 
 
 def _check_layout(layout: StoreLayout, path: Path) -> None:
