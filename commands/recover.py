@@ -71,6 +71,8 @@ def recover(
     brokers and consumers of every version step over it, but who subscribes to * sees the fillers.
     Queues and index are written anew where they do not agree with the log. --mode broker ends the log
     where a start of --broker would, and zeroes what lies behind, so that it cannot come back.
+    Sizes of files are those that are met: give --broker-conf where all queues or the whole index are
+    gone and their sizes are not the usual ones, or a broker does not load them.
 
     What is cut, replaced or deleted is kept in a backup first; --undo gives it back, byte for byte,
     until a broker has written to the store, and only to the store that it is of (--force: which has

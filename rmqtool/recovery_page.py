@@ -135,6 +135,9 @@ plan         nothing to do
 ...
 ```
 
+Where no queue file or no index file is left, nothing tells their sizes: `recover` says so, and makes the
+usual ones. A broker with others in its configuration does not load these: give it with `--broker-conf`.
+
 Without `--backup-dir` the backup lies beside the store. With `--fill none` no filler is made: the log ends
 at the first hole, and the messages behind it are written to a file that `rmqtool append` takes. With
 `--mode broker --broker 5.4` the log ends where that broker would end it, but what is given up is kept.

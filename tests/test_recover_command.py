@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -211,3 +212,18 @@ def test_a_plan_takes_the_place_of_plain_files_only(
         assert run(capsys, root, "--write-plan", str(plans / "plan"))[0] == EXIT_FINDINGS
     assert sorted(path.name for path in plans.iterdir()) == ["link", "pipe", "plan", "plan.new"]
     assert (plans / "plan.new").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("folder", "name"), [("consumequeue", "consumequeue"), ("index", "index")])
+def test_sizes_that_nothing_tells_are_warned_of(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str], tmp_path: Path, folder: str, name: str
+) -> None:
+    """A broker of other sizes would not load the files; with its broker.conf they are what it wants."""
+    root, conf = store_copy("ok_540_clean"), tmp_path / "broker.conf"
+    shutil.rmtree(root / folder)
+    _, found = report(capsys, root)
+    (warning,) = [text for text in found["warnings"] if "the usual size" in text]
+    assert warning.startswith(f"files of {name} are made with ") and "--broker-conf" in warning
+    conf.write_text("mappedFileSizeConsumeQueue=6000\nmaxHashSlotNum=500\nmaxIndexNum=2000\n")
+    _, found = report(capsys, root, "--broker-conf", conf)
+    assert [text for text in found["warnings"] if "the usual size" in text] == []

@@ -5,7 +5,7 @@ Source: spec 02 section 15.4, spec 03, design section 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Event
@@ -280,6 +280,7 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
         f"{item.path} stays as it is ({', '.join(item.problems)}): {item.reason}" for item in rebuild.unmended
     ]
     warnings += rebuild.warnings
+    warnings += _guessed_sizes(store, rebuild.actions)
     for found, texts in (
         offset_actions(store, after),
         timer_actions(store, after),
@@ -290,6 +291,22 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
     actions += compaction_actions(store)
     actions += closing_actions(store, after)
     return actions, warnings
+
+
+def _guessed_sizes(store: Store, actions: Iterable[Action]) -> Iterator[str]:
+    """A warning for each kind of file that is made where none is left to tell how large they are."""
+    made = {action.path.partition("/")[0] for action in actions if action.kind == "create"}
+    layout = store.layout
+    for folder, attribute, told in (
+        ("consumequeue", "consume_queue_file_size", f"{layout.consume_queue_file_size} bytes"),
+        ("batchconsumequeue", "batch_queue_file_size", f"{layout.batch_queue_file_size} bytes"),
+        ("index", "index_slots", f"{layout.index_slots} slots and {layout.index_entries} entries"),
+    ):
+        if folder in made and layout.origins[attribute] == "default":
+            yield (
+                f"files of {folder} are made with {told}, the usual size, for nothing tells it: a broker that"
+                " has another one set does not load them; --broker-conf tells it"
+            )
 
 
 def _in_order(actions: Iterable[Action]) -> list[Action]:
