@@ -213,6 +213,24 @@ def test_a_damaged_unit_ends_the_timer_log(store_copy: StoreCopy) -> None:
     assert timer_actions(root, after) == []
 
 
+def test_bytes_behind_the_timer_logs_end_are_zeroed(store_copy: StoreCopy) -> None:
+    """What verify names for TM02 is done, and no unit goes."""
+    root = store_copy("ok_540_clean")
+    units, slots = units_of(root), slots_of(root)
+    with (root / "timerlog" / f"{0:020}").open("r+b") as file:
+        file.seek((len(units) + 2) * UNIT + 7)
+        file.write(b"\x5d")
+    after = as_it_is(root)
+    assert codes(root, "timer") == {"TM02"}
+    actions = timer_actions(root, after)
+    assert [(action.kind, action.path, action.offset) for action in actions] == [
+        ("cut", f"timerlog/{0:020}", len(units) * UNIT)
+    ]
+    do(root, actions)
+    assert codes(root, "timer") == set() and timer_actions(root, after) == []
+    assert (units_of(root), slots_of(root)) == (units, slots)
+
+
 def test_the_first_unit_damaged_reads_the_timer_queue_from_its_start(store_copy: StoreCopy) -> None:
     """Nothing else tells the broker where to read on."""
     root = store_copy("ok_540_clean")

@@ -20,6 +20,7 @@ from rmqtool.store.open_files import read_head
 from rmqtool.store.plan import Action
 from rmqtool.store.recover.after import After
 from rmqtool.store.recover.timer_wheel import TimedUnits, mended_slots, new_wheel
+from rmqtool.store.verify.timer import is_zero_from
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,11 +90,12 @@ def _units_of(file: StoreFile, log_end: int, log: _TimerLog) -> tuple[int, npt.N
             found.append(units[:count])
             end += count * _UNIT
         rest = source.read(end, _UNIT)
+        has_more = not any(rest) and not is_zero_from(source, end)
     finally:
         source.close()
     log.units += end // _UNIT
     log.end = file.file_from_offset + end
-    log.reason = _why_cut(rest)
+    log.reason = "bytes that are no units lie behind its end" if has_more else _why_cut(rest)
     if log.reason:
         log.cut = log.end
     return file.file_from_offset, np.concatenate(found) if found else np.empty(0, timer_format.LOG_UNIT.dtype)

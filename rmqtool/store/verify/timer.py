@@ -67,10 +67,7 @@ def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[
         return
     try:
         end = _units_end(source)
-        rest = source.data_from(end)
-        while rest < source.size and not any(source.read(rest, _BLOCK)):
-            rest = source.data_from(rest + _BLOCK)
-        is_zero = rest >= source.size
+        is_zero = is_zero_from(source, end)
         if not is_zero and not _is_blank(source.read(end, timer_format.LOG_BLANK.size)):
             yield finding("TM02", name, end, unit, units_before=end // unit)
         elif not is_last and is_zero and end < source.size:
@@ -95,6 +92,14 @@ def _units_end(source: ByteSource) -> int:
         end += (int(wrong[0]) if len(wrong) else len(units)) * unit
         if len(wrong) or not len(units):
             return end
+
+
+def is_zero_from(source: ByteSource, start: int) -> bool:
+    """Whether nothing but zeros lies behind a position; holes are not read."""
+    rest = source.data_from(start)
+    while rest < source.size and not any(source.read(rest, _BLOCK)):
+        rest = source.data_from(rest + _BLOCK)
+    return rest >= source.size
 
 
 def _is_blank(data: bytes) -> bool:
