@@ -15,6 +15,7 @@ from rmqtool.errors import UnwritableError
 from rmqtool.formats import config_json
 from rmqtool.store import Store, disk, lock
 from rmqtool.store.rebuild.run import Request
+from rmqtool.store.verify import verify
 from tests.build_store import file_name
 from tests.hard_limits import no_reader
 from tests.rebuild_checks import conf_of, inodes, problems, queue_files
@@ -155,6 +156,17 @@ def test_what_the_store_does_not_have(
     assert code == 1 and "the selected topics have no queue 77" in err
     assert run(capsys, store, "--topic", "pubTopicOne", "--queue", "0", *apply)[0] == 0
     assert run(capsys, store, "--topic", "pub*", *apply)[0] == 0
+
+
+def test_queue_offsets_of_records_are_not_said_to_be_mended(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The queue holds what the record says, so nothing is to be done: verify does not promise more."""
+    root = store_copy("bad_cl15_queue_offset_jump")
+    assert run(capsys, root)[:2] == (0, [])
+    with Store.open(root) as opened:
+        (found,) = (each for each in verify(opened) if each.problem.code == "CL15")
+    assert found.problem.repair is not None and found.problem.repair.startswith("none: records stay")
 
 
 def test_a_part_is_no_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
