@@ -73,7 +73,10 @@ def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
         )
         yield f"trigger      {_trigger_text(found, zone)}"
     for name, row in found["settings"].items():
-        if "configured" in row:
+        if isinstance(row.get("configured"), str):
+            text = f"{name} is {row['configured']!r}"
+            yield f"ignored      {text}, no number for a broker, which takes its default"
+        elif "configured" in row:
             yield f"limited      {name} is {row['configured']}, a broker takes {row['value']:.0%}"
 
 

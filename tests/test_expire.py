@@ -533,13 +533,20 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     assert "old enough (changed 3d07h ago, kept 72h), waits for deleteWhen (04)" in text
 
 
-def test_command_options(run: Run, store: tuple[Path, int], tmp_path: Path) -> None:
+def test_command_options(
+    run: Run, store: tuple[Path, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """broker.conf, another broker, an operator's rules."""
     root, now = store
     conf = tmp_path / "broker.conf"
     conf.write_text("fileReservedTime=74\ndiskMaxUsedSpaceRatio=99\n")
     code, found, _ = run(root, "--at", now, "--broker-conf", conf)
     assert code == 0 and found["settings"]["fileReservedTime"] == {"value": 74, "from": "file"}
+    ignored = tmp_path / "ignored.conf"
+    ignored.write_text("fileReservedTime= 74 \n")
+    main(["expire", str(root), "--broker-conf", str(ignored), "--at", str(now)])
+    line = "ignored      fileReservedTime is '74 ', no number for a broker, which takes its default"
+    assert line in capsys.readouterr().out
     assert found["settings"]["diskMaxUsedSpaceRatio"] == {"value": 0.95, "from": "file", "configured": 99}
     assert run(root, "--at", now, "--broker", "4.9")[1]["rules"] == "4.9"
     for rule, start in ((("--before", START), START), (("--before", "2040-01-01"), 3 << 20),

@@ -131,9 +131,26 @@ def test_values_of_broker_conf() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["deleteWhen=04:00", "deleteWhen=;4", "deleteWhen=4; 5", "fileReservedTime=3d",
-             "logicalDiskSpaceCleanForciblyThreshold=x", "diskMaxUsedSpaceRatio=" + "9" * 30],
+    ("line", "name", "value"),
+    [("fileReservedTime=3d", "reserved_hours", 72), ("fileReservedTime=48 ", "reserved_hours", 72),
+     ("fileReservedTime=", "reserved_hours", 72),
+     ("diskMaxUsedSpaceRatio=abc", "max_used_ratio", 0.75),
+     ("diskMaxUsedSpaceRatio=" + "9" * 30, "max_used_ratio", 0.75),
+     ("cleanFileForciblyEnable=true ", "forcible", False), ("deleteWhen=", "delete_hours", ()),
+     ("logicalDiskSpaceCleanForciblyThreshold=x", "shared_forcible_ratio", 0.8),
+     ("logicalDiskSpaceCleanForciblyThreshold=.5 ", "shared_forcible_ratio", 0.5)],
 )  # fmt: skip
+def test_values_as_a_broker_takes_them(line: str, name: str, value: object) -> None:
+    """By MixAll#properties2Object: what is no number leaves the default, and blanks behind belong to it."""
+    found = settings_of(conf(line), PROFILES["5.4"])
+    assert getattr(found, name) == value
+    text = line.partition("=")[2]
+    ignored = value in (72, 0.75, 0.8)
+    assert found.origins[name] == ("default" if ignored else "file")
+    assert found.configured == ({name: text} if ignored else {})
+
+
+@pytest.mark.parametrize("line", ["deleteWhen=04:00", "deleteWhen=;4", "deleteWhen=4; 5", "deleteWhen=4 "])
 def test_value_that_no_broker_reads(line: str) -> None:
     """With such a deleteWhen a broker never deletes: it is said, not guessed."""
     with pytest.raises(FormatError):

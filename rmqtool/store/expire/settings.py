@@ -24,7 +24,7 @@ INTERVALS: tuple[tuple[str, str, int], ...] = (
     ("redelete_interval_ms", "redeleteHangedFileInterval", 120_000),
 )
 _HOUR = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
-_DOUBLE = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,17})?", re.ASCII)
+_DOUBLE = re.compile(r"[ \t]*(?:[0-9]{1,9}(?:\.[0-9]{0,17})?|\.[0-9]{1,17})[ \t]*", re.ASCII)
 
 Origin = Literal["file", "default"]
 
@@ -84,7 +84,7 @@ def settings_of(conf: BrokerConf | None, profile: Profile) -> Settings:
     Java process changes is not known here.
 
     Raises:
-        FormatError: a value that the broker could not read; with such a deleteWhen it never deletes.
+        FormatError: a deleteWhen that the broker cannot read: with such a one it never deletes.
     """
     reader = _Reader(conf)
     is_5 = profile.has_timer
@@ -118,23 +118,31 @@ class _Reader:
         self.configured: dict[str, Any] = {}
 
     def _text(self, name: str, setting: str) -> str | None:
-        text = self._conf.text(setting) if self._conf is not None else None
+        text = self._conf.values.get(setting) if self._conf is not None else None
         self.origins[name] = "default" if text is None else "file"
         return text
 
-    def _parsed(self, setting: str, text: str, pattern: re.Pattern[str], parse: Callable[[str], Any]) -> Any:
-        assert self._conf is not None, "there is a text"
-        if not pattern.fullmatch(text):
-            raise FormatError(f"{setting}={text[:40]!r} cannot be read by a broker", path=self._conf.path)
-        return parse(text)
+    def _number(
+        self, name: str, setting: str, pattern: re.Pattern[str], parse: Callable[[str], Any], default: Any
+    ) -> Any:
+        """The number that a broker takes: where the text is none, it keeps its default and says nothing.
+
+        A blank behind a whole number makes it none. Source: MixAll#properties2Object.
+        """
+        text = self._text(name, setting)
+        if text is None:
+            return default
+        if pattern.fullmatch(text):
+            return parse(text)
+        self.origins[name] = "default"
+        self.configured[name] = text[:40]
+        return default
 
     def integer(self, name: str, setting: str, default: int) -> int:
-        text = self._text(name, setting)
-        return default if text is None else int(self._parsed(setting, text, _HOUR, int))
+        return int(self._number(name, setting, _HOUR, int, default))
 
     def double(self, name: str, setting: str, default: float) -> float:
-        text = self._text(name, setting)
-        return default if text is None else float(self._parsed(setting, text, _DOUBLE, float))
+        return float(self._number(name, setting, _DOUBLE, float, default))
 
     def flag(self, name: str, setting: str, default: bool) -> bool:
         text = self._text(name, setting)
@@ -149,10 +157,17 @@ class _Reader:
         return min(max(given, low), high) / 100
 
     def hours(self, name: str, setting: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Hours separated by `;`; empty pieces at the end are left out. Source: UtilAll#isItTimeToDo."""
+        """Hours separated by `;`; empty pieces at the end are left out. Source: UtilAll#isItTimeToDo.
+
+        Of an empty text the only piece is no number either: there is no hour then.
+        """
         text = self._text(name, setting)
         if text is None:
             return default
         kept = text.rstrip(";")
         pieces = kept.split(";") if kept else []
-        return tuple(dict.fromkeys(int(self._parsed(setting, piece, _HOUR, int)) for piece in pieces))
+        wrong = [piece for piece in pieces if not _HOUR.fullmatch(piece)]
+        if wrong:
+            assert self._conf is not None, "there is a text"
+            raise FormatError(f"{setting}={wrong[0][:40]!r} cannot be read by a broker", path=self._conf.path)
+        return tuple(dict.fromkeys(map(int, pieces)))
