@@ -13,7 +13,7 @@ from rmqtool.store import Store
 from rmqtool.store.commit_log import StoredMessage
 from rmqtool.store.layout import detect
 from rmqtool.store.recover import Request, undo_recover
-from rmqtool.store.system_topics import is_system_topic
+from rmqtool.store.system_topics import SCHEDULE_TOPIC, is_system_topic
 from tests.rebuild_checks import planned
 from tests.recover_checks import codes, opener, recovered
 from tests.trees import tree_rows
@@ -100,6 +100,36 @@ def test_the_record_gets_its_queue_back(
     assert files(root / "commitlog") == damaged
 
 
+@pytest.mark.parametrize("how", [no_queue, other_queue])
+def test_neighbours_that_hide_each_other(
+    how: Spoil, store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Four records in a row that name another queue: the first run gives all of them theirs back."""
+    root = store_copy("ok_540_clean")
+    sound, before = codes(root), files(root / "commitlog")
+    places = [spoil(root, number, how) for number in (2, 3, 4, 5)]
+    outcome = recovered(root, backup=tmp_path / "backup")
+    rows = outcome.recovery.plan.summary["corrected"]
+    assert sorted(row["physical_offset"] for row in rows) == places
+    assert files(root / "commitlog") == before and codes(root) == sound
+    assert not recovered(root, backup=tmp_path / "second").recovery.is_needed
+
+
+def test_a_delayed_record_is_warned_of(store_copy: Callable[[str], Path], tmp_path: Path) -> None:
+    """Its unit's tags code is a time, so nothing vouches for its queue; the queue that it names is told."""
+    root = store_copy("ok_540_clean")
+    with Store.open(root) as store:
+        key = next(key for key in store.queues if key[0] == SCHEDULE_TOPIC and store.max_offset(*key))
+        stored = store.get_by_queue_offset(*key, store.min_offset(*key))
+        assert stored is not None
+    position, data = no_queue(stored)
+    with stored.path.open("r+b") as file:
+        file.seek(stored.physical_offset - int(stored.path.name) + position)
+        file.write(data)
+    outcome = recovered(root, backup=tmp_path / "backup")
+    assert any("so looks a damaged queue id" in text for text in outcome.recovery.plan.summary["warnings"])
+
+
 def test_a_broker_leaves_it_as_it_is(store_copy: Callable[[str], Path], tmp_path: Path) -> None:
     """And so does `--mode broker`: neither the record nor the queue's unit changes."""
     root = store_copy("ok_540_clean")
@@ -124,6 +154,16 @@ def test_queue_files_that_changed_places_move_no_record(store_copy: Callable[[st
     other.write_bytes(data)
     found = planned(root)
     assert not found.astray and found.tasks
+
+
+def test_a_renamed_folder_moves_no_record(store_copy: Callable[[str], Path]) -> None:
+    """Every unit names a record of the queue that has lost its folder: that one is made anew."""
+    root = store_copy("ok_540_clean")
+    topic, number = queue_of(root)
+    folder = detect(root).consume_queues[topic, number].folder
+    folder.rename(folder.with_name("97"))
+    found = planned(root)
+    assert not found.astray and (topic, number) in {task.key for task in found.tasks}
 
 
 def test_a_unit_of_another_size_is_no_witness(store_copy: Callable[[str], Path]) -> None:

@@ -285,13 +285,16 @@ def test_garbage_never_crashes_or_invents(tmp_path: Path, seed: int) -> None:
 class TestStrays:
     """Files with other names among those of the log: one with records of it goes only when that is meant."""
 
-    @pytest.mark.parametrize("name", [f"{LOG_FILE_SIZE:020}.bak", str(LOG_FILE_SIZE)])
+    @pytest.mark.parametrize(
+        "name", [f"{LOG_FILE_SIZE:020}.bak", str(LOG_FILE_SIZE), f"{LOG_FILE_SIZE + 1:020}", "folder/foo"]
+    )
     def test_renamed_file(self, tmp_path: Path, name: str) -> None:
         root = tmp_path / "store"
         stored = made(root, keyed(40))
         inside = sum(LOG_FILE_SIZE <= each.physical_offset < 2 * LOG_FILE_SIZE for each in stored)
         home = log_path(root, LOG_FILE_SIZE)
-        home.rename(home.with_name(name))
+        (home.parent / name).parent.mkdir(exist_ok=True)
+        home.rename(home.parent / name)
         result = salvaged(root)
         assert result.misplaced == (Misplaced(f"commitlog/{name}", inside, home.name),)
         with Store.open(root) as store:
@@ -301,8 +304,18 @@ class TestStrays:
         assert f"give the file the name that it had, {home.name}, or" in refusals[0].reason
         before = tree_digest(root / "commitlog")
         assert main(["recover", str(root), "--apply"]) == 4 and tree_digest(root / "commitlog") == before
-        home.with_name(name).rename(home)
+        (home.parent / name).rename(home)
+        shutil.rmtree(home.parent / "folder", ignore_errors=True)
         assert salvaged(root).actions == ()
+
+    def test_link_to_a_file_elsewhere(self, tmp_path: Path) -> None:
+        root = tmp_path / "store"
+        made(root, keyed(40))
+        home = log_path(root, LOG_FILE_SIZE)
+        shutil.move(home, tmp_path / "elsewhere")
+        (home.parent / "link").symlink_to(tmp_path / "elsewhere")
+        (found,) = salvaged(root).misplaced
+        assert (found.path, found.name) == ("commitlog/link", home.name)
 
     def test_copy_beside_the_file(self, tmp_path: Path) -> None:
         root = tmp_path / "store"

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["Rebuild", "plan_rebuild"]
 
 _PAGE = 4096
+_FEW = 3  # records that make a queue suspicious which nobody knew
 
 
 @dataclass(frozen=True)
@@ -266,6 +267,18 @@ def _builder(found: Survey, tasks: Sequence[QueueTask], index: IndexTask | None)
 
 
 def _warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
+    yield from _gap_warnings(found, tasks)
+    for task in tasks:
+        queues = found.view.layout.batch_queues if task.is_batch else found.view.layout.consume_queues
+        has_others = any(topic == task.key[0] for topic, _ in queues) and task.key not in queues
+        if has_others and 0 < task.shape.count <= _FEW and task.key not in found.queues.light:
+            yield (
+                f"{task.folder} is made for no more than {task.shape.count} of the log's records, while other"
+                " queues of the topic are there: so looks a damaged queue id, which no CRC covers"
+            )
+
+
+def _gap_warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
     """Gaps in whose place a filler does harm: brokers pass over what follows it in the log's first file.
 
     They take the filler for a message at offset 0 that they cannot read, and go on in the next file

@@ -6,9 +6,11 @@ of one queue, and its own word alone of another:
 
     its own queue       has a unit at the record's queue offset that names it: place, size and tags code;
                         the queue's other records leave out this number, right where the record lies
-    the queue it names  has no unit for it, and its other records do not leave the number to it
+    the queue it names  has no unit for it, and its other records do not leave the number to it, or has no
+                        files at all
 
-Its topic and queue id are written as its unit's queue says. Without that the queue would keep a gap, and
+A queue without another record is never one's own: a folder that was renamed looks the same. The record's
+topic and queue id are written as its unit's queue says. Without that the queue would keep a gap, and
 while the log begins at 0 brokers pass over messages behind the filler of a gap (spec 03).
 """
 
@@ -101,34 +103,37 @@ def _of_unit(context: Context, spans: dict[Key, Span], key: Key, slot: int, unit
     ):
         return None
     wants, has = spans.get(key), spans.get(said)
-    if has is None or not _leaves_out(wants, stored) or not _is_misfit(has, stored):
+    if wants is None or has is None or wants.is_batch or has.is_batch:
+        return None
+    is_between = _is_between(wants, stored) and said not in context.layout.consume_queues
+    if not is_between and not (_leaves_out(wants, stored) and _is_misfit(has, stored)):
         return None
     return Astray(
         stored.path, stored.physical_offset, slot, said, key, tuple(_fields(context, stored, topic, key[1]))
     )
 
 
-def _leaves_out(span: Span | None, stored: StoredMessage) -> bool:
-    """Whether the records of a queue leave out the record's number right where it lies."""
+def _is_between(span: Span, stored: StoredMessage) -> bool:
+    """Whether the record's number is left out between two records of a queue, and it lies between them."""
     number, start = stored.message.queue_offset, stored.physical_offset
-    if span is None:
-        return True
-    if span.is_batch:
-        return False
-    if start >= span.end:
-        return number >= span.next
-    if start < span.first_physical:
-        return number < span.first
     return any(
         item.after <= start < item.physical_offset and item.expected <= number < item.queue_offset
         for item in span.breaks
     )
 
 
+def _leaves_out(span: Span, stored: StoredMessage) -> bool:
+    """The same, or it comes before all of the queue's records or behind them."""
+    number, start = stored.message.queue_offset, stored.physical_offset
+    if start >= span.end:
+        return number >= span.next
+    if start < span.first_physical:
+        return number < span.first
+    return _is_between(span, stored)
+
+
 def _is_misfit(span: Span, stored: StoredMessage) -> bool:
     """Whether the numbers of the queue's records break off at this one, or it is the only one."""
-    if span.is_batch:
-        return False
     return span.count == 1 or any(
         stored.physical_offset == item.physical_offset or stored.end == item.after for item in span.breaks
     )

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rmqtool.store.salvage.model import Misplaced
 
 
+_ASTRAY_ROUNDS = 8
 Progress = Callable[[int], None]
 """Called with the number of bytes of the log that were just read."""
 
@@ -171,7 +172,9 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
 
     unreachable = out_of_reach(store)
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
-    if rebuild.astray and request.broker is None:
+    rounds = _ASTRAY_ROUNDS if request.broker is None else 0
+    while rebuild.astray and rounds:
+        rounds -= 1  # one that has its queue back may show that its neighbour has not
         log = _with_queues(store, log, rebuild.astray)
         rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)

@@ -6,8 +6,6 @@ loads the log before it has gone, but with it go its messages, unless it gets it
 
 from __future__ import annotations
 
-import os
-import stat
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -32,14 +30,19 @@ def misplaced_strays(
 ) -> Iterator[Misplaced]:
     """The strays that hold sound records, and those that cannot be read to know.
 
-    Only plain files are opened, and no more is read of one than a log file holds.
+    Only plain files are opened, also behind a link and right below a folder, and no more is read of one than
+    a log file holds. Files whose names do not fit into the log are strays too.
     """
     taken = {file.file_from_offset for file in files.files if not file.is_missing}
-    for path in layout.commit_log_strays:
-        status = os.lstat(path)
-        if not stat.S_ISREG(status.st_mode) or not status.st_size:
-            continue
-        size = min(status.st_size, layout.commit_log_file_size)
+    own = {file.path.resolve() for file in files.files}
+    paths = [file.path for file in files.odd]
+    for stray in layout.commit_log_strays:
+        try:
+            paths += (path for path in _files_of(stray) if path.resolve() not in own)
+        except OSError:
+            yield Misplaced(layout.relative(stray), is_readable=False)
+    for path in paths:
+        size = min(path.stat().st_size, layout.commit_log_file_size)
         name = layout.relative(path)
         try:
             source = opened(path)
@@ -52,6 +55,14 @@ def misplaced_strays(
                 yield Misplaced(name, records, f"{offset:020}" if offset >= 0 else None, offset in taken)
             elif source.unreadable:
                 yield Misplaced(name, is_readable=False)
+
+
+def _files_of(path: Path) -> Iterator[Path]:
+    """A plain file that holds anything, or those of a folder; what is a link to one is one."""
+    is_folder = path.is_dir() and not path.is_symlink()
+    for each in sorted(path.iterdir()) if is_folder else [path]:
+        if each.is_file() and each.stat().st_size:
+            yield each
 
 
 def _sound_records(source: ByteSource, file: LogFile, stopped: Event) -> tuple[int, int]:
