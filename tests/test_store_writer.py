@@ -31,6 +31,7 @@ from rmqtool.store import StoredBlank
 from rmqtool.store.verify import verify
 from rmqtool.store.write.options import MAPPED_SIZE_MAX, WriteOptions
 from rmqtool.store.write.store_writer import StoreWriter
+from tests.build_store import patch
 from tests.trees import unchanged
 
 SMALL: dict[str, Any] = {
@@ -107,6 +108,35 @@ def test_files_roll_with_blanks(tmp_path: Path) -> None:
         assert following.message.total_size + message.BLANK_SIZE > blank.size
     assert files[-1].file_from_offset <= end < files[-1].end
     assert {file.size for file in files} == {64 << 10}
+
+
+@pytest.mark.parametrize("has_next", [False, True])
+def test_it_goes_on_behind_a_blank(tmp_path: Path, has_next: bool) -> None:
+    """The record that made the crashed writer roll was lost: a full file is the last one, or an empty one is."""
+    with small(tmp_path) as writer:
+        results = [writer.put(one) for one in messages(30)]
+        end, size = writer.log.end, 64 << 10
+    log = writer.root / "commitlog"
+    patch(log / f"{0:020}", end, message.encode_blank(size - end))
+    if has_next:
+        (log / f"{size:020}").write_bytes(bytes(size))
+    before = (log / f"{0:020}").read_bytes()
+    with Store.open(writer.root, mode="a", auto_create_queues=4) as writer:
+        results += [writer.put(one) for one in messages(300)]
+    assert results[30].physical_offset == size
+    assert (log / f"{0:020}").read_bytes() == before
+    assert bad_findings(writer.root) == []
+    assert len(stored(writer.root)) == len(results)
+
+
+def test_a_blank_of_another_size_is_refused(tmp_path: Path) -> None:
+    """A broker looks for records where such a blank says that the file ends."""
+    with small(tmp_path) as writer:
+        writer.put(messages(1)[0])
+        end = writer.log.end
+    patch(writer.root / "commitlog" / f"{0:020}", end, message.encode_blank(1000))
+    with unchanged(writer.root), pytest.raises(RefusedError, match="goes on behind its last sound record"):
+        Store.open(writer.root, mode="a")
 
 
 def test_a_record_that_just_fits(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from rmqtool.errors import InputError, RefusedError, UnreadableError, UsageError
 from rmqtool.formats import properties
 from rmqtool.store import Store, disk, lock
 from rmqtool.store.broker_conf import BrokerConf
-from rmqtool.store.commit_log import StoredMessage
+from rmqtool.store.commit_log import StoredBlank, StoredMessage
 from rmqtool.store.layout import SIZES, StoreLayout, detect, new_layout
 from rmqtool.store.listing import Listing
 from rmqtool.store.lock import StoreLock
@@ -146,7 +146,7 @@ def open_existing(
         _check_entries(layout, path)
         store = Store(layout)
         stack.callback(store.close)
-        end = store.end_offset()
+        end = _end_of(store)
         options = _options(store, layout, end, profile, given)
         _check_sizes(layout, options)
         dispatched = _check_ends(store, end)
@@ -175,7 +175,7 @@ def examine(
     )
     _check_layout(layout, path)
     with Store(layout) as store:
-        end = store.end_offset()
+        end = _end_of(store)
         options = _options(store, layout, end, profile, given)
         _check_sizes(layout, options)
         _check_ends(store, end)
@@ -280,6 +280,26 @@ def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
                 f"is no index file of {options.index_slots} slots and {options.index_entries} entries",
                 path=index_file.path, hint=f"rmqtool verify {layout.root}",
             )  # fmt: skip
+
+
+def _end_of(store: Store) -> int:
+    """Where the next record goes: behind the last one, or behind the blank that fills the rest of its file.
+
+    The record that made a crashed writer roll may not be on the device. A broker goes on in the next file too,
+    but writes over the blank when there is none.
+
+    Source: CommitLog#recoverNormally.
+    """
+    end = store.end_offset()
+    file = store.commit_log.file_of(end)
+    if file is None:
+        return end
+    try:
+        found = store.commit_log.read(end)
+    except InputError:
+        return end  # no whole record, and no blank
+    is_full = isinstance(found, StoredBlank) and found.size == file.end - end
+    return file.end if is_full else end
 
 
 def _check_ends(store: Store, end: int) -> int:
