@@ -23,7 +23,7 @@ from rmqtool.errors import EXIT_INPUT, NotAStoreError, RefusedError
 from rmqtool.scan.kernels import load_kernels
 from rmqtool.store import Store
 from rmqtool.store.verify import verify
-from tests.crash_check import POWER_LOST, Told, check_store, only_notes, recovery_start
+from tests.crash_check import POWER_LOST, Told, check_mended, check_store, only_notes, recovery_start
 from tests.crash_child import ENDED, Scenario, Tell, in_child, message, work
 from tests.disk_calls import HOWS, Call, How, Stop, watched
 from tests.power_loss import MODES, Mode, rebuild
@@ -157,7 +157,9 @@ def test_killed(record: Any, name: str, how: How, fast_path: Path) -> None:
         with says(stop):
             assert status in (ENDED, 0)  # 0: with threads the number of calls is not always the same
             told = Told.of(rows)
-            check_store(root, told, sure=told.flushed if scenario.write_buffer else None)
+            sure = told.flushed if scenario.write_buffer else None
+            check_store(root, told, sure=sure)
+            check_mended(root, told, scenario.options(), sure=sure)
             check_next_run(root, scenario)
         shutil.rmtree(root.parent)
 
@@ -199,6 +201,7 @@ def test_power_lost(record: Any, name: str, mode: Mode, fast_path: Path) -> None
         with says((cut, calls[cut - 1].name, calls[cut - 1].path)):
             told = told_before(calls, cut)
             check_store(target / "store", told, sure=told.flushed, known=POWER_LOST)
+            check_mended(target / "store", told, SCENARIOS[name].options(), sure=told.flushed)
         shutil.rmtree(target)
 
 

@@ -112,7 +112,7 @@ def test_files_roll_with_blanks(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("has_next", [False, True])
 def test_it_goes_on_behind_a_blank(tmp_path: Path, has_next: bool) -> None:
-    """The record that made the crashed writer roll was lost: a full file is the last one, or an empty one is."""
+    """The record that made a crashed writer roll was lost, or its whole file."""
     with small(tmp_path) as writer:
         results = [writer.put(one) for one in messages(30)]
         end, size = writer.log.end, 64 << 10

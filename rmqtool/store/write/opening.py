@@ -285,8 +285,8 @@ def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
 def _end_of(store: Store) -> int:
     """Where the next record goes: behind the last one, or behind the blank that fills the rest of its file.
 
-    The record that made a crashed writer roll may not be on the device. A broker goes on in the next file too,
-    but writes over the blank when there is none.
+    The record that made a crashed writer roll may not be on the device. A broker goes on in the next file
+    too, but writes over the blank when there is none.
 
     Source: CommitLog#recoverNormally.
     """
