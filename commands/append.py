@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands import append_options as own
 from rmqtool.commands import options
-from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError, IllegalMessageError, UsageError
+from rmqtool.errors import EXIT_INPUT, EXIT_OK, IllegalMessageError, UsageError
 from rmqtool.output import Output
 from rmqtool.terminal import ProgressBar, format_size
 from rmqtool.times import format_time, parse_time, parse_zone
@@ -110,8 +110,8 @@ def append(
 
     Exits with 0 when all is stored; 2 for a usage error; 3 for a wrong row or an input that cannot be
     read, and when the store cannot be written; 4 when it was refused: the store was not closed
-    cleanly, its last log file is damaged, a queue lacks its last unit, an order topic would be spread;
-    5 when the store is in use.
+    cleanly, its last log file is damaged, a queue lacks its last unit, an order topic would be spread,
+    --commit or --rollback names a half message that is finished; 5 when the store is in use.
     """  # noqa: D301  a backspace character keeps the lines as they are
     task = _Task(own.Asked(**locals()))
     if input is None:
@@ -263,17 +263,15 @@ class _Task:
         return message if self._asked.group is None else half(message, self._asked.group)
 
     def _end_of_transaction(self, writer: StoreWriter) -> list[NewMessage]:
-        from rmqtool.store.commit_log import StoredBlank
+        from rmqtool.store.op_records import open_half
         from rmqtool.store.records.transactions import commit, rollback
 
         asked = self._asked
         offset = asked.commit if asked.commit is not None else asked.rollback
         with writer.read() as opened:
-            found = opened.commit_log.read(offset or 0)
-        if isinstance(found, StoredBlank) or found.status:
-            raise FormatError("no sound record here", path=found.file, physical_offset=offset)
+            half = open_half(opened, offset or 0)
         end = commit if asked.commit is not None else rollback
-        return end(found.message, writer.options, self._now_ms)
+        return end(half, writer.options, self._now_ms)
 
     @contextmanager
     def _input(self) -> Iterator[Input]:

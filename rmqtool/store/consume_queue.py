@@ -209,11 +209,25 @@ class _Units(ABC, Generic[UnitT]):
 
         Found by bisection, for physical offsets rise along a queue.
         """
+        found = self._last_before(physical_offset)
+        if found is not None:
+            yield from self._units_of(*found, 1)
+
+    def number_behind(self, physical_offset: int) -> int:
+        """The number from which on records start behind `physical_offset`, found as in `before`."""
+        found = self._last_before(physical_offset)
+        if found is None:
+            return self._starts[0] if self._starts else 0
+        file, number = found
+        return file.file_from_offset // self._unit_size + number + 1
+
+    def _last_before(self, physical_offset: int) -> tuple[StoreFile, int] | None:
+        """The file and the place in it of the unit that `before` gives."""
         for file in reversed(self.files):
             count = self._first(self._present_in(file), partial(self._starts_behind, file, physical_offset))
             if count > 0:
-                yield from self._units_of(file, count - 1, 1)
-                return
+                return file, count - 1
+        return None
 
     def _starts_behind(self, file: StoreFile, physical_offset: int, number: int) -> bool:
         return any(unit.physical_offset > physical_offset for unit in self._units_of(file, number, 1))

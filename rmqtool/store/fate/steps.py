@@ -25,7 +25,7 @@ from rmqtool.formats import timer as timer_format
 from rmqtool.store import ConsumeQueue, Store, StoredMessage
 from rmqtool.store.due_times import due_of
 from rmqtool.store.dump.small import read_file
-from rmqtool.store.system_topics import HALF_TOPICS, OP_TOPICS, describe
+from rmqtool.store.system_topics import OP_TOPIC_OF, OP_TOPICS, describe
 from rmqtool.store.write import config_files
 
 OPS_READ_MAX = 100_000
@@ -101,7 +101,7 @@ class _View:
     def _op_of(self, stored: StoredMessage) -> tuple[StoredMessage | None, bool]:
         """The op record of a half message; and whether all that could be it were read."""
         message = stored.message
-        topic = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True)).get(message.topic, OP_TOPICS[0])
+        topic = OP_TOPIC_OF.get(message.topic, OP_TOPICS[0])
         queue = self.store.queues.get((topic, message.queue_id))
         if not isinstance(queue, ConsumeQueue):
             return None, self.store.layout.has_files_of_queues

@@ -40,10 +40,9 @@ from rmqtool.formats.properties import (
 )
 from rmqtool.store.records.message import NewMessage
 from rmqtool.store.records.property_map import TRUE, illegal, joined, map_string, number_of
-from rmqtool.store.system_topics import HALF_TOPICS, OP_TOPICS
+from rmqtool.store.system_topics import HALF_TOPICS, OP_TOPIC_OF, OP_TOPICS
 from rmqtool.store.write.options import WriteOptions
 
-_OP_TOPIC_OF = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))
 _OP_TAG = "d"
 _HOST_BITS = BORN_HOST_V6 | STORE_HOST_V6
 
@@ -99,7 +98,7 @@ def commit(record: Message, options: WriteOptions, now_ms: int) -> list[NewMessa
 def rollback(record: Message, options: WriteOptions, now_ms: int) -> list[NewMessage]:
     """What ends a half message without a trace for consumers; see `commit`."""
     _half_properties(record)
-    topic = _OP_TOPIC_OF[record.topic]
+    topic = OP_TOPIC_OF[record.topic]
     return [op([record.queue_offset], record.queue_id, options, now_ms, topic=topic)]
 
 
