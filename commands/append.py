@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.commands import append_options as own
 from rmqtool.commands import options
+from rmqtool.commands.append_text import COLUMNS, SUMMARY, TABLE_COLUMNS, row_of, transaction_notes
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, IllegalMessageError, UsageError
 from rmqtool.output import Output
 from rmqtool.terminal import ProgressBar, format_size
-from rmqtool.times import format_time, parse_time, parse_zone
+from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.store.inputs.dry_run import DryRun
@@ -24,15 +26,6 @@ if TYPE_CHECKING:
     from rmqtool.store.write.put_result import PutResult
     from rmqtool.store.write.store_writer import StoreWriter
 
-COLUMNS = (
-    "row", "physical_offset", "queue_offset", "size", "topic", "queue_id", "store_timestamp_ms", "store_time",
-    "offset_msg_id", "flushed",
-)  # fmt: skip
-TABLE_COLUMNS = ("row", "topic", "queue_id", "queue_offset", "physical_offset", "offset_msg_id", "flushed")
-SUMMARY = (
-    "messages", "bytes", "left_out", "blanks", "topics", "queues", "first_physical_offset",
-    "last_physical_offset", "flushed", "dry_run",
-)  # fmt: skip
 _LINES = 20  # wrong rows that are told one by one
 
 
@@ -101,8 +94,11 @@ def append(
     Options of a message fill the columns that a row leaves empty. A row with physical_offset, as
     dump prints it, is stored as it was, with its times, hosts and properties, but at a new place;
     rows of blanks are passed over and those of damage refused. JSON lines from a pipe that pauses are
-    stored as far as they have come. Delayed messages come without the
-    record of which were delivered, so all that are due are due again in a new store.
+    stored as far as they have come. Delayed messages come without the record of which were delivered,
+    so all that are due are due again in a new store. Half messages and op records, of a store with
+    transactions, are stored too, and counted on stderr: an op record finishes the half messages at the
+    queue offsets that it names, so the two belong together in a new store, all of them and in their
+    order; else leave them out (dump --exclude-topic 'RMQ_SYS_TRANS_*').
 
     Shows where each message is, or sums it up. A wrong row is told with its number, column and the
     broker's name for the reason; the rows before it are stored, and none behind it, unless
@@ -160,7 +156,8 @@ class _Task:
                 results = [writer.put(Queues(writer, asked.queue_by).of_message(message))]
             flushed = writer.flush()
         rows = (
-            self._row(None, result._replace(flushed=result.physical_offset < flushed)) for result in results
+            row_of(None, result._replace(flushed=result.physical_offset < flushed), self._zone)
+            for result in results
         )
         self._output.write_rows(rows, COLUMNS[1:], TABLE_COLUMNS[1:])
         return EXIT_OK
@@ -184,13 +181,16 @@ class _Task:
         from rmqtool.store.inputs.append import put_each
 
         asked = self._asked
+        counts: Counter[str] = Counter()
         with own.between_messages() as calm, self._input() as source, self._writer() as writer:
             source.rules = replace(source.rules, profile=writer.options.profile)
             results = put_each(
                 writer, calm(source.messages()), asked.queue_by, asked.on_error, self._report, self._changed
             )
-            rows = (self._row(number, result) for number, result in results)
-            self._output.write_rows(rows, COLUMNS, TABLE_COLUMNS)
+            try:
+                self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
+            finally:
+                self._tell_transactions(counts)
         return self._exit_code()
 
     def check(self) -> int:
@@ -205,6 +205,7 @@ class _Task:
                 checker, source.messages(), asked.queue_by, asked.on_error, self._report, self._changed
             ):
                 count += 1
+        self._tell_transactions(checker.counts)
         self._sum_up(
             messages=count, bytes=checker.bytes, left_out=self._left_out, blanks=source.empty, dry_run=True
         )
@@ -336,19 +337,18 @@ class _Task:
 
     # what is shown
 
-    def _row(self, number: int | None, result: PutResult) -> dict[str, Any]:
-        row = {} if number is None else {"row": number}
-        return row | {
-            "physical_offset": result.physical_offset,
-            "queue_offset": result.queue_offset,
-            "size": result.size,
-            "topic": result.topic,
-            "queue_id": result.queue_id,
-            "store_timestamp_ms": result.store_timestamp,
-            "store_time": format_time(result.store_timestamp, self._zone),
-            "offset_msg_id": result.message_ids[0],
-            "flushed": result.flushed,
-        }
+    def _rows(
+        self, results: Iterable[tuple[int, PutResult]], counts: Counter[str]
+    ) -> Iterator[dict[str, Any]]:
+        """The row of each result; `counts` gets the messages by topic."""
+        for number, result in results:
+            counts[result.topic] += 1
+            yield row_of(number, result, self._zone)
+
+    def _tell_transactions(self, counts: Mapping[str, int]) -> None:
+        if self._asked.transaction is None:
+            for note in transaction_notes(counts):
+                self._output.note(f"rmqtool: {note}")
 
     def _tell_stored(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
         """The sums of a table; the writer is closed."""
@@ -356,6 +356,10 @@ class _Task:
         rate = f"{int(result.rows / seconds)} messages/s, {format_size(int(result.bytes / seconds))}/s"
         size, last = format_size(result.bytes), result.last_physical_offset
         self._output.note(f"rmqtool: {result.rows} messages, {size} in {seconds:.1f} s: {rate}")
+        counts: Counter[str] = Counter()
+        for (topic, _), (_, count) in result.queues.items():
+            counts[topic] += count
+        self._tell_transactions(counts)
         self._sum_up(
             messages=result.rows, bytes=result.bytes, left_out=self._left_out, blanks=source.empty,
             topics=len({topic for topic, _ in result.queues}), queues=len(result.queues),

@@ -473,6 +473,32 @@ def test_what_dump_prints_is_appended(
     assert whole[0] == whole[1]
 
 
+@pytest.mark.parametrize("show", ["summary", "messages"])
+@pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
+def test_half_messages_and_ops_among_rows_are_told(
+    store: Path, append: Append, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes], show: str,
+    dry_run: list[str],
+) -> None:  # fmt: skip
+    """They are stored as they were; what a broker makes of them is said."""
+    first = append(store, *HELLO, "--transaction", "half", "--group", "G")
+    append(store, *HELLO, "--transaction", "half", "--group", "G")
+    assert "half messages" not in first.err
+    assert append(store, "--commit", first.rows[0]["physical_offset"]).code == 0
+    assert main(["dump", str(store), "--quiet"]) == 0
+    path = tmp_path / "rows.jsonl"
+    path.write_bytes(capfdbinary.readouterr().out)
+    new = (tmp_path / "new", *NEW, "--create-topic", "--input", path, "--show", show)
+    result = append(*new, *dry_run)
+    assert result.code == 0
+    assert "rmqtool: half messages: 2; of those that no op record names a broker asks" in result.err
+    assert "rmqtool: op records: 1; each finishes the half messages of this store" in result.err
+    if not dry_run:
+        assert [found.message.topic[:8] for found in stored(tmp_path / "new")] == ["RMQ_SYS_"] * 2 + [
+            "T",
+            "RMQ_SYS_",
+        ]
+
+
 # what is not done
 
 

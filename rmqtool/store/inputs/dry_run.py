@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ class DryRun:
         options: how the store would be written.
         topics, targets: its topics, with those that would be made.
         bytes: of the records that would be stored.
+        counts: of these, by topic as stored.
     """
 
     def __init__(self, root: Path, options: WriteOptions, *, auto_create_queues: int = 0) -> None:
@@ -31,6 +33,7 @@ class DryRun:
         self.topics = TopicTable.load(root, options.profile)
         self.targets = Targets(self.topics, auto_create_queues)
         self.bytes = 0
+        self.counts: Counter[str] = Counter()
 
     @classmethod
     def create(
@@ -72,3 +75,4 @@ class DryRun:
                 f"{prepared.size} bytes do not fit into a commit log file of {limit}", column="body"
             )
         self.bytes += prepared.size
+        self.counts[prepared.topic] += 1
