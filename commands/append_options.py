@@ -138,8 +138,8 @@ QueueBy = Annotated[
     typer.Option(
         "--queue-by",
         metavar="round-robin|key-hash|column",
-        help="The queue of a message that names none: each in turn, by the Java hash of its first key, or"
-        " (column) none, that is an error.",
+        help="The queue of a message that names none: each in turn, from the one behind the queue of its"
+        " topic's newest message; by the Java hash of its first key; or (column) none, that is an error.",
     ),
 ]
 Show = Annotated[

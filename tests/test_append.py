@@ -263,7 +263,7 @@ def test_a_transaction(store: Path, append: Append) -> None:
 @pytest.mark.parametrize("show", ["summary", "messages"])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_rows_of_an_input(store: Path, append: Append, tmp_path: Path, show: str, kind: str) -> None:
-    """Stored in their order, over the topic's queues in turn."""
+    """Stored in their order, over the topic's queues in turn, behind the message in queue 0."""
     rows = numbered(10)
     path = tmp_path / f"rows.{kind}"
     if kind == "jsonl":
@@ -274,7 +274,7 @@ def test_rows_of_an_input(store: Path, append: Append, tmp_path: Path, show: str
     assert result.code == 0
     found = stored(store)
     assert [each.message.body for each in found] == [b"%d" % n for n in range(10)]
-    assert [each.message.queue_id for each in found] == [n % 4 for n in range(10)]
+    assert [each.message.queue_id for each in found] == [(n + 1) % 4 for n in range(10)]
     if show == "summary":
         assert result.rows == [{
             "messages": 10, "bytes": sum(each.message.total_size for each in found), "left_out": 0,
@@ -435,6 +435,24 @@ def test_queues_by_key(store: Path, append: Append, tmp_path: Path, show: str) -
     assert [found.message.queue_id for found in stored(store)] == [
         *(abs(string_hash(f"k{n}")) % 4 for n in range(20)), 1,
     ]  # fmt: skip
+
+
+def test_round_robin_goes_on_in_the_next_run(store: Path, append: Append, tmp_path: Path) -> None:
+    """Behind the queue of the topic's newest message, whoever has chosen that queue."""
+    assert [append(store, *HELLO).rows[0]["queue_id"] for _ in range(5)] == [1, 2, 3, 0, 1]
+    append(store, *HELLO, "--queue", 3)
+    append(store, "--topic", "Order", "--queue", 1, "--body", "of another topic")
+    path = write_rows(tmp_path / "rows", *numbered(6))
+    for arguments in ((), ("--show", "messages")):
+        assert append(store, "--input", path, *arguments).code == 0
+    ids = [found.message.queue_id for found in stored(store) if found.message.topic == "T"]
+    assert ids == [1, 2, 3, 0, 1, 3, 0, 1, 2, 3, 0, 1, 2, 3, 0, 1, 2, 3]
+
+
+def test_round_robin_of_a_new_topic_begins_at_queue_0(store: Path, append: Append) -> None:
+    """It has no newest message; nor do queues that it got later have one."""
+    new = ("--topic", "New", "--body", "x", "--create-topic", "--queues", 2)
+    assert [append(store, *new).rows[0]["queue_id"] for _ in range(3)] == [0, 1, 0]
 
 
 def test_queues_by_column(store: Path, append: Append, tmp_path: Path) -> None:

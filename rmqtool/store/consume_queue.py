@@ -70,6 +70,13 @@ class _Units(ABC, Generic[UnitT]):
         end = self.end()
         return self._max_offset(end, self.by_number(end - 1))
 
+    def newest(self) -> tuple[int, int]:
+        """(`max_offset`, physical offset of the newest message, -1 without one)."""
+        end = self.end()
+        last = self.by_number(end - 1)
+        is_message = last is not None and not (isinstance(last, Unit) and last.is_pre_blank)
+        return self._max_offset(end, last), last.physical_offset if last is not None and is_message else -1
+
     def span(self, min_physical_offset: int, profile: Profile) -> Span:
         """Minimum, maximum and newest unit, with the end looked for once. Arguments as for `min_offset`."""
         end = self.end()

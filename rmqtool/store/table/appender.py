@@ -72,7 +72,7 @@ class TableAppender:
         keys                                    text, or lists of text [none]
         properties                              map<string, string> [empty]
         properties_bytes                        binary: the string of a stored record, kept as it is
-        queue_id                                whole number [each write queue of the topic in turn]
+        queue_id                                whole number [the write queues of the topic in turn]
         flag, sys_flag, reconsume_times, delay_level, prepared_transaction_offset     whole numbers [0]
         born_timestamp_ms, store_timestamp_ms   ms since 1970 [now]
         born_host, store_host                   text ip:port, or 8 or 20 bytes [the writer's]

@@ -90,6 +90,8 @@ class QuickPut:
                 return None
             if queue_id is None:
                 queue_id = known.turns.next
+                if queue_id < 0:
+                    return None
                 known.turns.next = queue_id + 1 if queue_id + 1 < known.count else 0
             queue = known.queues[queue_id]
             queue_offset, stored_at = queue.next, _time_ns() // 1_000_000

@@ -91,7 +91,7 @@ class StoreWriter:
             self.recent = self._dispatcher.recent
             self.log = LogWriter(opened.folders, opened.store.layout.commit_log, opened.end, opened.options)
             undo.callback(self.log.abandon)
-            self.targets = Targets(self.topics, auto_create_queues)
+            self.targets = Targets(self.topics, auto_create_queues, self._first_queue)
             self._reput = Reput(
                 self._dispatcher, lambda: self.log.committed, save_topics=self.targets.save,
                 save=self._save, interval_ms=opened.options.checkpoint_interval_ms,
@@ -107,6 +107,9 @@ class StoreWriter:
         _open_writers.add(self)
         self._flusher.start()
         self._reput.start()
+
+    def _first_queue(self, topic: str, count: int) -> int:
+        return self.offsets.first_of_turns(topic, count)
 
     def _level(self, opened: opening.Opened) -> Store:
         """The store with its queues level with its log, from where queue offsets go on."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from threading import Lock
 from typing import NamedTuple
 
@@ -26,13 +27,16 @@ class Target(NamedTuple):
 
 
 class Turns:
-    """The round robin over a topic's queues: `next` of `count`. Two that take a turn at once may share it."""
+    """The round robin over a topic's queues: `next` of `count`, -1 before the first turn.
+
+    Two that take a turn at once may share it.
+    """
 
     __slots__ = ("count", "next")
 
     def __init__(self, count: int) -> None:
         self.count = count
-        self.next = 0
+        self.next = -1
 
 
 class _Topic:
@@ -54,9 +58,18 @@ class _Topic:
 class Targets:
     """The queues that messages go to. Thread-safe."""
 
-    def __init__(self, topics: TopicTable, auto_create_queues: int) -> None:
-        """Choose among `topics`; unknown ones are added with `auto_create_queues` queues unless that is 0."""
+    def __init__(
+        self,
+        topics: TopicTable,
+        auto_create_queues: int,
+        first_queue: Callable[[str, int], int] = lambda topic, count: 0,
+    ) -> None:
+        """Choose among `topics`; unknown ones are added with `auto_create_queues` queues unless that is 0.
+
+        The round robin of a topic with `count` queues begins with `first_queue(topic, count)`.
+        """
         self._topics = topics
+        self._first_queue = first_queue
         self._auto_create_queues = auto_create_queues
         self._lock = Lock()
         self._made: set[str] = set()
@@ -77,7 +90,7 @@ class Targets:
                 topic, is_batch=bool(message.sys_flag & INNER_BATCH)
             )
             if queue_id is None and known.turns.count and type(message.properties) is not bytes:
-                return known.target(self._take(known.turns, 1))
+                return known.target(self._take(known, 1))
             return self._look(known, message, queue_id)
 
     def turns(self, topic: str) -> Turns | None:
@@ -98,11 +111,11 @@ class Targets:
     def choose_queues(self, topic: str, count: int) -> int:
         """Take `count` turns of the round robin: the i-th message goes to (result + i) % plain_queues."""
         with self._lock:
-            return self._take(self._known[topic].turns, count)
+            return self._take(self._known[topic], count)
 
-    @staticmethod
-    def _take(turns: Turns, count: int) -> int:
-        first = turns.next
+    def _take(self, known: _Topic, count: int) -> int:
+        turns = known.turns
+        first = turns.next if turns.next >= 0 else self._first_queue(known.name, turns.count)
         turns.next = (first + count) % turns.count
         return first
 
@@ -142,7 +155,7 @@ class Targets:
                 self._topics.grow(topic, queue_id + 1)
         elif queue_id is None:
             self._begin_turns(known)
-            return known.target(self._take(known.turns, 1))
+            return known.target(self._take(known, 1))
         elif not 0 <= queue_id < known.open:
             self._topics.check(topic, queue_id)
             known.open = max(known.open, queue_id + 1)
