@@ -102,7 +102,8 @@ def append(
 
     Shows where each message is, or sums it up. A wrong row is told with its number, column and the
     broker's name for the reason; the rows before it are stored, and none behind it, unless
-    --on-error skip leaves it out.
+    --on-error skip leaves it out. In CSV a quote that is never closed takes all that follows into its
+    cell: the rows before that row are stored, and it ends there with --on-error skip too.
 
     Exits with 0 when all is stored; 2 for a usage error; 3 for a wrong row or an input that cannot be
     read, and when the store cannot be written; 4 when it was refused: the store was not closed

@@ -261,6 +261,18 @@ def test_a_transaction(store: Path, append: Append) -> None:
 
 
 @pytest.mark.parametrize("show", ["summary", "messages"])
+def test_csv_rows_before_an_unclosed_quote_are_stored(
+    store: Path, append: Append, tmp_path: Path, show: str
+) -> None:
+    path = tmp_path / "rows.csv"
+    path.write_text('topic,body\nT,a\nT,b\nT,"c\nT,d\n')
+    result = append(store, "--input", path, "--show", show)
+    assert result.code == 3
+    assert 'row 4: a cell starts with a quote (") that is never closed' in result.err
+    assert [found.message.body for found in stored(store)] == [b"a", b"b"]
+
+
+@pytest.mark.parametrize("show", ["summary", "messages"])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_rows_of_an_input(store: Path, append: Append, tmp_path: Path, show: str, kind: str) -> None:
     """Stored in their order, over the topic's queues in turn, behind the message in queue 0."""

@@ -560,8 +560,8 @@ def test_csv_is_not_utf_8(read: Source) -> None:
         ("csv", b"", "Empty CSV"),
         ("csv", b"topic,body,topic\nT,a,T\n", "the column topic twice"),
         ("csv", b"topic,boddy\nT,a\n", "no row has a column 'boddy'; did you mean body?"),
-        ("csv", b'topic,body\nT,"a\nT,b\n', "never closed"),
-        ("csv", b"topic,body\nT,a" + b"a" * (34 << 20) + b"\n", "more than 16777216 bytes"),
+        ("csv", b"\n\n", "Empty CSV"),
+        ("csv", b"topic,body\nT,a" + b"a" * (34 << 20) + b"\n", "a row has more than 16777216 bytes"),
         ("parquet", b"PAR1xxxxPAR1", "cannot read the input as Parquet"),
         ("parquet", b"", "cannot read the input as Parquet"),
         ("arrow", b"ARROW1xxxxxx", "cannot read the input as Arrow"),
@@ -571,6 +571,53 @@ def test_csv_is_not_utf_8(read: Source) -> None:
 def test_an_input_that_is_not_what_it_should_be(read: Source, format: Format, data: bytes, what: str) -> None:
     with pytest.raises(InputError, match=what.replace("?", r"\?")):
         read(data, format)
+
+
+def csv_until_error(tmp_path: Path, data: bytes, *, on_error: OnError) -> tuple[list[int], str]:
+    """The rows that were given before the error, and the error."""
+    path = tmp_path / "input"
+    path.write_bytes(data)
+    with open_input(path) as file:
+        source = Input(file, "csv", RowRules(), on_error=on_error)
+        numbers: list[int] = []
+        with pytest.raises(RowError) as caught:
+            numbers.extend(number for number, _ in source.messages())
+    return numbers, caught.value.message
+
+
+_UNCLOSED = 'a cell starts with a quote (") that is never closed'
+
+
+@pytest.mark.parametrize("on_error", ["stop", "skip"])
+@pytest.mark.parametrize(
+    ("data", "given", "number", "what"),
+    [
+        (b'topic,body\nT,a\nT,"b\nT,c', [2], 3, _UNCLOSED),
+        (b'topic,body\nT,a\n"T,b\nT,c\n', [2], 3, _UNCLOSED),
+        (b'topic,body,tags\nT,a,x\nT,"b\nT,c,y\n', [2], 3, _UNCLOSED),
+        (b'"topic,body\nT,a\nT,b\n', [], 1, _UNCLOSED),
+        (b'topic\nT\n"T\nT\n', [], 3, _UNCLOSED),
+        (b'topic,body\n' + b"T,a\n" * 70_000 + b'T,"b\nT,c\n', [*range(2, 70_002)], 70_002, _UNCLOSED),
+        (b"topic,body\nT,a\nT,b" + b"b" * (34 << 20) + b"\nT,c\n", [2], 3, "more than 16777216 bytes, or"),
+        (b'topic,body\nT,a\nT,"b' + b"\nT,c" * (7 << 20), [2], 3, "more than 16777216 bytes, or"),
+    ],
+    ids=["last", "first cell", "fewer cells", "header", "one column", "many", "long", "long and unclosed"],
+)  # fmt: skip
+def test_csv_rows_before_one_that_never_ends(
+    tmp_path: Path, data: bytes, given: list[int], number: int, what: str, on_error: OnError
+) -> None:
+    """They are given; what lies behind is in that row's cell, so nothing goes on there."""
+    rows, error = csv_until_error(tmp_path, data, on_error=on_error)
+    if data.startswith(b"topic\n"):  # no body: those are wrong rows
+        number, what = (2, "it has none") if on_error == "stop" else (number, what)
+    assert rows == given
+    assert error.startswith(f"row {number}") and what in error
+
+
+def test_csv_quotes_inside_of_cells_open_nothing(read: Source) -> None:
+    messages, errors = read(b'topic,body\nT,5" disk\nT,a"b"c"\n', "csv")
+    assert [message.body for message in messages] == [b'5" disk', b'a"b"c"']
+    assert not errors
 
 
 TABLE = pa.table(

@@ -25,6 +25,10 @@ ROWS_MAX = 1 << 15
 CSV_BLOCK_SIZE = 16 << 20
 """Bytes that a row of CSV may have; one of up to twice as many may pass."""
 
+_UNCLOSED = 'a cell starts with a quote (") that is never closed: it takes all that follows'
+_TOO_LONG = f'more than {CSV_BLOCK_SIZE} bytes, or a cell starts with a quote (") that is never closed'
+_CSV_END = "\0end of the input" + 4096 * ","  # no file has as many columns
+
 # Readers of CSV that were left. Freed while its thread still reads a pipe, one would wait for that thread,
 # and hold what the thread needs to end: the interpreter's lock.
 _left: list[Any] = []
@@ -45,57 +49,100 @@ class Raw(NamedTuple):
     errors: dict[int, RowError]
 
 
+class _LongRowError(InputError):
+    """A row of CSV does not fit into a block."""
+
+
 def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
     """The rows of a CSV file, all columns as bytes.
 
     Raises:
-        InputError: it has no header, is not UTF-8, ends inside a quoted cell, or has a row that is
-            longer than CSV_BLOCK_SIZE.
+        RowError: the file ends inside a quoted cell, or a row is longer than CSV_BLOCK_SIZE; the rows before
+            it were given.
+        InputError: it has no header, or is not UTF-8.
     """
     from pyarrow import csv
 
-    wrong: dict[int, RowError] = {}
+    found = _CsvOdd()
     source = _CsvBytes(file)
-
-    def note(row: Any) -> str:
-        what = f"{row.actual_columns} cells, the header has {row.expected_columns}"
-        wrong[row.number] = RowError(what, row=row.number)
-        return "skip"
-
     with _explained("CSV"):
-        reader = csv.open_csv(
-            pa.PythonFile(source, "r"),
-            csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_SIZE),
-            csv.ParseOptions(newlines_in_values=True, invalid_row_handler=note),
-            csv.ConvertOptions(
-                column_types=dict.fromkeys(COLUMNS, pa.binary()),
-                strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
-            ),
-        )  # fmt: skip
+        try:
+            reader = csv.open_csv(
+                pa.PythonFile(source, "r"),
+                csv.ReadOptions(use_threads=False, block_size=CSV_BLOCK_SIZE),
+                csv.ParseOptions(newlines_in_values=True, invalid_row_handler=found.note),
+                csv.ConvertOptions(
+                    column_types=dict.fromkeys(COLUMNS, pa.binary()),
+                    strings_can_be_null=True, quoted_strings_can_be_null=False, null_values=[""],
+                ),
+            )  # fmt: skip
+        except pa.ArrowInvalid as error:
+            if "Empty CSV" in str(error) and source.has_quotes:  # all of it is the first cell
+                raise RowError(_UNCLOSED, row=1) from error
+            if "straddl" in str(error):
+                raise InputError(f"a row has {_TOO_LONG}") from error  # the header, or the first behind it
+            raise
         names = _names(reader.schema.names, rules, {})
     try:
-        yield from _numbered_csv(reader, names, wrong)
+        yield from _numbered_csv(reader, names, found)
     finally:
         if source.leave():
             _left.append(reader)
 
 
 def _numbered_csv(
-    reader: Iterator[pa.RecordBatch], names: Mapping[str, str], wrong: dict[int, RowError]
+    reader: Iterator[pa.RecordBatch], names: Mapping[str, str], found: _CsvOdd
 ) -> Iterator[Raw]:
-    """The rows of a reader that puts those it cannot read into `wrong`, by number."""
-    following = 2
-    for batch in _guarded(reader, "CSV"):
-        numbers = np.arange(following, following + len(batch) + len(wrong))
-        numbers = numbers[~np.isin(numbers, list(wrong))][: len(batch)]
-        following = int(numbers[-1]) + 1 if len(numbers) else following
-        errors = {number: wrong.pop(number) for number in sorted(wrong) if number < following}
-        for piece in _pieces(batch):
-            start = piece[0]
-            yield Raw(_columns(piece[1], names), numbers[start : start + len(piece[1])], errors)
-            errors = {}
+    """The rows of a reader, those of `found` among them. Raises RowError for the row that takes the rest."""
+    following, wrong = 2, found.wrong
+    too_long = False
+    try:
+        for batch in _guarded(reader, "CSV"):
+            numbers = np.arange(following, following + len(batch) + len(wrong))
+            numbers = numbers[~np.isin(numbers, list(wrong))][: len(batch)]
+            following = int(numbers[-1]) + 1 if len(numbers) else following
+            if _holds_end(batch):
+                found.unclosed = following - 1
+                numbers, batch = numbers[:-1], batch.slice(0, len(batch) - 1)
+            errors = {number: wrong.pop(number) for number in sorted(wrong) if number < following}
+            for start, piece in _pieces(batch):
+                yield Raw(_columns(piece, names), numbers[start : start + len(piece)], errors)
+                errors = {}
+            wrong.update(errors)  # where the batch is empty
+    except _LongRowError:
+        too_long = True
+    following = max([following, *(number + 1 for number in wrong)])
     if wrong:
         yield Raw({}, np.zeros(0, np.int64), wrong)
+    if too_long:
+        raise RowError(_TOO_LONG, row=following)
+    if found.unclosed is not None:
+        raise RowError(_UNCLOSED, row=found.unclosed)
+
+
+class _CsvOdd:
+    """What the CSV reader cannot read: `wrong` rows by number, and the one whose last cell is `unclosed`."""
+
+    def __init__(self) -> None:
+        self.wrong: dict[int, RowError] = {}
+        self.unclosed: int | None = None
+
+    def note(self, row: Any) -> str:
+        """The reader's handler of rows with other cells than the header."""
+        if row.text == _CSV_END:
+            return "skip"
+        if row.text.endswith(_CSV_END):
+            self.unclosed = row.number
+            return "skip"
+        what = f"{row.actual_columns} cells, the header has {row.expected_columns}"
+        self.wrong[row.number] = RowError(what, row=row.number)
+        return "skip"
+
+
+def _holds_end(batch: pa.RecordBatch) -> bool:
+    """Whether the last cell has taken the rest of the file."""
+    last = batch.column(batch.num_columns - 1)[-1].as_py() if len(batch) else None
+    return last.endswith(_CSV_END.encode() if isinstance(last, bytes) else _CSV_END) if last else False
 
 
 def parquet_rows(file: BinaryIO, rules: RowRules, advance: Callable[[int], None]) -> Iterator[Raw]:
@@ -167,18 +214,19 @@ def _names(found: Sequence[str], rules: RowRules, others: Mapping[str, str]) -> 
 
 
 class _CsvBytes:
-    """What the CSV reader reads: not UTF-16, and no quoted cell without an end.
+    """What the CSV reader reads: not UTF-16, and one row more at the end, `_CSV_END`.
 
-    pyarrow takes the rest of the file for the cell otherwise.
+    A quoted cell without an end takes that in with all rows behind it, for pyarrow says nothing then.
     """
 
     closed = False
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
-        self._quotes = 0
+        self._end = memoryview(f"\n{_CSV_END}".encode())
         self._started = False
         self._has_ended = self._is_left = False
+        self.has_quotes = False
 
     def read(self, count: int = -1) -> bytes:
         """Up to `count` bytes; none once it was left."""
@@ -187,11 +235,12 @@ class _CsvBytes:
         data = self._file.read(count)
         if not self._started and data.startswith(UTF_16):
             raise InputError("the input is UTF-16, not UTF-8", hint="iconv -f UTF-16 -t UTF-8 converts it")
+        if not data and self._started:
+            size = len(self._end) if count < 0 else count
+            data, self._end = bytes(self._end[:size]), self._end[size:]
         self._started = True
         self._has_ended = not data
-        self._quotes += data.count(b'"')
-        if not data and self._quotes % 2:
-            raise InputError('a cell starts with a quote (") that is never closed')
+        self.has_quotes = self.has_quotes or b'"' in data
         return data
 
     def leave(self) -> bool:
@@ -213,7 +262,7 @@ def _explained(what: str) -> Iterator[None]:
     except (pa.ArrowException, UnicodeDecodeError) as error:
         text = str(error).partition("\n")[0]
         if "straddl" in text:
-            text = f"a row has more than {CSV_BLOCK_SIZE} bytes"
+            raise _LongRowError(text) from error
         elif isinstance(error, UnicodeDecodeError):
             text = "it is not UTF-8"
         raise InputError(f"cannot read the input as {what}: {text}") from error
