@@ -106,9 +106,9 @@ def append(
     cell: the rows before that row are stored, and it ends there with --on-error skip too.
 
     Exits with 0 when all is stored; 2 for a usage error; 3 for a wrong row or an input that cannot be
-    read, and when the store cannot be written; 4 when it was refused: the store was not closed
-    cleanly, its last log file is damaged, a queue lacks its last unit, an order topic would be spread,
-    --commit or --rollback names a half message that is finished; 5 when the store is in use.
+    read, and when the store, or what is shown, cannot be written; 4 when it was refused: the store was
+    not closed cleanly, its last log file is damaged, a queue lacks its last unit, an order topic would be
+    spread, --commit or --rollback names a half message that is finished; 5 when the store is in use.
     """  # noqa: D301  a backspace character keeps the lines as they are
     task = _Task(own.Asked(**locals()))
     if input is None:

@@ -25,9 +25,17 @@ from typer.core import TyperCommand, TyperOption
 
 from rmqtool import __version__
 from rmqtool.commands import ALIASES, COMMANDS
-from rmqtool.errors import EXIT_BUG, EXIT_INPUT, EXIT_INTERRUPTED, EXIT_OK, EXIT_USAGE, RmqtoolError
+from rmqtool.errors import (
+    EXIT_BUG,
+    EXIT_INPUT,
+    EXIT_INTERRUPTED,
+    EXIT_OK,
+    EXIT_USAGE,
+    RmqtoolError,
+    worst_exit_code,
+)
 from rmqtool.interrupts import signals_interrupt
-from rmqtool.output import OutputClosedError, forget_stdout
+from rmqtool.output import OutputClosedError, forget_stdout, lost_output
 from rmqtool.terminal import let_go_of_stderr, print_error
 
 PROGRAM = "rmqtool"
@@ -106,6 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: `sys.argv`); returns the exit code."""
     with signals_interrupt():
         code = _ending(sys.argv[1:] if arguments is None else list(arguments))
+        lost = lost_output()
+        if lost is not None:
+            reported = _report(lost)
+            code = code if code in (EXIT_USAGE, EXIT_INTERRUPTED) else worst_exit_code(code, reported)
     _let_go_of_stdout()
     let_go_of_stderr()
     if arguments is None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from typing import BinaryIO, NoReturn
 
 from rmqtool.cells import Row, csv_text, field_value, json_text, plain_text, tsv_text
-from rmqtool.errors import EXIT_OK, InputError, UnwritableError, UsageError
+from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.table import Heading, Table
 from rmqtool.terminal import ProgressBar, escape, print_error
 
@@ -56,7 +56,8 @@ class Output:
         quiet: no notes and no progress on stderr.
         progress: True and False for `--progress` and `--no-progress`; None: where stderr is a terminal.
         changes: the command changes a store: it must not stop in the middle because the reader of stdout
-            went away, so what it still shows goes nowhere.
+            went away or its disk is full, so what it still shows goes nowhere; for a full disk `lost_output`
+            says it behind the command.
     """
 
     def __init__(
@@ -287,7 +288,10 @@ class Output:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """A reader that went away ends what only reads; other errors say that it is stdout that failed."""
+        """A reader that went away ends what only reads; other errors say that it is stdout that failed.
+
+        None of them ends what changes a store.
+        """
         try:
             yield
         except BrokenPipeError:
@@ -295,7 +299,26 @@ class Output:
                 raise OutputClosedError from None
             forget_stdout()
         except OSError as error:
-            raise UnwritableError(f"cannot write: {error.strerror}", path="standard output") from error
+            failed = UnwritableError(f"cannot write: {error.strerror}", path="standard output")
+            if not self._changes:
+                raise failed from error
+            failed.hint = "the command went on; what it still had to show is lost"
+            _lost.append(failed)
+            forget_stdout()
+        except InputError as error:  # closed from the start
+            if not self._changes:
+                raise
+            _lost.append(error)
+
+
+_lost: list[RmqtoolError] = []
+
+
+def lost_output() -> RmqtoolError | None:
+    """Why stdout did not take what a command that changes a store had to show; asked once behind it."""
+    first = _lost[0] if _lost else None
+    _lost.clear()
+    return first
 
 
 def _single(row: Row | JsonLines | None) -> Row | None:

@@ -424,6 +424,24 @@ def test_all_is_stored_though_nobody_reads_the_rows(store: Path, tmp_path: Path)
         assert len(stored(store)) == count
 
 
+@pytest.mark.parametrize(
+    ("stdout", "told"),
+    [(">/dev/full", "cannot write: No space left on device"), (">&-", "standard output is closed")],
+)
+def test_all_is_stored_though_the_rows_cannot_be_written(
+    store: Path, tmp_path: Path, stdout: str, told: str
+) -> None:
+    """As with a reader that went away; but that is told, once, and the exit code says it."""
+    if "full" in stdout and not Path("/dev/full").exists():
+        return
+    path = write_rows(tmp_path / "rows", *numbered(3000))
+    command = f"{sys.executable} -m rmqtool append {store} --input {path} --show messages -q {stdout}"
+    done = subprocess.run(command, shell=True, cwd=ROOT, capture_output=True, check=False)
+    assert done.returncode == 3
+    assert done.stderr.decode().count(told) == 1
+    assert len(stored(store)) == 3000
+
+
 def test_an_order_topic_is_not_spread(store: Path, append: Append, tmp_path: Path) -> None:
     """But a queue, or a key to choose it by, is fine."""
     rows = write_rows(tmp_path / "rows", {"topic": "Order", "body": "x", "keys": ["k"]})
