@@ -285,6 +285,8 @@ class Asked:
             )
         if given[0].startswith("body") and self.topic is None:
             raise UsageError("the message has no topic", hint="--topic names it")
+        if given[0].startswith("body") and self.queue_by == "column" and self.queue is None:
+            raise UsageError("--queue-by column: the message names no queue", hint="--queue names it")
         if given[0] in ("commit", "rollback") and self.dry_run:
             raise UsageError("--dry-run is for messages, not for --commit and --rollback")
         if (self.transaction is None) != (self.group is None):

@@ -596,6 +596,7 @@ def test_a_store_that_was_not_closed_is_refused(store: Path, append: Append, dry
     [
         ((), "there is nothing to append"),
         (("--body", "x"), "the message has no topic"),
+        ((*HELLO, "--queue-by", "column"), "--queue-by column: the message names no queue"),
         ((*HELLO, "--input", "x"), "--body and --input exclude each other"),
         ((*HELLO, "--commit", "1"), "--body and --commit exclude each other"),
         (("--commit", "1", "--dry-run"), "--dry-run is for messages"),
