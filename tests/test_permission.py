@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -64,3 +65,23 @@ def test_a_folder_in_which_no_store_can_be_made(tmp_path: Path) -> None:
             DryRun.create(tmp_path / "closed" / "new", "5.4")
 
     as_nobody(action)
+
+
+@pytest.mark.parametrize("name", ["file/new", "file/deeper/new", "lost/new"])
+def test_a_place_below_what_is_no_folder(tmp_path: Path, name: str) -> None:
+    """As the real run, which meets it when it makes the folder."""
+    (tmp_path / "file").touch()
+    (tmp_path / "lost").symlink_to(tmp_path / "nowhere")
+    for make in (DryRun.create, Store.create):
+        with pytest.raises(UnwritableError, match="cannot make the folder: "):
+            make(tmp_path / name, "5.4")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "lost"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="has no such file systems")
+@pytest.mark.parametrize("path", ["/proc/new", "/proc/self/new/deep", "/sys/new"])
+def test_a_file_system_of_the_kernel(path: str) -> None:
+    """Its folders let root write, and take nothing."""
+    for make in (DryRun.create, Store.create):
+        with pytest.raises(UnwritableError, match="cannot "):
+            make(Path(path), "5.4")
