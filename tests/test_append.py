@@ -179,6 +179,11 @@ def test_a_new_store_as_broker_conf_says(
         ("storePathCommitLog=/other", 2, "storePathCommitLog is /other: a new store has its log in its own"),
         ("readOnlyCommitLogStorePaths=/a,/b", 2, "readOnlyCommitLogStorePaths is /a"),
         ("brokerRole=SLAVE", 4, "brokerRole is SLAVE"),
+        (
+            "storeType=DefaultRocksdb",
+            4,
+            "storeType is defaultRocksDB: that broker keeps its queues in RocksDB",
+        ),
         ("indexRocksDBEnable=true", 4, "index entries are kept in a form that rmqtool does not write"),
     ],
 )

@@ -29,6 +29,7 @@ from rmqtool.store.write import config_files, permission
 from rmqtool.store.write.last_file import check_last_file
 from rmqtool.store.write.options import WriteOptions
 
+_ROCKSDB = "defaultrocksdb"  # StoreType.DEFAULT_ROCKSDB, in any case
 _REST_CHECKED = 64 << 10  # bytes behind the log's end that must be zero
 FOLDERS = ("commitlog", "consumequeue", "index", "config")
 
@@ -202,8 +203,14 @@ def _check_layout(layout: StoreLayout, path: Path) -> None:
                            hint=f"rmqtool recover {path}")  # fmt: skip
     for part in layout.unsupported:
         raise RefusedError(f"its {part.what} are kept in a form that rmqtool does not write", path=path)
-    if layout.broker_conf is not None and layout.broker_conf.text("brokerRole") == "SLAVE":
+    conf = layout.broker_conf
+    if conf is not None and conf.text("brokerRole") == "SLAVE":
         raise RefusedError("brokerRole is SLAVE: the log of a slave is its master's", path=path)
+    if conf is not None and (conf.text("storeType") or "").lower() == _ROCKSDB:
+        raise RefusedError(
+            "storeType is defaultRocksDB: that broker keeps its queues in RocksDB, rmqtool writes files",
+            path=conf.path,
+        )
     for entry, reason in layout.unreadable:
         raise UnreadableError(f"cannot read: {reason}", path=entry)
     for entry in layout.commit_log_strays:
