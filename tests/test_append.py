@@ -174,6 +174,12 @@ def test_a_new_store_as_broker_conf_says(
     [
         (None, 3, "cannot read the broker configuration"),
         ("mappedFileSizeCommitLog=1g", 3, "mappedFileSizeCommitLog='1g' is no whole number"),
+        (
+            "mappedFileSizeCommitLog= 1048576 ",
+            3,
+            "mappedFileSizeCommitLog='1048576 ' is no whole number for a",
+        ),
+        ("maxIndexNum=", 3, "maxIndexNum='' is no whole number"),
         ("mappedFileSizeCommitLog=20", 2, "commit log file size 20"),
         ("messageDelayLevel=1 s", 2, "delay level '1'"),
         ("storePathCommitLog=/other", 2, "storePathCommitLog is /other: a new store has its log in its own"),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.errors import FormatError, InputError
+from rmqtool.errors import InputError
 from rmqtool.store.broker_conf import parse_properties, read_broker_conf
 from tests.build_store import write_sparse
 
@@ -25,13 +25,36 @@ class TestBrokerConf:
 
     def test_values(self, tmp_path: Path) -> None:
         path = tmp_path / "broker.conf"
-        path.write_text("n = 12 \nbad=1k\nyes= True\npaths=/a, /b ,\nempty=\n")
+        path.write_text("n = 12\nyes= True\npaths=/a, /b ,\nempty=\ntext=a \n")
         conf = read_broker_conf(path)
         assert (conf.integer("n"), conf.integer("none"), conf.text("empty")) == (12, None, None)
-        assert (conf.flag("yes"), conf.flag("n"), conf.flag("none")) == (True, False, False)
+        assert (conf.flag("yes"), conf.flag("n"), conf.flag("none"), conf.text("text")) == (
+            True,
+            False,
+            False,
+            "a",
+        )
+        assert conf.flag("none", default=True) and not conf.flag("empty", default=True)
         assert conf.paths("paths") == (Path("/a"), Path("/b"))
-        with pytest.raises(FormatError, match="bad='1k'"):
-            conf.integer("bad")
+
+    @pytest.mark.parametrize(
+        ("text", "integer", "long", "flag"),
+        [("12", 12, 12, False), ("12 ", None, None, False), ("+12", 12, 12, False), ("-5", -5, -5, False),
+         ("3000000000", None, 3_000_000_000, False), ("9" * 19, None, None, False), ("1k", None, None, False),
+         ("0" * 30 + "7", 7, 7, False), ("", None, None, False), ("TRUE", None, None, True),
+         ("true ", None, None, False)],
+    )  # fmt: skip
+    def test_values_as_a_broker_takes_them(
+        self, tmp_path: Path, text: str, integer: int | None, long: int | None, flag: bool
+    ) -> None:
+        """What MixAll#properties2Object of 4.9.7 and 5.4.0 gave; None is the default."""
+        path = tmp_path / "broker.conf"
+        path.write_text(f"n= {text}\n")
+        conf = read_broker_conf(path)
+        assert (conf.integer("n"), conf.integer("n", bits=64), conf.flag("n")) == (integer, long, flag)
+        assert conf.ignored("n") == (text if integer is None else None)
+        assert conf.ignored("n", bits=64) == (text if long is None else None)
+        assert conf.ignored("none") is None
 
     def test_a_huge_file_is_none(self, tmp_path: Path) -> None:
         write_sparse(tmp_path / "conf", 1 << 21)

@@ -312,3 +312,15 @@ def test_units_of_one_queue_in_several_files(tmp_path: Path) -> None:
     found = detect(tmp_path)
     assert [file.file_from_offset for file in found.consume_queues["T", 1].files] == [0, 400, 800]
     assert found.consume_queue_file_size == 400
+
+
+def test_sizes_that_a_broker_ignores_are_ignored(tmp_path: Path) -> None:
+    """A blank behind a number, what is none, or more than 32 bits: then what the files show counts."""
+    conf = tmp_path / "broker.conf"
+    conf.write_text("mappedFileSizeCommitLog=2048 \nmappedFileSizeConsumeQueue=1k\nmaxIndexNum=3000000000\n")
+    (tmp_path / "s" / "commitlog").mkdir(parents=True)
+    write_sparse(tmp_path / "s" / "commitlog" / f"{0:020d}", 1 << 20)
+    found = detect(tmp_path / "s", broker_conf=conf)
+    assert (found.commit_log_file_size, found.origins["commit_log_file_size"]) == (1 << 20, "detected")
+    assert (found.consume_queue_file_size, found.origins["consume_queue_file_size"]) == (6_000_000, "default")
+    assert (found.index_entries, found.origins["index_entries"]) == (20_000_000, "default")

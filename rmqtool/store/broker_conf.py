@@ -2,7 +2,7 @@ r"""broker.conf: the Java properties file that a broker was started with.
 
 Only the broker's own rules apply: ISO-8859-1 text, `\uXXXX` escapes, `=`, `:` or blanks between
 name and value, a backslash at the end of a line joins the next one, and the last of two equal
-names wins.
+names wins. Blanks behind a value belong to it.
 
 Source: java.util.Properties#load, MixAll#properties2Object, BrokerStartup#createBrokerController.
 """
@@ -10,7 +10,7 @@ Source: java.util.Properties#load, MixAll#properties2Object, BrokerStartup#creat
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from rmqtool.store.open_files import pread, reading
 SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; more is another file given by mistake
 PATH_SEPARATOR = ","  # MixAll.MULTI_PATH_SPLITTER, unless a system property changes it
 
+_INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
 _PAIR = re.compile(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
@@ -33,25 +34,40 @@ class BrokerConf:
     values: Mapping[str, str]
 
     def text(self, name: str) -> str | None:
-        """The value of `name`; None where it is not set or empty."""
+        """The value of `name`; None where it is not set or empty. 5.x trims texts, 4.x does not."""
         return self.values.get(name, "").strip() or None
 
-    def integer(self, name: str) -> int | None:
-        """The value of `name` as a whole number; None where it is not set.
+    def integer(self, name: str, *, bits: int = 32) -> int | None:
+        """The value of `name` as a broker takes a whole number; None where it keeps its default.
 
-        Raises:
-            FormatError: the value is no decimal number; the broker would not start with it.
+        That is where it is not set, and without a word where `ignored` names it: what is no number of
+        so many bits, and a blank behind one makes it none.
         """
-        text = self.text(name)
-        if text is None:
+        text = self.values.get(name, "")
+        if not _INTEGER.fullmatch(text):
             return None
-        if not re.fullmatch(r"[+-]?[0-9]{1,18}", text):
-            raise FormatError(f"{name}={text!r} is no whole number", path=self.path)
-        return int(text)
+        value = int(text)
+        return value if -1 << bits - 1 <= value < 1 << bits - 1 else None
 
-    def flag(self, name: str) -> bool:
-        """Whether `name` is `true`, in any case; Java takes all else for false."""
-        return (self.text(name) or "").lower() == "true"
+    def ignored(self, name: str, *, bits: int = 32) -> str | None:
+        """The text of a whole number that is set, and that a broker ignores; see `integer`."""
+        text = self.values.get(name)
+        return None if self.integer(name, bits=bits) is not None else text
+
+    def check_integers(self, names: Iterable[str]) -> None:
+        """Raises FormatError where a broker ignores one of these: it and a store by them would not agree."""
+        for name in names:
+            text = self.ignored(name)
+            if text is not None:
+                raise FormatError(
+                    f"{name}={text[:40]!r} is no whole number for a broker, which takes its default",
+                    path=self.path, hint="digits alone, with no blank behind them",
+                )  # fmt: skip
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Whether `name` is `true`, in any case; Java takes all else for false, also a blank behind it."""
+        text = self.values.get(name)
+        return default if text is None else text.lower() == "true"
 
     def paths(self, name: str) -> tuple[Path, ...]:
         """The folders of a setting that may list several, in their order."""

@@ -221,10 +221,13 @@ def new_layout(root: Path, *, broker_conf: Path | str | BrokerConf | None = None
 
     Raises:
         UnreadableError, InputError: broker.conf cannot be read.
+        FormatError: a size that its broker would ignore: it and the store would not agree.
         UsageError: it has the commit log elsewhere.
     """
     conf = _conf(broker_conf)
     check_new_log(root, conf)
+    if conf is not None:
+        conf.check_integers([setting for _, setting, _ in _SIZES])
     unsupported = find_unsupported(root, Listing(), conf)
     layout = StoreLayout(root, "store", broker_conf=conf, unsupported=unsupported)
     _set_sizes(layout, {}, conf)

@@ -7,7 +7,6 @@ Source: MessageStoreConfig, DefaultMessageStore.CleanCommitLogService (#getDiskS
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -122,31 +121,32 @@ class _Reader:
         self.origins[name] = "default" if text is None else "file"
         return text
 
-    def _number(
-        self, name: str, setting: str, pattern: re.Pattern[str], parse: Callable[[str], Any], default: Any
-    ) -> Any:
-        """The number that a broker takes: where the text is none, it keeps its default and says nothing.
+    def _ignored(self, name: str, text: str) -> None:
+        """A broker keeps its default and says nothing."""
+        self.origins[name] = "default"
+        self.configured[name] = text[:40]
 
-        A blank behind a whole number makes it none. Source: MixAll#properties2Object.
-        """
+    def integer(self, name: str, setting: str, default: int) -> int:
+        text = self._text(name, setting)
+        if self._conf is None or text is None:
+            return default
+        value = self._conf.integer(setting)
+        if value is None:
+            self._ignored(name, text)
+        return default if value is None else value
+
+    def double(self, name: str, setting: str, default: float) -> float:
         text = self._text(name, setting)
         if text is None:
             return default
-        if pattern.fullmatch(text):
-            return parse(text)
-        self.origins[name] = "default"
-        self.configured[name] = text[:40]
+        if _DOUBLE.fullmatch(text):
+            return float(text)
+        self._ignored(name, text)
         return default
-
-    def integer(self, name: str, setting: str, default: int) -> int:
-        return int(self._number(name, setting, _HOUR, int, default))
-
-    def double(self, name: str, setting: str, default: float) -> float:
-        return float(self._number(name, setting, _DOUBLE, float, default))
 
     def flag(self, name: str, setting: str, default: bool) -> bool:
         text = self._text(name, setting)
-        return default if text is None else text.lower() == "true"
+        return default if self._conf is None or text is None else self._conf.flag(setting)
 
     def percent(self, name: str, setting: str, default: int, limits: tuple[int, int]) -> float:
         """A percentage within `limits`, as a part of 1."""

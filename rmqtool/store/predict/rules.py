@@ -121,18 +121,17 @@ class StartSettings:
         """The settings of a broker.conf; without one the defaults.
 
         Raises:
-            FormatError: a value is no number.
             UsageError: messageDelayLevel cannot be read.
         """
         if conf is None:
             return cls()
         plain = cls()
-        files_back, broker_id = conf.integer("commitLogRecoverMaxNum"), conf.integer("brokerId")
+        files_back, broker_id = conf.integer("commitLogRecoverMaxNum"), conf.integer("brokerId", bits=64)
         levels = conf.text("messageDelayLevel")
         return cls(
-            checks_crc=conf.text("checkCRCOnRecover") is None or conf.flag("checkCRCOnRecover"),
+            checks_crc=conf.flag("checkCRCOnRecover", default=True),
             checks_property_crc=conf.flag("forceVerifyPropCRC"),
-            index_enabled=conf.text("messageIndexEnable") is None or conf.flag("messageIndexEnable"),
+            index_enabled=conf.flag("messageIndexEnable", default=True),
             index_safe=conf.flag("messageIndexSafe"),
             files_back=plain.files_back if files_back is None or files_back <= 0 else files_back,
             is_master=broker_id in (None, 0),

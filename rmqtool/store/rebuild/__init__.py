@@ -204,8 +204,7 @@ def write_options(store: Store) -> WriteOptions:
         levels = conf.text("messageDelayLevel")
         if levels is not None:
             options["delays_ms"] = parse_delay_levels(levels)
-        if conf.text("messageIndexEnable") is not None:
-            options["index"] = conf.flag("messageIndexEnable")
+        options["index"] = conf.flag("messageIndexEnable", default=True)
         if conf.text("enableMultiDispatch") is not None or conf.text("enableLmq") is not None:
             options["multi_dispatch"] = conf.flag("enableMultiDispatch") or conf.flag("enableLmq")
     return WriteOptions(**options)

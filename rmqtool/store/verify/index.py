@@ -368,7 +368,7 @@ class IndexCheck:
         """Whether the broker was told to keep no index, or single files were given."""
         layout = self.context.layout
         conf = layout.broker_conf
-        off = conf is not None and conf.text("messageIndexEnable") == "false"
+        off = conf is not None and not conf.flag("messageIndexEnable", default=True)
         return off or layout.kind != "store"
 
     def _file_of(self, offset: int) -> str:

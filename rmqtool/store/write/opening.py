@@ -386,8 +386,7 @@ def _of_conf(conf: BrokerConf, profile: Profile, *, property_crc: bool) -> dict[
         value = conf.integer(setting)
         if value is not None:
             found[name] = value
-    if conf.text("messageIndexEnable") is not None:
-        found["index"] = conf.flag("messageIndexEnable")
+    found["index"] = conf.flag("messageIndexEnable", default=True)
     found["multi_dispatch"] = conf.flag("enableMultiDispatch") or conf.flag("enableLmq")
     found["property_crc"] = property_crc or (profile.writes_version_2 and conf.flag("enabledAppendPropCRC"))
     return found
