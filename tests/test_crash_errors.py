@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import IO, Any
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.errors import EXIT_INPUT, EXIT_REFUSED, RefusedError, UnwritableError
+from rmqtool.errors import EXIT_INPUT, EXIT_OK, EXIT_REFUSED, RefusedError, UnwritableError
 from rmqtool.store import Store
 from rmqtool.store.verify import verify
 from rmqtool.store.write.store_writer import StoreWriter
@@ -287,6 +288,35 @@ class TestCommand:
                 code, text = self.run(capfd, folder / "store", "--topic", "Topic0", "--body", "y")
                 assert code == EXIT_REFUSED
                 assert "rmqtool recover" in text
+
+    @pytest.mark.parametrize("kind", ["new", "old"])
+    def test_a_full_disk_says_what_to_do(
+        self, tmp_path: Path, store: Path, capfd: pytest.CaptureFixture[str], kind: str
+    ) -> None:
+        """Whichever call meets it first: recover where the store is left open, delete what was only begun."""
+        seen = set()
+        for full in range(1, 200):
+            root = tmp_path / str(full)
+            if kind == "old":
+                shutil.copytree(store, root)
+            sizes = self.SIZES if kind == "new" else ("--create-topic",)
+            with watched(root, full=full):
+                code, text = self.run(capfd, root, *sizes, "--topic", "Full", "--key", "k", "--body", "x")
+            if code == EXIT_OK:
+                break
+            assert code == EXIT_INPUT and "No space left on device" in text
+            recover, begun = f"rmqtool recover {root}\n" in text, f"delete {root} and run it again" in text
+            has_log = any((root / "commitlog").glob("0*"))
+            assert begun == (root.exists() and any(root.iterdir()) and not has_log)
+            assert recover == (has_log and (root / "abort").exists())
+            assert len(text.splitlines()) <= 3
+            seen.add((recover, begun))
+            if recover:
+                assert main(["recover", str(root), "--apply"]) == EXIT_OK
+                code, _ = self.run(capfd, root, "--create-topic", "--topic", "Full", "--body", "y")
+                assert code == EXIT_OK
+        assert code == EXIT_OK
+        assert seen >= ({(True, False), (False, True)} if kind == "new" else {(True, False)})
 
     def test_no_permission(self, store: Path, capfd: pytest.CaptureFixture[str]) -> None:
         for path in (store, *store.rglob("*")):

@@ -6,9 +6,12 @@ Source: DefaultMessageStore#createTempFile, #shutdown, StoreCheckpoint#flush; sp
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from rmqtool.errors import UnwritableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats.checkpoint import Checkpoint
 from rmqtool.formats.markers import encode_abort
@@ -73,3 +76,25 @@ class StateFiles:
             disk.sync(descriptor, self._path)
         finally:
             os.close(descriptor)
+
+
+@contextmanager
+def told_left(root: Path) -> Iterator[None]:
+    """What cannot be written says what to run, where it leaves the store open: `abort` is there."""
+    try:
+        yield
+    except UnwritableError as error:
+        if error.hint is None and (root / "abort").exists():
+            error.hint = f"the store is left as after a crash: rmqtool recover {root}"
+        raise
+
+
+@contextmanager
+def told_begun(root: Path) -> Iterator[None]:
+    """What cannot be written says what to do, where it leaves a new store without a file of the log."""
+    try:
+        yield
+    except UnwritableError as error:
+        if error.hint is None and root.is_dir() and any(root.iterdir()):
+            error.hint = f"a store was begun, with nothing in it: delete {root} and run it again"
+        raise

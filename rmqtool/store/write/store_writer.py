@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Lock, RLock
 from types import TracebackType
@@ -39,7 +39,7 @@ from rmqtool.store.write.put_result import PutResult
 from rmqtool.store.write.queue_offsets import QueueOffsets
 from rmqtool.store.write.quick_put import QuickPut
 from rmqtool.store.write.reput import Reput
-from rmqtool.store.write.state import StateFiles
+from rmqtool.store.write.state import StateFiles, told_begun, told_left
 from rmqtool.store.write.targets import Targets
 from rmqtool.store.write.topics import TopicTable
 
@@ -130,9 +130,17 @@ class StoreWriter:
         **options: Any,
     ) -> StoreWriter:
         """Make a store in a new or empty folder; see `WriteOptions` and, for errors, `opening.create`."""
-        found = opening.create(writable(path), profile_named(profile), options, broker_conf=broker_conf)
-        writer = cls(found, auto_create_queues=auto_create_queues)
-        writer.log.room()  # makes the first file: without one nothing would tell the next opening its size
+        root = writable(path)
+        with told_begun(root):
+            found = opening.create(root, profile_named(profile), options, broker_conf=broker_conf)
+            writer = cls(found, auto_create_queues=auto_create_queues)
+            try:
+                writer.log.room()  # makes the first file: nothing else tells the next opening its size
+            except BaseException:
+                writer._broken = True  # `abort` stays
+                with suppress(RmqtoolError):
+                    writer.close()
+                raise
         return writer
 
     @classmethod
@@ -152,7 +160,8 @@ class StoreWriter:
             writable(path), options, profile=profile, commitlog_paths=commitlog_paths,
             read_only_paths=read_only_paths, broker_conf=broker_conf,
         )  # fmt: skip
-        return cls(found, auto_create_queues=auto_create_queues)
+        with told_left(found.root):
+            return cls(found, auto_create_queues=auto_create_queues)
 
     def __enter__(self) -> StoreWriter:
         return self
@@ -353,10 +362,11 @@ class StoreWriter:
         self._flusher.stop()
         self._reput.stop()
         try:
-            self._save()
-            self.log.close()
-            if not self._broken:
-                self._state.mark_closed()
+            with told_left(self.root):
+                self._save()
+                self.log.close()
+                if not self._broken:
+                    self._state.mark_closed()
         except BaseException:
             self.log.abandon()
             raise
