@@ -651,6 +651,27 @@ def test_queue_offsets_are_not_given_out_twice(store_copy: Callable[[str], Path]
     assert refused.value.hint is not None and "rmqtool rebuild" in refused.value.hint
 
 
+def test_a_wrong_queue_offset_in_a_record_stops_no_writer(tmp_path: Path) -> None:
+    """A broker counts its queue's units too."""
+    with small(tmp_path) as writer:
+        results = [writer.put(one) for one in messages(20)]
+    patch(writer.root / "commitlog" / f"{0:020}", results[-1].physical_offset + 20, (77).to_bytes(8, "big"))
+    with Store.open(writer.root, mode="a") as writer:
+        after = writer.put(replace(messages(1)[0], queue_id=results[-1].queue_id))
+    assert after.queue_offset == results[-1].queue_offset + 1
+
+
+def test_a_queue_that_lacks_a_unit_in_its_middle_is_refused(tmp_path: Path) -> None:
+    """The units behind it have moved up: the next message would get a number that is taken."""
+    with small(tmp_path) as writer:
+        for one in messages(20):
+            writer.put(one)
+    path = writer.root / "consumequeue" / "TopicTest" / "1" / f"{0:020}"
+    patch(path, 20, path.read_bytes()[40:] + bytes(20))
+    with unchanged(writer.root), pytest.raises(RefusedError, match="queue 1 of TopicTest lacks its unit"):
+        Store.open(writer.root, mode="a")
+
+
 @pytest.mark.parametrize("count", [50, 3000])  # read by plain code, by compiled code
 def test_one_queue_that_was_lost_is_missed(tmp_path: Path, count: int) -> None:
     """Of every queue the last record in the last file is looked for; the log is sound until then."""

@@ -19,7 +19,7 @@ from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION
 from rmqtool.scan.events import Bad, Blank, Record, ZeroRest
 from rmqtool.scan.reference import walk_reference
 from rmqtool.scan.source import ByteSource, open_source
-from rmqtool.store import Store
+from rmqtool.store import AnyQueue, Store
 from rmqtool.store.layout import StoreFile
 
 if TYPE_CHECKING:
@@ -200,11 +200,23 @@ def _check_unit(store: Store, place: _Place) -> None:
     if (topic, place.queue_id) in store.layout.batch_queues:
         return
     queue = store.queue(topic, place.queue_id)
-    unit = None if queue is None else queue.unit(place.queue_offset)
-    if unit is None or unit.physical_offset != place.physical_offset:
-        raise RefusedError(
-            f"queue {place.queue_id} of {topic} lacks its unit {place.queue_offset}: the next message would"
-            " get a queue offset that is taken",
-            path=store.layout.root, physical_offset=place.physical_offset,
-            hint=f"rmqtool rebuild {store.layout.root}",
-        )  # fmt: skip
+    if queue is not None:
+        slot = queue.number_behind(place.physical_offset) - 1
+        unit = queue.unit(slot)
+        if unit is not None and unit.physical_offset == place.physical_offset:
+            # Else either the record's number is wrong, where a broker goes on, or those of the queue are.
+            if slot == place.queue_offset or _is_numbered(store, queue, slot - 1):
+                return
+    raise RefusedError(
+        f"queue {place.queue_id} of {topic} lacks its unit {place.queue_offset}: the next message would"
+        " get a queue offset that is taken",
+        path=store.layout.root, physical_offset=place.physical_offset,
+        hint=f"rmqtool rebuild {store.layout.root}",
+    )  # fmt: skip
+
+
+def _is_numbered(store: Store, queue: AnyQueue, slot: int) -> bool:
+    """Whether a unit stands where its record says."""
+    unit = queue.unit(slot)
+    stored = None if unit is None else store.find(unit.physical_offset)
+    return stored is not None and stored.message.queue_offset == slot
