@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -31,6 +32,7 @@ from rmqtool.store import StoredBlank
 from rmqtool.store.verify import verify
 from rmqtool.store.write.options import MAPPED_SIZE_MAX, WriteOptions
 from rmqtool.store.write.store_writer import StoreWriter
+from rmqtool.store.write.topics import TopicTable
 from tests.build_store import patch
 from tests.trees import unchanged
 
@@ -649,6 +651,21 @@ def test_queue_offsets_are_not_given_out_twice(store_copy: Callable[[str], Path]
         Store.open(root, mode="a")
     assert not (root / "consumequeue").exists() and not (root / "abort").exists()
     assert refused.value.hint is not None and "rmqtool rebuild" in refused.value.hint
+
+
+def test_a_slow_device_leaves_no_topic_unnamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A crash behind the first record of a topic finds it in topics.json."""
+    save = TopicTable.save
+
+    def slowly(self: TopicTable) -> None:
+        time.sleep(0.05)
+        save(self)
+
+    monkeypatch.setattr(TopicTable, "save", slowly)
+    with small(tmp_path) as writer:
+        for name in ("One", "Two", "Three"):
+            writer.put(NewMessage(name, b""))
+            assert f'"{name}"' in (writer.root / "config" / "topics.json").read_text()
 
 
 def test_a_wrong_queue_offset_in_a_record_stops_no_writer(tmp_path: Path) -> None:

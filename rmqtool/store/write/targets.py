@@ -14,7 +14,8 @@ from rmqtool.store.records.message import NewMessage
 from rmqtool.store.write.topics import QUEUES_MAX, TopicTable
 
 _MULTI_TAG = "MULTI_TAG"
-_SHORT_S = 0.02  # what writing topics.json may take each time that a topic is added
+_FEW = 100  # topics: while there are no more, topics.json is written each time that one is added
+_SHORT_S = 0.02  # what that may take with more
 _REST = 4  # times as long as it took, with more topics, until it is written for the next ones
 
 
@@ -131,7 +132,8 @@ class Targets:
         if self._topics.changed and (now := time.monotonic()) >= self._rest_until:
             self.save()
             took = time.monotonic() - now
-            self._rest_until = now + (1 + _REST) * took if took > _SHORT_S else 0.0
+            may_rest = took > _SHORT_S and len(self._topics.topics) > _FEW
+            self._rest_until = now + (1 + _REST) * took if may_rest else 0.0
 
     def save(self) -> None:
         """Write topics.json when topics were added. Raises UnwritableError."""
