@@ -12,10 +12,9 @@ from rmqtool.formats import checkpoint, index, properties
 from rmqtool.formats.filler import is_filler
 from rmqtool.problems import Finding
 from rmqtool.store import Store, StoredBlank, StoredDamage, StoredMessage, StoredZeros
-from rmqtool.store.recover import recover_store
 from rmqtool.store.verify import verify
 from tests.crash_child import BATCH_MAX, Rows, Stored, message, number_of
-from tests.recover_checks import BEST
+from tests.recover_checks import recovered, write_sizes
 from tests.trees import copy_tree
 
 # What a killed process explains, and why. A broker's next start mends all of it, or has done the same.
@@ -66,14 +65,6 @@ POWER_LOST = {
 }
 
 
-# Where a file of some kind is not there yet, only broker.conf tells how long the others will be.
-_SIZES = {
-    "commit_log_file_size": "mappedFileSizeCommitLog",
-    "consume_queue_file_size": "mappedFileSizeConsumeQueue",
-    "batch_queue_file_size": "mapperFileSizeBatchConsumeQueue",
-    "index_slots": "maxHashSlotNum",
-    "index_entries": "maxIndexNum",
-}
 OF_KEYS = ("IX03", "IX10")
 OF_INDEX = ("IX01", "IX02", "IX06")
 
@@ -171,10 +162,9 @@ def check_mended(root: Path, told: Told, options: dict[str, Any], *, sure: int |
     if not root.exists():
         assert not told.flushed, "the store is gone"
         return
-    mended, conf = copy_tree(root, root.parent / "mended"), root.parent / "broker.conf"
-    conf.write_text("".join(f"{setting}={options[name]}\n" for name, setting in _SIZES.items()))
+    mended = copy_tree(root, root.parent / "mended")
     try:
-        recover_store(lambda: Store.open(mended, broker_conf=conf), BEST, yes=True, jobs=1)
+        recovered(mended, yes=True, conf=write_sizes(root.parent / "broker.conf", options))
     except NotAStoreError:
         assert not told.flushed, "the store is gone"
         return

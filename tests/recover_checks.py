@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from rmqtool.formats import filler
 from rmqtool.store import Store
@@ -16,16 +17,37 @@ Record = tuple[str, int, int, bytes, bool]
 """Topic, queue id, queue offset, the record's bytes, whether it is a filler."""
 
 
-def opener(root: Path) -> Callable[[], Store]:
+# Where a file of some kind is not there yet, only broker.conf tells how long the others will be.
+_SIZES = {
+    "commit_log_file_size": "mappedFileSizeCommitLog",
+    "consume_queue_file_size": "mappedFileSizeConsumeQueue",
+    "batch_queue_file_size": "mapperFileSizeBatchConsumeQueue",
+    "index_slots": "maxHashSlotNum",
+    "index_entries": "maxIndexNum",
+}
+
+
+def write_sizes(path: Path, options: Mapping[str, Any]) -> Path:
+    """A broker.conf with the sizes among a writer's options."""
+    path.write_text("".join(f"{_SIZES[name]}={options[name]}\n" for name in options.keys() & _SIZES.keys()))
+    return path
+
+
+def opener(root: Path, conf: Path | None = None) -> Callable[[], Store]:
     """How a store is opened, as `recover_store` wants it."""
-    return lambda: Store.open(root)
+    return lambda: Store.open(root, broker_conf=conf)
 
 
 def recovered(
-    root: Path, request: Request = BEST, backup: Path | None = None, *, yes: bool = False
+    root: Path,
+    request: Request = BEST,
+    backup: Path | None = None,
+    *,
+    yes: bool = False,
+    conf: Path | None = None,
 ) -> Outcome:
     """`recover --apply`, with the backup beside the store or in `backup`."""
-    return recover_store(opener(root), request, backup_dir=backup, yes=yes, jobs=1)
+    return recover_store(opener(root, conf), request, backup_dir=backup, yes=yes, jobs=1)
 
 
 def log_bytes(root: Path) -> dict[int, bytes]:
@@ -76,9 +98,9 @@ def is_filler(record: Record) -> bool:
     return record[4]
 
 
-def codes(root: Path) -> set[str]:
+def codes(root: Path, conf: Path | None = None) -> set[str]:
     """The problems of warning or error that `verify` finds."""
-    with Store.open(root) as store:
+    with Store.open(root, broker_conf=conf) as store:
         found = list(verify(store, jobs=1))
     return {each.problem.code for each in found if each.problem.severity != "note"}
 
