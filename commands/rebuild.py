@@ -124,12 +124,14 @@ def _show(
     from rmqtool.store import plan as plans
     from rmqtool.store.rebuild.run import plan as make_plan
 
-    with opening() as opened:
-        if opened.live:
-            output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
+    def look(opened: Store) -> tuple[Store, Planned]:
         total = sum(file.size for file in opened.layout.commit_log)
         with output.progress("rebuild", total) as bar:
-            planned = make_plan(opened, request, jobs=jobs, progress=bar.advance)
+            return opened, make_plan(opened, request, jobs=jobs, progress=bar.advance)
+
+    opened, planned = plans.steady(opening, look)
+    if opened.live:
+        output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
     if write_plan is not None:
         plans.write_plan(planned.plan, opened.layout, write_plan)
     output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)

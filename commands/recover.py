@@ -158,31 +158,37 @@ def _show(
 
     zone = parse_zone(tz)
     written = None if plan_file is None else plans.read_plan(plan_file, "recover")
-    with asked.open() as opened:
+    if written is not None:
+        request = Request.of_options(written.options)
+    assert request is not None
+    wanted = request
+    versions = [broker for broker in BROKERS if not brokers or broker in brokers]
+
+    def look(opened: Store) -> tuple[Store, Recovery, dict[str, Any]]:
         if written is not None:
             plans.check_unchanged(written, opened.layout)
-            request = Request.of_options(written.options)
-        assert request is not None
-        if opened.live:
-            output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
-        versions = [broker for broker in BROKERS if not brokers or broker in brokers]
         total = sum(file.size for file in opened.layout.commit_log)
         with output.progress("recover", 3 * total) as bar:  # salvage, queues and index, the brokers' starts
             recovery, starts, why_none = plan_and_predict(
-                opened, request, versions, jobs=asked.jobs, progress=bar.advance
+                opened, wanted, versions, jobs=asked.jobs, progress=bar.advance
             )
-            if written is not None:
-                plans.agree(recovery.plan, written)
-            found = _report(opened, recovery)
-            found["predictions"] = starts
-            if why_none is not None:
-                found["warnings"] = [*found["warnings"], why_none]
+        if written is not None:
+            plans.agree(recovery.plan, written)
+        found = _report(opened, recovery)
+        found["predictions"] = starts
+        if why_none is not None:
+            found["warnings"] = [*found["warnings"], why_none]
+        return opened, recovery, found
+
+    opened, recovery, found = plans.steady(asked.open, look)
+    if opened.live:
+        output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
     if write_plan is not None:
         plans.write_plan(recovery.plan, opened.layout, write_plan)
     found = with_times(found, zone)
     output.write_object(found, recover_lines(found))
     if recovery.plan.actions:
-        command = _command(asked.path, recovery, request, plan_file or write_plan)
+        command = _command(asked.path, recovery, wanted, plan_file or write_plan)
         output.note(f"rmqtool: nothing was changed; to do it: {command}")
     if recovery.is_partial:
         return EXIT_INPUT

@@ -6,7 +6,7 @@
     apply.py        apply, default_backup                   does a plan
     undo.py         undo                                    gives back the former bytes
     backup.py       Backup, Manifest                        what was there before
-    held.py         held_store                              the lock first, then the look
+    held.py         held_store, steady                      the lock first, then the look
     guard.py        keeps brokers out, names the unfinished runs
 
 Plans are made by others: `salvage`, `rebuild`, `expire`.
@@ -15,12 +15,12 @@ Plans are made by others: `salvage`, `rebuild`, `expire`.
 from rmqtool.store.plan.action import Action, Kind, Plan
 from rmqtool.store.plan.apply import Applied, apply, check_backup, default_backup
 from rmqtool.store.plan.fingerprint import Fingerprint, fingerprint
-from rmqtool.store.plan.held import OpenStore, held_store
+from rmqtool.store.plan.held import OpenStore, held_store, steady
 from rmqtool.store.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
 from rmqtool.store.plan.undo import Undone, undo
 
 __all__ = [
     "Action", "Applied", "Fingerprint", "Kind", "OpenStore", "Plan", "PlanFile", "Undone", "agree", "apply",
-    "check_backup", "check_unchanged", "default_backup", "fingerprint", "held_store", "read_plan", "undo",
-    "write_plan",
+    "check_backup", "check_unchanged", "default_backup", "fingerprint", "held_store", "read_plan", "steady",
+    "undo", "write_plan",
 ]  # fmt: skip

@@ -94,10 +94,9 @@ def fingerprint(
     Raises:
         UnreadableError: a folder cannot be listed.
     """
+    files = listed(layout)
     root = layout.root
-    if root is None:
-        raise ValueError("a fingerprint is that of a store root")
-    files = dict(_files(layout, root))
+    assert root is not None
     if log_end is None:
         log_end = _log_end(layout)
     touched = tuple(sorted(set(touched)))
@@ -106,6 +105,13 @@ def fingerprint(
     places += ((path, max(files[path].size - _PAGE, 0), _PAGE) for path in touched if path in files)
     checks = {_check(root, *place) for place in places if files[place[0]].size >= 0}
     return Fingerprint(files, log_end, touched, tuple(sorted(checks)))
+
+
+def listed(layout: StoreLayout) -> dict[str, FileState]:
+    """All files of the store of `layout`, a store root, by path as `Action.path`. Raises UnreadableError."""
+    if layout.root is None:
+        raise ValueError("a fingerprint is that of a store root")
+    return dict(_files(layout, layout.root))
 
 
 def again(layout: StoreLayout, before: Fingerprint) -> Fingerprint:
