@@ -143,6 +143,11 @@ class _Told:
                     f"rmqtool: warning: delayOffset.json has level {level.level} delivered up to offset"
                     f" {level.noted_offset}, its queue ends at {level.end_offset}: nothing of it is due"
                 )
+            if level.noted_offset < 0:  # as in a broker: ScheduleMessageService#correctDelayOffset
+                self.output.note(
+                    f"rmqtool: warning: delayOffset.json has level {level.level} delivered up to offset"
+                    f" {level.noted_offset}, which is none: whatever it still has counts as not delivered"
+                )
         return found
 
 

@@ -239,7 +239,7 @@ def consumer_offsets(document: Any) -> dict[tuple[str, str], dict[int, int]]:
         offsets[_topic_and_group(name)] = _offsets(queues)
     light = _object(_object(document, "the document").get("lmqOffsetTable", {}), "lmqOffsetTable")
     for key in light:
-        offsets.setdefault(_topic_and_group(str(key)), {})[0] = _integer(light, key, 0)
+        offsets.setdefault(_topic_and_group(str(key)), {})[0] = _offset(light, key)
     return offsets
 
 
@@ -289,7 +289,15 @@ def _topic_and_group(name: str) -> tuple[str, str]:
 
 def _offsets(value: Any) -> dict[int, int]:
     table = _object(value, "an offset table")
-    return {_number(key, "an offset table's key"): _integer(table, key, 0) for key in table}
+    return {_number(key, "an offset table's key"): _offset(table, key) for key in table}
+
+
+def _offset(table: dict[str | int, Any], key: str | int) -> int:
+    """A Java long; `null` ends a broker's load, for its ConcurrentMap takes none."""
+    offset = _number(table[key], str(key))
+    if not -(1 << 63) <= offset < 1 << 63:
+        raise FormatError(f"{key} is no Java long")
+    return offset
 
 
 def _table(document: Any, name: str) -> dict[str, dict[str | int, Any]]:

@@ -466,6 +466,8 @@ def test_command_wants_its_store_spelled_out(run: Run, store: Path, monkeypatch:
         ("[1]", "there is no .bak: JSON: no object"),
         ('{"offsetTable":{"x":"y"}}', "is no integer"),
         ('{"offsetTable":{1:1.5}}', "is no integer"),
+        ('{"offsetTable":{1:1,2:null}}', "2 is no integer"),
+        ('{"offsetTable":null}', "is no JSON object"),
     ],
 )
 def test_offsets_that_cannot_be_understood(text: str, reason: str, store: Path, run: Run) -> None:
@@ -486,3 +488,12 @@ def test_offsets_behind_the_end_are_told(store: Path, run: Run) -> None:
     for more in ([], ["--apply"]):
         _, rows, told = run(store, "--now", str(ALL_DUE), *more)
         assert len(rows) == 6 and "level 2 delivered up to offset 99, its queue ends at 3" in told
+
+
+def test_offsets_below_zero_are_told(store: Path, run: Run) -> None:
+    """A broker takes the queue's start for them, and says nothing."""
+    (store / "config/delayOffset.json").write_text('{"offsetTable":{1:3,2:-7}}')
+    for more in ([], ["--apply"]):
+        _, rows, told = run(store, "--now", str(ALL_DUE), *more)
+        assert [row["queue_offset"] for row in rows if row["level"] == 2] == [0, 1, 2]
+        assert "level 2 delivered up to offset -7, which is none" in told and "level 1" not in told
