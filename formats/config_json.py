@@ -127,13 +127,15 @@ class Loaded(NamedTuple):
 
     `source` is `file` or `bak`, `none` where neither holds anything (the broker starts with an
     empty table), or `failed` where the broker does not start. The errors say why a text was not
-    taken; None also for a missing or empty one.
+    taken; None also for a missing or empty one. `is_empty`: nothing was taken, and the file is there
+    without a byte.
     """
 
     document: dict[str | int, Any]
     source: Literal["file", "bak", "none", "failed"]
     file_error: str | None = None
     bak_error: str | None = None
+    is_empty: bool = False
 
 
 def load_with_bak(file: bytes | None, bak: bytes | None) -> Loaded:
@@ -147,7 +149,7 @@ def load_with_bak(file: bytes | None, bak: bytes | None) -> Loaded:
     document, bak_error = _load_one(bak)
     if document is not None:
         return Loaded(document, "bak", file_error)
-    return Loaded({}, "failed" if bak_error else "none", file_error, bak_error)
+    return Loaded({}, "failed" if bak_error else "none", file_error, bak_error, is_empty=file == b"")
 
 
 def _load_one(data: bytes | None) -> tuple[dict[str | int, Any] | None, str | None]:

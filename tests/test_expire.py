@@ -17,11 +17,13 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import RefusedError, StoreInUseError, UnwritableError, UsageError
 from rmqtool.formats import config_json, timer
-from rmqtool.store import Store, detect, disk, lock
+from rmqtool.store import Store, detect, disk, lock, open_files
+from rmqtool.store.consumer_offsets import known_offsets
 from rmqtool.store.expire import Expiry, OwnRules, Request, gather, losses, plan_expiry
 from rmqtool.store.expire.remove import Removed, expire
 from rmqtool.store.expire.rules import Disk, Disks
 from rmqtool.store.verify import verify
+from rmqtool.store.write import config_files
 from rmqtool.terminal import format_size
 from tests.disk_calls import watched
 from tests.stores import Library, case
@@ -355,6 +357,24 @@ def test_lost_offsets_are_not_known(run: Run, store: tuple[Path, int], text: str
     assert run(root, "--at", now, "--apply")[0] == 4 and names(root) | {"lock"} == before | {"lock"}
     assert run(root, "--at", now, "--apply", "--force")[0] == 0
     assert names(root) < before
+
+
+def test_missing_offsets_are_read_once(store: tuple[Path, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    root, _ = store
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (root / "config" / name).unlink(missing_ok=True)
+    read: list[str] = []
+
+    def read_head(path: Path, length: int) -> bytes | None:
+        read.append(path.name)
+        return open_files.read_head(path, length)
+
+    monkeypatch.setattr(config_files, "read_head", read_head)
+    with Store.open(root) as opened:
+        offsets, unknown = known_offsets(opened, needed=True)
+    assert not offsets and "there is none, and no .bak" in unknown[0] and len(unknown) == 1
+    both = ("consumerOffset.json", "lmqConsumerOffset.json")
+    assert sorted(read) == sorted([*both, *(f"{name}.bak" for name in both)])
 
 
 # refusals

@@ -8,7 +8,6 @@ from __future__ import annotations
 from rmqtool.errors import FormatError, InputError, RmqtoolError, UnsupportedStoreError, UsageError
 from rmqtool.formats import config_json
 from rmqtool.store import Store
-from rmqtool.store.open_files import read_head
 from rmqtool.store.write.config_files import FOLDER, read_config
 
 OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
@@ -30,7 +29,7 @@ def consumer_offsets(store: Store) -> Offsets:
     offsets: Offsets = {}
     _check(store)
     for name in OFFSET_FILES:
-        offsets |= _of_file(store, name)
+        offsets |= _of_file(store, name) or {}
     return offsets
 
 
@@ -48,12 +47,18 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
         _check(store)
     except RmqtoolError as error:
         return {}, [error.message]
+    missing: list[str] = []
     for name in OFFSET_FILES:
         try:
-            offsets |= _of_file(store, name)
+            found = _of_file(store, name)
         except InputError as error:
             unknown.append(f"{name}: {error.message}")
-    if needed and not unknown and _is_missing(store, OFFSET_FILES[0]):
+            continue
+        if found is None:
+            missing.append(name)
+        else:
+            offsets |= found
+    if needed and not unknown and OFFSET_FILES[0] in missing:
         unknown.append(f"{OFFSET_FILES[0]}: there is none, and no .bak: whether groups read here is not told")
     return offsets, unknown
 
@@ -66,7 +71,8 @@ def _check(store: Store) -> None:
             raise UnsupportedStoreError(f"the consumer offsets are in {part.form}", path=part.path)
 
 
-def _of_file(store: Store, name: str) -> Offsets:
+def _of_file(store: Store, name: str) -> Offsets | None:
+    """The offsets of one file; None where a broker loads nothing under its name: no file, no .bak."""
     root = store.layout.root
     assert root is not None, "_check was called"
     loaded = read_config(root / FOLDER, name)
@@ -75,19 +81,14 @@ def _of_file(store: Store, name: str) -> Offsets:
             f"the offsets of consumers cannot be understood, and there is no .bak: {loaded.file_error}",
             path=root / FOLDER / name,
         )
-    if loaded.source == "none" and read_head(root / FOLDER / name, 1) is not None:
+    if loaded.source == "none" and loaded.is_empty:
         raise FormatError(
             "the offsets of consumers are lost: the file is empty, and there is no .bak with any",
             path=root / FOLDER / name,
         )
+    if loaded.source == "none":
+        return None
     try:
         return config_json.consumer_offsets(loaded.document)
     except FormatError as error:
         raise FormatError(f"the offsets of consumers: {error.message}", path=root / FOLDER / name) from error
-
-
-def _is_missing(store: Store, name: str) -> bool:
-    """Whether a broker would load nothing under this name: no file, no .bak."""
-    root = store.layout.root
-    assert root is not None, "_check was called"
-    return read_config(root / FOLDER, name).source == "none"
