@@ -139,26 +139,26 @@ def body_matches(data: Any, i: int, growth: int, body: int, checks: Checks, tabl
 
 
 @inlined
-def _same(data: Any, a: int, b: int, length: int) -> Any:
-    """Whether two ranges of `length` bytes are equal; the first and the last eight may overlap."""
+def same(data: Any, a: int, others: Any, b: int, length: int) -> Any:
+    """Whether data[a:] and others[b:] begin with the same `length` bytes; the last eight may overlap."""
     if length < 8:
         for k in range(length):
-            if u8(data, a + k) != u8(data, b + k):
+            if u8(data, a + k) != u8(others, b + k):
                 return False
         return True
-    if u64(data, a) != u64(data, b) or u64(data, a + length - 8) != u64(data, b + length - 8):
+    if u64(data, a) != u64(others, b) or u64(data, a + length - 8) != u64(others, b + length - 8):
         return False
     k = 8
     while k < length - 8:
-        if u64(data, a + k) != u64(data, b + k):
+        if u64(data, a + k) != u64(others, b + k):
             return False
         k += 8
     return True
 
 
 @inlined
-def _topic_slot(data: Any, start: int, length: int) -> Any:
-    """A slot of the topic table for these bytes."""
+def spread(data: Any, start: int, length: int) -> Any:
+    """A hash of these bytes, u64; its highest bits are the best."""
     value = np.uint64(length)
     if length < 8:
         for k in range(length):
@@ -170,7 +170,7 @@ def _topic_slot(data: Any, start: int, length: int) -> Any:
             value = ((value >> np.uint64(32)) ^ value ^ u64(data, start + k)) * _SPREAD
             k += 8
         value = ((value >> np.uint64(32)) ^ value ^ u64(data, start + length - 8)) * _SPREAD
-    return np.int64(value >> _SLOT_SHIFT)
+    return value
 
 
 @inlined
@@ -180,7 +180,7 @@ def topic_id(data: Any, start: int, length: int, topics: Any, slots: Any, count:
     `topics` holds (start, length) of the first place of each, `slots` is a hash table of numbers + 1.
     A result equal to `count` is a new topic.
     """
-    slot = _topic_slot(data, start, length)
+    slot = np.int64(spread(data, start, length) >> _SLOT_SHIFT)
     for _ in range(_PROBES):
         number = np.int64(slots[slot]) - 1
         if number < 0:
@@ -190,7 +190,7 @@ def topic_id(data: Any, start: int, length: int, topics: Any, slots: Any, count:
             topics[count, 0] = start
             topics[count, 1] = length
             return count
-        if topics[number, 1] == length and _same(data, topics[number, 0], start, length):
+        if topics[number, 1] == length and same(data, topics[number, 0], data, start, length):
             return number
         slot = (slot + 1) & (TOPIC_SLOTS - 1)
     return -1

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from rmqtool.scan.compiled import compiled, inlined
-from rmqtool.scan.frame_kernel import topic_id
+from rmqtool.scan.frame_kernel import same, spread, topic_id
 from rmqtool.scan.key_kernel import Marks, is_ascii, is_utf8, property_crc_flags
 from rmqtool.scan.loads import address_of, u8
 from rmqtool.scan.stores import copy_short, put_8
@@ -45,6 +45,46 @@ def number_ranges(
         k += 1
     result[0] = count
     return k
+
+
+@inlined
+def _slot(data: Any, start: int, length: Any, texts: Any, starts: Any, lengths: Any, slots: Any) -> Any:
+    """The slot that holds the number of the equal text, else an empty one."""
+    mask = len(slots) - 1
+    slot = np.int64(spread(data, start, length) >> np.uint64(32)) & mask
+    while slots[slot] != 0:
+        k = slots[slot] - 1
+        if lengths[k] == length and same(texts, starts[k], data, start, length):
+            break
+        slot = (slot + 1) & mask
+    return slot
+
+
+@compiled
+def fill_slots(texts: Any, starts: Any, lengths: Any, slots: Any) -> None:
+    """Put the number + 1 of every text into `slots`, zeros, a power of two, more than there are texts."""
+    for k in range(len(starts)):
+        slots[_slot(texts, starts[k], np.int64(lengths[k]), texts, starts, lengths, slots)] = k + 1
+
+
+@compiled
+def in_slots(
+    data: Any,
+    starts: Any,
+    lengths: Any,
+    texts: Any,
+    text_starts: Any,
+    text_lengths: Any,
+    slots: Any,
+    flags: Any,
+) -> None:
+    """flags[k] = whether data[starts[k]:] of lengths[k] bytes is a text of `fill_slots`; -1 is none."""
+    for k in range(len(starts)):
+        length = np.int64(lengths[k])
+        flags[k] = (
+            length >= 0
+            and slots[_slot(data, starts[k], length, texts, text_starts, text_lengths, slots)] != 0
+        )
 
 
 @compiled

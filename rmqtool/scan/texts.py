@@ -110,6 +110,25 @@ def are_utf8(ranges: Ranges) -> Array:
     return flags
 
 
+class TextSet:
+    """Texts in which others are looked up: the table is made once, however many batches come."""
+
+    def __init__(self, texts: Sequence[bytes]) -> None:
+        from rmqtool.scan import text_kernel
+
+        self._table = table_of(texts)
+        self._slots = np.zeros(1 << (2 * len(texts)).bit_length(), np.int32)
+        text_kernel.fill_slots(*self._table, self._slots)
+
+    def holds(self, ranges: Ranges) -> Array:
+        """Which rows are one of the texts, shape (rows,), bool; those without a value are none."""
+        from rmqtool.scan import text_kernel
+
+        flags = np.empty(len(ranges), np.bool_)
+        text_kernel.in_slots(ranges.data, ranges.starts, ranges.lengths, *self._table, self._slots, flags)
+        return flags
+
+
 def distinct(ranges: Ranges) -> tuple[Array, list[bytes]]:
     """(numbers, values): row k holds values[numbers[k]]. All rows have a value.
 

@@ -7,13 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
 
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.property_ranges import read_pairs, split_keys
-from rmqtool.scan.texts import Array, Ranges, gather
+from rmqtool.scan.texts import Array, TextSet
 from rmqtool.store.selection import Selection
 
 
@@ -22,8 +20,8 @@ class Residual:
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection
-        self._tags = held_texts(selection.tags)
-        self._keys = held_texts(selection.keys)
+        self._tags = TextSet(held_texts(selection.tags))
+        self._keys = TextSet(held_texts(selection.keys))
 
     def mask(self, frames: Frames) -> Array:
         """bool, shape (rows,)."""
@@ -64,11 +62,11 @@ class Residual:
         pairs = read_pairs(frames)
         chosen = np.ones(len(frames.rows), np.bool_)
         if self.selection.tags:
-            chosen &= _is_in(pairs.tags, self._tags)
+            chosen &= self._tags.holds(pairs.tags)
         if self.selection.keys:
-            found = _is_in(pairs.uniq_key, self._keys)
+            found = self._keys.holds(pairs.uniq_key)
             stops, keys = split_keys(pairs.keys)
-            counts = np.cumsum(_is_in(keys, self._keys), dtype=np.int64)
+            counts = np.cumsum(self._keys.holds(keys), dtype=np.int64)
             counts = np.concatenate([[0], counts])
             chosen &= found | (counts[stops[1:]] > counts[stops[:-1]])
         return chosen
@@ -83,7 +81,7 @@ def _properties(frames: Frames, places: Array) -> Iterator[bytes]:
         yield frames.data[start:stop].tobytes()
 
 
-def held_texts(texts: Collection[str]) -> pa.Array:
+def held_texts(texts: Collection[str]) -> list[bytes]:
     """The texts that a record can hold: what was read from disk has no lone surrogates."""
     found = []
     for text in texts:
@@ -91,13 +89,4 @@ def held_texts(texts: Collection[str]) -> pa.Array:
             found.append(text.encode())
         except UnicodeEncodeError:
             continue
-    return pa.array(found, pa.binary())
-
-
-def _is_in(ranges: Ranges, values: pa.Array) -> Array:
-    """Which rows have one of `values`; none of those without a value."""
-    found = gather(ranges)
-    buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.data)]
-    texts = pa.Array.from_buffers(pa.binary(), len(ranges), buffers)
-    mask: Array = pc.is_in(texts, value_set=values).to_numpy(zero_copy_only=False)
-    return mask & (ranges.lengths >= 0)
+    return found

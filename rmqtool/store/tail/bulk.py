@@ -216,7 +216,7 @@ class Bulk:
         if since is not None:
             rows = rows.filter(pc.greater_equal(rows.column("store_timestamp_ms"), since))
         if wanted.tags:
-            tags = held_texts(wanted.tags).cast(pa.string())
+            tags = pa.array(held_texts(wanted.tags), pa.binary()).cast(pa.string())
             rows = rows.filter(pc.is_in(rows.column("tags"), value_set=tags))
         if wanted.filter is not None:
             found = [
