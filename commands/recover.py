@@ -73,6 +73,8 @@ def recover(
     where a start of --broker would, and zeroes what lies behind, so that it cannot come back.
     Sizes of files are those that are met: give --broker-conf where all queues or the whole index are
     gone and their sizes are not the usual ones, or a broker does not load them.
+    A broker's start looks at a part of the log only, and once it has cut the log at another part: the
+    same run once more may cut again, as its next start would. The plan warns of it.
 
     What is cut, replaced or deleted is kept in a backup first; --undo gives it back, byte for byte,
     until a broker has written to the store, and only to the store that it is of (--force: which has
@@ -83,7 +85,8 @@ def recover(
     Exits with 0 when nothing is to be done, or it was done; 1 when the plan would change something;
     2 for a usage error; 3 when something could not be read or is out of reach; 4 when it was refused:
     it would give up sound messages (--yes), needs --force, the plan is for another state of the
-    store, or a part of it is kept where rmqtool mends nothing; 5 when the store is in use.
+    store, or a part of it is kept where rmqtool mends nothing; 5 when the store is in use: for a plan
+    alone, when it is written to while it is read.
     """
     output = Output(format=format, quiet=quiet, progress=progress, changes=apply or undo is not None)
     asked = _Asked(store, commitlog or (), read_only_commitlog or (), broker_conf, jobs)

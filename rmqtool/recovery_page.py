@@ -21,8 +21,8 @@ TEXT = r"""
 6  Start the broker. Keep the backup until its consumers have caught up.
 ```
 
-Steps 2, 3 and 5 change nothing, on a store in use neither. Do not delete files by hand, also those that look
-wrong.
+Steps 2, 3 and 5 change nothing, on a store in use neither; step 3 has no answer (exit code 5) while
+something writes to the store. Do not delete files by hand, also those that look wrong.
 
 ## What a broker does when it starts
 
@@ -140,7 +140,10 @@ usual ones. A broker with others in its configuration does not load these: give 
 
 Without `--backup-dir` the backup lies beside the store. With `--fill none` no filler is made: the log ends
 at the first hole, and the messages behind it are written to a file that `rmqtool append` takes. With
-`--mode broker --broker 5.4` the log ends where that broker would end it, but what is given up is kept.
+`--mode broker --broker 5.4` the log ends where that broker would end it, but what is given up is kept. A
+start looks at a part of the log only, and the next one at another part: so the same run once more may cut
+the log again, at damage farther ahead, as the broker's next start would. The plan warns of it and says where;
+`--mode best` looks at all of the log, and a second run changes nothing.
 
 ## If it was interrupted
 

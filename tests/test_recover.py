@@ -13,6 +13,7 @@ from rmqtool.errors import RefusedError, StoreInUseError, UsageError
 from rmqtool.store import Store, lock
 from rmqtool.store import plan as plans
 from rmqtool.store.recover import BROKERS, Request, plan_recover, predictions, recover_store, undo_recover
+from tests.build_store import LOG_FILE_SIZE, patch
 from tests.recover_checks import (
     BEST,
     codes,
@@ -23,9 +24,11 @@ from tests.recover_checks import (
     records,
     recovered,
 )
+from tests.salvage_stores import log_path, made
 from tests.stores import Library, case, case_names, variant_id, variants
 from tests.sweep import IS_WHOLE, sample
 from tests.trees import copy_tree, tree_rows
+from tests.whole_store import keyed
 
 StoreCopy = Callable[[str], Path]
 Unchanged = Callable[[Path], AbstractContextManager[None]]
@@ -149,6 +152,32 @@ def test_mode_broker_tells_what_the_start_after_it_does(store_copy: StoreCopy) -
         (then,) = predictions(store, ["4.9"])
     assert then["end_offset"] < end
     assert f"ends the log at {then['end_offset']}" in warning
+
+
+def test_mode_broker_once_more_says_why_it_cuts_again(tmp_path: Path) -> None:
+    """4.9 looks at the last three files: when those behind the damage are gone, at an earlier one.
+
+    The first run warns of it, and each names what is wrong where it cuts.
+    """
+    root = tmp_path / "store"
+    stored = made(root, keyed(55, body=200))
+    first_of = {one.physical_offset // LOG_FILE_SIZE: one for one in reversed(stored)}
+    damaged = [stored[stored.index(first_of[number]) + 1] for number in (3, 1)]
+    assert max(first_of) == 4
+    for one in damaged:
+        patch(log_path(root, one.physical_offset), one.physical_offset % LOG_FILE_SIZE + 100, b"!!!!")
+    request = Request("broker", "4.9")
+    plans = [recovered(root, request, tmp_path / name, yes=True).recovery.plan for name in ("a", "b", "c")]
+    ends = [one.physical_offset for one in damaged]
+    assert [plan.summary["log_end"] for plan in plans] == [*ends, ends[1]]
+    assert plans[2].actions == ()
+    for plan, end in zip(plans[:2], ends, strict=True):
+        cut = next(action for action in plan.actions if action.kind == "cut")
+        assert cut.problem == "CL03"
+        assert f"ends the log at {end}, for CL03: the body does not match its CRC" in cut.reason
+    again = [text for text in plans[0].summary["warnings"] if "once more cuts there" in text]
+    assert len(again) == 1 and f"ends the log at {ends[1]}" in again[0]
+    assert not any("once more" in text for text in plans[1].summary["warnings"])
 
 
 def test_without_fillers_the_tail_goes_to_a_file_for_append(cases: Library, tmp_path: Path) -> None:

@@ -232,18 +232,20 @@ def _misplaced_text(found: Misplaced) -> str:
 
 def _broker_log(store: Store, broker: Broker, progress: Progress | None) -> _Log:
     from rmqtool.store.predict import predict_all
-    from rmqtool.store.recover.broker_log import broker_actions
+    from rmqtool.store.recover.broker_log import broker_actions, without_files
 
     (found,) = predict_all(store, (broker,), progress=progress)
     actions = tuple(broker_actions(store, found))
     notes = []
-    if store.layout.abort is not None:
-        # The start after this one is a normal one, which looks at other files.
-        (after,) = predict_all(store, (broker,), abort=False, progress=progress)
+    if store.layout.abort is not None or found.log_files_deleted or found.messages_abandoned:
+        # The start after this one is a normal one, and looks back from another last file.
+        then = without_files(store, found.log_files_deleted)
+        (after,) = predict_all(then, (broker,), abort=False, progress=progress)
         if after.loads and after.end_offset < found.end_offset:
             notes.append(
-                f"the start of {broker} after this one, a normal one, ends the log at {after.end_offset}:"
-                " damage that this one does not look at stays; --mode best mends it"
+                f"the start of {broker} after this one looks at other files and ends the log at"
+                f" {after.end_offset}: damage that this one does not look at stays, and the same run once"
+                " more cuts there; --mode best mends it"
             )
     return _Log(actions, found.end_offset, (), found.messages_abandoned, (), notes, [])
 

@@ -8,13 +8,17 @@ Source: MappedFileQueue#truncateDirtyFiles; spec 02 sections 2, 3 and C14.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import replace
 
 from rmqtool.errors import RefusedError
-from rmqtool.store import Store
+from rmqtool.problems import Finding, Problem
+from rmqtool.store import Store, StoredMessage
+from rmqtool.store.dump.log import log_items, record_findings
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.plan import Action
 from rmqtool.store.predict import Prediction
+from rmqtool.store.selection import Selection
 
 _BLOCK = 1 << 20
 
@@ -40,16 +44,37 @@ def broker_actions(store: Store, found: Prediction) -> Iterator[Action]:
             reason = f"a start of {found.broker} deletes it: the log ends at {found.end_offset}"
             yield Action("delete", name, 0, file.size, reason, None, {"end": found.end_offset})
         elif file.file_from_offset <= found.end_offset < file.end and not found.ends_with_blank:
-            yield from _cut(file, name, found)
+            yield from _cut(store, file, name, found)
 
 
-def _cut(file: StoreFile, name: str, found: Prediction) -> Iterator[Action]:
+def without_files(store: Store, names: Collection[str]) -> Store:
+    """The store where these files of its log are gone."""
+    layout = store.layout
+    log = (file for file in layout.commit_log if layout.relative(file.path) not in names)
+    return Store(replace(layout, commit_log=tuple(log)))
+
+
+def _cut(store: Store, file: StoreFile, name: str, found: Prediction) -> Iterator[Action]:
     """Zeros from the log's end to the last byte that is none; nothing where there is none."""
     start = found.end_offset - file.file_from_offset
     stop = _data_end(file, start)
     if stop > start:
-        reason = f"a start of {found.broker} ends the log at {found.end_offset}; it must not come back"
-        yield Action("cut", name, start, stop - start, reason, None, {"end": found.end_offset})
+        damage = _damage_at(store, found.end_offset)
+        why = f", for {damage.code}: {damage.message}" if damage is not None else ""
+        reason = f"a start of {found.broker} ends the log at {found.end_offset}{why}; it must not come back"
+        code = None if damage is None else damage.code
+        yield Action("cut", name, start, stop - start, reason, code, {"end": found.end_offset})
+
+
+def _damage_at(store: Store, offset: int) -> Problem | None:
+    """What is wrong with the record at an offset of the log, or with the bytes there; None: nothing known."""
+    for item in log_items(store, Selection(from_offset=offset, to_offset=offset + 1)):
+        findings = [item] if isinstance(item, Finding) else []
+        if isinstance(item, StoredMessage):
+            findings = list(record_findings(item, []))
+        if findings:
+            return findings[0].problem
+    return None
 
 
 def _data_end(file: StoreFile, start: int) -> int:
