@@ -15,6 +15,7 @@ from rmqtool.cli import main
 from rmqtool.errors import RefusedError
 from rmqtool.formats import message
 from rmqtool.formats.message import Message
+from rmqtool.scan import packed as packed_module
 from rmqtool.scan import source
 from rmqtool.store import Store
 from rmqtool.store.recover import Request, plan_recover
@@ -307,6 +308,33 @@ class TestStrays:
         (home.parent / name).rename(home)
         shutil.rmtree(home.parent / "folder", ignore_errors=True)
         assert salvaged(root).actions == ()
+
+    def test_each_file_is_read_once(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """One with an odd number too, and nothing is kept of a file that does not stay as it is."""
+        root = tmp_path / "store"
+        made(root, keyed(40))
+        home = log_path(root, LOG_FILE_SIZE)
+        home.rename(home.with_name(file_name(LOG_FILE_SIZE + 1)))
+        with log_path(root, 2 * LOG_FILE_SIZE).open("ab") as file:
+            file.write(bytes(8))
+        read: list[str] = []
+        packed: list[int] = []
+        open_source, pack = run.open_source, packed_module.pack
+
+        def opened(path: Path, **options: Any) -> source.ByteSource:
+            read.append(path.name)
+            return open_source(path, **options)
+
+        def pack_one(frames: Any, dispatch: Any) -> Any:
+            packed.append(frames.file_from_offset)
+            return pack(frames, dispatch)
+
+        monkeypatch.setattr(run, "open_source", opened)
+        monkeypatch.setattr(packed_module, "pack", pack_one)
+        result = salvaged(root)
+        assert [each.path for each in result.misplaced] == [f"commitlog/{file_name(LOG_FILE_SIZE + 1)}"]
+        assert read.count(file_name(LOG_FILE_SIZE + 1)) == 1
+        assert 0 in packed and not {LOG_FILE_SIZE, LOG_FILE_SIZE + 1, 2 * LOG_FILE_SIZE} & set(packed)
 
     def test_link_to_a_file_elsewhere(self, tmp_path: Path) -> None:
         root = tmp_path / "store"

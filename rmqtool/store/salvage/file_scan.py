@@ -278,6 +278,8 @@ class FileScan:
 def scan_file(file: LogFile, source: ByteSource, stopped: Event, sound: SoundFiles) -> FileScan:
     """Walk one file. `source` is closed by the caller; where the file is sound in all, it goes to `sound`."""
     scan, keeping = FileScan(file), sound.keep(file.path)
+    if file.size != file.full_size:
+        keeping.drop()  # it becomes another file: nobody would ask for what is kept
     source = of_full_size(source, file)
     end: Blank | ZeroRest | None = None
     for event in walk(source, file_from_offset=file.file_from_offset, window=_WINDOW):
@@ -296,7 +298,7 @@ def scan_file(file: LogFile, source: ByteSource, stopped: Event, sound: SoundFil
             else:
                 end = event
     scan.unreadable = list(source.unreadable)
-    if scan.unreadable or stopped.is_set() or file.size != file.full_size:
+    if scan.unreadable or stopped.is_set():
         keeping.drop()
     keeping.finish(file.size, end)
     return scan

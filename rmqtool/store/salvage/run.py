@@ -22,7 +22,7 @@ from rmqtool.store.salvage.log import Log, as_cut
 from rmqtool.store.salvage.model import Claim, Fill, LogFile, LostRecord, Misplaced, Salvaged
 from rmqtool.store.salvage.order import Order, has_backs, read_order
 from rmqtool.store.salvage.owners import Parts, assign, fits
-from rmqtool.store.salvage.strays import misplaced_strays
+from rmqtool.store.salvage.strays import misplaced_file, misplaced_strays
 from rmqtool.store.salvage.units import TailUnits, units_in
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Run:
     def run(self) -> Salvaged:
         """Everything, in order."""
         files = file_set(self.layout)
-        odd = self._odd(files)
+        odd, misplaced = self._odd(files)
         scans = self._scan(files.files)
         log = Log(scans, self.open)
         order = self._order(log)
@@ -83,6 +83,7 @@ class Run:
                 (scan.file.name, start, stop) for scan in scans for start, stop in scan.unreadable
             ),
             misplaced=(
+                *misplaced,
                 *misplaced_strays(self.layout, files, self.open, self._stopped),
                 *(
                     Misplaced(scan.file.name, scan.misplaced)
@@ -97,21 +98,27 @@ class Run:
 
     # files
 
-    def _odd(self, files: FileSet) -> list[Action]:
-        """What becomes of files whose names do not fit: they go, unless they hold what no other file has."""
-        actions = []
+    def _odd(self, files: FileSet) -> tuple[list[Action], list[Misplaced]]:
+        """What becomes of files whose names do not fit: they go, unless they hold what no other file has.
+
+        And those that hold records of other places.
+        """
+        actions, misplaced = [], []
         for file in files.odd:
-            whole = LogFile(
-                file.path, self.layout.relative(file.path), file.file_from_offset, file.size, file.size
-            )
-            if self._scan_one(whole).kept:
+            name = self.layout.relative(file.path)
+            whole = LogFile(file.path, name, file.file_from_offset, file.size, file.size)
+            found, in_place = misplaced_file(whole, files, self.open, self._stopped)
+            if in_place:
                 raise RefusedError(
                     "this file overlaps others of the log, and all hold sound records",
                     path=file.path,
                     hint="give mappedFileSizeCommitLog with --broker-conf, or move one of them away",
                 )
             actions.append(delete_odd(self.layout, file))
-        return actions
+            if found is not None:
+                misplaced.append(found)
+            self.progress(file.size)
+        return actions, misplaced
 
     def _scan(self, files: Sequence[LogFile]) -> list[FileScan]:
         """Walk all files, `jobs` at a time; in the order of the log."""

@@ -31,30 +31,40 @@ def misplaced_strays(
     """The strays that hold sound records, and those that cannot be read to know.
 
     Only plain files are opened, also behind a link and right below a folder, and no more is read of one than
-    a log file holds. Files whose names do not fit into the log are strays too.
+    a log file holds.
     """
-    taken = {file.file_from_offset for file in files.files if not file.is_missing}
     own = {file.path.resolve() for file in files.files}
-    paths = [file.path for file in files.odd]
     for stray in layout.commit_log_strays:
         try:
-            paths += (path for path in _files_of(stray) if path.resolve() not in own)
+            paths = [path for path in _files_of(stray) if path.resolve() not in own]
         except OSError:
             yield Misplaced(layout.relative(stray), is_readable=False)
-    for path in paths:
-        size = min(path.stat().st_size, layout.commit_log_file_size)
-        name = layout.relative(path)
-        try:
-            source = opened(path)
-        except OSError:
-            yield Misplaced(name, is_readable=False)
             continue
-        with closing(source):
-            records, offset = _sound_records(source, LogFile(path, name, 0, size, size), stopped)
-            if records:
-                yield Misplaced(name, records, f"{offset:020}" if offset >= 0 else None, offset in taken)
-            elif source.unreadable:
-                yield Misplaced(name, is_readable=False)
+        for path in paths:
+            size = min(path.stat().st_size, layout.commit_log_file_size)
+            file = LogFile(path, layout.relative(path), 0, size, size)
+            found, _ = misplaced_file(file, files, opened, stopped)
+            if found is not None:
+                yield found
+
+
+def misplaced_file(
+    file: LogFile, files: FileSet, opened: Callable[[Path], ByteSource], stopped: Event
+) -> tuple[Misplaced | None, int]:
+    """A file that is none of the log, where it holds sound records or cannot be read; how many are in place.
+
+    In place are those that lie where they say, by the file's name.
+    """
+    try:
+        source = opened(file.path)
+    except OSError:
+        return Misplaced(file.name, is_readable=False), 0
+    with closing(source):
+        records, in_place, offset = _sound_records(source, file, stopped)
+        if records:
+            taken = any(each.file_from_offset == offset and not each.is_missing for each in files.files)
+            return Misplaced(file.name, records, f"{offset:020}" if offset >= 0 else None, taken), in_place
+        return (Misplaced(file.name, is_readable=False) if source.unreadable else None), 0
 
 
 def _files_of(path: Path) -> Iterator[Path]:
@@ -65,18 +75,25 @@ def _files_of(path: Path) -> Iterator[Path]:
             yield each
 
 
-def _sound_records(source: ByteSource, file: LogFile, stopped: Event) -> tuple[int, int]:
-    """How many records are sound, wherever they belong; the offset that the first one gives the file."""
-    count, offset = 0, -1
+def _sound_records(source: ByteSource, file: LogFile, stopped: Event) -> tuple[int, int, int]:
+    """How many records are sound, wherever they belong, and how many of them lie where they say.
+
+    And the offset that the first one gives the file; -1 without any.
+    """
+    count, in_place, offset = 0, 0, -1
     for event in walk(of_full_size(source, file), file_from_offset=0, check_stored_offset=False):
         if stopped.is_set():
             break
         if not isinstance(event, Frames):
             continue
-        good = np.flatnonzero(event.rows["status"] == 0)
-        if len(good) and not count:
-            start = int(event.starts()[good[0]])
-            stored = bytes(event.data[start + PHYSICAL_OFFSET_OFFSET :][:8])
-            offset = int.from_bytes(stored, "big", signed=True) - (event.data_position + start)
-        count += len(good)
-    return count, offset
+        starts = event.starts()[event.rows["status"] == 0]
+        if not len(starts):
+            continue
+        at = starts[:, np.newaxis] + (PHYSICAL_OFFSET_OFFSET + np.arange(8))
+        stored = event.data[at].view(">i8")[:, 0].astype(np.int64)
+        belongs = stored - (event.data_position + starts)
+        if not count:
+            offset = int(belongs[0])
+        count += len(starts)
+        in_place += int(np.count_nonzero(belongs == file.file_from_offset))
+    return count, in_place, offset
