@@ -9,10 +9,12 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats import filler, message, properties
+from rmqtool.formats.consume_queue import Unit
 from rmqtool.formats.message import Message
 from rmqtool.store.salvage import LostRecord, Salvaged
-from tests.build_store import LOG_FILE_SIZE, file_name, patch, write_log
+from tests.build_store import LOG_FILE_SIZE, file_name, patch, write_log, write_queue
 from tests.records import STORE_TIMESTAMP, record
+from tests.recover_checks import codes, recovered
 from tests.salvage_stores import found, identity, log_path, made, names, zero
 from tests.test_salvage import check_mended, salvaged
 from tests.whole_store import keyed, write_units
@@ -281,3 +283,83 @@ class TestHoles:
         result = salvaged(root)
         assert len(result.lost) == 5 and max(one.size for one in result.lost) <= 500
         check_mended(root, result)
+
+
+class TestFilesOfOtherQueues:
+    """A queue file in another queue's folder: the records that its other units lead to tell whose it is."""
+
+    def swap(self, root: Path, one: str, other: str) -> None:
+        folder = root / "consumequeue"
+        (folder / one).rename(folder / "swapped")
+        (folder / other).rename(folder / one)
+        (folder / "swapped").rename(folder / other)
+
+    @pytest.mark.parametrize("lost", [0, 13, 14, 30, 38])
+    def test_exchanged(self, tmp_path: Path, lost: int) -> None:
+        """Each lost record gets its own queue back, also where the other one has the same numbers."""
+        root = tmp_path / "store"
+        stored = made(root, keyed(40))
+        self.swap(root, "TopicTest/0", "TopicTest/1")
+        zero(root, stored[lost])
+        result = salvaged(root)
+        assert names(result.lost) == identity([stored[lost]])
+        assert [(one.sure, one.known_from) for one in result.lost] == [(True, "unit")]
+        recovered(root, backup=tmp_path / "backup")
+        assert identity([found(root, stored[lost].physical_offset)]) == identity([stored[lost]])
+        assert codes(root) == set()
+
+    def test_exchanged_with_another_topic(self, tmp_path: Path) -> None:
+        root = tmp_path / "store"
+        more = [record("Other", b"x" * 120, queue_id=0, queue_offset=n) for n in range(30)]
+        stored = made(root, [one for pair in zip(keyed(30, queues=1), more, strict=True) for one in pair])
+        self.swap(root, "TopicTest/0", "Other/0")
+        for one in (stored[20], stored[31]):
+            zero(root, one)
+        assert names(salvaged(root).lost) == identity([stored[20], stored[31]])
+
+    def test_renamed(self, tmp_path: Path) -> None:
+        root = tmp_path / "store"
+        stored = made(root, keyed(40))
+        (root / "consumequeue/TopicTest/0").rename(root / "consumequeue/TopicTest/7")
+        zero(root, stored[20])
+        assert names(salvaged(root).lost) == [("TopicTest", 0, 10)]
+
+    def test_of_no_queue(self, tmp_path: Path) -> None:
+        """Units of all queues in one file say nothing; a queue's gap still tells what it has lost."""
+        root = tmp_path / "store"
+        stored = made(root, keyed(40, queues=4))
+        units = [Unit(one.physical_offset, one.total_size, 0) for one in stored]
+        shutil.rmtree(root / "consumequeue")
+        write_queue(root / "consumequeue/Else/0", units)
+        zero(root, stored[20])
+        (lost,) = salvaged(root).lost
+        assert (lost.topic, lost.queue_id, lost.queue_offset) == ("TopicTest", 0, 5)
+        assert lost.known_from == "gap"
+
+    def test_a_damaged_neighbour_says_nothing(self, tmp_path: Path) -> None:
+        """One record of the queue that names another one does not make the file that one's."""
+        root = tmp_path / "store"
+        stored = made(root, keyed(40))
+        other = stored[18]
+        at = other.physical_offset % LOG_FILE_SIZE + message.QUEUE_ID_OFFSET
+        patch(log_path(root, other.physical_offset), at, (1).to_bytes(4))
+        zero(root, stored[20])
+        assert names(salvaged(root).lost) == [("TopicTest", 0, 10)]
+
+    def test_light_queues_keep_theirs(self, tmp_path: Path) -> None:
+        """Their units lead to records of other topics, which name them."""
+        root = tmp_path / "store"
+        light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": "0"}
+        stored = write_log(root / "commitlog", [
+            record("Real", b"x" * 100, {**light, "INNER_MULTI_QUEUE_OFFSET": str(n)}, queue_offset=n)
+            for n in range(30)
+        ])  # fmt: skip
+        units = [Unit(one.physical_offset, one.total_size, 0) for one in stored]
+        for name in ("Real", "%LMQ%a"):
+            write_queue(root / "consumequeue" / name / "0", units)
+        zero(root, stored[10])
+        result = salvaged(root)
+        assert names(result.lost) == [("Real", 0, 10)]
+        check_mended(root, result)
+        filled = properties.decode(found(root, stored[10].physical_offset).properties_bytes)
+        assert filled.get("INNER_MULTI_DISPATCH") in ("%LMQ%a", None)

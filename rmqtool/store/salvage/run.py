@@ -167,7 +167,7 @@ class Run:
         if not log.holes and self.store.dispatched_end() <= log.end:
             return [], []
         ranges = [(hole.start, hole.stop) for hole in log.holes]
-        return units_in(self.layout, ranges, log.end, self.open, self.jobs)
+        return units_in(self.layout, ranges, log.end, self.open, self.store.find, self.jobs)
 
     def _fill(
         self, log: Log, order: Order, claims: Sequence[Claim]
