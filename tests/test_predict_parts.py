@@ -14,7 +14,71 @@ from rmqtool.store.layout import StoreFile
 from rmqtool.store.predict import predict_all
 from rmqtool.store.predict.reput import LogFile, Reput, half_message
 from rmqtool.store.predict.rules import RULES
-from tests.build_store import file_name
+from rmqtool.store.system_topics import SCHEDULE_TOPIC
+from tests.build_store import file_name, write_log
+from tests.records import record as message_record
+
+# -- light queues -----------------------------------------------------------------------------------
+
+
+def light_store(root: Path) -> None:
+    """Six records that name two light queues, one of a retry topic that does, one that names plain queues."""
+    found = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "TAGS": "t"}
+    made = [
+        message_record(
+            "TopicTest", b"x", {**found, "INNER_MULTI_QUEUE_OFFSET": f"{n},{n + 4}"}, queue_offset=n
+        )
+        for n in range(6)
+    ]
+    made += [message_record("%RETRY%g", b"x", {**found, "INNER_MULTI_QUEUE_OFFSET": "6,10"})]
+    other = {"INNER_MULTI_DISPATCH": "a/b,Other", "INNER_MULTI_QUEUE_OFFSET": "0,0"}
+    write_log(root / "commitlog", [*made, message_record("TopicTest", b"x", other, queue_id=2)])
+    for name in ("checkpoint", "consumequeue"):
+        (root / name).mkdir() if name == "consumequeue" else (root / name).write_bytes(bytes(4096))
+
+
+@pytest.mark.parametrize("abort", [False, True])
+def test_light_queues(abort: bool, tmp_path: Path) -> None:
+    """5.x leaves retry topics out, and names with a slash. Source: MultiDispatchUtils, ConsumeQueue."""
+    light_store(tmp_path)
+    with Store.open(tmp_path) as store:
+        starts = {each.broker: each for each in predict_all(store, abort=abort)}
+    for broker, start in starts.items():
+        is_new = broker != "4.9"
+        ends = {key: queue.max_after for key, queue in start.queues.items() if key[0] != SCHEDULE_TOPIC}
+        light = {("%LMQ%a", 0): 6, ("%LMQ%b", 0): 10} if is_new else {
+            ("%LMQ%a", 0): 7, ("%LMQ%b", 0): 11, ("a/b", 2): 1,
+        }  # fmt: skip
+        assert ends == {
+            ("TopicTest", 0): 6,
+            ("TopicTest", 2): 1,
+            ("%RETRY%g", 0): 1,
+            ("Other", 2): 1,
+            **light,
+        }
+        assert any("enableMultiDispatch" in note for note in start.notes)
+
+
+def test_light_queues_of_a_broker_without(tmp_path: Path) -> None:
+    light_store(tmp_path / "store")
+    conf = tmp_path / "broker.conf"
+    for text, expected in (("false", 0), ("true", 2)):
+        conf.write_text(f"enableMultiDispatch={text}\n")
+        with Store.open(tmp_path / "store", broker_conf=conf) as store:
+            (start,) = predict_all(store, ["5.4"])
+        assert sum(topic.startswith("%LMQ%") for topic, _ in start.queues) == expected
+        assert not any("enableMultiDispatch" in note for note in start.notes)
+
+
+def test_queue_extensions_are_told(tmp_path: Path) -> None:
+    light_store(tmp_path)
+    folder = tmp_path / "consumequeue_ext" / "TopicTest" / "0"
+    folder.mkdir(parents=True)
+    (folder / file_name(0)).write_bytes(bytes(100))
+    with Store.open(tmp_path) as store:
+        starts = predict_all(store)
+    assert all(any("consumequeue_ext is not modelled" in note for note in each.notes) for each in starts)
+
 
 # -- reput of 4.x -----------------------------------------------------------------------------------
 

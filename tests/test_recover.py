@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -14,6 +15,7 @@ from rmqtool.store import Store, lock
 from rmqtool.store import plan as plans
 from rmqtool.store.recover import BROKERS, Request, plan_recover, predictions, recover_store, undo_recover
 from tests.build_store import LOG_FILE_SIZE, patch
+from tests.records import record
 from tests.recover_checks import (
     BEST,
     codes,
@@ -324,3 +326,23 @@ def test_requests_that_contradict_themselves_are_usage_errors() -> None:
     for values in (("broker",), ("best", "5.4"), ("broker", "5.4", "none")):
         with pytest.raises(UsageError):
             Request(*values)
+
+
+def test_light_queues_are_written_anew(tmp_path: Path) -> None:
+    """What records say of light queues is enough; units in them are no strays."""
+    root = tmp_path / "store"
+    names = {"INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b"}
+    made_of = [
+        record("Real", b"x" * 50, {**names, "INNER_MULTI_QUEUE_OFFSET": f"{n},{n}"}, queue_offset=n)
+        for n in range(30)
+    ]
+    made(root, made_of)
+    recovered(root, backup=tmp_path / "first")
+    before = tree_rows(root / "consumequeue")
+    shutil.rmtree(root / "consumequeue/%LMQ%b")
+    recovered(root, backup=tmp_path / "second")
+    with Store.open(root) as store:
+        ends = {key: store.max_offset(*key) for key in store.queues}
+    assert ends == {("Real", 0): 30, ("%LMQ%a", 0): 30, ("%LMQ%b", 0): 30}
+    assert [row[:2] for row in tree_rows(root / "consumequeue")] == [row[:2] for row in before]
+    assert codes(root) == set() and recovered(root).recovery.plan.actions == ()

@@ -24,10 +24,12 @@ from rmqtool.scan.queue_build import (
 )
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import OpenFiles, data_ranges, opened
+from rmqtool.store.predict.light import LightRule, LightUnit, with_light
 from rmqtool.store.predict.load import QueueKey
 from rmqtool.store.predict.log_scan import Batch
 from rmqtool.store.predict.queues import QueueState
 from rmqtool.store.predict.rules import StartRules, StartSettings
+from rmqtool.store.predict.topics import Topics
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
@@ -37,22 +39,6 @@ _PENDING = 1 << 17
 _LONG_MAX = (1 << 63) - 1
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 _PRE_BLANK = encode_unit(PRE_BLANK)
-
-
-class Topics:
-    """Numbers topics in the order in which they are first seen; shared by all starts."""
-
-    def __init__(self) -> None:
-        self.names: list[str] = []
-        self._numbers: dict[bytes, int] = {}
-
-    def number(self, name: bytes) -> int:
-        """The number of a topic, by its bytes."""
-        number = self._numbers.get(name)
-        if number is None:
-            number = self._numbers[name] = len(self.names)
-            self.names.append(java_utf8_decode(name))
-        return number
 
 
 class Folder:
@@ -308,6 +294,7 @@ class QueueDispatch:
         plain: the plain queues.
         batch: the batch queues.
         records: records that were handed to dispatch.
+        has_light: whether one of them names a light queue that gets a unit.
     """
 
     def __init__(
@@ -326,6 +313,8 @@ class QueueDispatch:
         self.delays_ms = tuple(settings.delays_ms) if rules.knows_delays else ()
         self._is_batch_topic = is_batch_topic if rules.has_batch_queues else lambda _: False
         self._batch_by_topic: dict[bytes, bool] = {}
+        self.has_light = False
+        self._light = LightRule(rules.profile, enabled=settings.dispatches_light is not False)
 
     def folders(self) -> Iterator[Folder]:
         """Both kinds of queues."""
@@ -347,20 +336,28 @@ class QueueDispatch:
         """The units of the rows `chosen`, by kind of queue; none is empty."""
         is_batch = np.array([self._is_batch(topic) for topic in batch.topics], bool)
         delays_ms = self.delays_ms if _SCHEDULE in batch.topics else ()
+        light = self._light.of(batch.light)
+        self.has_light = self.has_light or bool(light)
         if chosen is None:
-            key = (is_batch.tobytes(), delays_ms)
+            key = (is_batch.tobytes(), delays_ms, light)
             if key not in batch.shared:
-                batch.shared[key] = self._made(batch, np.arange(len(batch.rows)), is_batch, delays_ms)
+                every = np.arange(len(batch.rows))
+                batch.shared[key] = self._made(batch, every, is_batch, delays_ms, light)
             plain, of_batch = batch.shared[key]
         else:
-            plain, of_batch = self._made(batch, chosen, is_batch, delays_ms)
+            plain, of_batch = self._made(batch, chosen, is_batch, delays_ms, light)
         if len(of_batch):
             yield self.batch, of_batch
         if len(plain):
             yield self.plain, plain
 
     def _made(
-        self, batch: Batch, chosen: Array, is_batch: Array, delays_ms: tuple[int, ...]
+        self,
+        batch: Batch,
+        chosen: Array,
+        is_batch: Array,
+        delays_ms: tuple[int, ...],
+        light: tuple[LightUnit, ...],
     ) -> tuple[Array, Array]:
         """The entries of plain and of batch queues."""
         rows = batch.rows
@@ -370,10 +367,14 @@ class QueueDispatch:
         numbers = np.array([self._topics.number(topic) for topic in batch.topics], np.int32)
         delayed = batch.topics.index(_SCHEDULE) if delays_ms else -1
         entries = entries_of(rows, batch.dispatch, chosen, numbers, is_batch, Delays(delayed, delays_ms))
-        if not is_batch.any():
-            return _with_wrapped_offsets(entries), entries[:0]
-        of_batch = is_batch[rows["topic_id"][chosen]]
-        return _with_wrapped_offsets(entries[~of_batch]), entries[of_batch]
+        of_batch = np.zeros(0, np.intp)
+        if is_batch.any():
+            of_batch = np.flatnonzero(is_batch[rows["topic_id"][chosen]])
+        plain = np.delete(entries, of_batch) if len(of_batch) else entries
+        if light:
+            places = np.delete(chosen, of_batch)
+            plain = with_light(plain, places, light, batch.dispatch.tags_code, self._topics.number)
+        return _with_wrapped_offsets(plain), entries[of_batch]
 
     def _is_batch(self, topic: bytes) -> bool:
         known = self._batch_by_topic.get(topic)
@@ -383,7 +384,7 @@ class QueueDispatch:
 
     def take_over(self, other: QueueDispatch) -> None:
         """Be as far as another, which is finished."""
-        self.records = other.records
+        self.records, self.has_light = other.records, other.has_light
         for mine, others in zip(self.folders(), other.folders(), strict=True):
             mine.states = {key: state.copy() for key, state in others.states.items()}
             mine.refused, mine.admitted = others.refused, others.admitted

@@ -29,6 +29,7 @@ from rmqtool.scan.keys import (
 )
 from rmqtool.scan.source import open_source
 from rmqtool.store.layout import StoreFile
+from rmqtool.store.predict.light import LightUnit, light_units
 from rmqtool.store.predict.rules import StartRules, StartSettings
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
 
@@ -50,7 +51,7 @@ class Batch:
     `rows` are FRAME rows whose physical_offset is the stored one, as a broker takes it; `positions`
     where the records are. `foreign` says whether the two differ anywhere. `plain`: every record is
     of the first version, with the right CRC, and nothing in it is odd. `shared` is for whoever takes
-    the batch several times.
+    the batch several times. `light` are the units of light queues that the records name.
     """
 
     rows: Array
@@ -59,6 +60,7 @@ class Batch:
     dispatch: Dispatch
     topics: list[bytes]
     plain: bool
+    light: tuple[LightUnit, ...] = ()
     shared: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -196,7 +198,8 @@ def _batch(frames: Frames, dispatch: Dispatch) -> Batch:
             at = int(starts[row]) + form.PHYSICAL_OFFSET_OFFSET
             rows["physical_offset"][row] = int.from_bytes(frames.data[at : at + 8].tobytes(), signed=True)
     is_plain = not (rows["status"] | (rows["version"] - 1) | (dispatch.flags & BAD_NUMBER)).any()
-    return Batch(rows, positions, has_foreign, dispatch, list(frames.topics), is_plain)
+    return Batch(rows, positions, has_foreign, dispatch, list(frames.topics), is_plain,
+                 light_units(frames, dispatch))  # fmt: skip
 
 
 def first_unsound(batch: Batch, rules: StartRules, settings: StartSettings) -> int:

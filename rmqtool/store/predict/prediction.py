@@ -319,6 +319,16 @@ def _notes(start: Start) -> list[str]:
         notes.append(
             f"start() waits for ever: dispatch stands at {start.hangs_at}, where no file of the log goes on"
         )
+    if start.dispatch is not None and start.dispatch.has_light:
+        if start.world.settings.dispatches_light is None:
+            notes.append(
+                "light queues get units as from a broker with enableMultiDispatch set: --broker-conf tells"
+                " whether it is"
+            )
+    if start.world.layout.ext_queues:
+        notes.append(
+            "consumequeue_ext is not modelled: a start cuts it behind the last unit that a queue names there"
+        )
     for name in _BROKER_FILES:
         if _loaded(start.world.layout, name).source == "failed":
             notes.append(f"config/{name} and its .bak cannot be read: the broker ends before load()")

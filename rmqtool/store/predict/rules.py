@@ -103,6 +103,8 @@ class StartSettings:
         files_back: commitLogRecoverMaxNum (5.4).
         is_master: brokerId is 0.
         delays_ms: messageDelayLevel, delay of level n at n - 1.
+        dispatches_light: enableMultiDispatch: light queues get the units that records name; None: nobody
+            says, and a record that names its numbers there was stored by a broker that has it.
         heap_bytes: largest array that the JVM can allocate: 4.x allocates what a damaged size field
             says, and the start ends when it cannot.
     """
@@ -115,6 +117,7 @@ class StartSettings:
     is_master: bool = True
     delays_ms: Sequence[int] = DEFAULT_DELAYS_MS
     heap_bytes: int = 0x7FFFFFFD
+    dispatches_light: bool | None = None
 
     @classmethod
     def of(cls, conf: BrokerConf | None) -> StartSettings:
@@ -128,6 +131,7 @@ class StartSettings:
         plain = cls()
         files_back, broker_id = conf.integer("commitLogRecoverMaxNum"), conf.integer("brokerId", bits=64)
         levels = conf.text("messageDelayLevel")
+        tells_light = any(conf.text(name) is not None for name in ("enableMultiDispatch", "enableLmq"))
         return cls(
             checks_crc=conf.flag("checkCRCOnRecover", default=True),
             checks_property_crc=conf.flag("forceVerifyPropCRC"),
@@ -136,4 +140,5 @@ class StartSettings:
             files_back=plain.files_back if files_back is None or files_back <= 0 else files_back,
             is_master=broker_id in (None, 0),
             delays_ms=plain.delays_ms if levels is None else parse_delay_levels(levels),
+            dispatches_light=conf.flag("enableMultiDispatch") if tells_light else None,
         )

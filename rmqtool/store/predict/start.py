@@ -20,7 +20,7 @@ from rmqtool.formats.index import Shape
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.store.layout import StoreFile, StoreLayout
 from rmqtool.store.open_files import OpenFiles
-from rmqtool.store.predict.dispatch import Folder, QueueDispatch, Topics
+from rmqtool.store.predict.dispatch import Folder, QueueDispatch
 from rmqtool.store.predict.index import IndexBuild
 from rmqtool.store.predict.load import Loaded, QueueKey, load
 from rmqtool.store.predict.log_scan import Batch, Event, first_unsound
@@ -29,6 +29,7 @@ from rmqtool.store.predict.queues import QueueState
 from rmqtool.store.predict.reput import LogFile, Reput
 from rmqtool.store.predict.rules import StartRules, StartSettings
 from rmqtool.store.predict.start_file import start_file
+from rmqtool.store.predict.topics import Topics
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
