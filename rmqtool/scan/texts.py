@@ -114,11 +114,12 @@ class TextSet:
     """Texts in which others are looked up: the table is made once, however many batches come."""
 
     def __init__(self, texts: Sequence[bytes]) -> None:
-        from rmqtool.scan import text_kernel
-
         self._table = table_of(texts)
         self._slots = np.zeros(1 << (2 * len(texts)).bit_length(), np.int32)
-        text_kernel.fill_slots(*self._table, self._slots)
+        if texts:  # most selections have none: no kernel is loaded for these
+            from rmqtool.scan import text_kernel
+
+            text_kernel.fill_slots(*self._table, self._slots)
 
     def holds(self, ranges: Ranges) -> Array:
         """Which rows are one of the texts, shape (rows,), bool; those without a value are none."""
