@@ -24,7 +24,7 @@ from rmqtool.scan.queue_build import (
 )
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import OpenFiles, data_ranges, opened
-from rmqtool.store.predict.light import LightRule, LightUnit, with_light
+from rmqtool.store.predict.light import LightRule, Named, with_light
 from rmqtool.store.predict.load import QueueKey
 from rmqtool.store.predict.log_scan import Batch
 from rmqtool.store.predict.queues import QueueState
@@ -357,7 +357,7 @@ class QueueDispatch:
         chosen: Array,
         is_batch: Array,
         delays_ms: tuple[int, ...],
-        light: tuple[LightUnit, ...],
+        light: tuple[Named, ...],
     ) -> tuple[Array, Array]:
         """The entries of plain and of batch queues."""
         rows = batch.rows

@@ -1,7 +1,4 @@
-"""Light queues: a record that names some has a unit in each of them too.
-
-Source: ConsumeQueue#multiDispatchLmqQueue, MultiDispatchUtils#isNeedHandleMultiDispatch; spec 02 5.3.
-"""
+"""Which units of light queues (`store.light_queues`) a broker's start makes."""
 
 from __future__ import annotations
 
@@ -10,27 +7,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rmqtool.formats import properties
 from rmqtool.scan.frames import Frames
 from rmqtool.scan.keys import MULTI_DISPATCH, Dispatch
+from rmqtool.store.light_queues import LightUnit, light_units
 from rmqtool.store.profile import Profile
-from rmqtool.store.verify.queues import light_dispatches
 from rmqtool.store.write.options import WriteOptions
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 
-class LightUnit(NamedTuple):
-    """One unit more of the record in row `row` of a batch."""
+class Named(NamedTuple):
+    """One unit more of the record in row `row` of a batch, which is of `topic`."""
 
     row: int
     topic: bytes
-    name: str
-    queue_id: int
-    queue_offset: int
+    unit: LightUnit
 
 
-def light_units(frames: Frames, dispatch: Dispatch) -> tuple[LightUnit, ...]:
+def named_units(frames: Frames, dispatch: Dispatch) -> tuple[Named, ...]:
     """What the records of a batch say, in their order; mostly nothing."""
     named = np.flatnonzero((dispatch.flags & MULTI_DISPATCH) != 0).tolist()
     if not named:
@@ -40,9 +36,8 @@ def light_units(frames: Frames, dispatch: Dispatch) -> tuple[LightUnit, ...]:
     for row in named:
         start, topic = int(starts[row]), frames.topics[int(rows["topic_id"][row])]
         data = bytes(frames.data[start : start + int(rows["properties_length"][row])])
-        for (name, queue_id), offset in light_dispatches(data, int(rows["queue_id"][row])):
-            if name:
-                found.append(LightUnit(row, topic, name, queue_id, offset))
+        units = light_units(properties.decode(data), int(rows["queue_id"][row]))
+        found += [Named(row, topic, unit) for unit in units]
     return tuple(found)
 
 
@@ -52,32 +47,32 @@ class LightRule:
     def __init__(self, profile: Profile, *, enabled: bool) -> None:
         self._options = WriteOptions(profile=profile, multi_dispatch=enabled)
 
-    def of(self, units: tuple[LightUnit, ...]) -> tuple[LightUnit, ...]:
+    def of(self, named: tuple[Named, ...]) -> tuple[Named, ...]:
         """Those that the broker makes."""
-        return tuple(filter(self._takes, units)) if units else ()
+        return tuple(filter(self._takes, named)) if named else ()
 
-    def _takes(self, unit: LightUnit) -> bool:
+    def _takes(self, named: Named) -> bool:
         is_new = self._options.profile.writes_version_2
-        return self._options.may_be_light(unit.topic) and not (is_new and "/" in unit.name)
+        return self._options.may_be_light(named.topic) and not (is_new and "/" in named.unit.topic)
 
 
 def with_light(
     entries: Array,
     chosen: Array,
-    units: tuple[LightUnit, ...],
+    named: tuple[Named, ...],
     tags_code: Array,
     number: Callable[[bytes], int],
 ) -> Array:
     """The entries of the rows `chosen`, ascending, each followed by those of its light queues."""
     parts, done = [], 0
-    for unit in units:
-        place = int(np.searchsorted(chosen, unit.row))
-        if place == len(chosen) or chosen[place] != unit.row:
+    for row, _, unit in named:
+        place = int(np.searchsorted(chosen, row))
+        if place == len(chosen) or chosen[place] != row:
             continue
         parts.append(entries[done : place + 1])
         done = place + 1
         light = entries[place : place + 1].copy()
-        light["topic"], light["queue_id"] = number(unit.name.encode()), unit.queue_id
-        light["queue_offset"], light["tags_code"] = unit.queue_offset, tags_code[unit.row]
+        light["topic"], light["queue_id"] = number(unit.topic.encode()), unit.queue_id
+        light["queue_offset"], light["tags_code"] = unit.queue_offset, tags_code[row]
         parts.append(light)
     return np.concatenate([*parts, entries[done:]]) if parts else entries

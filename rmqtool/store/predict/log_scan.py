@@ -29,7 +29,7 @@ from rmqtool.scan.keys import (
 )
 from rmqtool.scan.source import open_source
 from rmqtool.store.layout import StoreFile
-from rmqtool.store.predict.light import LightUnit, light_units
+from rmqtool.store.predict.light import Named, named_units
 from rmqtool.store.predict.rules import StartRules, StartSettings
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
 
@@ -60,7 +60,7 @@ class Batch:
     dispatch: Dispatch
     topics: list[bytes]
     plain: bool
-    light: tuple[LightUnit, ...] = ()
+    light: tuple[Named, ...] = ()
     shared: dict[Any, Any] = field(default_factory=dict)
 
     @property
@@ -199,7 +199,7 @@ def _batch(frames: Frames, dispatch: Dispatch) -> Batch:
             rows["physical_offset"][row] = int.from_bytes(frames.data[at : at + 8].tobytes(), signed=True)
     is_plain = not (rows["status"] | (rows["version"] - 1) | (dispatch.flags & BAD_NUMBER)).any()
     return Batch(rows, positions, has_foreign, dispatch, list(frames.topics), is_plain,
-                 light_units(frames, dispatch))  # fmt: skip
+                 named_units(frames, dispatch))  # fmt: skip
 
 
 def first_unsound(batch: Batch, rules: StartRules, settings: StartSettings) -> int:

@@ -27,7 +27,8 @@ from rmqtool.scan.events import FOREIGN
 from rmqtool.scan.keys import MULTI_DISPATCH, Dispatch
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
 from rmqtool.store.layout import QueueFiles
-from rmqtool.store.system_topics import LIGHT_PREFIX, SCHEDULE_TOPIC
+from rmqtool.store.light_queues import light_units
+from rmqtool.store.system_topics import SCHEDULE_TOPIC
 from rmqtool.store.verify.context import Context
 from rmqtool.store.verify.spans import Break, Key, Kind, Mismatch, Span, Spans
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from rmqtool.store.verify.file_scan import FileScan
 
 _YEAR_MS = 366 * 86_400_000
+_NUMBER_LIMIT = 10**18  # queue offsets that sums of them stay within 64 bits
 
 
 _RIGHT = -1  # in place of a Kind: the unit is right
@@ -251,9 +253,10 @@ class QueueCheck:
         spans: dict[Key, list[tuple[int, int]]] = {}
         for row in chosen[(dispatch.flags[chosen] & MULTI_DISPATCH) != 0].tolist():
             topic = frames.topics[int(rows["topic_id"][row])]
-            for key, offset in light_dispatches(_properties(frames, row), int(rows["queue_id"][row])):
-                if self.is_light(topic, key):
-                    spans.setdefault(key, []).append((row, offset))
+            found = properties.decode(_properties(frames, row))
+            for name, queue_id, offset in light_units(found, int(rows["queue_id"][row])):
+                if 0 <= offset < _NUMBER_LIMIT and self.is_light(topic, (name, queue_id)):
+                    spans.setdefault((name, queue_id), []).append((row, offset))
         for key, pairs in spans.items():
             columns = Columns.of(rows, dispatch, np.array([row for row, _ in pairs]))
             offsets = np.array([offset for _, offset in pairs], np.int64)
@@ -273,18 +276,6 @@ class QueueCheck:
 def _properties(frames: Frames, row: int) -> bytes:
     start = int(frames.properties_starts()[row])
     return bytes(frames.data[start : start + int(frames.rows["properties_length"][row])])
-
-
-def light_dispatches(data: bytes, queue_id: int) -> Iterator[tuple[Key, int]]:
-    """((queue name, queue id), queue offset) of the light queues that a record is dispatched to."""
-    stored = properties.decode(data)
-    names = stored.get("INNER_MULTI_DISPATCH", "").split(",")
-    offsets = stored.get("INNER_MULTI_QUEUE_OFFSET", "").split(",")
-    if len(names) != len(offsets):
-        return
-    for name, offset in zip(names, offsets, strict=True):
-        if offset.isascii() and offset.isdigit() and len(offset) < 19:
-            yield (name, 0 if name.startswith(LIGHT_PREFIX) else queue_id), int(offset)
 
 
 def _add_runs(

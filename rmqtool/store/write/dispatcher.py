@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,7 +31,8 @@ from rmqtool.scan.reference import walk_reference
 from rmqtool.scan.source import ByteSource, BytesSource, open_source
 from rmqtool.store import disk
 from rmqtool.store.layout import StoreFile, StoreLayout
-from rmqtool.store.system_topics import LIGHT_PREFIX, SCHEDULE_TOPIC, deliver_timestamp
+from rmqtool.store.light_queues import LightUnit, light_units
+from rmqtool.store.system_topics import SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.store.write.index_writer import IndexWriter
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.queue_writer import Entry, QueueWriter
@@ -208,9 +209,9 @@ class Dispatcher:
                 entry = entry._replace(tags_code=self._delayed_code(found, message.store_timestamp, code))
             queues.put(message.topic_bytes, message.queue_id, entry)
             if queues is self._queues and self._options.may_be_light(message.topic_bytes):
-                for name, queue_id, offset in _light_queues(found, message.queue_id):
-                    light = entry._replace(tags_code=code, queue_offset=offset)
-                    self._queues.put(name.encode(), queue_id, light)
+                for unit in _in_folders(light_units(found, message.queue_id)):
+                    light = entry._replace(tags_code=code, queue_offset=unit.queue_offset)
+                    self._queues.put(unit.topic.encode(), unit.queue_id, light)
         if self._options.index:
             hashes = []
             if kind != TRANSACTION_ROLLBACK:
@@ -304,10 +305,10 @@ class Dispatcher:
             found = properties.decode(frames.data[stop - int(record["properties_length"]) : stop].tobytes())
             parts.append(entries[done : place + 1])
             done = place + 1
-            for name, queue_id, offset in _light_queues(found, int(record["queue_id"])):
+            for unit in _in_folders(light_units(found, int(record["queue_id"]))):
                 light = entries[place : place + 1].copy()
-                light["topic"], light["queue_id"] = self._queues.topic(name.encode()), queue_id
-                light["queue_offset"], light["tags_code"] = offset, dispatch.tags_code[row]
+                light["topic"], light["queue_id"] = self._queues.topic(unit.topic.encode()), unit.queue_id
+                light["queue_offset"], light["tags_code"] = unit.queue_offset, dispatch.tags_code[row]
                 parts.append(light)
         return np.concatenate([*parts, entries[done:]]) if parts else entries
 
@@ -377,16 +378,6 @@ def _with_batch(entry: Entry, found: Mapping[str, str]) -> Entry:
     return entry._replace(queue_offset=base, batch_size=count)
 
 
-def _light_queues(found: Mapping[str, str], queue_id: int) -> Iterator[tuple[str, int, int]]:
-    """(queue name, queue id, queue offset) of the light queues that a record is dispatched to.
-
-    Source: ConsumeQueue#multiDispatchLmqQueue.
-    """
-    names = found.get(properties.INNER_MULTI_DISPATCH, "").split(",")
-    offsets = found.get(properties.INNER_MULTI_QUEUE_OFFSET, "").split(",")
-    if len(names) != len(offsets):
-        return
-    for name, text in zip(names, offsets, strict=True):
-        offset = parse_integer(text, 1 << 63)
-        if name and "/" not in name and offset is not None:
-            yield name, 0 if name.startswith(LIGHT_PREFIX) else queue_id, offset
+def _in_folders(units: Iterable[LightUnit]) -> Iterator[LightUnit]:
+    """Those whose name can be that of a folder; 5.x leaves the others out too."""
+    return (unit for unit in units if "/" not in unit.topic)
