@@ -7,6 +7,7 @@ takes more lives.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ SMALL: dict[str, Any] = {
 PROFILES = ("4.9", "5.3", "5.4")
 # What damage leaves that a broker and its consumers read, that no rule mends, or that is in the config.
 STAYS = {"CL13", "CL15", "CL16", "CL17", "CF02", "CF07", "EP01"}
-BESIDE_CL15 = {"CQ04"}  # queue offsets in the log that repeat have no place in a queue
+_LEFT = re.compile(r" stays as it is \(([A-Z0-9, ]+)\)")  # a queue whose records' numbers are damaged
 STEPS = 8
 
 
@@ -69,9 +70,11 @@ class Life:
         )
         self.said.append(happens.__name__)
         happens()
-        found = codes(self.root, self.conf)
-        assert found <= STAYS | (BESIDE_CL15 if "CL15" in found else set()), found
-        assert not self.recovered().recovery.is_needed
+        recovery = self.recovered().recovery
+        assert not recovery.is_needed
+        said = {code for text in recovery.plan.summary["warnings"] for code in re.findall(_LEFT, text)}
+        left = codes(self.root, self.conf) - STAYS
+        assert left <= {code for codes_of_one in said for code in codes_of_one.split(", ")}
 
     # what happens
 
@@ -84,7 +87,7 @@ class Life:
         for _ in range(random.randrange(1, 100)):
             writer.put(self.message())
         if random.random() < 0.3:
-            group = [NewMessage("A", bytes(random.randrange(200)), queue_id=1, keys=["b"]) for _ in range(5)]
+            group = [NewMessage("A", bytes(random.randrange(200)), queue_id=0, keys=["b"]) for _ in range(5)]
             writer.put_batch(group)
         if random.random() < 0.3:
             half = NewMessage("B", b"half", queue_id=0, keys=["h"], sys_flag=4)
@@ -108,8 +111,10 @@ class Life:
         self.said.append(describe(damage_store(self.root, self.random.randrange(1 << 32))))
         if self.random.random() < 0.5:
             (self.root / "abort").write_text("")
-        if not log_bytes(self.root):
-            pytest.skip("no file of the log is left: see test_recover.py")
+        if not log_bytes(self.root):  # without any it is refused: see test_recover.py
+            self.root.rename(self.folder / f"dead {self.backups}")
+            self.begin()
+            return
         self.run("verify", self.root)
         self.run("recover", self.root)
         self.recover()

@@ -678,6 +678,18 @@ def test_a_wrong_queue_offset_in_a_record_stops_no_writer(tmp_path: Path) -> Non
     assert after.queue_offset == results[-1].queue_offset + 1
 
 
+@pytest.mark.parametrize("count", [1, 3000])  # read by plain code, by compiled code
+def test_a_queue_offset_below_zero_stops_no_writer(tmp_path: Path, count: int) -> None:
+    """No dispatch makes a unit of such a record, and recover has nothing to mend."""
+    with small(tmp_path, commit_log_file_size=8 << 20, auto_create_queues=1) as writer:
+        results = [writer.put(one) for one in messages(count, body=800)]
+    patch(writer.root / "commitlog" / f"{0:020}", results[-1].physical_offset + 20, b"\x80" + bytes(7))
+    shutil.rmtree(writer.root / "consumequeue")
+    subprocess.run([sys.executable, "-m", "rmqtool", "recover", writer.root, "--apply"], check=True)
+    with Store.open(writer.root, mode="a") as writer:
+        assert writer.put(messages(1)[0]).queue_offset == count - 1
+
+
 def test_a_queue_that_lacks_a_unit_in_its_middle_is_refused(tmp_path: Path) -> None:
     """The units behind it have moved up: the next message would get a number that is taken."""
     with small(tmp_path) as writer:

@@ -65,6 +65,8 @@ def check_last_file(store: Store, end: int, dispatched: int) -> None:
     try:
         for place in _sound_places(store, file, source, end - file.file_from_offset, dispatched):
             key = place.topic, place.queue_id
+            if place.queue_offset < 0:  # damaged: no dispatch makes a unit of it
+                continue
             if place.physical_offset < dispatched:
                 last[key] = place
             else:
