@@ -112,6 +112,7 @@ HEADS: dict[int, Layout] = {
 SYS_FLAG_OFFSET = HEADS[0].offsets["sys_flag"]
 PHYSICAL_OFFSET_OFFSET = HEADS[0].offsets["physical_offset"]
 QUEUE_ID_OFFSET = HEADS[0].offsets["queue_id"]
+QUEUE_OFFSET_OFFSET = HEADS[0].offsets["queue_offset"]
 HEAD_SIZE_V4 = HEADS[0].size
 RECORD_SIZE_MAX = 1 << 28
 """The largest record that is read whole into memory, bytes. A broker's usual limit is 4 MiB of body

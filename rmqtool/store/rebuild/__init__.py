@@ -2,7 +2,7 @@
 
 log_view.py     LogView       the log as it will be when planned changes are done
 survey.py       survey        one pass over it: what queues and index should hold, and do hold
-astray.py       astray_records  records whose head names another queue than their own
+astray.py       astray_records  records whose head names another place in the queues
 queue_task.py   queue_tasks   which queues are wrong, what is made of each
 index_task.py   index_task    from which file on the index is wrong
 kept.py         Kept          what the pass has seen of every record, where that is little
@@ -56,7 +56,7 @@ class Rebuild:
         tasks: the queues that are written anew.
         index: what is done with the index; None: nothing.
         unmended: what is wrong and stays so, with the reason.
-        astray: records that name another queue than their own; both queues stay as they are.
+        astray: records that name another place among the queues than their own; these queues are left.
         warnings: what a person should know of what is made.
         deleted: queues without files, of topics that topics.json does not know: not made.
         queue_ends: (first queue offset that the log has a record for, end) of all queues, afterwards.

@@ -1,25 +1,31 @@
-"""Records whose head names another queue than their own, for which no CRC vouches; and their own queue.
+"""Records whose head names another place among the queues than their own, for which no CRC vouches.
 
-The CRC of the body covers neither topic nor queue id. (That of the properties, where it is written,
-covers both: with it such a record is not sound.) A record has lost its queue when everything else tells
-of one queue, and its own word alone of another:
+The CRC of the body covers neither topic nor queue id nor queue offset. (That of the properties, where it is
+written, covers all of them: what such a record says stands.) A record is astray when everything else tells of
+one place, and its own word alone of another: of another queue, or of another number in its own queue.
 
-    its own queue       has a unit at the record's queue offset that names it: place, size and tags code;
-                        the queue's other records leave out this number, right where the record lies
-    the queue it names  has no unit for it, and its other records do not leave the number to it, or has no
-                        files at all
+    its own place       the unit there names it: place, size and tags code; the queue's other records leave
+                        out this number, right where the record lies
+    the place it names  another queue has no unit for it, and its other records do not leave the number to it,
+                        or it has no files at all
+                        another number in its queue has no unit for it, and the records around it leave no
+                        other number than its own: one less before it, one more behind it, and where it is the
+                        first or the last one nothing of the log is lost in between
 
-A queue without another record is never one's own: a folder that was renamed looks the same. The record's
-topic and queue id are written as its unit's queue says. Without that the queue would keep a gap, and
-while the log begins at 0 brokers pass over messages behind the filler of a gap (spec 03).
+A queue without another record is never one's own: a folder that was renamed looks the same. What is wrong is
+written as the unit's place says. Without that the queue would keep a gap, and while the log begins at 0
+brokers pass over messages behind the filler of a gap (spec 03).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
@@ -27,7 +33,8 @@ from rmqtool.formats.java import java_utf8_encode, tags_code
 from rmqtool.scan.queues import UnitReader
 from rmqtool.store.plan import Action
 from rmqtool.store.system_topics import LIGHT_PREFIX, SCHEDULE_TOPIC
-from rmqtool.store.verify.spans import Key, Span
+from rmqtool.store.verify.queue_order import may_have_lost
+from rmqtool.store.verify.spans import RANGES_MAX, Key, Span
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,21 +43,36 @@ if TYPE_CHECKING:
     from rmqtool.store.verify.context import Context
     from rmqtool.store.verify.queue_units import Units
 
-ASTRAY = "a record of it names another queue than its own: mend that first (rmqtool recover)"
+ASTRAY = (
+    "a record of it names another queue, or another place in it, than its own: mend that first"
+    " (rmqtool recover)"
+)
 """Why queues and index are left alone while the log has such records."""
 _LOOKED_AT_MAX = 10_000
 """Units that are compared with the record that they name: more are no single damaged records."""
 
 
+class Place(NamedTuple):
+    """A place among the queues: where one unit stands."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+    @property
+    def key(self) -> Key:
+        """The queue."""
+        return self.topic, self.queue_id
+
+
 @dataclass(frozen=True, slots=True)
 class Astray:
-    """One such record: the queue that it says, its own, and where its topic and queue id stand."""
+    """One such record: the place that it says, its own, and where in the file it says so."""
 
     path: Path
     physical_offset: int
-    queue_offset: int
-    said: Key
-    key: Key
+    said: Place
+    own: Place
     fields: tuple[tuple[int, bytes], ...]
     """(position in the file, the right bytes) of what is wrong in it."""
 
@@ -58,59 +80,114 @@ class Astray:
         """The record as JSON."""
         return {
             "physical_offset": self.physical_offset,
-            "topic": self.key[0],
-            "queue_id": self.key[1],
-            "queue_offset": self.queue_offset,
-            "said_topic": self.said[0],
-            "said_queue_id": self.said[1],
+            **self.own._asdict(),
+            **{f"said_{name}": value for name, value in self.said._asdict().items()},
         }
+
+    def reason(self) -> str:
+        """Why it is changed."""
+        said, own = (f"queue {place.queue_id} of {place.topic}" for place in (self.said, self.own))
+        if self.said.key != self.own.key:
+            return (
+                f"the record at {self.physical_offset} says {said}; its unit, its place and its queue offset"
+                f" say {own}"
+            )
+        return (
+            f"the record at {self.physical_offset} says queue offset {self.said.queue_offset} in {own}; its"
+            f" unit, its place and the queue offsets around it say {self.own.queue_offset}"
+        )
+
+
+class _Witness(NamedTuple):
+    """A record that does not say what the unit says that names it, and the unit's place."""
+
+    stored: StoredMessage
+    said: Place
+    own: Place
+
+    @property
+    def start(self) -> int:
+        return self.stored.physical_offset
 
 
 def astray_records(
     context: Context, spans: dict[Key, Span], units: dict[Key, Units], reader: UnitReader
-) -> Iterator[Astray]:
-    """The records that name another queue than their own, queue by queue; files are read, not changed."""
+) -> list[Astray]:
+    """The records that name another place than their own, queue by queue; files are read, not changed."""
     left = _LOOKED_AT_MAX
+    found: list[_Witness] = []
     for key, queue in context.layout.consume_queues.items():
         if key[0] == SCHEDULE_TOPIC or key[0].startswith(LIGHT_PREFIX) or key not in units:
             continue  # their units have other tags codes, or name records of other topics
+        named: Counter[int] = Counter()
+        moved = []
         for run in units[key].unclaimed:
-            for slot in range(run.first, min(run.last + 1, run.first + left)):
-                left -= 1
+            slots = range(run.first, min(run.last + 1, run.first + left))
+            left -= len(slots)
+            for slot in slots:
                 unit = reader.read(queue.files, slot, 1)[0]
-                found = _of_unit(context, spans, key, slot, unit)
-                if found is not None and not _has_unit(context, found, reader):
-                    yield found
+                named[int(unit["physical_offset"])] += 1
+                witness = _witness(context, Place(*key, slot), unit)
+                if witness is None or _has_unit(context, witness, reader):
+                    continue
+                if witness.said.key == key:
+                    moved.append(witness)
+                elif _is_of_other_queue(context, spans, witness):
+                    found.append(witness)
+        found += _of_other_numbers(context, spans.get(key), [w for w in moved if named[w.start] == 1])
+    told = Counter(witness.start for witness in found)
+    return [_astray(context, witness) for witness in found if told[witness.start] == 1]
 
 
-def _of_unit(context: Context, spans: dict[Key, Span], key: Key, slot: int, unit: np.void) -> Astray | None:
-    """The record that a unit without one names, where all but its own word says that it is this queue's."""
+def _witness(context: Context, own: Place, unit: np.void) -> _Witness | None:
+    """The sound, plain record that a unit names, where it says another place and no CRC vouches for that."""
     stored = context.store.find(int(unit["physical_offset"]))
     if stored is None or stored.status:
         return None
     message = stored.message
-    said = (message.topic, message.queue_id)
-    topic = java_utf8_encode(key[0])
+    said = Place(message.topic, message.queue_id, message.queue_offset)
     found = properties.decode(message.properties_bytes)
-    same = (message.total_size, message.queue_offset, tags_code(found.get(properties.TAGS)))
     if (
-        said == key
-        or same != (int(unit["size"]), slot, int(unit["tags_code"]))
-        or len(topic) != len(message.topic_bytes)
+        said == own
+        or (message.total_size, tags_code(found.get(properties.TAGS)))
+        != (int(unit["size"]), int(unit["tags_code"]))
         or message.transaction_type not in (0, form.TRANSACTION_COMMIT)
         or message.sys_flag & form.INNER_BATCH
         or properties.INNER_MULTI_DISPATCH in found
+        or properties.property_crc(message.properties_bytes) is not None
     ):
         return None
-    wants, has = spans.get(key), spans.get(said)
-    if wants is None or has is None or wants.is_batch or has.is_batch:
-        return None
-    is_between = _is_between(wants, stored) and said not in context.layout.consume_queues
-    if not is_between and not (_leaves_out(wants, stored) and _is_misfit(has, stored)):
-        return None
-    return Astray(
-        stored.path, stored.physical_offset, slot, said, key, tuple(_fields(context, stored, topic, key[1]))
-    )
+    return _Witness(stored, said, own)
+
+
+def _has_unit(context: Context, witness: _Witness, reader: UnitReader) -> bool:
+    """Whether there is a unit for the record at the place that it says."""
+    queue = context.layout.consume_queues.get(witness.said.key)
+    if queue is None:
+        return False
+    unit = reader.read(queue.files, witness.said.queue_offset, 1)[0]
+    return int(unit["physical_offset"]) == witness.start and int(unit["size"]) > 0
+
+
+# Another queue
+
+
+def _is_of_other_queue(context: Context, spans: dict[Key, Span], witness: _Witness) -> bool:
+    """Whether all but the record's own word says that it is of the queue whose unit names it."""
+    stored, said, own = witness
+    wants, has = spans.get(own.key), spans.get(said.key)
+    if (
+        said.queue_offset != own.queue_offset
+        or len(java_utf8_encode(own.topic)) != len(stored.message.topic_bytes)
+        or wants is None
+        or has is None
+        or wants.is_batch
+        or has.is_batch
+    ):
+        return False
+    if _is_between(wants, stored) and said.key not in context.layout.consume_queues:
+        return True
+    return _leaves_out(wants, stored) and _is_misfit(has, stored)
 
 
 def _is_between(span: Span, stored: StoredMessage) -> bool:
@@ -139,43 +216,111 @@ def _is_misfit(span: Span, stored: StoredMessage) -> bool:
     )
 
 
-def _has_unit(context: Context, found: Astray, reader: UnitReader) -> bool:
-    """Whether the queue that the record says has a unit for it."""
-    queue = context.layout.consume_queues.get(found.said)
-    if queue is None:
+# Another number
+
+
+class _Part(NamedTuple):
+    """Records of a queue, in [start, end) of the log, whose numbers [first, stop) follow each other."""
+
+    start: int
+    end: int
+    first: int
+    stop: int
+
+
+def _parts(span: Span) -> list[_Part]:
+    """A queue's records, parted where a number does not follow the one before it."""
+    breaks = span.breaks
+    heads = [
+        (span.first_physical, span.first),
+        *((item.physical_offset, item.queue_offset) for item in breaks),
+    ]
+    tails = [*((item.after, item.expected) for item in breaks), (span.end, span.next)]
+    return [_Part(start, end, first, stop) for (start, first), (end, stop) in zip(heads, tails, strict=True)]
+
+
+def _of_other_numbers(context: Context, span: Span | None, moved: Sequence[_Witness]) -> Iterator[_Witness]:
+    """Those of a queue's records that say another number than the records around them leave to them.
+
+    Neighbours are taken together: between them are no records that say what is right.
+    """
+    if span is None or span.is_batch or not moved or len(span.breaks) >= RANGES_MAX:
+        return
+    parts = _parts(span)
+    starts = [part.start for part in parts]
+    of_part: list[list[_Witness]] = [[] for _ in parts]
+    for witness in sorted(moved, key=lambda item: item.start):
+        number = bisect_right(starts, witness.start) - 1
+        if number >= 0 and witness.start < parts[number].end:  # not behind where the log will end
+            of_part[number].append(witness)
+
+    def is_astray(number: int) -> bool:
+        """Whether it is all of the part's records; the largest number is followed by the least."""
+        return len(of_part[number]) == (parts[number].stop - parts[number].first) % (1 << 64)
+
+    for astray, group in groupby(range(len(parts)), key=is_astray):
+        if astray:
+            numbers = list(group)
+            low, high = numbers[0], numbers[-1] + 1
+            row = [witness for number in numbers for witness in of_part[number]]
+            before = parts[low - 1] if low else None
+            after = parts[high] if high < len(parts) else None
+            if _is_left_to(context, span, row, before, after):
+                yield from row
+
+
+def _is_left_to(
+    context: Context, span: Span, row: Sequence[_Witness], before: _Part | None, after: _Part | None
+) -> bool:
+    """Whether the numbers of the units of neighbours are just what the records around them leave out.
+
+    At an end of the queue, where nothing bounds the numbers on the other side, only while the log is whole
+    in between, and for no more records than those that speak against them.
+    """
+    first, stop = row[0].own.queue_offset, row[-1].own.queue_offset + 1
+    if [witness.own.queue_offset for witness in row] != list(range(first, first + len(row))):
         return False
-    unit = reader.read(queue.files, found.queue_offset, 1)[0]
-    return int(unit["physical_offset"]) == found.physical_offset and int(unit["size"]) > 0
+    if (before is not None and before.stop != first) or (after is not None and after.first != stop):
+        return False
+    if before is not None and after is not None:
+        return True
+    start = row[0].stored.end if before is None else before.end
+    end = row[-1].start if after is None else after.start
+    return 2 * len(row) <= span.count and not may_have_lost(context, start, end)
 
 
-def _fields(
-    context: Context, stored: StoredMessage, topic: bytes, queue_id: int
-) -> Iterator[tuple[int, bytes]]:
+# What is written
+
+
+def _astray(context: Context, witness: _Witness) -> Astray:
+    stored, said, own = witness
+    return Astray(stored.path, stored.physical_offset, said, own, tuple(_fields(context, stored, own)))
+
+
+def _fields(context: Context, stored: StoredMessage, own: Place) -> Iterator[tuple[int, bytes]]:
     file = context.store.commit_log.file_of(stored.physical_offset)
     assert file is not None
     start, message = stored.physical_offset - file.file_from_offset, stored.message
-    if message.queue_id != queue_id:
-        yield start + form.QUEUE_ID_OFFSET, queue_id.to_bytes(4, signed=True)
+    topic = java_utf8_encode(own.topic)
+    if message.queue_id != own.queue_id:
+        yield start + form.QUEUE_ID_OFFSET, own.queue_id.to_bytes(4, signed=True)
+    if message.queue_offset != own.queue_offset:
+        yield start + form.QUEUE_OFFSET_OFFSET, own.queue_offset.to_bytes(8, signed=True)
     if message.topic_bytes != topic:
         behind = message.total_size - 2 - len(message.properties_bytes) - len(topic)
         yield start + behind, topic
 
 
 def corrections(records: Iterable[Astray], names: dict[Path, str]) -> Iterator[Action]:
-    """The changes of the log that give each record its topic and queue id back.
+    """The changes of the log that give each record its place back.
 
     Args:
         records: the records.
         names: the log files' names for actions.
     """
     for found in records:
-        said, own = (f"queue {queue_id} of {topic}" for topic, queue_id in (found.said, found.key))
         for position, content in found.fields:
             yield Action(
-                "write", names[found.path], position, len(content),
-                f"the record at {found.physical_offset} says {said}; its unit, its place and its queue offset"
-                f" say {own}",
-                "CL15",
-                {"topic": found.key[0], "queue_id": found.key[1], "queue_offset": found.queue_offset},
-                content,
+                "write", names[found.path], position, len(content), found.reason(), "CL15",
+                found.own._asdict(), content,
             )  # fmt: skip

@@ -190,7 +190,7 @@ class Survey:
         unreadable: some of the log could not be read.
         dispatched_from: a start of a broker, as the store stands, dispatches records from this physical
             offset on; None after a clean stop, when it dispatches none of these.
-        astray: records that name another queue than their own.
+        astray: records that name another place among the queues than their own.
     """
 
     view: LogView

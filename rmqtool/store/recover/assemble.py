@@ -174,8 +174,8 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     rounds = _ASTRAY_ROUNDS if request.broker is None else 0
     while rebuild.astray and rounds:
-        rounds -= 1  # one that has its queue back may show that its neighbour has not
-        log = _with_queues(store, log, rebuild.astray)
+        rounds -= 1  # one that has its place back may show that its neighbour has not
+        log = _with_places(store, log, rebuild.astray)
         rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)
     actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
@@ -250,8 +250,8 @@ def _broker_log(store: Store, broker: Broker, progress: Progress | None) -> _Log
     return _Log(actions, found.end_offset, (), found.messages_abandoned, (), notes, [])
 
 
-def _with_queues(store: Store, log: _Log, astray: Sequence[Astray]) -> _Log:
-    """The log where records that name another queue than their own name theirs."""
+def _with_places(store: Store, log: _Log, astray: Sequence[Astray]) -> _Log:
+    """The log where records that name another place among the queues than their own name theirs."""
     from rmqtool.store.rebuild.astray import corrections
 
     names = {file.path: store.layout.relative(file.path) for file in store.layout.commit_log}

@@ -89,15 +89,18 @@ def _zombie_start(context: Context, spans: dict[Key, Span]) -> int | None:
 
 def _lost_between(context: Context, item: Break) -> bool:
     """Whether records between this one and its predecessor may be lost, or were not looked at."""
-    if item.queue_offset < item.expected:
-        return False
-    if context.in_bad(item.after, item.physical_offset):
+    return item.queue_offset >= item.expected and may_have_lost(context, item.after, item.physical_offset)
+
+
+def may_have_lost(context: Context, start: int, end: int) -> bool:
+    """Whether records may be lost between the end of one record and the start of another, or unseen."""
+    if context.in_bad(start, end):
         return True
-    low = next((stop for start, stop in context.covered if start < item.after <= stop), item.after)
+    low = next((stop for first, stop in context.covered if first < start <= stop), start)
     files = context.layout.commit_log
-    gap = any(a.end < b.file_from_offset and item.after <= a.end <= item.physical_offset
+    gap = any(a.end < b.file_from_offset and start <= a.end <= end
               for a, b in zip(files, files[1:], strict=False))  # fmt: skip
-    unwalked = low < item.physical_offset and not context.is_covered(low)
+    unwalked = low < end and not context.is_covered(low)
     return gap or unwalked
 
 
