@@ -83,8 +83,9 @@ _LOG_STOP = "takes it for the end of the log: every record and file after it in 
 _NOT_NOTICED = "does not notice; serves what the bytes say"
 _LOAD_FAILS = "load fails: the broker does not start"
 _REWRITE_QUEUE = "rmqtool rebuild STORE: writes the queue anew from the commit log"
-_NO_RECORD_CHANGED = (
-    "none: records stay as they are; rmqtool rebuild STORE mends a queue whose units do not agree"
+_NUMBER_OF_ITS_UNIT = (
+    "rmqtool recover STORE: writes the number of the record's unit where the records around it agree with"
+    " that; others stay as they are"
 )
 _REWRITE_INDEX = "rmqtool rebuild STORE: writes the index anew from the commit log"
 _MOVE_AWAY = "rmqtool recover STORE: moves it into the backup"
@@ -123,7 +124,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL14", "bad body", "warning", "the body does not decompress, or the batch in it cannot be read",
             "does not look; consumers fail", None, "spec 01 3.3"),
     Problem("CL15", "queue offset jump", "error", "queue offsets in the log repeat or leave numbers out",
-            "queue units end up in the wrong slots", _NO_RECORD_CHANGED, "spec 02 Q12"),
+            "queue units end up in the wrong slots", _NUMBER_OF_ITS_UNIT, "spec 02 Q12"),
     Problem("CL16", "queue made anew", "warning", "a queue starts at 0 again: its topic was deleted and made again, or its folder was lost",
             "starts a queue without files at 0", None, "spec 02 Q5"),
     Problem("CL17", "no store time", "error", "the record's store timestamp is zero or negative",

@@ -119,7 +119,8 @@ Every message that is valid stays where it is. A filler takes the place of each 
 topic, queue and queue offset, with the tag RMQTOOL_FILLER, so that brokers and consumers of every version
 step over it. A consumer that subscribes to `*` sees it, and has to leave out messages with that tag. Queues
 and index files that did not agree with the log were made anew, the others were not touched. A record whose
-topic or queue id was damaged, which the body's CRC does not cover, gets back what its queue's entry says.
+topic, queue id or queue offset was damaged, which the body's CRC does not cover, gets back what its queue's
+entry and the records around it say, where these agree; else it stays as it is.
 
 ```console
 $ rmqtool verify store

@@ -118,19 +118,23 @@ def must_have_kept(
     """
     summary = outcome.recovery.plan.summary
     taken = {row["physical_offset"] for row in summary["lost"] if row["fate"] != "filled"}
-    corrected = {row["physical_offset"] for row in summary["corrected"]}
+    corrected = {row["physical_offset"]: row for row in summary["corrected"]}
     gone = {
         place: record
         for place, record in before.items()
         if after.get(place) != record and place not in corrected
     }
-    for place in corrected:  # its topic or queue id is another one
-        assert len(after[place][3]) == len(before[place][3]) and after[place][2] == before[place][2]
+    names = ("topic", "queue_id", "queue_offset")
+    for place, row in corrected.items():  # what it says of its place is something else
+        assert after[place][:3] == tuple(row[name] for name in names)
+        if place in before:  # else it looked like the first one of a queue that was made anew
+            assert before[place][:3] == tuple(row[f"said_{name}"] for name in names)
+            assert len(before[place][3]) == len(after[place][3])
     unexplained = {place: record[:3] for place, record in gone.items() if place not in taken}
     assert not unexplained
     assert len(gone) <= summary["given_up_messages"]
     for place, record in after.items():
-        if place not in before and not is_filler(record):
+        if place not in before and place not in corrected and not is_filler(record):
             start = max(first for first in log if first <= place)
             was = log[start][place - start : place - start + len(record[3])]
             assert was == record[3], f"{place}: {record[:3]} was not there"

@@ -161,12 +161,12 @@ def test_what_the_store_does_not_have(
 def test_queue_offsets_of_records_are_not_said_to_be_mended(
     store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The queue holds what the record says, so nothing is to be done: verify does not promise more."""
+    """The queue holds what it should, so nothing is to be done: what verify names is the other command."""
     root = store_copy("bad_cl15_queue_offset_jump")
     assert run(capsys, root)[:2] == (0, [])
     with Store.open(root) as opened:
         (found,) = (each for each in verify(opened) if each.problem.code == "CL15")
-    assert found.problem.repair is not None and found.problem.repair.startswith("none: records stay")
+    assert found.problem.repair is not None and found.problem.repair.startswith("rmqtool recover STORE:")
 
 
 def test_a_part_is_no_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:

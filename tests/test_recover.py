@@ -39,7 +39,6 @@ Unchanged = Callable[[Path], AbstractContextManager[None]]
 STAYS = {
     "bad_cf07_delay_offsets_missing": {"CF07"},
     "bad_cl13_bad_properties": {"CL13"},
-    "bad_cl15_queue_offset_jump": {"CL15"},
     "bad_cl17_no_store_time": {"CL17"},
     "bad_ep01_epoch_file": {"EP01"},
     "old_cl16_queue_made_anew": {"CL16"},

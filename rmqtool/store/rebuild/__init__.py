@@ -57,6 +57,7 @@ class Rebuild:
         index: what is done with the index; None: nothing.
         unmended: what is wrong and stays so, with the reason.
         astray: records that name another place among the queues than their own; these queues are left.
+        renumbered: records whose unit is made where they should say, for that they do not.
         warnings: what a person should know of what is made.
         deleted: queues without files, of topics that topics.json does not know: not made.
         queue_ends: (first queue offset that the log has a record for, end) of all queues, afterwards.
@@ -73,6 +74,7 @@ class Rebuild:
     index: IndexTask | None = None
     unmended: tuple[Unmended, ...] = ()
     astray: tuple[Astray, ...] = ()
+    renumbered: tuple[Astray, ...] = ()
     warnings: tuple[str, ...] = ()
     deleted: tuple[Key, ...] = ()
     queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
@@ -121,6 +123,7 @@ def plan_rebuild(
         RefusedError: queues or index are kept in RocksDB.
         UsageError: sizes that no broker could use.
     """
+    from rmqtool.store.rebuild.astray import renumbered_records
     from rmqtool.store.rebuild.log_view import LogView
     from rmqtool.store.rebuild.queue_task import queue_ends
     from rmqtool.store.rebuild.survey import survey
@@ -146,6 +149,7 @@ def plan_rebuild(
         index=of_index,
         unmended=unmended,
         astray=found.astray,
+        renumbered=tuple(renumbered_records(found.context, {task.key: task.shape.moved for task in tasks})),
         warnings=tuple(_warnings(found, tasks)),
         deleted=tuple(deleted),
         queue_ends=queue_ends(found, tasks),

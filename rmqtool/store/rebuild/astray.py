@@ -12,8 +12,10 @@ one place, and its own word alone of another: of another queue, or of another nu
                         other number than its own: one less before it, one more behind it, and where it is the
                         first or the last one nothing of the log is lost in between
 
-A queue without another record is never one's own: a folder that was renamed looks the same. What is wrong is
-written as the unit's place says. Without that the queue would keep a gap, and while the log begins at 0
+A queue without another record is never one's own: a folder that was renamed looks the same. Without a unit
+nothing is found out, but where a rebuild makes it: between two records that leave out one number it stands
+there, and is then a witness as good as any (`renumbered_records`). What is wrong is written as the unit's
+place says. Without that the queue would keep a gap, and while the log begins at 0
 brokers pass over messages behind the filler of a gap (spec 03).
 """
 
@@ -22,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -75,6 +77,8 @@ class Astray:
     own: Place
     fields: tuple[tuple[int, bytes], ...]
     """(position in the file, the right bytes) of what is wrong in it."""
+    has_unit: bool = True
+    """Whether its unit is there; else it is about to be made."""
 
     def row(self) -> dict[str, Any]:
         """The record as JSON."""
@@ -92,9 +96,10 @@ class Astray:
                 f"the record at {self.physical_offset} says {said}; its unit, its place and its queue offset"
                 f" say {own}"
             )
+        unit = "unit, its " if self.has_unit else ""
         return (
             f"the record at {self.physical_offset} says queue offset {self.said.queue_offset} in {own}; its"
-            f" unit, its place and the queue offsets around it say {self.own.queue_offset}"
+            f" {unit}place and the queue offsets around it say {self.own.queue_offset}"
         )
 
 
@@ -117,8 +122,8 @@ def astray_records(
     left = _LOOKED_AT_MAX
     found: list[_Witness] = []
     for key, queue in context.layout.consume_queues.items():
-        if key[0] == SCHEDULE_TOPIC or key[0].startswith(LIGHT_PREFIX) or key not in units:
-            continue  # their units have other tags codes, or name records of other topics
+        if key not in units or not _has_plain_units(key):
+            continue
         named: Counter[int] = Counter()
         moved = []
         for run in units[key].unclaimed:
@@ -144,20 +149,30 @@ def _witness(context: Context, own: Place, unit: np.void) -> _Witness | None:
     stored = context.store.find(int(unit["physical_offset"]))
     if stored is None or stored.status:
         return None
+    found = _Witness(stored, _said(stored), own)
+    tags = properties.decode(stored.message.properties_bytes).get(properties.TAGS)
+    agrees = (stored.message.total_size, tags_code(tags)) == (int(unit["size"]), int(unit["tags_code"]))
+    return found if found.said != own and agrees and _is_plain(stored) else None
+
+
+def _said(stored: StoredMessage) -> Place:
+    return Place(stored.message.topic, stored.message.queue_id, stored.message.queue_offset)
+
+
+def _is_plain(stored: StoredMessage) -> bool:
+    """Whether one queue has one unit for the record, and no CRC vouches for what it says of that."""
     message = stored.message
-    said = Place(message.topic, message.queue_id, message.queue_offset)
-    found = properties.decode(message.properties_bytes)
-    if (
-        said == own
-        or (message.total_size, tags_code(found.get(properties.TAGS)))
-        != (int(unit["size"]), int(unit["tags_code"]))
-        or message.transaction_type not in (0, form.TRANSACTION_COMMIT)
-        or message.sys_flag & form.INNER_BATCH
-        or properties.INNER_MULTI_DISPATCH in found
-        or properties.property_crc(message.properties_bytes) is not None
-    ):
-        return None
-    return _Witness(stored, said, own)
+    return (
+        message.transaction_type in (0, form.TRANSACTION_COMMIT)
+        and not message.sys_flag & form.INNER_BATCH
+        and properties.INNER_MULTI_DISPATCH not in properties.decode(message.properties_bytes)
+        and properties.property_crc(message.properties_bytes) is None
+    )
+
+
+def _has_plain_units(key: Key) -> bool:
+    """Whether a queue's units are not of another kind: with other tags codes, or for records of others."""
+    return key[0] != SCHEDULE_TOPIC and not key[0].startswith(LIGHT_PREFIX)
 
 
 def _has_unit(context: Context, witness: _Witness, reader: UnitReader) -> bool:
@@ -287,6 +302,23 @@ def _is_left_to(
     start = row[0].stored.end if before is None else before.end
     end = row[-1].start if after is None else after.start
     return 2 * len(row) <= span.count and not may_have_lost(context, start, end)
+
+
+def renumbered_records(context: Context, moved: dict[Key, dict[int, int]]) -> Iterator[Astray]:
+    """The records whose unit is about to be written anew under another number than they say.
+
+    Args:
+        context: of the survey.
+        moved: for each such queue the numbers of these units, by the records' physical offset: of records
+            between two that leave out this one number. Once such a unit is there, it is a witness.
+    """
+    for key, numbers in moved.items():
+        for place, number in numbers.items() if _has_plain_units(key) else ():
+            stored = context.store.find(place)
+            if stored is not None and not stored.status and _is_plain(stored):
+                found = _Witness(stored, _said(stored), Place(*key, number))
+                yield replace(_astray(context, found), has_unit=False)
+    context.store.close()
 
 
 # What is written

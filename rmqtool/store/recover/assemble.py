@@ -173,9 +173,9 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
     unreachable = out_of_reach(store)
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     rounds = _ASTRAY_ROUNDS if request.broker is None else 0
-    while rebuild.astray and rounds:
+    while rounds and (astray := (*rebuild.astray, *rebuild.renumbered)):
         rounds -= 1  # one that has its place back may show that its neighbour has not
-        log = _with_places(store, log, rebuild.astray)
+        log = _with_places(store, log, astray)
         rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)
     actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
