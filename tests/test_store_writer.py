@@ -28,6 +28,7 @@ from rmqtool.errors import (
     UsageError,
 )
 from rmqtool.formats import checkpoint, message, properties
+from rmqtool.formats.config_json import TopicConfig
 from rmqtool.store import StoredBlank
 from rmqtool.store.verify import verify
 from rmqtool.store.write.options import MAPPED_SIZE_MAX, WriteOptions
@@ -651,6 +652,15 @@ def test_queue_offsets_are_not_given_out_twice(store_copy: Callable[[str], Path]
         Store.open(root, mode="a")
     assert not (root / "consumequeue").exists() and not (root / "abort").exists()
     assert refused.value.hint is not None and "rmqtool rebuild" in refused.value.hint
+
+
+def test_the_round_robin_of_a_topic_with_very_many_queues_begins_at_once(tmp_path: Path) -> None:
+    """Topics.json may say any number; the queues that there are tell where it goes on."""
+    with small(tmp_path) as writer:
+        writer.topics.adopt(TopicConfig("T", (1 << 31) - 1, (1 << 31) - 1))
+    for expected in range(3):
+        with Store.open(writer.root, mode="a") as writer:
+            assert writer.put(NewMessage("T", b"")).queue_id == expected
 
 
 def test_a_slow_device_leaves_no_topic_unnamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

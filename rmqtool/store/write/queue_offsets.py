@@ -7,6 +7,7 @@ Source: QueueOffsetOperator, DefaultMessageStore#recoverTopicQueueTable; spec 01
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from threading import Lock
 
 from rmqtool.store import Store
@@ -63,5 +64,10 @@ class QueueOffsets:
 
         That is the newest of those that the store had when it was opened. Without any it is queue 0.
         """
-        newest, queue_id = max((self.queue(topic, number).newest, number) for number in range(count))
+        known = self._store.queues
+        numbers: Iterable[int] = range(count)
+        if count > len(known):  # topics.json may say any number
+            numbers = (number for name, number in known if name == topic and 0 <= number < count)
+        found = ((self.queue(topic, number).newest, number) for number in numbers)
+        newest, queue_id = max(found, default=(-1, 0))
         return (queue_id + 1) % count if newest >= 0 else 0
