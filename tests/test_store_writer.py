@@ -700,6 +700,21 @@ def test_a_queue_offset_below_zero_stops_no_writer(tmp_path: Path, count: int) -
         assert writer.put(messages(1)[0]).queue_offset == count - 1
 
 
+@pytest.mark.parametrize("queue_id", [-1, 0, 77])
+def test_a_record_that_names_another_queue_than_its_unit(tmp_path: Path, queue_id: int) -> None:
+    """Rebuild leaves such a queue as it is."""
+    with small(tmp_path, auto_create_queues=2) as writer:
+        results = [writer.put(one) for one in messages(20)]
+    assert results[-1].queue_id == 1
+    where = results[-1].physical_offset + 12
+    patch(writer.root / "commitlog" / f"{0:020}", where, queue_id.to_bytes(4, "big", signed=True))
+    with pytest.raises(RefusedError, match=f"queue {queue_id} of TopicTest lacks its unit") as refused:
+        Store.open(writer.root, mode="a")
+    assert refused.value.hint == f"rmqtool recover {writer.root}"
+    subprocess.run([sys.executable, "-m", "rmqtool", "recover", writer.root, "--apply"], check=True)
+    Store.open(writer.root, mode="a").close()
+
+
 def test_a_queue_that_lacks_a_unit_in_its_middle_is_refused(tmp_path: Path) -> None:
     """The units behind it have moved up: the next message would get a number that is taken."""
     with small(tmp_path) as writer:

@@ -204,17 +204,27 @@ def _check_unit(store: Store, place: _Place) -> None:
     queue = store.queue(topic, place.queue_id)
     if queue is not None:
         slot = queue.number_behind(place.physical_offset) - 1
-        unit = queue.unit(slot)
-        if unit is not None and unit.physical_offset == place.physical_offset:
+        if _has_unit_of(queue, place.physical_offset):
             # Else either the record's number is wrong, where a broker goes on, or those of the queue are.
             if slot == place.queue_offset or _is_numbered(store, queue, slot - 1):
                 return
+    is_misnamed = any(
+        _has_unit_of(store.queue(topic, other), place.physical_offset)
+        for name, other in store.layout.consume_queues if name == topic and other != place.queue_id
+    )  # fmt: skip
+    command = "recover" if is_misnamed else "rebuild"  # which knows whose the record is
     raise RefusedError(
         f"queue {place.queue_id} of {topic} lacks its unit {place.queue_offset}: the next message would"
         " get a queue offset that is taken",
         path=store.layout.root, physical_offset=place.physical_offset,
-        hint=f"rmqtool rebuild {store.layout.root}",
+        hint=f"rmqtool {command} {store.layout.root}",
     )  # fmt: skip
+
+
+def _has_unit_of(queue: AnyQueue | None, physical_offset: int) -> bool:
+    """Whether it holds the unit of the record at this offset."""
+    unit = None if queue is None else queue.unit(queue.number_behind(physical_offset) - 1)
+    return unit is not None and unit.physical_offset == physical_offset
 
 
 def _is_numbered(store: Store, queue: AnyQueue, slot: int) -> bool:
