@@ -358,7 +358,7 @@ def host(option: str, text: str | None) -> bytes | None:
 def between_messages() -> Iterator[Callable[[Iterable[_Item]], Iterator[_Item]]]:
     """Let Ctrl-C wait for the end of a put: it is raised where the wrapped messages are asked for the next.
 
-    A second one is raised at once.
+    A second one is raised at once. Where it is ignored it stays so.
     """
     asked = False
 
@@ -374,7 +374,8 @@ def between_messages() -> Iterator[Callable[[Iterable[_Item]], Iterator[_Item]]]
                 raise KeyboardInterrupt
             yield item
 
-    if threading.current_thread() is not threading.main_thread():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
         yield calm
         return
     before = signal.signal(signal.SIGINT, note)

@@ -412,6 +412,22 @@ def test_an_interrupted_input_is_summed_up(store: Path, number: signal.Signals) 
     assert len(stored(store)) == 7
 
 
+def test_an_ignored_interrupt_stays_ignored(store: Path) -> None:
+    """A shell starts what runs behind it so, as nohup does."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        program = start(store, "--input", "-", "--show", "messages", "--format", "jsonl")
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert program.stdin is not None
+    program.stdin.write(b"".join(json.dumps(row).encode() + b"\n" for row in numbered(7, tags="last")))
+    program.stdin.flush()
+    wait_until_logged(store, b"k6")
+    program.send_signal(signal.SIGINT)
+    out, err = program.communicate(b'{"topic":"T","body":"x"}\n', 60)
+    assert (program.returncode, len(out.splitlines()), err) == (0, 8, b"")
+
+
 def test_what_was_stored_before_the_disk_was_full(store: Path, append: Append, tmp_path: Path) -> None:
     """A limit on the size of files stands for a full disk."""
     path = write_rows(tmp_path / "rows", *numbered(100, delay_level=1))
