@@ -19,7 +19,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.errors import IllegalMessageError, RefusedError, UsageError
+from rmqtool.errors import FormatError, IllegalMessageError, RefusedError, UsageError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.formats.java import string_hash
@@ -76,11 +76,15 @@ class TopicTable:
 
         Raises:
             UnreadableError: topics.json or its .bak cannot be read.
-            FormatError: neither can be understood.
+            FormatError: neither can be understood, or they hold something else.
         """
         folder = root / config_files.FOLDER
         document = config_files.read_config(folder, config_files.TOPICS).document
-        return cls(folder, profile, document or config_change.new_topics(profile.name, config_files.now_ms()))
+        document = document or config_change.new_topics(profile.name, config_files.now_ms())
+        try:
+            return cls(folder, profile, document)
+        except FormatError as error:
+            raise FormatError(f"the topics: {error.message}", path=folder / config_files.TOPICS) from error
 
     @property
     def topics(self) -> Mapping[str, TopicConfig]:
