@@ -13,6 +13,7 @@ import pytest
 
 from rmqtool import NewMessage, Store
 from rmqtool.formats.body import Compression
+from rmqtool.formats.consume_queue import Unit
 from rmqtool.formats.java import index_key_hash, string_hash
 from rmqtool.formats.message import Message
 from rmqtool.store.info import store_info
@@ -277,3 +278,13 @@ def test_dump_of_checkpoint_and_config(written: Written, rows: Callable[..., lis
     topics = config["topics.json"]["content"]["topicConfigTable"]
     system = {HALF_TOPICS[0], OP_TOPICS[0], SCHEDULE_TOPIC, f"{LIGHT}a", f"{LIGHT}b"}
     assert {topic for topic, _ in written.queues} - set(topics) <= system
+
+
+def test_a_delivery_time_beyond_a_long_wraps_around(tmp_path: Path) -> None:
+    """As in Java. In Python it was too large for the queue's unit, and the store could not be closed."""
+    with Store.create(tmp_path, commit_log_file_size=1 << 16, auto_create_queues=1) as writer:
+        writer.put(NewMessage("T", b"", delay_level=18, store_timestamp=(1 << 63) - 1))
+    with Store.open(tmp_path) as store:
+        queue = store.queue(SCHEDULE_TOPIC, 17)
+        unit = None if queue is None else queue.unit(0)
+        assert isinstance(unit, Unit) and unit.tags_code == -(1 << 63) - 1 + 7_200_000

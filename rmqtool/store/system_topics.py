@@ -63,6 +63,7 @@ TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 UNKNOWN_LEVEL_DELAY_MS = 1000
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+_LONG = 1 << 64  # numbers that a Java long has
 _LEVEL = re.compile(r"(\d{1,12})([smhd])", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
@@ -102,12 +103,14 @@ DEFAULT_DELAYS_MS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 def deliver_timestamp(store_timestamp: int, level: int, delays_ms: Sequence[int] = DEFAULT_DELAYS_MS) -> int:
     """When a delayed message is due, ms since 1970.
 
-    A level above the table counts as the highest; without a table the delay is one second.
+    A level above the table counts as the highest; without a table the delay is one second. A sum beyond
+    a long wraps around, as in Java.
 
     Source: ScheduleMessageService#computeDeliverTimestamp, MessageStore level cap; spec 01 5.2.
     """
     capped = min(level, len(delays_ms))
-    return store_timestamp + (delays_ms[capped - 1] if capped > 0 else UNKNOWN_LEVEL_DELAY_MS)
+    due = store_timestamp + (delays_ms[capped - 1] if capped > 0 else UNKNOWN_LEVEL_DELAY_MS)
+    return (due + _LONG // 2) % _LONG - _LONG // 2
 
 
 def due_by_table(delays_ms: Sequence[int]) -> DueOf:

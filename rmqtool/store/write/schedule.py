@@ -202,7 +202,7 @@ def _due(store: Store, level: Level, now_ms: int, knows: Callable[[str], bool] |
 def _computed_due(level: Level, message: Message) -> int:
     if level.delay_ms is None:
         return deliver_timestamp(message.store_timestamp, level.level)
-    return message.store_timestamp + level.delay_ms
+    return deliver_timestamp(message.store_timestamp, 1, (level.delay_ms,))
 
 
 def _with_message(
