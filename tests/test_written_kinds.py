@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rmqtool import NewMessage, Store
+from rmqtool.errors import IllegalMessageError
 from rmqtool.formats.body import Compression
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.formats.java import index_key_hash, string_hash
@@ -288,3 +289,16 @@ def test_a_delivery_time_beyond_a_long_wraps_around(tmp_path: Path) -> None:
         queue = store.queue(SCHEDULE_TOPIC, 17)
         unit = None if queue is None else queue.unit(0)
         assert isinstance(unit, Unit) and unit.tags_code == -(1 << 63) - 1 + 7_200_000
+
+
+@pytest.mark.parametrize("level", [-(1 << 31) - 1, 1 << 31])
+def test_a_delay_level_that_is_no_int_is_refused(tmp_path: Path, level: int) -> None:
+    """Below the smallest one it was stored as it is, and no broker dispatches such a record."""
+    told = f"property DELAY is '{level}', not a whole number"
+    with Store.create(tmp_path, commit_log_file_size=1 << 16, auto_create_queues=1) as writer:
+        for more in ({"properties": {"DELAY": str(level)}}, {"delay_level": level}):
+            one = replace(NewMessage("T", b""), **more)
+            with pytest.raises(IllegalMessageError, match=told):
+                writer.put(one)
+            with pytest.raises(IllegalMessageError, match=f"of a batch|{told}"):
+                writer.put_batch([one])

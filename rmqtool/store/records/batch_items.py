@@ -57,7 +57,8 @@ def check_batch(messages: Sequence[NewMessage]) -> NewMessage:
         raise illegal("a batch cannot go to a retry topic")
     for message in messages:
         found = message.properties if isinstance(message.properties, Mapping) else {}
-        if message.delay_level > 0 or number_of(found, DELAY) > 0:
+        given = {DELAY: str(message.delay_level), **found}
+        if message.delay_level > 0 or number_of(given, DELAY, 32) > 0:
             raise illegal("a message of a batch cannot be delayed")
         if message.sys_flag & TRANSACTION_MASK or is_true(found.get(TRAN_MSG)):
             raise illegal("a message of a batch cannot be part of a transaction")

@@ -166,17 +166,18 @@ def illegal(
     return IllegalMessageError(text, status=status, hint=hint, column=column)
 
 
-def number_of(found: Mapping[str, str], name: str) -> int:
-    """A whole number as Java's parseInt and parseLong read it; 0 where the name is missing.
+def number_of(found: Mapping[str, str], name: str, bits: int = 64) -> int:
+    """A whole number as Java's parseInt (32 bits) and parseLong read it; 0 where the name is missing.
 
     Raises:
-        IllegalMessageError: not a number of 64 bits.
+        IllegalMessageError: not a number of so many bits.
     """
     text = found.get(name)
     if text is None:
         return 0
     digits = text[1:] if text[:1] in ("+", "-") else text
-    if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and -(1 << 63) <= int(text) < 1 << 63):
+    limit = 1 << (bits - 1)
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and -limit <= int(text) < limit):
         raise illegal(f"property {name} is {text!r}, not a whole number", column="properties")
     return int(text)
 

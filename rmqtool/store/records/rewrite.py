@@ -62,7 +62,7 @@ def rewrite(target: Target, options: WriteOptions, now_ms: int, reconsume_times:
             transaction that is to be delayed, which would never be delivered.
     """
     found = target.found
-    level = number_of(found, DELAY)
+    level = number_of(found, DELAY, 32)
     if is_true(found.get(TRAN_MSG)) and not (reconsume_times > 0 and level > 0):
         if level > 0 or (options.profile.has_timer and _is_timer(found)):
             raise illegal(
