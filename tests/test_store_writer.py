@@ -31,6 +31,7 @@ from rmqtool.formats import checkpoint, message, properties
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.store import StoredBlank
 from rmqtool.store.verify import verify
+from rmqtool.store.write.dispatcher import Dispatcher
 from rmqtool.store.write.options import MAPPED_SIZE_MAX, WriteOptions
 from rmqtool.store.write.store_writer import StoreWriter
 from rmqtool.store.write.topics import TopicTable
@@ -661,6 +662,36 @@ def test_the_round_robin_of_a_topic_with_very_many_queues_begins_at_once(tmp_pat
     for expected in range(3):
         with Store.open(writer.root, mode="a") as writer:
             assert writer.put(NewMessage("T", b"")).queue_id == expected
+
+
+def test_sizes_are_whole_numbers(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="commit log file size 1000000.0: it must be a whole number"):
+        small(tmp_path, commit_log_file_size=1e6)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_fault_in_dispatch_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also when the next try would succeed: what the failed one did is not known. `abort` stays."""
+    writer = small(tmp_path)
+    run, failed = Dispatcher.run, threading.Event()
+
+    def faulty(self: Dispatcher, stop: int) -> int:
+        if failed.is_set():
+            return run(self, stop)
+        failed.set()
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(Dispatcher, "run", faulty)
+    writer.put(messages(1)[0])
+    assert failed.wait(60)
+    with pytest.raises(ZeroDivisionError):
+        for one in messages(50_000):
+            writer.put(one)
+    with pytest.raises(ZeroDivisionError):
+        writer.dispatch()
+    with pytest.raises(ZeroDivisionError):
+        writer.close()
+    assert (writer.root / "abort").exists()
 
 
 def test_a_slow_device_leaves_no_topic_unnamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,7 +136,7 @@ class WriteOptions:
 
 
 def _check(what: str, value: int, smallest: int, largest: int, multiple: int = 1) -> None:
-    if not smallest <= value <= largest:
-        raise UsageError(f"{what} {value}: it must be {smallest} to {largest}")
+    if type(value) is not int or not smallest <= value <= largest:
+        raise UsageError(f"{what} {value!r}: it must be a whole number of {smallest} to {largest}")
     if value % multiple:
         raise UsageError(f"{what} {value}: it must be a multiple of {multiple}")

@@ -35,7 +35,10 @@ class Reached(NamedTuple):
 
 
 class Reput:
-    """Runs a dispatcher behind a log; `error` is what its last step failed with, None for nothing."""
+    """Runs a dispatcher behind a log; `error` is what its last step failed with, None for nothing.
+
+    Where that is no error of rmqtool's it ends: what was dispatched is not known then.
+    """
 
     def __init__(
         self,
@@ -55,7 +58,7 @@ class Reput:
             save: puts log, queues, index and checkpoint on the device.
             interval_ms: between two calls of `save`.
         """
-        self.error: RmqtoolError | None = None
+        self.error: Exception | None = None
         self._dispatcher = dispatcher
         self._limit = limit
         self._save_topics = save_topics
@@ -90,6 +93,8 @@ class Reput:
             UnwritableError: they cannot be written; a later call goes on from there.
         """
         with self._lock:
+            if self.error is not None and not isinstance(self.error, RmqtoolError):
+                raise self.error
             self._dispatcher.run(self._limit())
             if sync:
                 self._dispatcher.sync()
@@ -109,6 +114,9 @@ class Reput:
                 self._step(time.monotonic())
             except RmqtoolError as error:
                 self.error = error
+            except Exception as error:  # raised anew in the threads that put, flush and close
+                self.error = error
+                return
             else:
                 self.error = None
 
