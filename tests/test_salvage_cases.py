@@ -285,6 +285,33 @@ class TestHoles:
         check_mended(root, result)
 
 
+class TestSwappedUnits:
+    """Units in each other's slots: the numbers that are missing in the log tell what the lost records had."""
+
+    def swap(self, root: Path, one: int, other: int) -> None:
+        path = root / "consumequeue/TopicTest/0" / file_name(0)
+        data = path.read_bytes()
+        first, second = data[one * 20 : one * 20 + 20], data[other * 20 : other * 20 + 20]
+        patch(path, one * 20, second)
+        patch(path, other * 20, first)
+
+    @pytest.mark.parametrize(("one", "other"), [(9, 10), (10, 14), (0, 10), (18, 19), (0, 2)])
+    @pytest.mark.parametrize("both", [False, True])
+    def test_units(self, tmp_path: Path, one: int, other: int, *, both: bool) -> None:
+        """No number is given twice, and what is lost is named as it was."""
+        root = tmp_path / "store"
+        stored = made(root, keyed(40))
+        queue = [message for message in stored if message.queue_id == 0]
+        self.swap(root, one, other)
+        lost = [queue[one], queue[other]] if both else [queue[other]]
+        for message_ in lost:
+            zero(root, message_)
+        assert names(salvaged(root).lost) == identity(lost)
+        recovered(root, backup=tmp_path / "backup")
+        assert codes(root) == set()
+        assert not recovered(root, backup=tmp_path / "again").recovery.is_needed
+
+
 class TestFilesOfOtherQueues:
     """A queue file in another queue's folder: the records that its other units lead to tell whose it is."""
 

@@ -91,6 +91,7 @@ def assign(
     holes: Sequence[Hole], units: Sequence[Claim], order: Order, log_start: int, *, property_crc: bool
 ) -> list[Parts]:
     """Give every hole its claims; `units` are ascending, `log_start` is the log's first offset."""
+    _renumber(units, order, log_start)
     starts = [hole.start for hole in holes]
     by_hole: dict[int, list[Claim]] = defaultdict(list)
     for unit in units:
@@ -103,6 +104,29 @@ def assign(
         found, order.gaps if log_start == 0 else [gap for gap in order.gaps if gap.after >= 0], property_crc
     )
     return found
+
+
+def _renumber(units: Iterable[Claim], order: Order, log_start: int) -> None:
+    """Give units that stand in each other's slots the numbers that their records had.
+
+    Records of a queue lie in the log in the order of their numbers. Where as many units as numbers are
+    missing between two sound records, they had these, whatever slots the units stand in now.
+    """
+    groups: dict[tuple[Key, int, int | None], list[Claim]] = defaultdict(list)
+    for unit in units:
+        if not unit.count and not _is_light(unit.topic):
+            groups[_key(unit), *order.around(_key(unit), unit.start)].append(unit)
+    for (_, before, after), group in groups.items():
+        first = before if before >= 0 else 0
+        if before < 0 and (log_start > 0 or after is None):
+            continue
+        right = range(first, first + len(group))
+        last = max(unit.queue_offset for unit in group)
+        is_all = last < right.stop if after is None else after == right.stop
+        if not is_all or len({unit.start for unit in group}) != len(group):
+            continue
+        for unit, number in zip(group, right, strict=True):
+            unit.queue_offset = number
 
 
 def _claims(hole: Hole, units: Iterable[Claim], order: Order, taken: dict[Key, set[int]]) -> Parts:
