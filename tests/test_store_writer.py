@@ -766,8 +766,9 @@ def test_one_queue_that_was_lost_is_missed(tmp_path: Path, count: int) -> None:
     with Store.open(tmp_path / "store", mode="a") as writer:
         assert writer.put(NewMessage("T1", b"")).queue_offset > 5
     shutil.rmtree(tmp_path / "store" / "consumequeue" / "T0" / "1")
-    with pytest.raises(RefusedError, match="queue 1 of T0 lacks its unit"):
+    with pytest.raises(RefusedError, match="queue 1 of T0 lacks its unit") as refused:
         Store.open(tmp_path / "store", mode="a")
+    assert "--topic T0" in str(refused.value.hint)  # without, rebuild leaves a topic that was deleted
     path = next((tmp_path / "store" / "commitlog").iterdir())
     with path.open("r+b") as file:
         file.seek(2000)

@@ -212,12 +212,14 @@ def _check_unit(store: Store, place: _Place) -> None:
         _has_unit_of(store.queue(topic, other), place.physical_offset)
         for name, other in store.layout.consume_queues if name == topic and other != place.queue_id
     )  # fmt: skip
-    command = "recover" if is_misnamed else "rebuild"  # which knows whose the record is
+    hint = f"rmqtool rebuild {store.layout.root}; with --topic {topic} where topics.json does not know it"
+    if is_misnamed:  # only recover knows whose the record is
+        hint = f"rmqtool recover {store.layout.root}"
     raise RefusedError(
         f"queue {place.queue_id} of {topic} lacks its unit {place.queue_offset}: the next message would"
         " get a queue offset that is taken",
         path=store.layout.root, physical_offset=place.physical_offset,
-        hint=f"rmqtool {command} {store.layout.root}",
+        hint=hint,
     )  # fmt: skip
 
 
