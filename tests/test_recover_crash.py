@@ -154,6 +154,25 @@ def test_an_interrupted_run_is_explained(
     assert main(["recover", str(root)]) == 0
 
 
+def test_the_same_command_goes_on(cases: Library, calls_of: Any, tmp_path: Path) -> None:
+    """With the same --backup-dir: its backup is kept, the second one has a number."""
+    name, backup = STORES[0], tmp_path / "backup"
+    root = damaged(cases, name, tmp_path / "store")
+    rows = without_lock(root)
+
+    def action(tell: Tell) -> None:
+        with watched(tmp_path, stop=Stop(calls_of(name) * 2 // 3, "before")):
+            recovered(root, backup=backup)
+
+    assert in_child(action)[0] == -9
+    assert any(backup.iterdir())
+    assert main(["recover", str(root), "--apply", "--yes", "--backup-dir", str(backup)]) == 0
+    assert codes(root) == set()
+    for made in (tmp_path / "backup-2", backup):
+        undo_recover(opener(root), made)
+    assert without_lock(root) == rows
+
+
 @pytest.mark.parametrize("name", sample(STORES, 2))
 def test_a_full_disk_loses_nothing(cases: Library, calls_of: Any, tmp_path: Path, name: str) -> None:
     """The run says so and ends; with space again the next one completes."""

@@ -3,7 +3,8 @@
     action.py       Action, Plan                            what would change
     fingerprint.py  Fingerprint, fingerprint                the store that a plan is for
     plan_file.py    write_plan, read_plan, agree            a plan on paper
-    apply.py        apply, default_backup                   does a plan
+    apply.py        apply                                   does a plan
+    backup_folder.py  backup_folder, check_backup           where its backup is made
     undo.py         undo                                    gives back the former bytes
     backup.py       Backup, Manifest                        what was there before
     held.py         held_store, steady                      the lock first, then the look
@@ -13,7 +14,8 @@ Plans are made by others: `salvage`, `rebuild`, `expire`.
 """
 
 from rmqtool.store.plan.action import Action, Kind, Plan
-from rmqtool.store.plan.apply import Applied, apply, check_backup, default_backup
+from rmqtool.store.plan.apply import Applied, apply
+from rmqtool.store.plan.backup_folder import backup_folder, check_backup, default_backup
 from rmqtool.store.plan.fingerprint import Fingerprint, fingerprint
 from rmqtool.store.plan.held import OpenStore, held_store, steady
 from rmqtool.store.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
@@ -21,6 +23,6 @@ from rmqtool.store.plan.undo import Undone, undo
 
 __all__ = [
     "Action", "Applied", "Fingerprint", "Kind", "OpenStore", "Plan", "PlanFile", "Undone", "agree", "apply",
-    "check_backup", "check_unchanged", "default_backup", "fingerprint", "held_store", "read_plan", "steady",
-    "undo", "write_plan",
+    "backup_folder", "check_backup", "check_unchanged", "default_backup", "fingerprint", "held_store",
+    "read_plan", "steady", "undo", "write_plan",
 ]  # fmt: skip

@@ -15,7 +15,6 @@ command makes a new one from what is there, and does that; the first run's backu
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -25,12 +24,12 @@ from pathlib import Path
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UnwritableError
 from rmqtool.store import disk, lock
-from rmqtool.store.keep_out import keep_out
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.plan import changes, guard, space
 from rmqtool.store.plan.action import IN_PLACE, Action, Plan
 from rmqtool.store.plan.backup import Backup, Crcs, Entry, Manifest, survey, unfinished_times
+from rmqtool.store.plan.backup_folder import backup_folder, check_backup
 from rmqtool.store.plan.fingerprint import again
 from rmqtool.store.plan.places import LOG_RANK, Places
 
@@ -61,24 +60,6 @@ class Applied:
     finished: bool = False
 
 
-def default_backup(root: Path) -> Path:
-    """A new folder beside the store: `<store>.rmqtool-backup-<yyyymmdd-HHMMSS>`, local time."""
-    root = root.resolve()
-    first = root.with_name(f"{root.name}.rmqtool-backup-{time.strftime('%Y%m%d-%H%M%S')}")
-    path, number = first, 1
-    while os.path.lexists(path):
-        number += 1
-        path = first.with_name(f"{first.name}-{number}")
-    return path
-
-
-def check_backup(layout: StoreLayout, folder: Path) -> None:
-    """Raise RefusedError unless a backup of the store of `layout` may be made in `folder`."""
-    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir() or any(folder.iterdir())):
-        raise RefusedError("a backup is made in a new or empty folder", path=folder)
-    keep_out(layout, folder, "a backup")
-
-
 @contextmanager
 def locked(places: Places, held: StoreLock | None) -> Iterator[None]:
     """The store's lock inside the block, taken here unless the caller holds it. Raises as `lock.acquire`."""
@@ -98,7 +79,7 @@ def apply(
     Args:
         plan: for the store as it is now. One without actions removes what a killed run has left.
         layout: of the store; its folders count, and no file of it.
-        backup_dir: a folder that is missing or empty; None: `default_backup`. Not used with `keep` off.
+        backup_dir: a folder that is missing or empty, or see `backup_folder`. Not used with `keep` off.
         held: the store's lock, if the caller has it.
 
     Raises:
@@ -125,7 +106,7 @@ class _Run:
         self._to_copy: set[str] = set()
         self._folder = None
         if plan.keep and plan.actions:
-            self._folder = (backup_dir or default_backup(places.root)).absolute()
+            self._folder = backup_folder(layout, backup_dir).absolute()
         self._backup = None if self._folder is None else Backup(self._folder)
         staged = [action.path for action in self._actions if action.from_staging]
         if staged and plan.build is None:

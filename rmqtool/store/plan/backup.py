@@ -42,7 +42,7 @@ from rmqtool.store.plan.guard import OpenRuns, check_runs
 from rmqtool.store.plan.places import Places
 
 VERSION = 1
-_MANIFEST, _COPIED, _APPLIED, _UNDOING, _UNDONE = (
+MANIFEST, _COPIED, _APPLIED, _UNDOING, _UNDONE = (
     "manifest.json", "copied.json", "applied.json", "undoing", "undone",
 )  # fmt: skip
 What = Literal["file", "folder", "other", "missing"]
@@ -213,7 +213,7 @@ class Backup:
 
     def set_manifest(self, manifest: Manifest) -> None:
         """Say what the run is going to change."""
-        self._put(_MANIFEST, asdict(manifest))
+        self._put(MANIFEST, asdict(manifest))
 
     def set_copied(self, crcs: Crcs) -> None:
         """Say that everything that has to be copied is; with the CRCs also of what is to be moved here."""
@@ -248,24 +248,24 @@ class Backup:
             NotAStoreError: the folder is no backup.
             InputError: it cannot be understood.
         """
-        document = read_json(self.folder / _MANIFEST)
+        document = read_json(self.folder / MANIFEST)
         if document is None:
             what = "this is no backup of rmqtool" if self.folder.exists() else "no such folder"
             raise NotAStoreError(what, path=self.folder,
                                  hint="name the folder that holds manifest.json")  # fmt: skip
-        found = convert(document, Manifest, self.folder / _MANIFEST)
+        found = convert(document, Manifest, self.folder / MANIFEST)
         if found.rmqtool_backup != VERSION:
             raise InputError("a backup of a newer rmqtool", path=self.folder)
         if not found.entries:
-            raise InputError("the manifest has no entries", path=self.folder / _MANIFEST)
-        check_runs(found.open, self.folder / _MANIFEST)
+            raise InputError("the manifest has no entries", path=self.folder / MANIFEST)
+        check_runs(found.open, self.folder / MANIFEST)
         if any(abs(mtime_ns or 0) >= LARGEST for mtime_ns in found.folders.values()):
-            raise InputError("a folder's time in the manifest is not possible", path=self.folder / _MANIFEST)
+            raise InputError("a folder's time in the manifest is not possible", path=self.folder / MANIFEST)
         seen = set()
         for entry in found.entries:
             if entry.path in seen or not _is_possible(entry):
                 raise InputError(f"the manifest's entry for {entry.path!r} is not possible",
-                                 path=self.folder / _MANIFEST)  # fmt: skip
+                                 path=self.folder / MANIFEST)  # fmt: skip
             seen.add(entry.path)
         return found
 
@@ -297,11 +297,11 @@ class Backup:
         document = read_json(self.folder / name)
         if document is not None and document.get("manifest_crc32") != self._manifest_crc():
             raise InputError(f"manifest.json is damaged: {name} tells another CRC of it",
-                             path=self.folder / _MANIFEST)  # fmt: skip
+                             path=self.folder / MANIFEST)  # fmt: skip
         return document
 
     def _manifest_crc(self) -> int:
-        return zlib.crc32(read_bytes(self.folder / _MANIFEST) or b"")
+        return zlib.crc32(read_bytes(self.folder / MANIFEST) or b"")
 
     @property
     def is_in_between(self) -> bool:

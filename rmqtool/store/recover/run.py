@@ -80,7 +80,7 @@ def recover_store(
         open_store: see `OpenStore`.
         request: how to recover; None where `plan_file` says it.
         plan_file: a plan that has to come out again, for a store that has not changed since.
-        backup_dir: a new folder; None: beside the store.
+        backup_dir: a new folder, or see `plan.backup_folder`; None: beside the store.
         yes: give up messages that are sound.
         force: change the log of a slave.
         jobs: threads; 0 for one per processor.
@@ -112,7 +112,7 @@ def recover_store(
         )
         if not recovery.is_needed:
             return before
-        backup = backup_dir if backup_dir is not None else plans.default_backup(root)
+        backup = plans.backup_folder(layout, backup_dir)
         plans.check_backup(layout, backup)
         tail, messages = write_tail(store, recovery.tail, backup)
         store.close()

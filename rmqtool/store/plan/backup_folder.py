@@ -1,0 +1,49 @@
+"""Where the backup of a run is made."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from rmqtool.errors import RefusedError
+from rmqtool.store.keep_out import keep_out
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.plan import guard
+from rmqtool.store.plan.backup import MANIFEST
+from rmqtool.store.plan.places import Places
+
+
+def default_backup(root: Path) -> Path:
+    """A new folder beside the store: `<store>.rmqtool-backup-<yyyymmdd-HHMMSS>`, local time."""
+    root = root.resolve()
+    return _free_name(root.with_name(f"{root.name}.rmqtool-backup-{time.strftime('%Y%m%d-%H%M%S')}"))
+
+
+def backup_folder(layout: StoreLayout, asked: Path | None) -> Path:
+    """Where a run keeps its backup: `asked`, or `default_backup`.
+
+    Where `asked` holds the backup of a run that was killed, and the same command goes on with it, the next
+    free `<asked>-<number>`: both are kept.
+    """
+    places = Places(layout)
+    if asked is None:
+        return default_backup(places.root)
+    is_begun = guard.is_up(places) and any(asked.glob(f"{MANIFEST}*"))
+    return _free_name(asked.absolute()) if is_begun else asked
+
+
+def _free_name(first: Path) -> Path:
+    """A name that nothing has: this one, or with the smallest number behind it."""
+    path, number = first, 1
+    while os.path.lexists(path):
+        number += 1
+        path = first.with_name(f"{first.name}-{number}")
+    return path
+
+
+def check_backup(layout: StoreLayout, folder: Path) -> None:
+    """Raise RefusedError unless a backup of the store of `layout` may be made in `folder`."""
+    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir() or any(folder.iterdir())):
+        raise RefusedError("a backup is made in a new or empty folder", path=folder)
+    keep_out(layout, folder, "a backup")
