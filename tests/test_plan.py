@@ -288,6 +288,15 @@ class TestRefused:
         with unchanged(tmp_path), pytest.raises(RefusedError, match="this is a symbolic link"):
             apply(plan, detect(root))
 
+    def test_a_log_that_is_a_link(self, root: Path, tmp_path: Path) -> None:
+        """Where nothing of the log changes too: the guard is made in its folder."""
+        (root / "commitlog").rename(tmp_path / "real")
+        (root / "commitlog").symlink_to(tmp_path / "real")
+        plan = plan_of(root, Action("delete", "checkpoint", 0, 4096, ""))
+        with unchanged(tmp_path), pytest.raises(RefusedError, match="this is a symbolic link") as refused:
+            apply(plan, detect(root))
+        assert refused.value.hint == f"for the commit log: --commitlog {tmp_path / 'real'}"
+
     def test_a_file_that_is_a_link(self, root: Path, tmp_path: Path) -> None:
         (root / "abort").symlink_to(tmp_path / "target")
         (tmp_path / "target").write_bytes(b"")

@@ -154,6 +154,7 @@ class _Run:
         """Everything that can be refused is refused here, before the first change."""
         if self._folder is not None:
             check_backup(self._layout, self._folder)
+        self._places.check_folder(self._places.log_folders[0])  # for the guard
         guard.check_names(self._places)
         staging = self._staging
         if os.path.lexists(staging) and (staging.is_symlink() or not staging.is_dir()):

@@ -76,14 +76,15 @@ class Places:
             UnreadableError: a folder cannot be asked for.
         """
         path = self.path(name)
-        self._check_folder(path.parent)
+        self.check_folder(path.parent)
         return path
 
-    def _check_folder(self, folder: Path) -> None:
+    def check_folder(self, folder: Path) -> None:
+        """Raise as `checked` unless a folder, and every one above it in the store, is one or missing."""
         if folder in self._plain or folder == self.root:
             return
         if folder.is_relative_to(self.root):
-            self._check_folder(folder.parent)
+            self.check_folder(folder.parent)
         try:
             mode = folder.lstat().st_mode if folder.is_relative_to(self.root) else folder.stat().st_mode
         except FileNotFoundError:
