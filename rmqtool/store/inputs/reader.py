@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UsageError
 from rmqtool.store.inputs.flow import CountedFile, Flowing
@@ -107,6 +107,13 @@ def format_of(file: io.BufferedReader, path: Path) -> Format:
     raise UsageError("the input does not tell what it is", hint="--input-format jsonl, csv, parquet or arrow")
 
 
+class Read(NamedTuple):
+    """Sound rows of the input, and what is wrong with others among them, by their number."""
+
+    batch: pa.RecordBatch
+    errors: dict[int, RowError]
+
+
 class Input:
     """One input, read once from its start to its end.
 
@@ -161,7 +168,7 @@ class Input:
             RowError: a row is wrong; the rows before it were handed out.
             InputError: the input is not what it is taken for.
         """
-        return _ahead(self._sound_batches(), _AHEAD)
+        return self._handed(_ahead(self._sound_batches(), _AHEAD))
 
     def messages(self) -> Iterator[tuple[int, NewMessage]]:
         """(row number, message), one by one. Raises: as `batches`."""
@@ -170,12 +177,22 @@ class Input:
             return
         from rmqtool.store.inputs.columns import messages_of
 
-        for batch in self._sound_batches():
+        for batch in self._handed(self._sound_batches()):
             first, numbers = self._numbers[-1]
             for number, message in zip(numbers, messages_of(batch), strict=True):
                 yield int(number), message
 
-    def _sound_batches(self) -> Iterator[pa.RecordBatch]:
+    def _handed(self, items: Iterator[Read]) -> Iterator[pa.RecordBatch]:
+        """The batches; wrong rows are told here, in the thread and the order of who takes the batches."""
+        for batch, errors in items:
+            if self._on_error == "skip":
+                self._handle(errors)
+            if len(batch):
+                yield batch
+            if self._on_error == "stop":
+                self._handle(errors)
+
+    def _sound_batches(self) -> Iterator[Read]:
         import pyarrow as pa
 
         try:
@@ -184,7 +201,7 @@ class Input:
             reason = str(error).partition("\n")[0]
             raise InputError(f"the {self._format} input cannot be read as messages: {reason}") from error
 
-    def _batches(self) -> Iterator[pa.RecordBatch]:
+    def _batches(self) -> Iterator[Read]:
         import numpy as np
         import pyarrow as pa
 
@@ -213,8 +230,9 @@ class Input:
             if len(kept):
                 self._numbers = (*self._numbers[1 - _NUMBERS_KEPT :], (self.rows, kept))
                 self.rows += len(kept)
-                yield batch
-            self._handle(errors)
+            yield Read(batch, errors)
+            if errors and self._on_error == "stop":
+                return
 
     def _handle(self, errors: dict[int, RowError]) -> None:
         """Raises the first one, or reports all."""
