@@ -25,11 +25,10 @@ from rmqtool.formats import timer as timer_format
 from rmqtool.store import ConsumeQueue, Store, StoredMessage
 from rmqtool.store.due_times import due_of
 from rmqtool.store.dump.small import read_file
-from rmqtool.store.system_topics import OP_TOPIC_OF, OP_TOPICS, describe
+from rmqtool.store.op_records import op_of
+from rmqtool.store.system_topics import OP_TOPIC_OF, describe
 from rmqtool.store.write import config_files
 
-OPS_READ_MAX = 100_000
-"""Op records behind a half message that are read to find its own."""
 _CHECK_GROUP = "CID_RMQ_SYS_TRANS"
 
 Offsets = Mapping[tuple[str, str], Mapping[int, int]]
@@ -100,23 +99,11 @@ class _View:
 
     def _op_of(self, stored: StoredMessage) -> tuple[StoredMessage | None, bool]:
         """The op record of a half message; and whether all that could be it were read."""
-        message = stored.message
-        topic = OP_TOPIC_OF.get(message.topic, OP_TOPICS[0])
-        queue = self.store.queues.get((topic, message.queue_id))
+        topic = OP_TOPIC_OF[stored.message.topic]
+        queue = self.store.queues.get((topic, stored.message.queue_id))
         if not isinstance(queue, ConsumeQueue):
             return None, self.store.layout.has_files_of_queues
-        before = next(iter(queue.before(stored.physical_offset)), None)
-        # The last op record before it is where those behind it begin.
-        found = self.store.find(before.physical_offset) if before is not None else None
-        start = found.message.queue_offset if found is not None else 0
-        for count, (_, unit) in enumerate(queue.units(start)):
-            if count > OPS_READ_MAX:
-                return None, False
-            op = self.store.find(unit.physical_offset)
-            told = describe(op.message) if op is not None else None
-            if op is not None and message.queue_offset in (told or {}).get("half_queue_offsets", ()):
-                return op, True
-        return None, True
+        return op_of(self.store, stored.message), True
 
     def delayed(self, number: int, detail: Mapping[str, Any]) -> str | None:
         if self._has_twin(number, detail):
