@@ -203,11 +203,13 @@ def _check_unit(store: Store, place: _Place) -> None:
         return
     queue = store.queue(topic, place.queue_id)
     if queue is not None:
+        unit = queue.unit(place.queue_offset)  # one read: a store may have 40,000 queues
+        if unit is not None and unit.physical_offset == place.physical_offset:
+            return
+        # Either the record's number is wrong, where a broker goes on, or those of the queue are.
         slot = queue.number_behind(place.physical_offset) - 1
-        if _has_unit_of(queue, place.physical_offset):
-            # Else either the record's number is wrong, where a broker goes on, or those of the queue are.
-            if slot == place.queue_offset or _is_numbered(store, queue, slot - 1):
-                return
+        if _has_unit_of(queue, place.physical_offset) and _is_numbered(store, queue, slot - 1):
+            return
     is_misnamed = any(
         _has_unit_of(store.queue(topic, other), place.physical_offset)
         for name, other in store.layout.consume_queues if name == topic and other != place.queue_id
