@@ -23,8 +23,9 @@ from rmqtool.scan.queue_build import (
     queue_codes,
 )
 from rmqtool.store.layout import StoreLayout
+from rmqtool.store.light_entries import Named, with_light
 from rmqtool.store.open_files import OpenFiles, data_ranges, opened
-from rmqtool.store.predict.light import LightRule, Named, with_light
+from rmqtool.store.predict.light import LightRule
 from rmqtool.store.predict.load import QueueKey
 from rmqtool.store.predict.log_scan import Batch
 from rmqtool.store.predict.queues import QueueState

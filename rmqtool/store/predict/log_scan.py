@@ -29,7 +29,7 @@ from rmqtool.scan.keys import (
 )
 from rmqtool.scan.source import open_source
 from rmqtool.store.layout import StoreFile
-from rmqtool.store.predict.light import Named, named_units
+from rmqtool.store.light_entries import Named, named_units
 from rmqtool.store.predict.rules import StartRules, StartSettings
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_right, insort
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -209,7 +209,7 @@ class Dispatcher:
                 entry = entry._replace(tags_code=self._delayed_code(found, message.store_timestamp, code))
             queues.put(message.topic_bytes, message.queue_id, entry)
             if queues is self._queues and self._options.may_be_light(message.topic_bytes):
-                for unit in _in_folders(light_units(found, message.queue_id)):
+                for unit in filter(_is_folder, light_units(found, message.queue_id)):
                     light = entry._replace(tags_code=code, queue_offset=unit.queue_offset)
                     self._queues.put(unit.topic.encode(), unit.queue_id, light)
         if self._options.index:
@@ -290,27 +290,14 @@ class Dispatcher:
 
     def _with_light(self, frames: Frames, dispatch: Dispatch, chosen: Array, entries: Array) -> Array:
         """`entries` of the records `chosen`, each followed by those of its light queues."""
-        import numpy as np
+        from rmqtool.store.light_entries import named_units, with_light
 
-        from rmqtool.scan.keys import MULTI_DISPATCH
-
-        stops = frames.starts() + frames.rows["size"]
-        parts, done = [], 0
-        for place in np.flatnonzero((dispatch.flags[chosen] & MULTI_DISPATCH) != 0).tolist():
-            row = int(chosen[place])
-            record = frames.rows[row]
-            if not self._options.may_be_light(frames.topics[int(record["topic_id"])]):
-                continue
-            stop = int(stops[row])
-            found = properties.decode(frames.data[stop - int(record["properties_length"]) : stop].tobytes())
-            parts.append(entries[done : place + 1])
-            done = place + 1
-            for unit in _in_folders(light_units(found, int(record["queue_id"]))):
-                light = entries[place : place + 1].copy()
-                light["topic"], light["queue_id"] = self._queues.topic(unit.topic.encode()), unit.queue_id
-                light["queue_offset"], light["tags_code"] = unit.queue_offset, dispatch.tags_code[row]
-                parts.append(light)
-        return np.concatenate([*parts, entries[done:]]) if parts else entries
+        named = (
+            each
+            for each in named_units(frames, dispatch)
+            if self._options.may_be_light(each.topic) and _is_folder(each.unit)
+        )
+        return with_light(entries, chosen, named, dispatch.tags_code, self._queues.topic)
 
     # files
 
@@ -378,6 +365,6 @@ def _with_batch(entry: Entry, found: Mapping[str, str]) -> Entry:
     return entry._replace(queue_offset=base, batch_size=count)
 
 
-def _in_folders(units: Iterable[LightUnit]) -> Iterator[LightUnit]:
-    """Those whose name can be that of a folder; 5.x leaves the others out too."""
-    return (unit for unit in units if "/" not in unit.topic)
+def _is_folder(unit: LightUnit) -> bool:
+    """Whether the queue's name can be that of a folder; 5.x leaves the others out too."""
+    return "/" not in unit.topic
