@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,13 +16,14 @@ from rmqtool.formats.consume_queue import (
     encode_batch_unit,
     encode_unit,
 )
+from rmqtool.formats.index import Shape
 from rmqtool.store import Store
 from rmqtool.store.diff.queues import QueueDifference, QueuesDifference
 from tests.build_store import file_name, patch, write_log, write_queue
 from tests.diffs import Pair, diff_of, make_pair
 from tests.stores import Library
 from tests.trees import copy_tree
-from tests.whole_store import keyed
+from tests.whole_store import keyed, write_whole
 
 FILE_SIZE = 400  # 20 units
 
@@ -291,3 +293,65 @@ def test_real_queues(cases: Library, tmp_path: Path) -> None:
     found = queues_of(a, b, limit=100)
     assert [(each.topic, each.queue_id) for each in found.queues] == sorted(changed)
     assert {each.state for each in found.queues} == {"differs"}
+
+
+@pytest.fixture
+def parted(tmp_path: Path) -> Pair:
+    """Two stores whose logs part after 60 records; then A has 20 of its own and B has 30."""
+    for name, last, late in (("a", 80, 1), ("b", 90, 2)):
+        own = [
+            replace(
+                item, born_timestamp=item.born_timestamp + late, store_timestamp=item.store_timestamp + late
+            )
+            for item in keyed(last - 60, first=60)
+        ]
+        write_whole(tmp_path / name, [*keyed(60), *own], log_file_size=8192, shape=Shape(50, 600))
+    return tmp_path / "a", tmp_path / "b"
+
+
+def test_queues_of_logs_that_parted(parted: Pair) -> None:
+    """Neither side has units for the other's records: they are counted, and nothing is missing."""
+    difference = diff_of(*parted)
+    found = difference.queues
+    assert found is not None and difference.log is not None and difference.log.diverged is not None
+    assert (found.different, found.behind, found.more, found.units) == (0, 0, 2, 60)
+    assert found.by_topic == {"TopicTest": (20, 30)}
+    assert not found.differs
+
+
+def test_a_queue_that_lacks_common_units_of_logs_that_parted(parted: Pair) -> None:
+    """Below the parting point a missing unit is missing, whatever stands above it."""
+    b = parted[1]
+    wanted = units(b)
+    shutil.rmtree(queue(b))
+    write_queue(queue(b), wanted[:25])
+    each = only(queues_of(*parted, limit=1))
+    assert (each.queue_id, each.state, each.lacking) == (0, "lacks", "b")
+
+
+def test_a_queue_that_lacks_its_own_units_of_logs_that_parted(parted: Pair) -> None:
+    """Above the parting point a side is held against its own log; what a start dispatches waits."""
+    a, b = parted
+    wanted = units(b), units(b, 1)
+    for queue_id, each in enumerate(wanted):
+        shutil.rmtree(queue(b, queue_id))
+        write_queue(queue(b, queue_id), each[:-5])
+    found = queues_of(a, b)
+    assert [(each.state, each.lacking) for each in found.queues if each.state != "more"] == [
+        ("behind", "b")
+    ] * 2
+    write_queue(queue(b, 1), wanted[1])
+    found = queues_of(a, b)
+    assert [(each.queue_id, each.state) for each in found.queues if each.lacking] == [(0, "lacks")]
+    shutil.rmtree(queue(b))
+    assert only(queues_of(a, b, limit=1)).lacking == "b"
+
+
+def test_real_stores_that_parted(cases: Library) -> None:
+    """One broker's store, killed twice from the same state, the second time with its queues behind."""
+    found = queues_of(cases.path("torn_540_killed"), cases.path("torn_540_killed_burst"), limit=100)
+    assert found.different == 0
+    assert {(each.topic, each.state, each.lacking) for each in found.queues if each.state != "more"} == {
+        ("pubBurst", "behind", "b")
+    }
+    assert sum(a for a, _ in found.by_topic.values()) == 1126

@@ -136,8 +136,9 @@ def diff(
     if _has_queues(one) and _has_queues(other):
         from rmqtool.store.diff.queues import diff_queues
 
-        span = None if log is None else (log.start, log.stop)
-        queues = diff_queues(one, other, span, reading, limit=limit)
+        parted = log.diverged.start if log is not None and log.diverged is not None else None
+        span = None if log is None else (log.start, log.stop if parted is None else parted)
+        queues = diff_queues(one, other, span, reading, limit=limit, parted=parted)
     if one.store.layout.kind == other.store.layout.kind == "store":
         from rmqtool.store.diff.config import diff_config
 

@@ -5,6 +5,9 @@ but the unit of a queue offset is the same wherever the log is. Units of records
 common range of the logs are not compared, nor are fillers below a queue's first unit. An address of
 an extension unit is each broker's own: of such units offset and size count.
 
+Where the logs have diverged, the common range ends. Above that offset a physical offset names another
+record on each side, so each side's units are held against the records of its own log.
+
 Source: spec 02 12.1; ConsumeQueue, BatchConsumeQueue.
 """
 
@@ -22,6 +25,7 @@ from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, UNIT_SIZE, BatchUnit,
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
 from rmqtool.store.diff.ends import SideName
+from rmqtool.store.diff.own import OwnRecords, own_records
 from rmqtool.store.diff.sides import Key, Reading, Side, is_filler
 from rmqtool.store.diff.windows import Common, Range, Unread, common, differing
 from rmqtool.store.open_files import path_of
@@ -39,8 +43,9 @@ class QueueDifference:
     """One queue on both sides; spans are (min, max) queue offsets, None where a side has no such queue.
 
     `state` says what counts: `differs` (units differ), `lacks` (`lacking` has no unit for a record
-    that both logs hold), `behind` (the same of the newest units of a store in use, whose broker is
-    at it), `more` (one side has units of records that only its log holds), `same`.
+    that both logs hold, or for one that its own log holds since the logs parted), `behind` (the
+    same of the newest units, which a broker that runs or starts comes to), `more` (one side has
+    units of records that only its log holds), `same`.
     `only_a` and `only_b` are messages that one side's queue alone holds.
     """
 
@@ -117,7 +122,9 @@ class QueuesDifference:
 _ORDER: tuple[State, ...] = ("differs", "lacks", "behind", "more")
 
 
-def diff_queues(a: Side, b: Side, span: Range | None, reading: Reading, *, limit: int) -> QueuesDifference:
+def diff_queues(
+    a: Side, b: Side, span: Range | None, reading: Reading, *, limit: int, parted: int | None = None
+) -> QueuesDifference:
     """Compare the queues of two stores.
 
     Args:
@@ -126,11 +133,14 @@ def diff_queues(a: Side, b: Side, span: Range | None, reading: Reading, *, limit
         span: the physical offsets that both logs hold; None without logs: all units count.
         reading: how files are read.
         limit: how many queues are told, the worst first.
+        parted: the physical offset at which the logs have diverged, the end of `span`; None where
+            they have not.
     """
     result = QueuesDifference()
-    pair = _Pair(a, b, span, reading, result.unread)
+    own = None if parted is None else (own_records(a, parted), own_records(b, parted))
+    pair = _Pair(a, b, span, reading, result.unread, own)
     kept: dict[State, list[QueueDifference]] = {state: [] for state in _ORDER}
-    for key in sorted({**a.store.queues, **b.store.queues}):
+    for key in sorted({**a.store.queues, **b.store.queues, **(own[0] | own[1] if own else {})}):
         if pair.is_unread(key):
             continue
         try:
@@ -156,12 +166,21 @@ def diff_queues(a: Side, b: Side, span: Range | None, reading: Reading, *, limit
 class _Pair:
     """The queues of two stores, side by side."""
 
-    def __init__(self, a: Side, b: Side, span: Range | None, reading: Reading, unread: Unread) -> None:
+    def __init__(
+        self,
+        a: Side,
+        b: Side,
+        span: Range | None,
+        reading: Reading,
+        unread: Unread,
+        own: tuple[dict[Key, OwnRecords], dict[Key, OwnRecords]] | None,
+    ) -> None:
         self.a = a
         self.b = b
         self.span = span
         self.reading = reading
         self.unread = unread
+        self.own = own
 
     def is_unread(self, key: Key) -> bool:
         """Whether the queue is there on a side that could not read its ends: told by the side."""
@@ -187,10 +206,13 @@ class _Pair:
             b=None if span_b is None else (span_b.min_offset, span_b.max_offset),
         )
         queues = self.a.store.queues.get(key), self.b.store.queues.get(key)
-        self._one_sided(found, queues)
+        a, b = (self._shared(queue, span) for queue, span in zip(queues, (found.a, found.b), strict=True))
+        self._one_sided(found, queues, a, b)
+        if self.own is not None:
+            self._own_log(found, queues)
         if queues[0] is None or queues[1] is None or found.a is None or found.b is None:
             return found
-        low, high = max(found.a[0], found.b[0], 0), min(found.a[1], found.b[1])
+        low, high = max(a[0], b[0], 0), min(a[1], b[1])
         if type(queues[0]) is not type(queues[1]):
             found.state, found.lacking = "differs", None
         elif low < high:
@@ -199,11 +221,46 @@ class _Pair:
             found.state = "differs"
         return found
 
+    def _shared(self, queue: AnyQueue | None, span: Range | None) -> Range:
+        """The queue offsets of a queue that are compared: those below the offset where the logs parted."""
+        if queue is None or span is None:
+            return 0, 0
+        if self.own is None or self.span is None:
+            return span
+        number = queue.number_behind(self.span[1] - 1)
+        if isinstance(queue, BatchConsumeQueue):
+            unit = queue.by_number(number)
+            number = span[1] if unit is None else unit.base_offset
+        return span[0], min(max(number, span[0]), span[1])
+
     # what one side alone has
 
-    def _one_sided(self, found: QueueDifference, queues: tuple[AnyQueue | None, AnyQueue | None]) -> None:
-        a, b = (found.a or (0, 0)), (found.b or (0, 0))
-        found.only_a, found.only_b = _beyond(a, b), _beyond(b, a)
+    def _own_log(self, found: QueueDifference, queues: tuple[AnyQueue | None, AnyQueue | None]) -> None:
+        """Whether a side has units for the first and last records of its own since the logs parted."""
+        assert self.own is not None
+        key = found.topic, found.queue_id
+        cases: tuple[tuple[SideName, Side, AnyQueue | None, OwnRecords | None], ...] = (
+            ("a", self.a, queues[0], self.own[0].get(key)), ("b", self.b, queues[1], self.own[1].get(key))
+        )  # fmt: skip
+        for name, side, queue, records in cases:
+            if records is None or not side.store.layout.has_files_of_queues:
+                continue
+            begins = queue is not None and queue.unit(records.first) is not None
+            if begins and queue is not None and queue.unit(records.last) is not None:
+                continue
+            # A broker, running or at its next start, comes to what follows the last dispatched record.
+            dispatched = side.dispatched if side.live else side.store.dispatched_end()
+            waits = (records.newest if begins else records.oldest) >= dispatched
+            found.lacking, found.state = name, "behind" if waits else "lacks"
+
+    def _one_sided(
+        self, found: QueueDifference, queues: tuple[AnyQueue | None, AnyQueue | None], a: Range, b: Range
+    ) -> None:
+        """`a` and `b` are the offsets that are compared."""
+        found.only_a, found.only_b = (
+            _beyond(one, other) + (whole[1] - one[1] if whole is not None else 0)
+            for one, other, whole in ((a, b, found.a), (b, a, found.b))
+        )
         if found.only_a or found.only_b:
             found.state = "more"
         cases: tuple[tuple[SideName, Side, AnyQueue | None, Range, Range], ...] = (
