@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ POWER_LOST = {
     "CL08": "a page of the log was not written, a later one was",
     "CL10": "a page in front of the blank was not written",
     "CL11": "the page with the blank was not written",
+    "CL13": "a page with the end of a record was not written, a later one was",
     "CL17": "a page with the head of a record was not written",
     "CL20": "the entry of a log file that nothing flushed lies in was lost",
     "CQ02": "the record was in a page that was not written",
@@ -64,6 +65,9 @@ POWER_LOST = {
     "IX10": "the index is newer than the checkpoint: a start makes it anew",
 }
 
+SOUND: dict[str, str] = {}
+# What stays when the damage of a power loss is mended: its body is right, so the message is kept.
+MENDED = {"CL13": POWER_LOST["CL13"]}
 
 OF_KEYS = ("IX03", "IX10")
 OF_INDEX = ("IX01", "IX02", "IX06")
@@ -139,6 +143,7 @@ def check_store(root: Path, told: Told, *, sure: int | None = None, known: dict[
     dropped = _made_anew(store)
     for item in findings:
         assert item.problem.code in known or item.problem.severity == "note", item.row()
+        assert item.problem.code != "CL13" or _is_unsure(item, sure), item.row()
         assert item.problem.code not in OF_INDEX or item.path in dropped, item.row()
         if item.problem.code in OF_KEYS:
             lost = store.find(item.detail["first_record"])
@@ -147,10 +152,12 @@ def check_store(root: Path, told: Told, *, sure: int | None = None, known: dict[
         if known is KILLED and item.problem.code in OF_INDEX:
             assert item.path == dropped[-1], item.row()
     if store.layout.abort is None:
-        assert only_notes(findings), [item.row() for item in findings]
+        assert only_notes(findings, but=MENDED if known is MENDED else {}), [item.row() for item in findings]
 
 
-def check_mended(root: Path, told: Told, options: dict[str, Any], *, sure: int | None = None) -> None:
+def check_mended(
+    root: Path, told: Told, options: dict[str, Any], *, sure: int | None = None, known: dict[str, str] = SOUND
+) -> None:
     """`recover` makes the store sound, with all that was acknowledged; the next writer goes on.
 
     Args:
@@ -158,6 +165,7 @@ def check_mended(root: Path, told: Told, options: dict[str, Any], *, sure: int |
         told: what the process has said.
         options: of the writer.
         sure: as for `check_store`.
+        known: codes of the findings that may stay.
     """
     if not root.exists():
         assert not told.flushed, "the store is gone"
@@ -168,17 +176,28 @@ def check_mended(root: Path, told: Told, options: dict[str, Any], *, sure: int |
     except NotAStoreError:
         assert not told.flushed, "the store is gone"
         return
-    check_store(mended, told, sure=sure, known={})
+    check_store(mended, told, sure=sure, known=known)
     with Store.open(mended, mode="a", **options) as writer:
         writer.put(message(999))
     with Store.open(mended) as store:
         findings = list(verify(store, jobs=1))
-    assert only_notes(findings), [item.row() for item in findings]
+    assert only_notes(findings, but=known), [item.row() for item in findings]
 
 
-def only_notes(findings: Iterable[Finding]) -> bool:
-    """Whether nothing needs a look."""
-    return all(item.problem.severity == "note" for item in findings)
+def only_notes(findings: Iterable[Finding], *, but: Container[str] = ()) -> bool:
+    """Whether nothing needs a look, except for findings of the kinds `but`."""
+    return all(item.problem.severity == "note" or item.problem.code in but for item in findings)
+
+
+def codes(root: Path) -> set[tuple[str, int | None]]:
+    """What `verify` finds, with its places in the log."""
+    with Store.open(root) as store:
+        return {(item.problem.code, item.physical_offset) for item in verify(store, jobs=1)}
+
+
+def _is_unsure(item: Finding, sure: int | None) -> bool:
+    """Whether a finding on the log lies where the power loss may have left anything."""
+    return sure is not None and item.physical_offset is not None and item.physical_offset >= sure
 
 
 def _messages(store: Store, told: Told, sure: int) -> dict[int, StoredMessage]:

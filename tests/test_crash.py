@@ -23,10 +23,19 @@ from rmqtool.errors import EXIT_INPUT, NotAStoreError, RefusedError
 from rmqtool.scan.kernels import load_kernels
 from rmqtool.store import Store
 from rmqtool.store.verify import verify
-from tests.crash_check import POWER_LOST, Told, check_mended, check_store, only_notes, recovery_start
-from tests.crash_child import ENDED, Scenario, Tell, in_child, message, work
+from tests.crash_check import (
+    MENDED,
+    POWER_LOST,
+    Told,
+    check_mended,
+    check_store,
+    codes,
+    only_notes,
+    recovery_start,
+)
+from tests.crash_child import ENDED, Scenario, Tell, in_child, message, number_of, work
 from tests.disk_calls import HOWS, Call, How, Stop, watched
-from tests.power_loss import MODES, Mode, rebuild
+from tests.power_loss import MODES, SECTOR, Mode, rebuild
 from tests.trees import tree_rows, unchanged
 
 SWEEP = os.environ.get("RMQTOOL_CRASH_SWEEP", "")
@@ -201,7 +210,8 @@ def test_power_lost(record: Any, name: str, mode: Mode, fast_path: Path) -> None
         with says((cut, calls[cut - 1].name, calls[cut - 1].path)):
             told = told_before(calls, cut)
             check_store(target / "store", told, sure=told.flushed, known=POWER_LOST)
-            check_mended(target / "store", told, SCENARIOS[name].options(), sure=told.flushed)
+            options = SCENARIOS[name].options()
+            check_mended(target / "store", told, options, sure=told.flushed, known=MENDED)
         shutil.rmtree(target)
 
 
@@ -251,3 +261,33 @@ def test_the_first_batch_queue_of_a_store_is_flushed_with_its_folder(fast_path: 
     with Store.open(fast_path / "lost" / "store") as store:
         assert recovery_start(store) > 0
     check_store(fast_path / "lost" / "store", Told.of(rows), known=POWER_LOST)
+
+
+def test_a_message_whose_properties_end_in_a_lost_sector_is_kept(fast_path: Path) -> None:
+    """Its body is right and the log goes on: `recover` leaves CL13, never below what was flushed."""
+    root, empty, options = fast_path / "store", fast_path / "empty", SCENARIOS["async"].options()
+    empty.mkdir()
+    with watched(fast_path) as calls, Store.create(root, **options) as writer:
+        results = [writer.put(message(number)) for number in range(60)]
+        cut = len(calls.done)
+    torn, told = [], Told.of([["want", list(range(60))]])
+    for number, result in enumerate(results):
+        stop = result.physical_offset + result.size
+        sector = stop // SECTOR * SECTOR
+        if stop - 40 < sector < stop and number < 40:
+            torn.append((number, result.physical_offset, sector))
+    assert torn
+    for number, start, sector in torn:
+        lost = fast_path / str(sector) / "store"
+        rebuild(calls.done, cut, fast_path, lost.parent, "everything", 0, empty)
+        place = sector % options["commit_log_file_size"]
+        with (lost / "commitlog" / f"{sector - place:020}").open("r+b") as file:
+            file.seek(place)
+            file.write(bytes(SECTOR))
+        with says(sector):
+            check_store(lost, told, sure=0, known=POWER_LOST)
+            check_mended(lost, told, options, sure=0, known=MENDED)
+            assert ("CL13", start) in codes(lost.parent / "mended")
+            with Store.open(lost.parent / "mended") as store:
+                kept = store.find(start)
+            assert kept is not None and number_of(kept.message.body) == number

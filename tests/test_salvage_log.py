@@ -67,6 +67,21 @@ class TestEnd:
         assert [(one.fate, one.topic) for one in result.lost] == [("cut", "TopicTest")]
         check_mended(root, result)
 
+    @pytest.mark.parametrize("where", ["alone", "second file", "inside"])
+    def test_a_hole_before_a_torn_tail_goes_with_it(self, tmp_path: Path, where: str) -> None:
+        """Nothing sound follows it: no filler, and no byte of it stays, also where its file has no more."""
+        root, every = tmp_path / "store", made(tmp_path / "measured", keyed(60))
+        of_second = [number for number, one in enumerate(every) if one.physical_offset >= LOG_FILE_SIZE]
+        count = {"alone": 2, "second file": of_second[0] + 2, "inside": 10}[where]
+        stored = made(root, keyed(count))
+        zero(root, stored[-2], length=60)
+        end = stored[-1].physical_offset + stored[-1].total_size
+        patch(log_path(root, end - 1), end % LOG_FILE_SIZE - 20, bytes(20))
+        result = salvaged(root)
+        ends = [one.physical_offset + one.total_size for one in stored[:-2]]
+        assert (result.kept, result.fillers, result.end) == (count - 2, 0, ends[-1] if ends else 0)
+        check_mended(root, result)
+
     def zombies(self, root: Path, *, newer: bool) -> list[Message]:
         """Records 30 to 34 of an older log behind record 39, whose store times go back."""
         records = keyed(40)

@@ -220,7 +220,10 @@ class FileScan:
         self.done = True
 
     def drop_cuts(self) -> None:
-        """The log ends here: records at its end whose last bytes were never written are torn."""
+        """The log ends here: records at its end whose last bytes were never written are torn.
+
+        A hole right before one of them is not between sound records any more: the log ends before it.
+        """
         while self.cuts and not self.done and self.cuts[-1].end == self.end:
             claim = self.cuts.pop()
             if self.unfinished and self.unfinished[-1].start == claim.start:
@@ -229,6 +232,17 @@ class FileScan:
             self.pending.insert(0, claim)
             self.end, self.kept, self._last = claim.start, self.kept - 1, None
             self.code = "CL13"
+            if self.holes and self.holes[-1].stop == self.end:
+                self._reopen(self.holes.pop())
+
+    def _reopen(self, hole: Hole) -> None:
+        """The last hole is part of what follows `end`; a sound record that it took along is back."""
+        self.end, self.code, self.is_torn = hole.start, hole.code, False
+        self.pending = [*hole.heads, *self.pending]
+        if hole.heads and hole.heads[0].taken and hole.heads[0].start == hole.start:
+            last = self.pending.pop(0)
+            last.taken, self._last = False, last
+            self.end, self.kept = last.end, self.kept + 1
 
     def unfinished_before(self, offset: int) -> list[Claim]:
         """The records right before an offset that would be torn, were it the log's end; in order."""
