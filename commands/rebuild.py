@@ -97,6 +97,8 @@ def rebuild(
             opening, request, plan_file=plan, backup_dir=backup_dir, force=force, jobs=jobs
         )
         output.write_rows(_rows(planned, "done"), COLUMNS, TABLE_COLUMNS)
+        if planned.earlier.text is not None:
+            output.note(f"rmqtool: {planned.earlier.text}")
         output.note(f"rmqtool: {_done(planned, applied)}")
         _notes(planned, output)
         with opening() as opened:
@@ -167,6 +169,8 @@ def _rows(planned: Planned, state: str) -> Iterator[dict[str, Any]]:
 
 
 def _summary(planned: Planned) -> str:
+    if planned.is_needed and not planned.plan.actions:
+        return "an interrupted repair is to be given back"
     found = planned.rebuild
     parts = [f"{counted(len(found.tasks), 'queue')} to write anew"]
     if found.index is not None:
@@ -180,7 +184,8 @@ def _summary(planned: Planned) -> str:
 
 def _done(planned: Planned, applied: Applied | None) -> str:
     if applied is None:
-        return "nothing was changed: queues and index agree with the log"
+        changed = "" if planned.earlier.guard else "nothing was changed: "
+        return f"{changed}queues and index agree with the log"
     backup = "" if applied.backup is None else f"; what was there before is in {applied.backup}"
     return f"{counted(applied.actions, 'change')}, {format_size(applied.bytes_changed)}{backup}"
 

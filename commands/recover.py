@@ -79,8 +79,9 @@ def recover(
     What is cut, replaced or deleted is kept in a backup first; --undo gives it back, byte for byte,
     until a broker has written to the store, and only to the store that it is of (--force: which has
     been moved since). --plan shows a plan that --write-plan has written, with --apply does it. A run
-    that was killed is finished by running it again.
-    Until then the file commitlog/rmqtool-repair keeps every broker from loading the store.
+    that was killed is finished by running it again, which first gives back what the killed run had
+    changed. Until then the file commitlog/rmqtool-repair keeps every broker from loading the store.
+    Where the backup of the killed run is lost, --force goes on from what is there.
 
     Exits with 0 when nothing is to be done, or it was done; 1 when the plan would change something;
     2 for a usage error; 3 when something could not be read or is out of reach; 4 when it was refused:
@@ -232,6 +233,8 @@ def _apply(
             asked.open, request, plan_file=plan_file, backup_dir=backup_dir, yes=yes, force=force,
             jobs=asked.jobs, progress=bar.advance,
         )  # fmt: skip
+    if result.earlier.text is not None:
+        output.note(f"rmqtool: {result.earlier.text}")
     if result.backup is not None:  # first: the report may not reach anybody
         output.note(f"rmqtool: applied; what was there before is in {result.backup}")
     found = with_times(result.row(), zone)

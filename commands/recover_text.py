@@ -47,15 +47,19 @@ def recover_lines(found: Row) -> Iterator[str]:
 
 
 def _head(found: Row) -> Iterator[str]:
+    is_open = found["guard"] and found["applied"] is None
     state = "unclean: abort is there" if found["abort"] else "stopped cleanly"
     if found["guard"]:
-        state = "a repair was interrupted; no broker loads the store until it is finished"
+        state = "a repair was interrupted"
+        if is_open:
+            state += "; no broker loads the store until it is finished"
     yield f"{'store':<13}{found['store']}"
     yield f"{'state':<13}{state}"
+    if is_open:
+        yield f"{'':<13}--apply first gives back what it changed; all below is of the store in between"
     yield f"{'mode':<13}{_mode_text(found)}"
     if not found["actions"]:
-        done = "remove the guard file of an interrupted repair" if found["guard"] else "nothing to do"
-        yield f"{'plan':<13}{done}"
+        yield f"{'plan':<13}{'give back what the interrupted repair changed' if is_open else 'nothing to do'}"
         return
     lost, given_up = found["lost_messages"], found["given_up_messages"]
     count = len(found["actions"])

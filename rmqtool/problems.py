@@ -217,7 +217,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CP04", "abort present", "note", "the last stop was unclean, or a broker is running",
             "recovers abnormally", None, "spec 02 1.1"),
     Problem("CP05", "repair unfinished", "error", "a repair was interrupted: its guard file is still there",
-            _LOAD_FAILS, "rmqtool recover STORE: finishes it", "design 9"),
+            _LOAD_FAILS, "rmqtool recover STORE: gives back what it changed, and repairs again", "design 9"),
     Problem("CP06", "unreadable", "error", "the operating system could not read this file",
             "does not start", None, "design 6", input_unread=True),
     Problem("CP08", "wrong type", "error", "an entry of the store is not of the type that its name says, as a pipe in place of a file",

@@ -149,9 +149,10 @@ the log again, at damage farther ahead, as the broker's next start would. The pl
 ## If it was interrupted
 
 A run that was killed leaves the file `commitlog/rmqtool-repair`, and as long as it is there no broker loads
-the store. Run the same command again: it finishes what the other one began. With the same `--backup-dir DIR`
-its own backup is `DIR-2`, beside the first one; `--undo` takes the newest first. Do not delete the file by
-hand.
+the store. Run the same command again: it first gives back what the other one had changed, from its backup,
+and then does all of it again. With the same `--backup-dir DIR` its own backup is `DIR-2`, beside the first.
+Do not delete the file by hand, and keep the backup until then: it may hold what nothing else does, as the
+committed offsets of all groups. If it is lost for good, `--force` goes on from what is there.
 
 ## Undo
 

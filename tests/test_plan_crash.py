@@ -17,9 +17,9 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import EXIT_INPUT, RefusedError
-from rmqtool.store import disk
+from rmqtool.store import disk, lock
 from rmqtool.store.layout import detect
-from rmqtool.store.plan import Undone, apply, undo
+from rmqtool.store.plan import Undone, apply, roll_back, undo
 from rmqtool.store.plan.guard import JOURNAL_NAME
 from tests.crash_child import ENDED, Tell, in_child
 from tests.disk_calls import HOWS, Call, How, Stop, watched
@@ -63,8 +63,14 @@ def chosen(of: int, seed: str) -> list[int]:
 
 
 def do(root: Path, wanted: Wanted, backup_dir: Path | None = None) -> Path | None:
-    """Plan and apply, as the command does; the backup."""
-    return apply(plan_towards(root, wanted), detect(root), backup_dir=backup_dir).backup
+    """Give back what a killed run has changed, plan and apply, as the commands do; the backup."""
+    held = lock.acquire(root / "lock")
+    try:
+        finished = roll_back(detect(root), held).finished
+        done = apply(plan_towards(root, wanted), detect(root), backup_dir=backup_dir, held=held)
+    finally:
+        held.release()
+    return done.backup or finished
 
 
 def backups(folder: Path) -> dict[str, Path]:
@@ -93,7 +99,7 @@ def undo_all(root: Path, folder: Path) -> None:
         assert (done.next is not None) == journal.exists() == (root / GUARD).exists()
     if (root / GUARD).exists():  # killed before there was anything to undo, or at the very end
         assert not (root / JOURNAL_NAME).exists()
-        apply(plan_towards(root, contents(root)), detect(root))
+        do(root, dict(contents(root)))
 
 
 def check_before(root: Path, wanted: Wanted, before: dict[str, Any]) -> None:
@@ -178,10 +184,12 @@ def killed_at(folder: Path, stop: Stop, work: Work) -> None:
 
 def sweep(base: Path, above: Path, how: How, work: Work, seed: str) -> Iterator[tuple[Stop, Path]]:
     """Copies of the folder `base` in each of which the work was killed at another moment."""
-    count = calls_of(copy_tree(base, above / "whole"), work)
+    folder = above / "run"  # always: the journal names it
+    count = calls_of(copy_tree(base, folder), work)
+    shutil.rmtree(folder)
     assert count > 50
     for number in chosen(count, f"{seed} {how}"):
-        stop, folder = Stop(number, how), copy_tree(base, above / "run")  # in one place: the journal names it
+        stop, folder = Stop(number, how), copy_tree(base, folder)
         killed_at(folder, stop, work)
         yield stop, folder
         shutil.rmtree(folder)
@@ -198,13 +206,13 @@ def test_killed_while_applying(base: Path, wanted: Wanted, how: How, fast_path: 
 @pytest.mark.parametrize("how", HOWS)
 def test_killed_while_undoing(base: Path, wanted: Wanted, how: How, fast_path: Path) -> None:
     before = files_of(base / "store")
-    done = copy_tree(base, fast_path / "done")
-    do(done / "store", wanted)
+    run = copy_tree(base, fast_path / "run")
+    do(run / "store", wanted)
 
     def work(root: Path) -> None:
         undo(next(iter(backups(root.parent).values())), detect(root), moved=True)
 
-    for stop, folder in sweep(done, fast_path, how, work, "undo"):
+    for stop, folder in sweep(run.rename(fast_path / "done"), fast_path, how, work, "undo"):
         with says(stop):
             check_killed(folder, wanted, before, folder)
 
@@ -231,7 +239,7 @@ def test_killed_with_the_backup_elsewhere(base: Path, wanted: Wanted, how: How, 
     with mounted(fast_path / "other", "size=16m"):
         kept = fast_path / "other" / "kept"
         for undoing in (False, True):
-            first = copy_tree(base, fast_path / f"base {undoing}")
+            first, folder = fast_path / f"base {undoing}", fast_path / "run"
 
             def work(root: Path, undoing: bool = undoing) -> None:
                 if undoing:
@@ -240,17 +248,20 @@ def test_killed_with_the_backup_elsewhere(base: Path, wanted: Wanted, how: How, 
                     do(root, wanted, kept / "first")
 
             kept.mkdir()
+            copy_tree(base, folder)
             if undoing:
-                do(first / "store", wanted, kept / "first")
+                do(folder / "store", wanted, kept / "first")
                 copy_tree(kept, fast_path / "other" / "made")
-            count = calls_of(copy_tree(first, fast_path / f"whole {undoing}"), work)
+            copy_tree(folder, first)
+            count = calls_of(folder, work)
+            shutil.rmtree(folder)
             for number in chosen(count, f"elsewhere {undoing} {how}"):
                 shutil.rmtree(kept)
                 if undoing:
                     copy_tree(fast_path / "other" / "made", kept)
                 else:
                     kept.mkdir()
-                folder = copy_tree(first, fast_path / f"at {number}")
+                copy_tree(first, folder)
                 killed_at(folder, Stop(number, how), work)
                 with says((undoing, number)):
                     check_killed(folder, wanted, before, kept)
@@ -361,24 +372,49 @@ def test_times_are_not_lost(base: Path, wanted: Wanted, fast_path: Path) -> None
             check_killed(folder, wanted, before, folder)
 
 
-def test_a_run_that_is_left_in_the_middle_for_good(base: Path, wanted: Wanted, fast_path: Path) -> None:
-    """A second plan that wants nothing more takes the store as it is; it can be undone all the same."""
+def test_a_run_that_is_abandoned(base: Path, wanted: Wanted, fast_path: Path) -> None:
+    """Its backup is lost: only who says so gets the store as it stands mended; undone it is in between."""
     before = files_of(base / "store")
     whole = calls_of(copy_tree(base, fast_path / "whole"), lambda root: do(root, wanted))
-    for number in range(whole // 3, whole, whole // 8):
+    for number in range(whole // 3, whole * 9 // 10, whole // 8):
         folder = copy_tree(base, fast_path / "run")
         root = folder / "store"
         killed_at(folder, Stop(number, "after"), lambda root: do(root, wanted))
         [first] = backups(folder).values()
-        middle = contents(root)
-        done = apply(plan_towards(root, middle), detect(root))
+        middle = files_of(root)
+        lost = first.rename(folder / "lost")
         with says(number):
-            assert (done.finished, done.backup) == (True, first)
-            assert contents(root) == middle
+            with pytest.raises(RefusedError, match="cannot be given back"):
+                do(root, wanted)
+            with pytest.raises(RefusedError, match="was interrupted"):
+                apply(plan_towards(root, wanted), detect(root))
+            assert files_of(root) == middle
+            second = folder / "second"
+            apply(plan_towards(root, wanted), detect(root), backup_dir=second, abandon=True)
+            assert contents(root) == {name: data for name, data in wanted.items() if data is not None}
             check_closed(root)
-            assert undo(first, detect(root), moved=True).next is None
-            check_before(root, wanted, before)
+            assert undo(second, detect(root), moved=True).next == first
+            assert files_of(root) == middle
+            assert (root / GUARD).exists()
+            with pytest.raises(RefusedError, match="cannot be given back"):
+                do(root, wanted)
+            lost.rename(first)  # it is found after all
+            do(root, wanted)
+            check_after(root, wanted, before)
         shutil.rmtree(folder)
+
+
+def test_abandoned_without_a_change(base: Path, wanted: Wanted, fast_path: Path) -> None:
+    """A plan that wants nothing more: the guard goes."""
+    folder = copy_tree(base, fast_path / "run")
+    root = folder / "store"
+    whole = calls_of(copy_tree(base, fast_path / "whole"), lambda root: do(root, wanted))
+    killed_at(folder, Stop(whole // 2, "after"), lambda root: do(root, wanted))
+    middle = contents(root)
+    done = apply(plan_towards(root, dict(middle)), detect(root), abandon=True)
+    assert (done.backup, done.actions) == (None, 0)
+    assert contents(root) == middle
+    check_closed(root)
 
 
 def test_an_older_run_cannot_be_undone_first(base: Path, wanted: Wanted, fast_path: Path) -> None:
@@ -387,13 +423,22 @@ def test_an_older_run_cannot_be_undone_first(base: Path, wanted: Wanted, fast_pa
     whole = calls_of(copy_tree(base, fast_path / "first"), lambda root: do(root, wanted))
     killed_at(folder, Stop(whole * 2 // 3, "before"), lambda root: do(root, wanted))
     [first] = backups(folder).values()
-    killed_at(folder, Stop(60, "before"), lambda root: do(root, wanted))
+    middle = files_of(root)
+
+    def goes_on(root: Path) -> None:
+        apply(plan_towards(root, wanted), detect(root), abandon=True)
+
+    killed_at(folder, Stop(60, "before"), goes_on)
     assert len(backups(folder)) == 2
     with pytest.raises(RefusedError, match="another run has to be undone first"):
         undo(first, detect(root), moved=True)
-    third = do(root, wanted)
+    undo_all(copy_tree(folder, fast_path / "copy") / "store", fast_path / "copy")
+    check_before(fast_path / "copy" / "store", wanted, files_of(base / "store"))
+    goes_on(root)
     with pytest.raises(RefusedError, match="a later run has gone on"):
         undo(first, detect(root), moved=True)
+    third = list(backups(folder).values())[-1]
     assert undo(third, detect(root), moved=True).next is not None
     undo_all(root, folder)
+    assert files_of(root) != middle
     check_before(root, wanted, files_of(base / "store"))

@@ -368,8 +368,8 @@ class TestJournal:
         with unchanged(tmp_path), pytest.raises(RefusedError, match="symbolic link"):
             apply(plan_towards(root, wanted_of(root)), detect(root))
 
-    def test_a_backup_that_was_deleted_is_not_waited_for(self, root: Path) -> None:
-        """The run is finished all the same."""
+    def test_a_backup_that_was_deleted(self, root: Path) -> None:
+        """Only who says so goes on without it."""
         plan = plan_towards(root, {})
         wanted = wanted_of(root)
         apply(plan_towards(root, wanted), detect(root))
@@ -377,8 +377,9 @@ class TestJournal:
         document = {"rmqtool_journal": 1, "open": [{"id": "gone", "backup": str(root.parent / "gone")}]}
         (root / JOURNAL_NAME).write_text(json.dumps(document))
         (root / "commitlog" / "rmqtool-repair").write_bytes(b"R")
-        done = apply(plan_towards(root, wanted), detect(root))
-        assert (done.finished, done.backup) == (True, None)
+        with pytest.raises(RefusedError, match="was interrupted"):
+            apply(plan_towards(root, wanted), detect(root))
+        apply(plan_towards(root, wanted), detect(root), abandon=True)
         assert [row for row in tree_rows(root) if row[1] == "file"] == [
             row for row in rows if row[1] == "file"
         ]

@@ -22,11 +22,10 @@ from rmqtool.store.expire.archive import Progress, check_archive, write_archive
 from rmqtool.store.expire.expiry import Expiry, Request, check_root, plan_expiry
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.plan.changes import Unsynced
-from rmqtool.store.plan.guard import is_up, unfinished_hint
+from rmqtool.store.plan.guard import INTERRUPTED, is_up, unfinished_hint
 from rmqtool.store.plan.places import Places
 
 _LOST_SHOWN = 3
-_INTERRUPTED = "a repair of this store was interrupted"
 
 
 @dataclass(frozen=True)
@@ -71,7 +70,7 @@ def expire(
         with Store(look()) as store:
             places = Places(store.layout)
             if is_up(places):
-                raise RefusedError(_INTERRUPTED, path=root, hint=unfinished_hint(places))
+                raise RefusedError(INTERRUPTED, path=root, hint=unfinished_hint(places))
             expiry = plan_expiry(store, request)
             if check is not None:
                 check(store, expiry)
@@ -96,7 +95,7 @@ def refusals(layout: StoreLayout, expiry: Expiry) -> list[dict[str, str | None]]
     found: list[dict[str, str | None]] = []
     places = Places(layout)
     if is_up(places):
-        found.append({"reason": f"{_INTERRUPTED}: {unfinished_hint(places)}", "needs": None})
+        found.append({"reason": f"{INTERRUPTED}: {unfinished_hint(places)}", "needs": None})
     reason = waited_for(expiry)
     if reason is not None:
         found.append({"reason": reason, "needs": "force"})

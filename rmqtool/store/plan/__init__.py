@@ -1,10 +1,11 @@
-"""Changes of a store: planned as data first, then done so that they can be gone on with and undone.
+"""Changes of a store: planned as data first, then done so that they can be undone, also by half.
 
     action.py       Action, Plan                            what would change
     fingerprint.py  Fingerprint, fingerprint                the store that a plan is for
     plan_file.py    write_plan, read_plan, agree            a plan on paper
     apply.py        apply                                   does a plan
     backup_folder.py  backup_folder, check_backup           where its backup is made
+    rollback.py     roll_back                               gives back what a killed run has changed
     undo.py         undo                                    gives back the former bytes
     backup.py       Backup, Manifest                        what was there before
     held.py         held_store, steady                      the lock first, then the look
@@ -19,10 +20,11 @@ from rmqtool.store.plan.backup_folder import backup_folder, check_backup, defaul
 from rmqtool.store.plan.fingerprint import Fingerprint, fingerprint
 from rmqtool.store.plan.held import OpenStore, held_store, steady
 from rmqtool.store.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
+from rmqtool.store.plan.rollback import Earlier, roll_back
 from rmqtool.store.plan.undo import Undone, undo
 
 __all__ = [
-    "Action", "Applied", "Fingerprint", "Kind", "OpenStore", "Plan", "PlanFile", "Undone", "agree", "apply",
-    "backup_folder", "check_backup", "check_unchanged", "default_backup", "fingerprint", "held_store",
-    "read_plan", "steady", "undo", "write_plan",
+    "Action", "Applied", "Earlier", "Fingerprint", "Kind", "OpenStore", "Plan", "PlanFile", "Undone",
+    "agree", "apply", "backup_folder", "check_backup", "check_unchanged", "default_backup", "fingerprint",
+    "held_store", "read_plan", "roll_back", "steady", "undo", "write_plan",
 ]  # fmt: skip

@@ -1,4 +1,4 @@
-"""Does a plan, so that a run which is killed at any moment can be gone on with, and undone.
+"""Does a plan, so that a run which is killed at any moment can be undone.
 
     the store's lock, then the guard       no broker comes between
     manifest, journal, copies              what changes in place is in the backup before it changes
@@ -8,27 +8,27 @@
                                            when that is on the device, what takes its place is moved in
     the fingerprint afterwards, the journal goes, the guard goes last
 
-Each step is on the device before the next begins. A killed run is not gone on with by its plan: the
-command makes a new one from what is there, and does that; the first run's backup stays.
+Each step is on the device before the next begins. A killed run is not gone on with: the next command gives
+back what it has changed (`rollback`), then makes its plan.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
-from rmqtool.errors import InputError, RefusedError, RmqtoolError, UnwritableError
+from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError
 from rmqtool.store import disk, lock
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.plan import changes, guard, space
 from rmqtool.store.plan.action import IN_PLACE, Action, Plan
-from rmqtool.store.plan.backup import Backup, Crcs, Entry, Manifest, survey, unfinished_times
+from rmqtool.store.plan.backup import Backup, Crcs, Entry, Manifest, survey
 from rmqtool.store.plan.backup_folder import backup_folder, check_backup
 from rmqtool.store.plan.fingerprint import again
 from rmqtool.store.plan.places import LOG_RANK, Places
@@ -51,13 +51,11 @@ class Applied:
         backup: the folder to give to `undo`; None where nothing was kept or there was nothing to do.
         actions: how many were done.
         bytes_changed: their bytes, holes not counted where the plan tells of them.
-        finished: an earlier run that was killed is finished by this one, which found nothing to do.
     """
 
     backup: Path | None
     actions: int
     bytes_changed: int
-    finished: bool = False
 
 
 @contextmanager
@@ -72,27 +70,33 @@ def locked(places: Places, held: StoreLock | None) -> Iterator[None]:
 
 
 def apply(
-    plan: Plan, layout: StoreLayout, *, backup_dir: Path | None = None, held: StoreLock | None = None
+    plan: Plan,
+    layout: StoreLayout,
+    *,
+    backup_dir: Path | None = None,
+    held: StoreLock | None = None,
+    abandon: bool = False,
 ) -> Applied:
     """Do a plan.
 
     Args:
-        plan: for the store as it is now. One without actions removes what a killed run has left.
+        plan: for the store as it is now.
         layout: of the store; its folders count, and no file of it.
         backup_dir: a folder that is missing or empty, or see `backup_folder`. Not used with `keep` off.
         held: the store's lock, if the caller has it.
+        abandon: the plan is for a store in between, whose killed run cannot be given back (`roll_back`).
 
     Raises:
-        RefusedError: the store is not as it was when the plan was made, or something may not be done.
-            Nothing has changed.
+        RefusedError: the store is not as it was when the plan was made, a killed run was not given back, or
+            something may not be done. Nothing has changed.
         UnwritableError: no space, no permission, or a device that fails. Where changes had begun, the
-            error's hint says so; running the command again goes on, `undo` gives back what was.
+            error's hint says so; `roll_back` and `undo` give back what was.
         StoreInUseError: the lock is held by another process.
         InputError: the journal of a killed run cannot be understood.
     """
     places = Places(layout)
     with locked(places, held):
-        return _Run(plan, layout, places, backup_dir).run()
+        return _Run(plan, layout, places, backup_dir).run(abandon=abandon)
 
 
 class _Run:
@@ -114,11 +118,16 @@ class _Run:
         if any(places.rank(path) == LOG_RANK for path in staged):
             raise ValueError("a file of the commit log has content or is made of zeros")
 
-    def run(self) -> Applied:
+    def run(self, *, abandon: bool) -> Applied:
         self._must_be_unchanged()
         journal = guard.read_journal(self._places)
+        if journal and guard.is_up(self._places) and not abandon:
+            raise RefusedError(guard.INTERRUPTED, path=self._places.root,
+                               hint=guard.unfinished_hint(self._places))  # fmt: skip
         if not self._actions:
-            return self._finish_earlier(journal)
+            if guard.is_up(self._places):  # of a run that is abandoned
+                self._end()
+            return Applied(None, 0, 0)
         manifest = survey(self._places, self._plan.command, self._actions, journal)
         self._look(manifest)
         has_log = self._places.log_folders[0].is_dir()
@@ -133,7 +142,6 @@ class _Run:
                     built = True
                 if group:
                     self._do(group, entries)
-            self._give_times(journal, entries)
             self._end()
             if not has_log:
                 self._remove_log_folder()
@@ -332,15 +340,6 @@ class _Run:
 
     # after
 
-    def _give_times(self, journal: guard.OpenRuns, done: Container[str]) -> None:
-        """Give the files that killed runs have changed the mtimes that they were to have."""
-        for path, mtime_ns in unfinished_times(self._places, journal).items():
-            place = self._places.checked(path)
-            if path not in done and place.is_file() and place.stat().st_mtime_ns != mtime_ns:
-                disk.set_mtime(place, mtime_ns)
-                self._unsynced.file(place)
-        self._unsynced.flush()
-
     def _end(self) -> None:
         changes.remove_tree(self._staging)
         if self._backup is not None:
@@ -353,23 +352,3 @@ class _Run:
         folder = self._places.log_folders[0]
         if folder.is_dir() and not any(folder.iterdir()):
             disk.remove_folder(folder)
-
-    def _finish_earlier(self, journal: guard.OpenRuns) -> Applied:
-        """Nothing is to be done: a run that was killed after its last change is finished now."""
-        if not journal and not guard.is_up(self._places):
-            return Applied(None, 0, 0)
-        changes.remove_tree(self._staging)
-        self._give_times(journal, ())
-        folder = None
-        if journal:
-            run, name = journal[-1]
-            earlier = Backup(Path(name))
-            with suppress(InputError):  # a backup that somebody has deleted is not waited for
-                if earlier.manifest().run == run:
-                    if earlier.crcs() is not None:  # else it has changed nothing
-                        earlier.set_undoing(on=False)
-                        earlier.set_applied(again(self._layout, self._plan.fingerprint), partly=True)
-                    folder = earlier.folder
-        guard.write_journal(self._places, ())
-        guard.drop_guard(self._places)
-        return Applied(folder, 0, 0, finished=True)

@@ -20,13 +20,11 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from rmqtool.errors import InputError, NotAStoreError, RefusedError, RmqtoolError, UnreadableError
-from rmqtool.store import disk
+from rmqtool.errors import InputError, NotAStoreError, RefusedError, UnreadableError
 from rmqtool.store.plan.action import IN_PLACE, Action
 from rmqtool.store.plan.documents import (
     LARGEST,
@@ -89,7 +87,7 @@ class Manifest:
         command: `recover`, `rebuild` or `expire`.
         made_ms: when, ms since 1970.
         store: the store's root: a backup is for the store in that place.
-        open: the unfinished runs before this one, as in the journal.
+        open: the killed runs before this one that could not be given back, as in the journal.
         entries: what changes.
         folders: mtime in ns of every folder with changes in it; None for one that the run makes.
     """
@@ -119,7 +117,7 @@ def what_is(mode: int) -> What:
 
 
 def survey(places: Places, command: str, actions: Iterable[Action], open_runs: OpenRuns) -> Manifest:
-    """What actions will change, as it is now; times that killed runs have lost come from their manifests.
+    """What actions will change, as it is now.
 
     Raises:
         ValueError: they contradict each other.
@@ -128,8 +126,7 @@ def survey(places: Places, command: str, actions: Iterable[Action], open_runs: O
     by_path: dict[str, list[Action]] = {}
     for action in actions:
         by_path.setdefault(action.path, []).append(action)
-    times = unfinished_times(places, open_runs)
-    entries = tuple(_entry(places, path, group, times.get(path)) for path, group in by_path.items())
+    entries = tuple(_entry(places, path, group) for path, group in by_path.items())
     folders: dict[str, int | None] = {}
     for path in ("journal", f"{places.name(places.log_folders[0])}/guard", *by_path):
         _add_folders(places, path, folders)
@@ -137,20 +134,6 @@ def survey(places: Places, command: str, actions: Iterable[Action], open_runs: O
         uuid.uuid4().hex, command, time.time_ns() // 1_000_000, str(places.root.resolve()), open_runs,
         entries, folders,
     )  # fmt: skip
-
-
-def unfinished_times(places: Places, open_runs: OpenRuns) -> dict[str, int]:
-    """The mtimes, by path, that unfinished runs were to leave; a backup that is gone tells none."""
-    times: dict[str, int] = {}
-    for run, folder in open_runs:
-        with suppress(RmqtoolError):
-            backup = Backup(Path(folder))
-            manifest = backup.manifest()
-            has_changed = manifest.run == run and backup.crcs() is not None
-            for entry in manifest.entries if has_changed else ():
-                if entry.after_ns is not None:
-                    times[entry.path] = entry.after_ns
-    return times
 
 
 def _add_folders(places: Places, path: str, folders: dict[str, int | None]) -> None:
@@ -166,7 +149,7 @@ def _add_folders(places: Places, path: str, folders: dict[str, int | None]) -> N
                 folders[name] = None
 
 
-def _entry(places: Places, path: str, actions: list[Action], lost_ns: int | None) -> Entry:
+def _entry(places: Places, path: str, actions: list[Action]) -> Entry:
     place = places.checked(path)
     kinds = [action.kind for action in actions]
     whole = [kind for kind in kinds if kind not in IN_PLACE]
@@ -189,7 +172,7 @@ def _entry(places: Places, path: str, actions: list[Action], lost_ns: int | None
         raise RefusedError(f"{path} {how}", path=place, hint="make the plan again")
     if what not in ("file", "missing") and kinds[0] != "delete":
         raise RefusedError(f"{path} is no plain file", path=place)
-    after_ns = next((one.mtime_ns for one in reversed(actions) if one.mtime_ns is not None), lost_ns)
+    after_ns = next((one.mtime_ns for one in reversed(actions) if one.mtime_ns is not None), None)
     if what == "missing":
         return Entry(path, what, moved=True, after_ns=after_ns, made=max(action.end for action in actions))
     if after_ns is None and places.is_timed(path):
@@ -219,18 +202,13 @@ class Backup:
         """Say that everything that has to be copied is; with the CRCs also of what is to be moved here."""
         self._put(_COPIED, {"manifest_crc32": self._manifest_crc(), **crcs._asdict()})
 
-    def set_applied(self, found: Fingerprint, *, partly: bool = False) -> None:
-        """Say that the run is done, and what the store is like now; `partly`: what it left was not wanted."""
-        row = {"manifest_crc32": self._manifest_crc(), **fingerprint_row(found), "partly": partly}
-        self._put(_APPLIED, row)
+    def set_applied(self, found: Fingerprint) -> None:
+        """Say that the run is done, and what the store is like now."""
+        self._put(_APPLIED, {"manifest_crc32": self._manifest_crc(), **fingerprint_row(found)})
 
-    def set_undoing(self, *, on: bool = True) -> None:
-        """Say that an undo has begun, or that it is given up for another run."""
-        if on:
-            self._put(_UNDOING, {})
-        elif self.is_undoing:
-            disk.remove(self.folder / _UNDOING)
-            disk.sync_folder(self.folder)
+    def set_undoing(self) -> None:
+        """Say that an undo has begun."""
+        self._put(_UNDOING, {})
 
     def set_undone(self) -> None:
         """Say that everything was given back."""
@@ -305,9 +283,8 @@ class Backup:
 
     @property
     def is_in_between(self) -> bool:
-        """Whether entries may be as they were: the run was killed, finished in part, or is being undone."""
-        document = read_json(self.folder / _APPLIED)
-        return document is None or document.get("partly") is True or self.is_undoing
+        """Whether entries may be as they were: the run was killed, or is being undone."""
+        return not (self.folder / _APPLIED).is_file() or self.is_undoing
 
     @property
     def is_undoing(self) -> bool:
@@ -318,6 +295,12 @@ class Backup:
     def is_undone(self) -> bool:
         """Whether everything was given back."""
         return (self.folder / _UNDONE).is_file()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the folder is that of a run of which nothing is to be given back, as all of it was."""
+        begun = any(self.folder.glob(f"{MANIFEST}*"))
+        return begun and (self.is_undone or not os.path.lexists(self.folder / _COPIED))
 
 
 def _is_possible(entry: Entry) -> bool:

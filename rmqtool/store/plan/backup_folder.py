@@ -9,8 +9,7 @@ from pathlib import Path
 from rmqtool.errors import RefusedError
 from rmqtool.store.keep_out import keep_out
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.plan import guard
-from rmqtool.store.plan.backup import MANIFEST
+from rmqtool.store.plan.backup import Backup
 from rmqtool.store.plan.places import Places
 
 
@@ -23,14 +22,12 @@ def default_backup(root: Path) -> Path:
 def backup_folder(layout: StoreLayout, asked: Path | None) -> Path:
     """Where a run keeps its backup: `asked`, or `default_backup`.
 
-    Where `asked` holds the backup of a run that was killed, and the same command goes on with it, the next
-    free `<asked>-<number>`: both are kept.
+    Where `asked` holds the backup of a run that was given back, as a killed one is before the same command
+    does all of it again, the next free `<asked>-<number>`: both are kept.
     """
-    places = Places(layout)
     if asked is None:
-        return default_backup(places.root)
-    is_begun = guard.is_up(places) and any(asked.glob(f"{MANIFEST}*"))
-    return _free_name(asked.absolute()) if is_begun else asked
+        return default_backup(Places(layout).root)
+    return _free_name(asked.absolute()) if Backup(asked).is_spent else asked
 
 
 def _free_name(first: Path) -> Path:

@@ -27,6 +27,7 @@ JOURNAL_NAME = "rmqtool-repair.json"
 PROBE_NAME = f"{JOURNAL_NAME}.probe"
 """An empty file by which a run finds out whether it can rename files into its backup."""
 _JOURNAL_NAMES = (JOURNAL_NAME, f"{JOURNAL_NAME}.new", PROBE_NAME)
+INTERRUPTED = "a repair of this store was interrupted"
 _CONTENT = b"R"
 _VERSION = 1
 OpenRuns = tuple[tuple[str, str], ...]
@@ -131,7 +132,7 @@ def unfinished_hint(places: Places) -> str:
         runs = read_journal(places)
     except RmqtoolError:
         runs = ()
-    again = f"rmqtool recover {places.root} --apply goes on"
+    again = f"rmqtool recover {places.root} --apply gives back what was, and repairs again"
     if not runs or not os.path.lexists(runs[-1][1]):  # somebody has deleted the backup
         return again
-    return f"{again}; --undo {runs[-1][1]} gives back what was"
+    return f"{again}; --undo {runs[-1][1]} only gives it back"

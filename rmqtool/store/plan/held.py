@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from rmqtool.errors import StoreInUseError, UsageError
 from rmqtool.store import Store, lock
+from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.plan.fingerprint import FileState, listed
 
@@ -23,8 +24,14 @@ T = TypeVar("T")
 
 
 @contextmanager
-def held_store(open_store: OpenStore) -> Iterator[tuple[Store, StoreLock]]:
+def held_store(
+    open_store: OpenStore, *, settle: Callable[[StoreLayout, StoreLock], object] | None = None
+) -> Iterator[tuple[Store, StoreLock]]:
     """The store as it is once its lock is held, and the lock, which is given back at the end.
+
+    Args:
+        open_store: opens it.
+        settle: called with the lock held before the store is looked at, as `roll_back` is.
 
     Raises:
         UsageError: it is no store root.
@@ -36,6 +43,8 @@ def held_store(open_store: OpenStore) -> Iterator[tuple[Store, StoreLock]]:
             raise UsageError("only a whole store can be changed", hint="name the folder that holds commitlog")
     held = lock.acquire(root / "lock")
     try:
+        if settle is not None:
+            settle(store.layout, held)
         with open_store() as store:
             yield store, held
     finally:

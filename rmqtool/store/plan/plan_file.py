@@ -21,6 +21,8 @@ from rmqtool.store.layout import StoreLayout
 from rmqtool.store.plan.action import Plan
 from rmqtool.store.plan.documents import convert, fingerprint_row, read_fingerprint, read_json
 from rmqtool.store.plan.fingerprint import Fingerprint, again
+from rmqtool.store.plan.guard import INTERRUPTED, unfinished_hint
+from rmqtool.store.plan.places import Places
 
 VERSION = 1
 
@@ -49,12 +51,15 @@ def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
 
     Raises:
         UsageError: the path names no file.
-        RefusedError: it lies in the store, or something else than a plan has its name.
+        RefusedError: it lies in the store, or something else than a plan has its name; or the store is in
+            between, which it no longer is when a plan is done.
         UnwritableError: it cannot be written; what was there still is.
     """
     if not path.name or path.is_dir():
         raise UsageError(f"{str(path)!r} is no name for a file of a plan")
     keep_out(layout, path, "a plan")
+    if layout.guard is not None:
+        raise RefusedError(INTERRUPTED, path=layout.guard, hint=unfinished_hint(Places(layout)))
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or not _is_plan(path)):
         raise RefusedError("something else has this name: only a plan takes a plan's place", path=path)
     document = {

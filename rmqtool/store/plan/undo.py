@@ -24,6 +24,10 @@ from rmqtool.store.plan.fingerprint import again
 from rmqtool.store.plan.places import Places
 
 
+class WrongStoreError(RefusedError):
+    """The backup is that of a store in another place."""
+
+
 @dataclass(frozen=True, slots=True)
 class Undone:
     """What `undo` has done.
@@ -61,8 +65,8 @@ def undo(folder: Path, layout: StoreLayout, *, held: StoreLock | None = None, mo
     places, backup = Places(layout), Backup(folder.absolute())
     manifest = backup.manifest()
     if not moved and manifest.store != str(places.root):  # a copy may look the same, and be sound
-        raise RefusedError(f"this backup is of the store {manifest.store}", path=backup.folder,
-                           hint=f"if that store is {places.root} now: --force")  # fmt: skip
+        raise WrongStoreError(f"this backup is of the store {manifest.store}", path=backup.folder,
+                              hint=f"if that store is {places.root} now: --force")  # fmt: skip
     with locked(places, held):
         return _Undo(layout, places, backup, manifest).run()
 

@@ -6,13 +6,15 @@ Source: design section 9.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rmqtool.errors import FormatError, RefusedError, RmqtoolError, UsageError
 from rmqtool.store import Store
 from rmqtool.store import plan as plans
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.lock import StoreLock
 from rmqtool.store.plan import Action, Applied, Plan
 from rmqtool.store.plan.backup import Backup
 from rmqtool.store.plan.guard import read_journal
@@ -26,6 +28,8 @@ from rmqtool.store.selection import Selection
 
 Part = Literal["queues", "index", "config"]
 PARTS: tuple[Part, ...] = get_args(Part)
+_OTHERS = "another repair of this store was interrupted, which has to be finished first"
+_NO_EARLIER = plans.Earlier()
 _QUEUE_FOLDERS = ("consumequeue/", "batchconsumequeue/")
 
 
@@ -57,13 +61,23 @@ class Request:
 
 @dataclass(frozen=True)
 class Planned:
-    """A plan; which queues it is for; what it is made of; why it would not be applied, None for no reason."""
+    """A plan, and what there is to say of it.
+
+    Attributes:
+        plan: the changes.
+        selection: which queues it is for.
+        rebuild: what it is made of.
+        refusal: why it would not be applied; None for no reason.
+        is_needed: whether applying it changes anything, the guard of a run that was killed included.
+        earlier: what became of runs that were killed, when it was applied.
+    """
 
     plan: Plan
     selection: Selection
     rebuild: Rebuild
     refusal: str | None
     is_needed: bool
+    earlier: plans.Earlier = _NO_EARLIER
 
 
 def plan(
@@ -97,7 +111,7 @@ def plan(
     if "config" in request.parts:
         actions += config_actions(store, found)
     made = any(action.path.startswith("index/") and action.kind != "delete" for action in actions)
-    if made or (layout.guard is not None and "index" in request.parts):  # a killed run may have made it
+    if made:
         actions += _checkpoint(store, found)
     touched = [action.path for action in actions if action.path.startswith(_QUEUE_FOLDERS)]
     mark = plans.fingerprint(layout, log_end=found.log_end, touched=touched)
@@ -108,21 +122,21 @@ def plan(
 
 def _refusal(store: Store) -> str | None:
     """Why nothing should be rebuilt now; None for no reason."""
-    if _others_repair(store):
-        return "another repair of this store was interrupted, which has to be finished first"
+    if _others_repair(store.layout):
+        return _OTHERS
     if store.layout.abort is not None:
         return "the store was not closed cleanly: its next start would cut and drop what was mended"
     return None
 
 
-def _others_repair(store: Store) -> bool:
-    """Whether a run that was killed may be none of this command: the log may be half mended."""
-    if store.layout.guard is None:
+def _others_repair(layout: StoreLayout) -> bool:
+    """Whether a run that was killed may be one of another command, which has more to mend."""
+    if layout.guard is None:
         return False
-    runs = read_journal(Places(store.layout))
+    runs = read_journal(Places(layout))
     try:
         return any(Backup(Path(folder)).manifest().command != "rebuild" for _, folder in runs)
-    except RmqtoolError:  # nobody knows whose it was: its backup was deleted, say
+    except RmqtoolError:  # its backup was deleted, say
         return True
 
 
@@ -169,7 +183,7 @@ def rebuild_store(
 ) -> tuple[Planned, Applied | None]:
     """Make the plan under the store's lock and do it; (the plan, what was done, None for nothing).
 
-    A run that was killed is finished by the next.
+    What a killed run of it has changed is given back first.
 
     Args:
         open_store: see `OpenStore`.
@@ -190,16 +204,24 @@ def rebuild_store(
         request = Request.of_options(file.options)
     if request is None:
         raise UsageError("neither a request nor a plan was given")
-    with held_store(open_store) as (store, held):
+    earlier = _NO_EARLIER
+
+    def settle(layout: StoreLayout, held: StoreLock) -> None:
+        nonlocal earlier
+        if _others_repair(layout):
+            raise RefusedError(_OTHERS, path=layout.root, hint=f"rmqtool recover {layout.root}")
+        earlier = plans.roll_back(layout, held)
+
+    with held_store(open_store, settle=settle) as (store, held):
         layout = store.layout
         if file is not None:
             plans.check_unchanged(file, layout)
-        planned = plan(store, request, jobs=jobs)
+        planned = replace(plan(store, request, jobs=jobs), earlier=earlier)
         if file is not None:
             plans.agree(planned.plan, file)
         if not planned.is_needed:
-            return planned, None
-        if planned.refusal is not None and not (force and layout.guard is None):
+            return planned, None if earlier.finished is None else Applied(earlier.finished, 0, 0)
+        if planned.refusal is not None and not force:
             raise RefusedError(planned.refusal, path=layout.root, hint=f"rmqtool recover {layout.root}")
         store.close()
         return planned, plans.apply(planned.plan, layout, backup_dir=backup_dir, held=held)

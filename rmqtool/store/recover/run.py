@@ -5,13 +5,15 @@ Source: design section 9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.store import disk
 from rmqtool.store import plan as plans
+from rmqtool.store.layout import StoreLayout
+from rmqtool.store.lock import StoreLock
 from rmqtool.store.plan.held import OpenStore, held_store
 from rmqtool.store.recover.assemble import Progress, Recovery, plan_recover
 from rmqtool.store.recover.refusals import must_be_allowed
@@ -28,6 +30,7 @@ class Outcome:
         written_by: the broker version that used it last.
         abort, guard: whether these files were there before.
         recovery: the plan; without changes where nothing was to be done.
+        earlier: what became of runs that were killed.
         backup: where the bytes are that were there before; None where nothing was changed.
         tail: the file with the messages behind the log's new end; None where there are none.
         tail_messages: how many.
@@ -38,13 +41,14 @@ class Outcome:
     abort: bool
     guard: bool
     recovery: Recovery
+    earlier: plans.Earlier
     backup: Path | None = None
     tail: Path | None = None
     tail_messages: int = 0
 
     def row(self) -> dict[str, Any]:
         """As JSON, in the form of the plan with `applied` set."""
-        done = self.recovery.is_needed
+        done = self.recovery.is_needed or self.earlier.guard
         applied = {
             "changes": len(self.recovery.plan.actions),
             "backup": None if self.backup is None else str(self.backup),
@@ -74,7 +78,7 @@ def recover_store(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Make the plan under the store's lock and do it. A run that was killed is finished by the next.
+    """Make the plan under the store's lock and do it; what a killed run has changed is given back first.
 
     Args:
         open_store: see `OpenStore`.
@@ -82,7 +86,7 @@ def recover_store(
         plan_file: a plan that has to come out again, for a store that has not changed since.
         backup_dir: a new folder, or see `plan.backup_folder`; None: beside the store.
         yes: give up messages that are sound.
-        force: change the log of a slave.
+        force: change the log of a slave, and go on without the backup of a killed run where it is lost.
         jobs: threads; 0 for one per processor.
         progress: as for `plan_recover`.
 
@@ -97,7 +101,13 @@ def recover_store(
         request = Request.of_options(file.options)
     if request is None:
         raise UsageError("neither a request nor a plan was given")
-    with held_store(open_store) as (store, held):
+    earlier = plans.Earlier()
+
+    def settle(layout: StoreLayout, held: StoreLock) -> None:
+        nonlocal earlier
+        earlier = plans.roll_back(layout, held, abandon=force)
+
+    with held_store(open_store, settle=settle) as (store, held):
         if file is not None:
             plans.check_unchanged(file, store.layout)
         recovery = plan_recover(store, request, jobs=jobs, progress=progress)
@@ -107,24 +117,22 @@ def recover_store(
         layout = store.layout
         root = layout.root
         assert root is not None, "out_of_reach refuses all else"
-        before = Outcome(
-            root, store.profile.name, layout.abort is not None, layout.guard is not None, recovery
-        )
+        before = Outcome(root, store.profile.name, layout.abort is not None, earlier.guard, recovery, earlier)
         if not recovery.is_needed:
-            return before
+            return replace(before, backup=earlier.finished)
         backup = plans.backup_folder(layout, backup_dir)
         plans.check_backup(layout, backup)
         tail, messages = write_tail(store, recovery.tail, backup)
         store.close()
         try:
-            applied = plans.apply(recovery.plan, layout, backup_dir=backup, held=held)
+            applied = plans.apply(
+                recovery.plan, layout, backup_dir=backup, held=held, abandon=earlier.abandoned
+            )
         except RefusedError:
             if tail is not None:
                 disk.remove(tail)
             raise
-    return Outcome(
-        before.store, before.written_by, before.abort, before.guard, recovery, applied.backup, tail, messages
-    )
+    return replace(before, backup=applied.backup, tail=tail, tail_messages=messages)
 
 
 def undo_recover(open_store: OpenStore, backup: Path, *, moved: bool = False) -> dict[str, Any]:
