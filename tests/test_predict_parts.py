@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 from collections.abc import Callable
 from pathlib import Path
@@ -134,6 +135,68 @@ def test_reput_ends_in_a_gap(tmp_path: Path) -> None:
     reput = Reput(log, 4096, RULES["4.9"], lambda batch, count: None, is_master=True)
     assert not reput.run(-1)
     assert reput.position == 4096
+
+
+def reput_of(log: list[LogFile], most: int) -> tuple[bool, int, int]:
+    """Whether start() ends, where, and records dispatched; fails where those are more than `most`."""
+    taken = 0
+
+    def take(_: object, count: int) -> None:
+        nonlocal taken
+        taken += count
+        assert taken <= most, "dispatch goes round"
+
+    reput = Reput(log, 4096, RULES["4.9"], take, is_master=True)
+    return reput.run(-1), reput.position, taken
+
+
+@pytest.mark.parametrize("copied", [0, 4096, 8192])
+@pytest.mark.parametrize("name", [1, 20, 2048, 4095, 4097, 6000, 8191, 12288, (1 << 63) - 1])
+def test_reput_of_overlapping_files_ends(name: int, copied: int, tmp_path: Path) -> None:
+    """A file under a name that overlaps others leads dispatch back to where it was: start() waits for ever."""
+    data = record(b"a" * 50)
+    for offset in (0, 4096, 8192):
+        is_last = offset == 8192
+        tail = b"" if is_last else form.encode_blank(4096 - len(data))
+        (tmp_path / file_name(offset)).write_bytes((data + tail).ljust(4096, b"\0"))
+    (tmp_path / file_name(name)).write_bytes((tmp_path / file_name(copied)).read_bytes())
+    log = [
+        LogFile(StoreFile(path, int(path.name), 4096), 4096 if number < 3 else len(data))
+        for number, path in enumerate(sorted(tmp_path.iterdir()))
+    ]
+    done, position, taken = reput_of(log, 100)
+    assert taken >= 1
+    assert done or position < log[-1].file.file_from_offset + log[-1].position
+
+
+def test_reput_goes_round(tmp_path: Path) -> None:
+    """The second file is looked for at its place in the list, where the overlapping one is, from its start.
+
+    Its blank leads to the second file again. Source: MappedFileQueue#findMappedFileByOffset of 4.9.7.
+    """
+    data = record(b"a" * 50)
+    full = (data + form.encode_blank(4096 - len(data))).ljust(4096, b"\0")
+    for offset in (0, 20, 4096):
+        (tmp_path / file_name(offset)).write_bytes(full)
+    log = [LogFile(StoreFile(tmp_path / file_name(offset), offset, 4096), 4096) for offset in (0, 20, 4096)]
+    assert reput_of(log, 10) == (False, 4096, 2)
+
+
+@pytest.mark.parametrize("name", ["20", "1048575", "1048577", "524288", "9223372036854775807"])
+@pytest.mark.parametrize("abort", [False, True])
+def test_hostile_names_of_log_files(
+    name: str, abort: bool, store_copy: Callable[[str], Path]
+) -> None:
+    """A log file with a name that overlaps, and no queues: every start is predicted, none for ever."""
+    root = store_copy("ok_497_clean")
+    for folder in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(root / folder, ignore_errors=True)
+    first = min((root / "commitlog").iterdir())
+    shutil.copy(first, root / "commitlog" / name.zfill(20))
+    with Store.open(root) as store:
+        for found in predict_all(store, abort=abort):
+            assert found.loads or found.load_error
+            assert not found.hangs or any("does not get past" in note for note in found.notes)
 
 
 # -- where the versions differ beyond the verdicts ---------------------------------------------------

@@ -317,7 +317,8 @@ def _notes(start: Start) -> list[str]:
         )
     if start.hangs:
         notes.append(
-            f"start() waits for ever: dispatch stands at {start.hangs_at}, where no file of the log goes on"
+            f"start() waits for ever: dispatch does not get past {start.hangs_at}, where the log does not go on, or"
+            " comes back there because files overlap"
         )
     if start.dispatch is not None and start.dispatch.has_light:
         if start.world.settings.dispatches_light is None:

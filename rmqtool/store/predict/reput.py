@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from rmqtool.scan.source import Bytes, ByteSource
 
 
+_PASSES_PER_FILE = 4
+
+
 class LogFile(NamedTuple):
     """A log file behind recovery, and where its writing would go on."""
 
@@ -71,6 +74,10 @@ class Reput:
     def run(self, queue_end: int) -> bool:
         """Dispatch from `queue_end` on; False when start() would wait for ever, at `position`.
 
+        What follows a position depends on that position alone, so a position that comes back comes back for
+        ever: files whose names overlap lead there. Sound names take one pass over each file. Half messages
+        can lead into the middle of one, so a few more are allowed; beyond that the files are no log.
+
         Raises:
             OSError: a file cannot be opened.
         """
@@ -79,7 +86,11 @@ class Reput:
         first, last = self._log[0].file.file_from_offset, self._log[-1]
         end = last.file.file_from_offset + last.position
         self.position = max(queue_end, first, 0)
+        seen: set[int] = set()
         while self.position < end:
+            if self.position in seen or len(seen) > _PASSES_PER_FILE * len(self._log):
+                return False
+            seen.add(self.position)
             found = self._file_at(self.position)
             if found is None:
                 return False
@@ -89,8 +100,13 @@ class Reput:
         return True
 
     def _file_at(self, offset: int) -> LogFile | None:
-        """Source: MappedFileQueue#findMappedFileByOffset, which gives the first file for offset 0."""
-        for log_file in self._log:
+        """Source: MappedFileQueue#findMappedFileByOffset, which gives the first file for offset 0.
+
+        It looks where the offset's file would be if no name was missing, then at all files in order.
+        """
+        number = offset // self._file_size - self._log[0].file.file_from_offset // self._file_size
+        likely = self._log[number : number + 1] if number >= 0 else ()
+        for log_file in (*likely, *self._log):
             start = log_file.file.file_from_offset
             if start <= offset < start + self._file_size:
                 return log_file
