@@ -37,6 +37,17 @@ Fill = Annotated[
         " and what follows is written to a file for append. Default: records.",
     ),
 ]
+BrokerHeap = Annotated[
+    int | None,
+    typer.Option(
+        "--broker-heap",
+        metavar="SIZE",
+        parser=options.parse_size,
+        help="Heap of the broker's JVM (-Xmx): 4.9 allocates what the size field of a damaged record says,"
+        " and does not start where that is more. Default: 2G.",
+        show_default=False,
+    ),
+]
 
 
 def recover(
@@ -45,6 +56,7 @@ def recover(
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,
     broker: options.Brokers = None,
+    broker_heap: BrokerHeap = None,
     mode: Mode = None,
     fill: Fill = None,
     apply: options.Apply = False,
@@ -93,17 +105,19 @@ def recover(
     asked = _Asked(store, commitlog or (), read_only_commitlog or (), broker_conf, jobs)
     if undo is not None:
         others = {"--apply": apply, "--plan": plan, "--write-plan": write_plan, "--mode": mode}
-        _no_others({**others, "--fill": fill, "--broker": broker, "--backup-dir": backup_dir}, "--undo")
+        _no_others({**others, "--fill": fill, "--broker": broker, "--broker-heap": broker_heap,
+                    "--backup-dir": backup_dir}, "--undo")  # fmt: skip
         return _undo(asked, undo, output, moved=force)
     if plan is not None:
-        of_plan: dict[str, Any] = {"--mode": mode, "--fill": fill, "--broker": broker if apply else None}
+        of_plan: dict[str, Any] = {"--mode": mode, "--fill": fill, "--broker-heap": broker_heap,
+                                   "--broker": broker if apply else None}  # fmt: skip
         _no_others({**of_plan, "--write-plan": write_plan}, "--plan")
     if apply:
         if write_plan is not None:
             raise UsageError("--write-plan shows a plan, --apply does it", hint="one after the other")
-        request = None if plan is not None else _request(mode, fill, broker)
+        request = None if plan is not None else _request(mode, fill, broker, broker_heap)
         return _apply(asked, request, plan, backup_dir, output, tz, yes=yes, force=force)
-    request = None if plan is not None else _request(mode, fill, broker)
+    request = None if plan is not None else _request(mode, fill, broker, broker_heap)
     return _show(asked, request, broker, plan, write_plan, output, tz)
 
 
@@ -135,16 +149,19 @@ def _no_others(others: dict[str, Any], option: str) -> None:
             raise UsageError(f"{name} does not go with {option}")
 
 
-def _request(mode: str | None, fill: str | None, brokers: Sequence[str] | None) -> Request:
-    from rmqtool.store.recover import Request
+def _request(mode: str | None, fill: str | None, brokers: Sequence[str] | None, heap: int | None) -> Request:
+    from rmqtool.store.recover import DEFAULT_HEAP_BYTES, Request
 
+    heap_bytes = DEFAULT_HEAP_BYTES if heap is None else heap
     if mode != "broker":
-        return Request("best", None, "none" if fill == "none" else "records")
+        return Request("best", None, "none" if fill == "none" else "records", heap_bytes)
     if fill is not None:
         raise UsageError("--fill is for --mode best: a broker fills nothing")
     if brokers is None or len(set(brokers)) != 1:
         raise UsageError("--mode broker needs one version", hint="--broker 4.9, 5.3 or 5.4")
-    return Request.of_options({"mode": "broker", "broker": brokers[0], "fill": "records"})
+    return Request.of_options(
+        {"mode": "broker", "broker": brokers[0], "fill": "records", "broker_heap_bytes": heap_bytes}
+    )
 
 
 def _show(
@@ -201,6 +218,8 @@ def _show(
 
 def _command(store: Path, recovery: Recovery, request: Request, plan: Path | None) -> str:
     """The command line that does what was shown."""
+    from rmqtool.store.recover import DEFAULT_HEAP_BYTES
+
     needs = sorted({f"--{refusal.needs}" for refusal in recovery.refusals if refusal.needs})
     words = ["rmqtool", "recover", str(store)]
     if plan is not None:
@@ -209,6 +228,8 @@ def _command(store: Path, recovery: Recovery, request: Request, plan: Path | Non
         words += ["--mode", request.mode, "--broker", request.broker]
     elif request.fill != "records":
         words += ["--fill", request.fill]
+    if plan is None and request.broker_heap_bytes != DEFAULT_HEAP_BYTES:
+        words += ["--broker-heap", str(request.broker_heap_bytes)]
     return shlex.join([*words, "--apply", *needs])
 
 

@@ -96,11 +96,11 @@ def _starts(found: Row) -> Iterator[str]:
 
 
 def _outcome(row: Row) -> str:
+    if row["crashes"]:
+        return "run out of memory"
     if not row["loads"]:
         return "not load"
-    if row["hangs"]:
-        return "hang"
-    return "run out of memory" if row["crashes"] else "load"
+    return "hang" if row["hangs"] else "load"
 
 
 def _names(names: Sequence[str]) -> str:
@@ -123,12 +123,15 @@ def _cut_queues(row: Row) -> str:
     return str(sum(queue["cut_to"] is not None for queue in row["queues"]))
 
 
-_OF_THE_LOAD = ("", "because of")
+_OF_THE_LOAD = ("", "because of", "allocate", "of a heap of")
 _ALWAYS = "lose sound messages"  # the one number that is looked for, also when it is 0
 _Question = tuple[str, Callable[[Row], str], Callable[[Row], str]]
 _QUESTIONS: tuple[_Question, ...] = (
     ("", _outcome, lambda plan: ""),
     ("because of", lambda row: row["load_path"] or "", lambda plan: ""),
+    ("allocate", lambda row: _size(row["claimed_bytes"] or 0), lambda plan: ""),
+    ("of a heap of", lambda row: _size(row["heap_bytes"]) if row["claimed_bytes"] else "-",
+     lambda plan: ""),
     ("scan the log from", lambda row: _text(row["start_file"]), lambda plan: "its start"),
     ("end the log at", lambda row: _text(row["end_offset"]), lambda plan: _text(plan["log_end"])),
     ("delete log files", lambda row: _names(row["log_files_deleted"]),
@@ -141,7 +144,8 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("cut queues", _cut_queues, lambda plan: "0"),
     ("delete index files", lambda row: _names(row["index_files_deleted"]), lambda plan: "0"),
     ("dispatch again", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
-    ("never dispatch", lambda row: _text(row["never_dispatched"]), lambda plan: "0"),
+    ("lose queues", lambda row: _text(row["queues_lost"]), lambda plan: "0"),
+    ("leave unreachable", lambda row: _text(row["messages_unreachable"]), lambda plan: "0"),
     ("leave groups beyond", lambda row: str(len(row["consumer_offsets_beyond"])), lambda plan: "0"),
 )  # fmt: skip
 
@@ -150,15 +154,21 @@ def _queue_lines(found: Row) -> Iterator[str]:
     """Queues whose range would change, with their ends."""
     brokers = found["predictions"]
     ends: dict[tuple[str, int], Row] = {}
+    now = {  # of any broker: 4.x does not see the batch queues that are there
+        (queue["topic"], queue["queue_id"]): f"{queue['min_before']}..{queue['max_before']}"
+        for row in brokers
+        for queue in row["queues"]
+        if queue["max_before"] is not None
+    }
     for row in brokers:
         for queue in row["queues"] if row["loads"] else ():
             before = (queue["min_before"] or 0, queue["max_before"] or 0)
-            if before == (queue["min_after"], queue["max_after"]):
+            if before == (queue["min_after"], queue["max_after"]) and not queue["messages_unreachable"]:
                 continue
             key = (queue["topic"], queue["queue_id"])
-            now = "none" if queue["max_before"] is None else f"{queue['min_before']}..{queue['max_before']}"
-            entry = ends.setdefault(key, {"topic": key[0], "queue_id": key[1], "now": now})
-            entry[row["broker"]] = f"{queue['min_after']}..{queue['max_after']}"
+            entry = ends.setdefault(key, {"topic": key[0], "queue_id": key[1], "now": now.get(key, "none")})
+            span = f"{queue['min_after']}..{queue['max_after']}"
+            entry[row["broker"]] = "none" if queue["lost"] else span
     if not ends:
         return
     planned = {(queue["topic"], queue["queue_id"]): queue for queue in found["queues"]}
@@ -170,7 +180,7 @@ def _queue_lines(found: Row) -> Iterator[str]:
         row["recover"] = f"{own['min_offset']}..{own['max_offset']}" if own is not None else "-"
         rows.append(row)
     yield ""
-    yield f"queue offsets that change in {len(ends)} queues (minimum..maximum)"
+    yield f"queue offsets that change or are unreachable in {counted(len(ends), 'queue')} (minimum..maximum)"
     yield from Output.table_lines(rows[:_QUEUES_SHOWN], columns)
     if len(rows) > _QUEUES_SHOWN:
         yield f"... and {len(rows) - _QUEUES_SHOWN} more queues (--format json shows all)"

@@ -61,10 +61,13 @@ def test_every_verdict(version: str, state: str, cases: Library, tmp_path: Path)
     failures = []
     chosen = [variant for variant in variants(version) if variant["base"] == state]
     assert chosen
+    facts = real_case(version, state).facts()
     for variant in sample(chosen, 8):
         with bench.damaged(variant["edits"]) as path, Store.open(path, file_sizes=SIZES) as store:
             found = predict_all(store, (version[:3],), settings=settings, index_slots=True)[0]
-            failures += [f"{variant_id(variant)}: {text}" for text in differences(found, variant, path)]
+            failures += [
+                f"{variant_id(variant)}: {text}" for text in differences(found, variant, path, facts)
+            ]
     assert not failures, "\n".join(failures)
     assert tree_rows(bench.root) == tree_rows(base)
 
@@ -77,6 +80,7 @@ def test_every_state(name: str, cases: Library) -> None:
         found = predict(store, this.profile, settings=settings_of(this.settings))  # type: ignore[arg-type]
     spans = {key: (queue.min_after, queue.max_after) for key, queue in found.queues.items()}
     assert found.loads
+    assert (found.queues_lost, found.messages_unreachable) == (0, 0)
     assert spans == {
         (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in this.queues
     }
@@ -152,6 +156,43 @@ def test_the_guard_keeps_brokers_out(store_copy: Callable[[str], Path]) -> None:
         for found in predict_all(store):
             assert (found.loads, found.load_path) == (False, f"commitlog/{GUARD_NAME}")
             assert (found.files_deleted, found.files_changed, found.start_file) == ((), (), None)
+
+
+def test_lost_queues(cases: Library, tmp_path: Path) -> None:
+    """A queue folder is gone: the queue is in the prediction with what the log holds, and its end is 0."""
+    with Store.open(
+        cases.variant("5.4.0:clean:cq-delete-topic:noabort", tmp_path / "store"), file_sizes=SIZES
+    ) as store:
+        four, three, newest = predict_all(store)
+        plain = predict(store, "5.4", unreachable=False)
+    assert (newest.queues_lost, newest.messages_unreachable, newest.never_dispatched) == (1, 1400, 0)
+    row = next(row for row in newest.row()["queues"] if row["topic"] == "pubTopicOne")
+    assert row["lost"] and row["messages_unreachable"] == 1400
+    assert (row["log_min"], row["log_max"]) == (0, 1400)
+    assert (row["max_before"], row["min_after"], row["max_after"]) == (None, 0, 0)
+    assert any(beyond.topic == "pubTopicOne" for beyond in newest.consumer_offsets_beyond)
+    assert three.messages_unreachable == 1400
+    assert (four.queues_lost, four.messages_unreachable) == (3, 1412)
+    assert any("batchconsumequeue" in note for note in four.notes)
+    assert plain.messages_unreachable is None and ("pubTopicOne", 0) not in plain.queues
+
+
+@pytest.mark.parametrize(("heap", "crashes"), [(2 << 30, False), (256 << 20, True), (8 << 30, False)])
+def test_the_heap_decides(heap: int, crashes: bool, cases: Library, tmp_path: Path) -> None:
+    """A record that claims 500 MiB: 4.9 allocates that, and ends where its heap is smaller."""
+    name = "4.9.7:clean:totalsize-500MiB:noabort"
+    with Store.open(cases.variant(name, tmp_path / "store"), file_sizes=SIZES) as store:
+        four, *others = predict_all(store, settings=StartSettings(heap_bytes=heap))
+    assert (four.crashes, four.claimed_bytes, four.heap_bytes) == (crashes, 500 << 20, heap)
+    assert all((each.crashes, each.claimed_bytes) == (False, None) for each in others)
+
+
+def test_no_array_is_longer_than_a_jvm_has(cases: Library, tmp_path: Path) -> None:
+    """A size field of 2^31 - 1 ends 4.9 whatever its heap is."""
+    name = "4.9.7:clean:totalsize-huge:noabort"
+    with Store.open(cases.variant(name, tmp_path / "store"), file_sizes=SIZES) as store:
+        found = predict(store, "4.9", settings=StartSettings(heap_bytes=64 << 30))
+    assert found.crashes
 
 
 # -- settings, and what nobody expects --------------------------------------------------------------

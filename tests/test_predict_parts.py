@@ -153,7 +153,7 @@ def reput_of(log: list[LogFile], most: int) -> tuple[bool, int, int]:
 @pytest.mark.parametrize("copied", [0, 4096, 8192])
 @pytest.mark.parametrize("name", [1, 20, 2048, 4095, 4097, 6000, 8191, 12288, (1 << 63) - 1])
 def test_reput_of_overlapping_files_ends(name: int, copied: int, tmp_path: Path) -> None:
-    """A file under a name that overlaps others leads dispatch back to where it was: start() waits for ever."""
+    """A file under a name that overlaps others leads dispatch back to where it was before."""
     data = record(b"a" * 50)
     for offset in (0, 4096, 8192):
         is_last = offset == 8192
@@ -184,9 +184,7 @@ def test_reput_goes_round(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["20", "1048575", "1048577", "524288", "9223372036854775807"])
 @pytest.mark.parametrize("abort", [False, True])
-def test_hostile_names_of_log_files(
-    name: str, abort: bool, store_copy: Callable[[str], Path]
-) -> None:
+def test_hostile_names_of_log_files(name: str, abort: bool, store_copy: Callable[[str], Path]) -> None:
     """A log file with a name that overlaps, and no queues: every start is predicted, none for ever."""
     root = store_copy("ok_497_clean")
     for folder in ("consumequeue", "batchconsumequeue"):

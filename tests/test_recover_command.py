@@ -51,6 +51,44 @@ def test_each_broker_stands_beside_the_plan(
     assert "nothing was changed" in err and f"rmqtool recover {root} --apply" in err
 
 
+def test_lost_queues_are_shown(cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A queue folder that is gone: rows for it, and the queue among those that change, text and JSON."""
+    root = cases.variant("5.4.0:clean:cq-delete-topic:noabort", tmp_path / "store")
+    _, out, _ = run(capsys, root)
+    lines = [line.split() for line in out.splitlines()]
+    assert ["lose", "queues", "3", "1", "1", "0"] in lines
+    assert ["leave", "unreachable", "1412", "1400", "1400", "0"] in lines
+    assert ["pubTopicOne", "0", "none", "none", "none", "none", "0..1400"] in lines
+    assert ["pubBatchCQ", "0", "0..36", "none", "same", "same", "0..36"] in lines
+    assert "no queue leads to them" in out and "never dispatch" not in out
+    _, found = report(capsys, root, "--broker", "5.4")
+    (row,) = found["predictions"]
+    assert (row["queues_lost"], row["messages_unreachable"], row["never_dispatched"]) == (1, 1400, 0)
+    (queue,) = [each for each in row["queues"] if each["lost"]]
+    assert (queue["topic"], queue["log_max"], queue["max_after"]) == ("pubTopicOne", 1400, 0)
+
+
+def test_the_heap_is_an_option(cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table says with which heap 4.9 ends, or does not; mode broker goes by it."""
+    root = cases.variant("4.9.7:clean:totalsize-500MiB:noabort", tmp_path / "store")
+    _, out, _ = run(capsys, root)
+    assert "500.0 MiB" in out and "2.0 GiB" in out and "run out of memory" not in out
+    _, out, err = run(capsys, root, "--broker-heap", "256M")
+    assert "run out of memory" in out and "256.0 MiB" in out
+    assert "--broker-heap 268435456" in err
+    _, found = report(capsys, root, "--broker-heap", "256M")
+    assert found["broker_heap_bytes"] == 256 << 20
+    assert [row["crashes"] for row in found["predictions"]] == [True, False, False]
+    assert [row["claimed_bytes"] for row in found["predictions"]] == [500 << 20, None, None]
+    assert {row["heap_bytes"] for row in found["predictions"]} == {256 << 20}
+    code, _, err = run(capsys, root, "--mode", "broker", "--broker", "4.9", "--broker-heap", "256M")
+    assert code == EXIT_REFUSED and "run out of memory" in err
+    code, _, err = run(capsys, root, "--mode", "broker", "--broker", "4.9")
+    assert code == EXIT_FINDINGS
+    code, _, err = run(capsys, root, "--undo", tmp_path, "--broker-heap", "1G")
+    assert code == EXIT_USAGE and "--broker-heap does not go with --undo" in err
+
+
 def test_only_the_brokers_that_are_asked_for(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
     """In the order of the versions."""
     root = cases.path("gap_cl02_zero_hole")

@@ -157,9 +157,9 @@ def test_formats_are_pure(module: str) -> None:
 
 @pytest.mark.parametrize("module", MODULES)
 def test_files_and_functions_are_small(module: str) -> None:
-    """400 lines a file, 60 a function, not counting its signature: a command's is its options."""
+    """800 lines a file, 60 a function, not counting its signature: a command's is its options."""
     text = MODULES[module].read_text("utf-8")
-    assert text.count("\n") <= 400
+    assert text.count("\n") <= 800
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.FunctionDef):
             assert node.end_lineno is not None

@@ -5,7 +5,10 @@ A verdict is a row of `fixtures/damage` (see `tests.stores.variants`), or one of
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +29,20 @@ PARTS = ("commitlog", "consumequeue", "batchconsumequeue", "index")
 _HEADER_NAMES = ("beginTimestamp", "endTimestamp", "beginPhyOffset", "endPhyOffset", "hashSlotCount",
                  "indexCount")  # fmt: skip
 _INDEX_NAME = 17
+_TRANSACTION, _PREPARED, _ROLLED_BACK = 12, 4, 12
 
 
-def differences(prediction: Prediction, verdict: Verdict, root: Path) -> list[str]:
+def differences(
+    prediction: Prediction, verdict: Verdict, root: Path, facts: Sequence[dict[str, Any]] = ()
+) -> list[str]:
     """What the prediction says otherwise than the real store did; empty when they agree.
 
     Args:
         prediction: of the store as it was before the start.
         verdict: what the start did.
         root: the store as it was before the start.
+        facts: what the Java library says about the records of the undamaged store; with them the messages
+            that no queue leads to are compared too.
     """
     if verdict["load"] is not True:
         return [*_failed(prediction, verdict), *_files(prediction, verdict, root)]
@@ -46,8 +54,14 @@ def differences(prediction: Prediction, verdict: Verdict, root: Path) -> list[st
     found += _offsets(prediction, verdict)
     found += _queues("after load", verdict.get("afterLoadQueues"), dict(prediction.loaded_spans))
     if verdict.get("start"):
-        spans = {key: (queue.min_after, queue.max_after) for key, queue in prediction.queues.items()}
+        known = {(row["topic"], row["queueId"]) for row in verdict["queues"]}
+        spans = {
+            key: (queue.min_after, queue.max_after)
+            for key, queue in prediction.queues.items()
+            if not queue.lost or key in known
+        }
         found += _queues("after start", verdict["queues"], spans)
+        found += _unreachable(prediction, verdict, root, facts) if facts else []
     found += _index(prediction, verdict, root)
     return [*found, *_files(prediction, verdict, root)]
 
@@ -81,6 +95,57 @@ def _queues(
         for key in sorted(real.keys() | predicted.keys())
         if real.get(key) != predicted.get(key)
     ]
+
+
+def _unreachable(
+    prediction: Prediction, verdict: Verdict, root: Path, facts: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Messages that are whole in the kept log, and outside of what the real store's queue then serves."""
+    spans = {
+        (row["topic"], row["queueId"]): (row["minOffset"], row["maxOffset"]) for row in verdict["queues"]
+    }
+    real: Counter[tuple[str, int]] = Counter()
+    lost = set()
+    for row in facts:
+        if not _is_kept(row, verdict, root):
+            continue
+        key = row["topic"], row["queueId"]
+        low, high = spans.get(key, (0, 0))
+        first, count = row["queueOffset"], 1
+        if "INNER_NUM" in row["properties"] and prediction.broker != "4.9":
+            first, count = int(row["properties"]["INNER_BASE"]), int(row["properties"]["INNER_NUM"])
+        real[key] += sum(not low <= offset < high for offset in range(first, first + count))
+        if high <= 0:
+            lost.add(key)
+    said = {key: queue.unreachable for key, queue in prediction.queues.items() if queue.unreachable}
+    found = [
+        f"unreachable in {key}: {real[key]}, predicted: {said.get(key, 0)}"
+        for key in sorted(real.keys() | said.keys())
+        if real[key] != said.get(key, 0)
+    ]
+    if prediction.messages_unreachable != sum(said.values()):
+        found.append(f"unreachable: {prediction.messages_unreachable}, by queue {said}")
+    predicted = {key for key, queue in prediction.queues.items() if queue.lost}
+    if lost != predicted:
+        found.append(f"queues lost: {sorted(lost)}, predicted: {sorted(predicted)}")
+    return found
+
+
+def _is_kept(row: dict[str, Any], verdict: Verdict, root: Path) -> bool:
+    """Whether a record that gets a unit lies whole, byte for byte, in the log that the start has kept."""
+    at, size = row.get("physicalOffset"), row.get("storeSize", 0)
+    if at is None or row["sysFlag"] & _TRANSACTION in (_PREPARED, _ROLLED_BACK):
+        return False
+    if at < verdict["minPhyOffset"] or at + size > verdict["maxPhyOffset"]:
+        return False
+    base = at - at % SIZES["commit_log_file_size"]
+    path = root / "commitlog" / f"{base:020}"
+    if not path.exists():
+        return False
+    with path.open("rb") as file:
+        file.seek(at - base)
+        digest = sha256(file.read(size)).hexdigest()
+    return digest.startswith(row["recordSha256"])
 
 
 def _index(prediction: Prediction, verdict: Verdict, root: Path) -> list[str]:

@@ -114,6 +114,11 @@ def code_of(topic: int, queue_id: int) -> int:
     return topic << 32 | queue_id & 0xFFFFFFFF
 
 
+def queue_id_of(code: int) -> int:
+    """The queue id of such a number; its topic is the number above the low 32 bits."""
+    return (code & 0xFFFFFFFF ^ 1 << 31) - (1 << 31)
+
+
 class QueueNumbers:
     """Numbers queues in the order in which they are first seen, from 0 on: a hash table over codes."""
 

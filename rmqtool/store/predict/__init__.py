@@ -26,7 +26,14 @@ from rmqtool.store import Store
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import OpenFiles, head_of, read_head
 from rmqtool.store.predict.prediction import IndexPrediction, OffsetBeyond, Prediction, QueuePrediction
-from rmqtool.store.predict.rules import BROKERS, Broker, StartRules, StartSettings, rules_of
+from rmqtool.store.predict.rules import (
+    BROKERS,
+    DEFAULT_HEAP_BYTES,
+    Broker,
+    StartRules,
+    StartSettings,
+    rules_of,
+)
 
 if TYPE_CHECKING:
     from rmqtool.scan.packed import SoundFiles
@@ -37,18 +44,23 @@ if TYPE_CHECKING:
     from rmqtool.store.predict.start import Start, World
 
 __all__ = [
-    "BROKERS", "Broker", "IndexPrediction", "OffsetBeyond", "Prediction", "QueuePrediction", "StartRules",
-    "StartSettings", "predict", "predict_all", "rules_of",
+    "BROKERS", "DEFAULT_HEAP_BYTES", "Broker", "IndexPrediction", "OffsetBeyond", "Prediction",
+    "QueuePrediction", "StartRules", "StartSettings", "predict", "predict_all", "rules_of",
 ]  # fmt: skip
 
 _PARTS = frozenset({"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"})
 
 
 def predict(
-    store: Store, broker: Broker, *, abort: bool | None = None, settings: StartSettings | None = None
+    store: Store,
+    broker: Broker,
+    *,
+    abort: bool | None = None,
+    settings: StartSettings | None = None,
+    unreachable: bool = True,
 ) -> Prediction:
     """What one broker would do; see `predict_all`."""
-    return predict_all(store, (broker,), abort=abort, settings=settings)[0]
+    return predict_all(store, (broker,), abort=abort, settings=settings, unreachable=unreachable)[0]
 
 
 def predict_all(
@@ -59,6 +71,7 @@ def predict_all(
     settings: StartSettings | None = None,
     keep_cache: bool = False,
     index_slots: bool = False,
+    unreachable: bool = True,
     sound: SoundFiles | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Prediction]:
@@ -71,6 +84,8 @@ def predict_all(
         settings: of the broker; None: from broker.conf, else the defaults.
         keep_cache: leave what was read in the page cache.
         index_slots: count the slots in use of index files that change, too: that costs more than all else.
+        unreachable: count the messages that no queue leads to afterwards, for which the whole log is walked;
+            without, only the part that a broker reads.
         sound: log files that were walked already, by salvage.
         progress: is told how many bytes of the log more were walked.
 
@@ -96,7 +111,9 @@ def predict_all(
     try:
         with OpenFiles() as open_files:
             checkpoint, is_batch_topic = _checkpoint(layout), _batch_topics(layout)
-            world = World(layout, open_files, checkpoint, is_batch_topic, has_abort, settings, index_slots)
+            world = World(
+                layout, open_files, checkpoint, is_batch_topic, has_abort, settings, index_slots, unreachable
+            )
             walk = partial(log_scan.scan, sound=sound, keep_cache=keep_cache, progress=progress)
             return _predict(world, rules, store.profile.searches_min_offset, walk)
     except OSError as error:
@@ -178,7 +195,7 @@ def _scan(
     log = starts[0].loaded.log if starts else ()
     if not log:
         return
-    first = min(start.first for start in starts)
+    first = 0 if starts[0].world.unreachable else min(start.first for start in starts)
     leaders: list[Start] = []
     led: list[tuple[Start, Start]] = []
     for start in starts:

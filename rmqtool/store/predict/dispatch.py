@@ -21,10 +21,12 @@ from rmqtool.scan.queue_build import (
     dispatched,
     entries_of,
     queue_codes,
+    queue_id_of,
 )
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.light_entries import Named, with_light
 from rmqtool.store.open_files import OpenFiles, data_ranges, opened
+from rmqtool.store.predict.held import Held
 from rmqtool.store.predict.light import LightRule
 from rmqtool.store.predict.load import QueueKey
 from rmqtool.store.predict.log_scan import Batch
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
 _PENDING = 1 << 17
 _LONG_MAX = (1 << 63) - 1
 _SCHEDULE = SCHEDULE_TOPIC.encode()
-_PRE_BLANK = encode_unit(PRE_BLANK)
+_PRE_BLANKS = encode_unit(PRE_BLANK) * (1 << 12)
 
 
 class Folder:
@@ -50,6 +52,7 @@ class Folder:
         refused: records behind the newest one of their queue that get no unit.
         admitted: records that get one.
         changed: (queue, offset of the file) of files whose bytes change; new ones among them.
+        held: the queue offsets of the records that `QueueDispatch.hold` was given.
     """
 
     def __init__(
@@ -65,6 +68,7 @@ class Folder:
         self.refused = self.admitted = 0
         self.changed: set[tuple[QueueKey, int]] = set()
         self.shifted: set[QueueKey] = set()
+        self.held = Held()
         self._files = open_files
         self._is_batch = is_batch
         self._unit = BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
@@ -102,7 +106,7 @@ class Folder:
     def _numbers(self, entries: Array) -> Array:
         numbers = self._table.of(queue_codes(entries), self._codes)
         for code in self._codes[len(self._queues) :]:
-            self._learn(self._names[code >> 32], (code & 0xFFFFFFFF ^ 1 << 31) - (1 << 31))
+            self._learn(self._names[code >> 32], queue_id_of(code))
         return numbers
 
     def _behind(self, entries: Array, numbers: Array) -> Array:
@@ -227,10 +231,12 @@ class Folder:
         return f"{folder}/{key[0]}/{key[1]}/{file_from_offset:020}"
 
     def _compare_pre_blank(self, state: QueueState, first: int) -> None:
-        start = first * self._unit
-        room = start % state.file_size
-        if room:
-            self._compare(state, (start - room) // self._unit, memoryview(_PRE_BLANK * (room // self._unit)))
+        key, start = (state.topic, state.queue_id), first * self._unit
+        offset = start - start % state.file_size
+        for at in range(offset, start, len(_PRE_BLANKS)):
+            if (key, offset) in self.changed:
+                break
+            self._compare(state, at // self._unit, memoryview(_PRE_BLANKS)[: start - at])
 
     def _compare(self, state: QueueState, first: int, data: memoryview) -> None:
         """Note which files change when these units are written from number `first` on."""
@@ -333,6 +339,12 @@ class QueueDispatch:
         for folder, entries in self._entries(batch, chosen):
             folder.pass_over(entries)
 
+    def hold(self, batch: Batch, count: int) -> None:
+        """The first `count` rows of a batch are in the log that the broker keeps: note the sound ones."""
+        chosen = np.flatnonzero(batch.rows["status"][:count] == 0)
+        for folder, entries in self._entries(batch, None if len(chosen) == len(batch.rows) else chosen):
+            folder.held.add(entries, is_batch=folder is self.batch)
+
     def _entries(self, batch: Batch, chosen: Array | None) -> Iterator[tuple[Folder, Array]]:
         """The units of the rows `chosen`, by kind of queue; none is empty."""
         is_batch = np.array([self._is_batch(topic) for topic in batch.topics], bool)
@@ -390,6 +402,7 @@ class QueueDispatch:
             mine.states = {key: state.copy() for key, state in others.states.items()}
             mine.refused, mine.admitted = others.refused, others.admitted
             mine.changed, mine.shifted = set(others.changed), set(others.shifted)
+            mine.held = others.held
 
     def finish(self) -> None:
         """All records are dispatched."""

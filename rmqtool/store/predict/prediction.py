@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import FormatError
@@ -25,7 +25,10 @@ class QueuePrediction:
     """One queue: [min, max) before and after, in queue offsets; None before for a queue that is made.
 
     `cut_to` is its end where that goes down; `shifted`: units are put at another place than their
-    queue offset.
+    queue offset. `log_min` and `log_max` are the range of queue offsets that the log holds, None for
+    none; `unreachable` counts those that the queue does not serve. `lost`: the log holds messages of it,
+    and the broker has no such queue, or an empty one; the next message gets queue offset 0. These are
+    known only where they were asked for.
     """
 
     topic: str
@@ -36,6 +39,10 @@ class QueuePrediction:
     max_after: int
     files_deleted: tuple[str, ...] = ()
     shifted: bool = False
+    lost: bool = False
+    log_min: int | None = None
+    log_max: int | None = None
+    unreachable: int = 0
 
     @property
     def cut_to(self) -> int | None:
@@ -48,6 +55,8 @@ class QueuePrediction:
             "topic": self.topic, "queue_id": self.queue_id, "min_before": self.min_before,
             "max_before": self.max_before, "min_after": self.min_after, "max_after": self.max_after,
             "cut_to": self.cut_to, "files_deleted": list(self.files_deleted), "shifted": self.shifted,
+            "lost": self.lost, "log_min": self.log_min, "log_max": self.log_max,
+            "messages_unreachable": self.unreachable,
         }  # fmt: skip
 
 
@@ -97,6 +106,9 @@ class Prediction:
         hangs: start() never returns (4.x, at a gap of the log).
         hangs_at: where.
         crashes: the process ends with an OutOfMemoryError (4.x).
+        claimed_bytes: what a damaged size field says, where 4.x allocates that and it is more than 64 MiB;
+            else None.
+        heap_bytes: the heap (-Xmx) that was taken for granted.
         start_file: file_from_offset of the first file that is scanned; None when it comes not so far.
         end_offset: where the log ends for the broker afterwards.
         min_offset: where it begins; -1 without files.
@@ -106,7 +118,10 @@ class Prediction:
         messages_abandoned: sound records behind `end_offset`.
         topics_abandoned: how many of each topic.
         first_abandoned_timestamp, last_abandoned_timestamp: their smallest and largest store time.
-        queues: every queue that the broker knows afterwards.
+        queues: every queue that the broker knows afterwards, and those that it does not know though the log
+            holds messages of them (among the `lost` ones).
+        messages_unreachable: messages in the log that no queue leads to afterwards: no consumer gets them.
+            None where it was not asked for. Sound records behind `end_offset` are not among them.
         loaded_spans: (min, max) of every queue behind load(), before start() (4.x differs).
         index_files_deleted: of the files that were there.
         index: the files afterwards.
@@ -129,6 +144,8 @@ class Prediction:
     hangs: bool
     hangs_at: int | None
     crashes: bool
+    claimed_bytes: int | None
+    heap_bytes: int
     start_file: int | None
     end_offset: int
     min_offset: int
@@ -147,18 +164,26 @@ class Prediction:
     units_added: int
     keys_added: int
     never_dispatched: int
+    messages_unreachable: int | None
     consumer_offsets_beyond: tuple[OffsetBeyond, ...]
     files_deleted: tuple[str, ...]
     files_made: tuple[str, ...]
     files_changed: tuple[str, ...]
     notes: tuple[str, ...]
 
+    @property
+    def queues_lost(self) -> int:
+        """How many queues are empty or unknown to the broker though the log holds messages of them."""
+        return sum(queue.lost for queue in self.queues.values())
+
     def row(self) -> dict[str, Any]:
         """As JSON."""
         names = (
             "broker", "abort", "loads", "load_error", "load_path", "hangs", "hangs_at", "crashes",
+            "claimed_bytes", "heap_bytes",
             "start_file", "end_offset", "min_offset", "bytes_abandoned", "messages_abandoned",
             "dispatched_again", "units_added", "keys_added", "never_dispatched",
+            "queues_lost", "messages_unreachable",
         )  # fmt: skip
         row: dict[str, Any] = {name: getattr(self, name) for name in names}
         row["first_abandoned_timestamp_ms"] = self.first_abandoned_timestamp
@@ -182,11 +207,7 @@ def prediction_of(start: Start, before: Mapping[tuple[QueueKey, bool], tuple[int
     world, rules = start.world, start.rules
     name = world.layout.relative
     end = start.end if start.end is not None else 0
-    states = start.states()
-    queues = {
-        key: _queue(state, before.get((key, state.is_batch)), start, name)
-        for key, state in sorted(states.items())
-    }
+    queues = _queues(start, before)
     gone, made, changed = _files(start)
     abandoned = start.abandoned
     dispatch = start.dispatch
@@ -201,6 +222,8 @@ def prediction_of(start: Start, before: Mapping[tuple[QueueKey, bool], tuple[int
         hangs=start.hangs,
         hangs_at=start.hangs_at,
         crashes=start.crashes,
+        claimed_bytes=start.claimed_bytes,
+        heap_bytes=world.settings.heap_bytes,
         start_file=start.loaded.log[start.first].file_from_offset if ran and start.loaded.log else None,
         end_offset=start.max_offset if ran and not start.crashes else end,
         min_offset=start.loaded.log[0].file_from_offset if start.crashes else start.min_offset,
@@ -219,11 +242,12 @@ def prediction_of(start: Start, before: Mapping[tuple[QueueKey, bool], tuple[int
         units_added=sum(folder.admitted for folder in folders),
         keys_added=start.index.keys if start.index is not None else 0,
         never_dispatched=sum(folder.refused for folder in folders) + start.passed_over,
+        messages_unreachable=sum(each.unreachable for each in queues.values()) if world.unreachable else None,
         consumer_offsets_beyond=_beyond(world.layout, queues) if start.error is None else (),
         files_deleted=tuple(sorted(gone)),
         files_made=tuple(sorted(made)),
         files_changed=tuple(sorted(changed)),
-        notes=tuple(_notes(start)),
+        notes=tuple(_notes(start, queues)),
     )
 
 
@@ -239,6 +263,27 @@ def _index(start: Start) -> tuple[IndexPrediction, ...]:
         )  # fmt: skip
         for file in files
     )
+
+
+def _queues(
+    start: Start, before: Mapping[tuple[QueueKey, bool], tuple[int, int]]
+) -> dict[QueueKey, QueuePrediction]:
+    """All queues afterwards, with what the log holds for them, and those that are not there for it."""
+    name = start.world.layout.relative
+    found = {
+        key: _queue(state, before.get((key, state.is_batch)), start, name)
+        for key, state in start.states().items()
+    }
+    for folder in start.dispatch.folders() if start.dispatch is not None and not start.crashes else ():
+        for key, held in folder.held.queues(start.world.topics.names):
+            queue = found.get(key) or QueuePrediction(*key, None, None, 0, 0)
+            low, high = held.span
+            outside = held.outside(queue.min_after, queue.max_after)
+            found[key] = replace(
+                queue, lost=queue.max_after <= 0, log_min=low, log_max=high,
+                unreachable=queue.unreachable + outside,
+            )  # fmt: skip
+    return dict(sorted(found.items()))
 
 
 def _queue(state: QueueState, before: tuple[int, int] | None, start: Start, name: Any) -> QueuePrediction:
@@ -302,9 +347,23 @@ def _beyond(
     )
 
 
-def _notes(start: Start) -> list[str]:
-    """Remarks: what slaves and operators should know. Source: spec 02 12.2, 15.1 C7, C17."""
+def _notes(start: Start, queues: Mapping[QueueKey, QueuePrediction]) -> list[str]:
+    """Remarks: what slaves and operators should know. Source: spec 02 12.2, 15.1 C7, C17, 15.2 Q5."""
     notes = []
+    if start.error is None and any(queue.unreachable for queue in queues.values()):
+        notes.append(
+            "unreachable messages stay in the log, and no queue leads to them: no consumer gets them, before"
+            " they expire; no later start mends it"
+        )
+    if start.error is None and any(queue.lost for queue in queues.values()):
+        notes.append(
+            "a lost queue begins again at queue offset 0: groups that had consumed more of it get nothing"
+            " until it is as long as before"
+        )
+    if not start.rules.has_batch_queues and start.world.layout.batch_queues:
+        notes.append(
+            "this version does not know the queues of batchconsumequeue: it loses them, and their messages"
+        )
     if start.abandoned.records and start.runs and not start.crashes:
         notes.append(
             f"a slave that holds more than {start.end} is then ahead: its bytes from there on stay different,"
@@ -317,8 +376,8 @@ def _notes(start: Start) -> list[str]:
         )
     if start.hangs:
         notes.append(
-            f"start() waits for ever: dispatch does not get past {start.hangs_at}, where the log does not go on, or"
-            " comes back there because files overlap"
+            f"start() waits for ever: dispatch does not get past {start.hangs_at}, where the log does not go"
+            " on, or comes back there because files overlap"
         )
     if start.dispatch is not None and start.dispatch.has_light:
         if start.world.settings.dispatches_light is None:

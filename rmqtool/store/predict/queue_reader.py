@@ -226,6 +226,8 @@ class QueueReader:
             units = self.units(state, file, number, min(block, stop - number))
             numbers = np.arange(base + number, base + number + len(units))
             good = (units["physical_offset"] >= minimum) | ((numbers >= low) & (numbers < high))
+            if not len(units):
+                break  # its name is not one that a queue file has: the file holds fewer than it should
             if good.any():
                 return number + int(np.flatnonzero(good)[0])
             number, block = number + len(units), min(2 * block, _BLOCK)

@@ -17,6 +17,9 @@ from rmqtool.store.system_topics import DEFAULT_DELAYS_MS, parse_delay_levels
 
 Broker = Literal["4.9", "5.3", "5.4"]
 BROKERS: tuple[Broker, ...] = ("4.9", "5.3", "5.4")
+DEFAULT_HEAP_BYTES = 2 << 30
+ARRAY_BYTES_MAX = (1 << 31) - 3
+"""The longest byte array of a JVM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +108,8 @@ class StartSettings:
         delays_ms: messageDelayLevel, delay of level n at n - 1.
         dispatches_light: enableMultiDispatch: light queues get the units that records name; None: nobody
             says, and a record that names its numbers there was stored by a broker that has it.
-        heap_bytes: largest array that the JVM can allocate: 4.x allocates what a damaged size field
-            says, and the start ends when it cannot.
+        heap_bytes: the JVM's heap, -Xmx: 4.x allocates what a damaged size field says, and the start ends
+            when it cannot. No array is longer than 2^31 - 3 bytes, however large the heap.
     """
 
     checks_crc: bool = True
@@ -116,7 +119,7 @@ class StartSettings:
     files_back: int = 10
     is_master: bool = True
     delays_ms: Sequence[int] = DEFAULT_DELAYS_MS
-    heap_bytes: int = 0x7FFFFFFD
+    heap_bytes: int = DEFAULT_HEAP_BYTES
     dispatches_light: bool | None = None
 
     @classmethod

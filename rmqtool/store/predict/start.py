@@ -27,7 +27,7 @@ from rmqtool.store.predict.log_scan import Batch, Event, first_unsound
 from rmqtool.store.predict.queue_reader import QueueReader, StartError
 from rmqtool.store.predict.queues import QueueState
 from rmqtool.store.predict.reput import LogFile, Reput
-from rmqtool.store.predict.rules import StartRules, StartSettings
+from rmqtool.store.predict.rules import ARRAY_BYTES_MAX, StartRules, StartSettings
 from rmqtool.store.predict.start_file import start_file
 from rmqtool.store.predict.topics import Topics
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
@@ -35,6 +35,7 @@ from rmqtool.store.system_topics import SCHEDULE_TOPIC
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
+_LARGE = 64 << 20  # bytes; less than this is never more than a broker's heap has
 _SOUND = 0  # status of a record with right CRC, at its place
 
 
@@ -76,6 +77,7 @@ class World:
     abort: bool
     settings: StartSettings
     index_slots: bool
+    unreachable: bool
     topics: Topics = field(default_factory=Topics)
 
 
@@ -86,6 +88,8 @@ class Start:
         end: physical offset at which the scan ends, None while it goes on.
         error: why load fails; None when it does not.
         crashes: the process ends with an OutOfMemoryError.
+        claimed_bytes: what the damaged record at `end` says its size is, where the broker allocates that
+            and it is large.
         hangs: start() never returns; `hangs_at` is where.
         first: number of the first file that is scanned.
         deleted: log files that are deleted.
@@ -102,6 +106,7 @@ class Start:
         self.ends_with_blank = False
         self.crashes = self.hangs = False
         self.hangs_at: int | None = None
+        self.claimed_bytes: int | None = None
         self.first = self._file = 0
         self.queue_end = -1
         self.abandoned = Abandoned()
@@ -190,11 +195,17 @@ class Start:
         other.dispatch.finish()
         self.dispatch.take_over(other.dispatch)
         self.end, self.ends_with_blank, self.crashes = other.end, other.ends_with_blank, other.crashes
+        self.claimed_bytes = other.claimed_bytes
         self.abandoned, self.passed_over = other.abandoned, other.passed_over
 
     def take(self, number: int, event: Event) -> None:
-        """Take an event of file `number`; files come in order, from `first` or before it."""
+        """Take an event of file `number`; files come in order, from `first` or before it.
+
+        What lies before `first` the broker does not read: its records are held, and that is all.
+        """
         if number < self.first:
+            if isinstance(event, Batch):
+                self._hold(event, len(event.rows))
             return
         if self.end is not None:
             if isinstance(event, Batch):
@@ -204,6 +215,7 @@ class Start:
         elif number < self._file:  # behind a blank that does not end its file
             if isinstance(event, Batch):
                 self.passed_over += len(event.rows)
+                self._hold(event, len(event.rows))
         elif isinstance(event, Batch):
             count = first_unsound(event, self.rules, self.world.settings)
             self._scanned(event, count)
@@ -225,6 +237,7 @@ class Start:
             return
         dispatch = self.dispatch
         assert dispatch is not None
+        self._hold(batch, count)
         if self.world.abort:
             self._dispatch(batch, None if count == len(batch.rows) else np.arange(count))
             return
@@ -235,6 +248,11 @@ class Start:
             dispatch.pass_over(batch, passed)
         if self.rules.dispatches_normally and len(passed) < count:
             self._dispatch(batch, np.flatnonzero(behind))
+
+    def _hold(self, batch: Batch, count: int) -> None:
+        if self.world.unreachable:
+            assert self.dispatch is not None
+            self.dispatch.hold(batch, count)
 
     def _dispatch(self, batch: Batch, chosen: Array | None) -> None:
         assert self.dispatch is not None
@@ -252,7 +270,9 @@ class Start:
         head = self.world.open_files.read(file.path, at - file.file_from_offset, form.BLANK_SIZE)
         if len(head) == form.BLANK_SIZE:
             total, magic = form.BLANK.unpack(head)
-            self.crashes = magic == form.MAGIC_V1 and total > self.world.settings.heap_bytes
+            limit = min(self.world.settings.heap_bytes, ARRAY_BYTES_MAX)
+            if magic == form.MAGIC_V1 and total > min(limit, _LARGE):
+                self.claimed_bytes, self.crashes = total, total > limit
 
     # behind the scan
 

@@ -10,12 +10,13 @@
 The order of truth: valid records of the log, then queues, then index, then the checkpoint (spec 02 15.4).
 """
 
+from rmqtool.store.predict.rules import DEFAULT_HEAP_BYTES
 from rmqtool.store.recover.assemble import Recovery, plan_and_predict, plan_recover, predictions
 from rmqtool.store.recover.refusals import Refusal
 from rmqtool.store.recover.request import BROKERS, Broker, Fill, Mode, Request
 from rmqtool.store.recover.run import Outcome, recover_store, undo_recover
 
 __all__ = [
-    "BROKERS", "Broker", "Fill", "Mode", "Outcome", "Recovery", "Refusal", "Request",
+    "BROKERS", "DEFAULT_HEAP_BYTES", "Broker", "Fill", "Mode", "Outcome", "Recovery", "Refusal", "Request",
     "plan_and_predict", "plan_recover", "predictions", "recover_store", "undo_recover",
 ]  # fmt: skip

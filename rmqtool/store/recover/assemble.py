@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.errors import UnsupportedStoreError
 from rmqtool.store import Store
 from rmqtool.store.plan import Action, Plan, fingerprint
+from rmqtool.store.predict.rules import DEFAULT_HEAP_BYTES
 from rmqtool.store.recover.after import After
 from rmqtool.store.recover.offsets import offset_actions
 from rmqtool.store.recover.refusals import Refusal, deliberate, out_of_reach, replica_notes
@@ -24,6 +25,7 @@ from rmqtool.store.recover.timer import timer_actions
 
 if TYPE_CHECKING:
     from rmqtool.scan.packed import SoundFiles
+    from rmqtool.store.predict import StartSettings
     from rmqtool.store.rebuild import Rebuild
     from rmqtool.store.rebuild.astray import Astray
     from rmqtool.store.salvage import LostRecord
@@ -87,13 +89,25 @@ def predictions(
     store: Store,
     brokers: Iterable[Broker],
     *,
+    heap_bytes: int = DEFAULT_HEAP_BYTES,
     sound: SoundFiles | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """What a start of each broker would do to the store as it stands, as JSON; raises as `predict_all`."""
+    """What a start of each broker would do to the store as it stands, as JSON; raises as `predict_all`.
+
+    Args:
+        store: opened for reading.
+        brokers: versions.
+        heap_bytes: of these brokers' JVMs.
+        sound: log files that were walked already.
+        progress: called with bytes of the log as they are walked.
+    """
     from rmqtool.store.predict import predict_all
 
-    rows = [found.row() for found in predict_all(store, tuple(brokers), sound=sound, progress=progress)]
+    starts = predict_all(
+        store, tuple(brokers), settings=_settings(store, heap_bytes), sound=sound, progress=progress
+    )
+    rows = [found.row() for found in starts]
     return [
         {f"{name}_ms" if name.endswith("_timestamp") else name: value for name, value in row.items()}
         for row in rows
@@ -126,7 +140,10 @@ def plan_and_predict(
     log = _log(store, request, jobs, progress)
     _ = store.profile  # found once, by one thread
     with ThreadPoolExecutor(1, "rmqtool-predict") as pool:
-        future = pool.submit(predictions, store, tuple(brokers), sound=log.sound, progress=advance)
+        future = pool.submit(
+            predictions, store, tuple(brokers), heap_bytes=request.broker_heap_bytes, sound=log.sound,
+            progress=advance,
+        )  # fmt: skip
         try:
             recovery = _plan(store, request, log, jobs, progress)
         except BaseException:
@@ -163,7 +180,7 @@ def _log(store: Store, request: Request, jobs: int, progress: Progress | None) -
     out_of_reach(store)  # raises for what is no store
     if request.broker is None:
         return _best_log(store, request, jobs, progress)
-    return _broker_log(store, request.broker, progress)
+    return _broker_log(store, request.broker, request.broker_heap_bytes, progress)
 
 
 def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progress | None) -> Recovery:
@@ -230,17 +247,27 @@ def _misplaced_text(found: Misplaced) -> str:
     return f"{records} are sound but belong to another place: give the file {name} or their messages are lost"
 
 
-def _broker_log(store: Store, broker: Broker, progress: Progress | None) -> _Log:
+def _settings(store: Store, heap_bytes: int) -> StartSettings:
+    """What broker.conf says, and the heap, which it does not."""
+    from rmqtool.store.predict import StartSettings
+
+    return replace(StartSettings.of(store.layout.broker_conf), heap_bytes=heap_bytes)
+
+
+def _broker_log(store: Store, broker: Broker, heap_bytes: int, progress: Progress | None) -> _Log:
     from rmqtool.store.predict import predict_all
     from rmqtool.store.recover.broker_log import broker_actions, without_files
 
-    (found,) = predict_all(store, (broker,), progress=progress)
+    settings = _settings(store, heap_bytes)
+    (found,) = predict_all(store, (broker,), settings=settings, unreachable=False, progress=progress)
     actions = tuple(broker_actions(store, found))
     notes = []
     if store.layout.abort is not None or found.log_files_deleted or found.messages_abandoned:
         # The start after this one is a normal one, and looks back from another last file.
         then = without_files(store, found.log_files_deleted)
-        (after,) = predict_all(then, (broker,), abort=False, progress=progress)
+        (after,) = predict_all(
+            then, (broker,), abort=False, settings=settings, unreachable=False, progress=progress
+        )
         if after.loads and after.end_offset < found.end_offset:
             notes.append(
                 f"the start of {broker} after this one looks at other files and ends the log at"

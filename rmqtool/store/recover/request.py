@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal, cast, get_args
 
 from rmqtool.errors import FormatError, UsageError
+from rmqtool.store.predict.rules import DEFAULT_HEAP_BYTES
 
 Broker = Literal["4.9", "5.3", "5.4"]
 Mode = Literal["best", "broker"]
@@ -22,6 +23,8 @@ class Request:
         mode: `best` keeps every record that is valid, `broker` cuts the log where a broker's start would.
         broker: whose start; only for mode `broker`.
         fill: `records` puts fillers into holes, `none` cuts the log at the first hole; only for mode `best`.
+        broker_heap_bytes: the heap (-Xmx) of a broker whose start is predicted; a plan of mode `best` does
+            not depend on it.
 
     Raises:
         UsageError: values that do not go together.
@@ -30,6 +33,7 @@ class Request:
     mode: Mode = "best"
     broker: Broker | None = None
     fill: Fill = "records"
+    broker_heap_bytes: int = DEFAULT_HEAP_BYTES
 
     def __post_init__(self) -> None:
         """See `Raises`."""
@@ -55,11 +59,15 @@ class Request:
         for name, values in allowed.items():
             if options.get(name, None) not in values:
                 raise FormatError(f"the plan's {name} is none that recover has")
+        heap = options.get("broker_heap_bytes", DEFAULT_HEAP_BYTES)  # older plans do not name it
+        if not isinstance(heap, int) or isinstance(heap, bool) or heap <= 0:
+            raise FormatError("the plan's broker_heap_bytes is not a number of bytes")
         try:
             return cls(
                 cast(Mode, options["mode"]),
                 cast(Broker | None, options["broker"]),
                 cast(Fill, options["fill"]),
+                heap,
             )
         except UsageError as error:
             raise FormatError(f"the plan's options do not go together: {error.message}") from error
