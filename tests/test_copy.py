@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from rmqtool.cli import main
 from rmqtool.errors import UnwritableError
 from rmqtool.formats import properties
 from rmqtool.formats.message import INNER_BATCH, Message
-from rmqtool.store import Store
+from rmqtool.store import Store, disk
 from rmqtool.store.copy import run as engine
 from rmqtool.store.copy.topics import topics_of
 from rmqtool.store.records.message import NewMessage
@@ -205,6 +206,31 @@ def test_an_error_leaves_nothing(tmp_path: Path, run: Run, monkeypatch: pytest.M
     monkeypatch.setattr(engine.TableAppender, "append", full)
     assert run(store, tmp_path / "new").code == 3
     assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_an_error_says_what_to_do(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, is_removed: bool
+) -> None:
+    """What the copy has left, if anything, is to be deleted; it is not a store to be recovered."""
+    store, part = small_store(tmp_path / "s", 30), tmp_path / f"new{engine.PART}"
+    real = disk.write
+
+    def fails(descriptor: int, data: disk.Data, offset: int, path: disk.Name) -> None:
+        if "commitlog" in str(path):
+            raise UnwritableError("cannot write: Input/output error", path=path)
+        real(descriptor, data, offset, path)
+
+    def stays(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(disk, "write", fails)
+    if not is_removed:
+        monkeypatch.setattr(shutil, "rmtree", stays)
+    found = run(store, tmp_path / "new")
+    assert found.code == 3 and "Input/output error" in found.err
+    assert "recover" not in found.err
+    assert (f"delete {part}" in found.err) == part.exists() == (not is_removed)
 
 
 def test_a_killed_copy_is_in_the_way_by_name(tmp_path: Path, run: Run) -> None:

@@ -173,6 +173,71 @@ def test_the_same_command_goes_on(cases: Library, calls_of: Any, tmp_path: Path)
     assert without_lock(root) == rows
 
 
+@pytest.mark.parametrize("number", sample(range(1, 40), 10))
+def test_the_same_command_goes_on_from_its_beginning(cases: Library, tmp_path: Path, number: int) -> None:
+    """Killed while its backup was made, whatever of that is there."""
+    root = damaged(cases, STORES[0], tmp_path / "store")
+
+    def action(tell: Tell) -> None:
+        with watched(tmp_path, stop=Stop(number, "before")):
+            recovered(root, backup=tmp_path / "backup")
+
+    assert in_child(action)[0] == -9
+    command = ["recover", str(root), "--apply", "--backup-dir", str(tmp_path / "backup")]
+    assert main(command) == 0
+    assert codes(root) == set()
+    assert main(command) == 0  # there is nothing to do
+
+
+def test_the_same_plan_goes_on(cases: Library, calls_of: Any, tmp_path: Path) -> None:
+    """A plan is of the store of before, which the next run first gives back; none is written in between."""
+    name, plan, backup = STORES[0], tmp_path / "plan", tmp_path / "backup"
+    root = damaged(cases, name, tmp_path / "store")
+    assert main(["recover", str(root), "--write-plan", str(plan)]) == 1
+
+    def action(tell: Tell) -> None:
+        with watched(tmp_path, stop=Stop(calls_of(name) * 2 // 3, "before")):
+            main(["recover", str(root), "--apply", "--plan", str(plan), "--backup-dir", str(backup)])
+
+    assert in_child(action)[0] == -9
+    assert main(["recover", str(root), "--write-plan", str(tmp_path / "other")]) == 4
+    assert not (tmp_path / "other").exists()
+    assert main(["recover", str(root), "--apply", "--plan", str(plan), "--backup-dir", str(backup)]) == 0
+    assert codes(root) == set()
+    assert (tmp_path / "backup-2").exists()
+
+
+def test_a_lost_backup(
+    cases: Library, calls_of: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What it alone holds is not given up by a run that is not told to."""
+    name, backup = STORES[0], tmp_path / "backup"
+    root = damaged(cases, name, tmp_path / "store")
+
+    def action(tell: Tell) -> None:
+        with watched(tmp_path, stop=Stop(calls_of(name) * 2 // 3, "before")):
+            recovered(root, backup=backup)
+
+    assert in_child(action)[0] == -9
+    backup.rename(tmp_path / "lost")
+    rows = without_lock(root)
+    for command in ("recover", "rebuild"):
+        assert main([command, str(root), "--apply"]) == 4
+        assert without_lock(root) == rows
+    assert main(["recover", str(root), "--apply"]) == 4
+    said = capsys.readouterr().err
+    assert f"bring {backup} back" in said and "--force" in said
+    moved = root.rename(tmp_path / "moved")
+    (tmp_path / "lost").rename(backup)
+    assert main(["recover", str(moved), "--apply"]) == 4
+    assert f"recover {moved} --undo {backup} --force" in capsys.readouterr().err
+    assert without_lock(moved) == rows
+    shutil.rmtree(backup)
+    assert main(["recover", str(moved), "--apply", "--force"]) == 0
+    assert "taken as it stands" in capsys.readouterr().err
+    assert codes(moved) == set()
+
+
 @pytest.mark.parametrize("name", sample(STORES, 2))
 def test_a_full_disk_loses_nothing(cases: Library, calls_of: Any, tmp_path: Path, name: str) -> None:
     """The run says so and ends; with space again the next one completes."""

@@ -5,6 +5,7 @@ Source: DefaultMessageStore's own append; see `write`.
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -14,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from rmqtool.errors import IllegalMessageError, RefusedError
+from rmqtool.errors import IllegalMessageError, RefusedError, RmqtoolError
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE, RECORD_SIZE_MAX
 from rmqtool.scan.ahead import ahead
 from rmqtool.store import Store, disk
@@ -102,9 +103,14 @@ def copy(
             shutil.rmtree(part)
             return replace(result, made=False)
         disk.rename(part, output.absolute())
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             shutil.rmtree(part)
+        if isinstance(error, RmqtoolError):
+            if os.path.lexists(part):
+                error.hint = f"what was copied could not be removed: delete {part}"
+            elif str(part) in (error.hint or ""):  # it names what the writer has left, which is gone
+                error.hint = None
         raise
     disk.sync_folder(part.parent)
     return result
