@@ -70,9 +70,12 @@ EXT_UNIT_TEXT = (
     " its byte offset in the extension files, minus 2^63."
 )
 EXT_END = b"\xff\xff"  # size -1: the rest of this extension file is unused
+EXT_END_ROOM = 4  # bytes that stay free at the end of an extension file, for EXT_END
+EXT_UNIT_MAX = 0x7FFF
 
 DEFAULT_UNITS = 300_000  # units of a queue file that a broker makes by default
 MAX_EXT_ADDRESS = -2147483649  # Integer.MIN_VALUE - 1: no tag hash is below Integer.MIN_VALUE
+MAX_EXT_OFFSET = MAX_EXT_ADDRESS + (1 << 63)  # ConsumeQueueExt#MAX_REAL_OFFSET
 _LONG_MIN = -(1 << 63)
 _FILLER_SIZE = 0x7FFFFFFF
 assert (UNIT_SIZE, BATCH_UNIT_SIZE, EXT_HEAD.size) == (20, 46, 20)

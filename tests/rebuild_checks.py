@@ -17,21 +17,24 @@ from rmqtool.store.verify import verify
 from tests.stores import case
 from tests.trees import unchanged
 
-QUEUES = ("consumequeue", "batchconsumequeue")
+QUEUES = ("consumequeue", "batchconsumequeue", "consumequeue_ext")
 SETTINGS = {
     "mappedFileSizeCommitLog": "commit_log_file_size",
     "mappedFileSizeConsumeQueue": "consume_queue_file_size",
     "mapperFileSizeBatchConsumeQueue": "batch_queue_file_size",
+    "mappedFileSizeConsumeQueueExt": "ext_queue_file_size",
     "maxHashSlotNum": "index_slots",
     "maxIndexNum": "index_entries",
 }
+
+_TOLD = ("messageDelayLevel", "enableConsumeQueueExt")
 
 
 def conf_of(root: Path, name: str) -> Path:
     """A broker.conf beside the store, with its sizes and delay levels: the files that tell them may go."""
     layout = detect(root)
     values = {setting: getattr(layout, name) for setting, name in SETTINGS.items()}
-    values |= {key: value for key, value in case(name).settings.items() if key == "messageDelayLevel"}
+    values |= {key: value for key, value in case(name).settings.items() if key in _TOLD}
     path = root.with_name(f"{root.name}.conf")
     path.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
     return path

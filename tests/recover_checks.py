@@ -22,6 +22,7 @@ _SIZES = {
     "commit_log_file_size": "mappedFileSizeCommitLog",
     "consume_queue_file_size": "mappedFileSizeConsumeQueue",
     "batch_queue_file_size": "mapperFileSizeBatchConsumeQueue",
+    "ext_queue_file_size": "mappedFileSizeConsumeQueueExt",
     "index_slots": "maxHashSlotNum",
     "index_entries": "maxIndexNum",
 }

@@ -52,7 +52,8 @@ def test_store_of_small_files(store: Path) -> None:
     assert found.batch_queue_file_size == 13_800_000
     assert found.origins == {
         "commit_log_file_size": "detected", "consume_queue_file_size": "detected",
-        "batch_queue_file_size": "default", "index_slots": "detected", "index_entries": "detected",
+        "batch_queue_file_size": "default", "ext_queue_file_size": "default", "index_slots": "detected",
+        "index_entries": "detected",
     }  # fmt: skip
     assert list(found.consume_queues) == [("TopicTest", 0)]
     assert found.config == {"topics.json": store / "config/topics.json"}

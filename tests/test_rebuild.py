@@ -48,6 +48,12 @@ def test_a_sound_store_gets_what_the_broker_wrote(
     if "expired" in name:
         live = {place: unit for place, unit in units(theirs).items() if unit.physical_offset >= start}
         assert units(mine) == live and live
+    elif name.endswith("_ext"):
+        # Without their units nothing tells whose the bits of filters were: those of ExtB are lost.
+        mine, theirs = (
+            {path: data for path, data in files.items() if "/ExtB/" not in path} for files in (mine, theirs)
+        )
+        assert mine == theirs and any(path.startswith("consumequeue_ext/") for path in mine)
     else:
         assert mine == theirs
     entries = [entry for entry in index_entries(broker, shape) if entry[0] >= start]

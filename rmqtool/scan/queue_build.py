@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rmqtool.formats.consume_queue import BATCH_UNIT, BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.formats.consume_queue import BATCH_UNIT, BATCH_UNIT_SIZE, EXT_HEAD, UNIT_SIZE
 from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ ENTRY = np.dtype(
         ("batch_size", "i4"),  # queue offsets that the record holds in a batch queue
         ("topic", "i4"),  # number of the topic, of the caller's choice
         ("queue_id", "i4"),
+        ("ext_size", "i4"),  # bytes of its extension unit, where the queue has such; 0: it gets none
     ],
     align=True,
 )
@@ -90,6 +91,7 @@ def entries_of(
     entries["topic"] = topics[topic_ids]
     entries["tags_code"] = dispatch.tags_code if whole else dispatch.tags_code[chosen]
     entries["batch_size"] = 1
+    entries["ext_size"] = EXT_HEAD.size
     if batch.any():
         inner = np.flatnonzero(batch[topic_ids] & (dispatch.inner_base[chosen] != -1))
         entries["queue_offset"][inner] = dispatch.inner_base[chosen[inner]]
@@ -171,17 +173,20 @@ class Pending:
     while they are grouped.
     """
 
-    def __init__(self, unit_size: int, limit: int) -> None:
+    def __init__(self, unit_size: int, limit: int, ext_file_size: int = 0) -> None:
+        """See the class; `ext_file_size` is that of extension files: each unit is followed by EXT_HEAD."""
         self.count = 0
         self.limit = limit
         self._is_batch = unit_size == BATCH_UNIT_SIZE
-        self._width = unit_size // UNIT_WORD
+        self._ext_file_size = ext_file_size
+        self._width = (unit_size + (EXT_HEAD.size if ext_file_size else 0)) // UNIT_WORD
         self._words = np.empty(limit * self._width, np.uint16)
         self._queues = np.empty(limit, np.int32)
 
     def add(
-        self, entries: Array, numbers: Array, first: int, next_unit: array[int], newest: array[int]
-    ) -> int:
+        self, entries: Array, numbers: Array, first: int, next_unit: array[int], newest: array[int],
+        next_ext: array[int] | None = None,
+    ) -> int:  # fmt: skip
         """Take entries[first:] as far as there is room; where it went on to, len(entries) when done.
 
         Args:
@@ -191,13 +196,15 @@ class Pending:
             next_unit: per queue the number of its next unit, or NO_FILE; kept up to date.
             newest: per queue where its newest record ends (of a batch queue: starts), -1 for none;
                 kept up to date.
+            next_ext: per queue the offset of its next extension unit; kept up to date.
         """
         from rmqtool.scan import queue_build_kernel as kernel
 
+        ext = np.frombuffer(next_ext, np.int64) if next_ext else np.zeros(0, np.int64)
         state = np.array([self.count], np.int64)
         done = kernel.admit(
             entries, numbers, first, np.frombuffer(next_unit, np.int64), np.frombuffer(newest, np.int64),
-            self._words, self._queues, state, self._is_batch, self._width,
+            self._words, self._queues, state, self._is_batch, self._width, ext, self._ext_file_size,
         )  # fmt: skip
         self.count = int(state[0])
         return int(done)

@@ -10,9 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from rmqtool.formats.consume_queue import EXT_END_ROOM, EXT_HEAD, MAX_EXT_OFFSET, UNIT_SIZE
 from rmqtool.scan.compiled import compiled, inlined
 
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_UNIT_WORDS, _EXT_WORDS = UNIT_SIZE // 2, EXT_HEAD.size // 2
+_END_ROOM, _OFFSET_MAX = EXT_END_ROOM, MAX_EXT_OFFSET
+_LONG_MIN = np.int64(-(1 << 63))
 
 
 @inlined
@@ -79,15 +83,36 @@ def _number(entry: Any, queue: int, next_unit: Any, newest: Any, is_batch: bool)
     return number
 
 
+@inlined
+def _put_extension(entry: Any, queue: int, next_ext: Any, file_size: int, words: Any, at: int) -> None:
+    """Give the unit at words[at] an extension unit. Source: ConsumeQueueExt#put."""
+    for k in range(_UNIT_WORDS, _UNIT_WORDS + _EXT_WORDS):
+        words[at + k] = 0
+    size = entry.ext_size
+    start = next_ext[queue]
+    room = file_size - start % file_size - _END_ROOM
+    if size > room:
+        start += room + _END_ROOM
+    if size <= 0 or size > file_size - _END_ROOM or start > _OFFSET_MAX - size:
+        return
+    next_ext[queue] = start + size
+    put_i64(words, at + 6, start + _LONG_MIN)
+    put_i16(words, at + _UNIT_WORDS, size)
+    put_i64(words, at + _UNIT_WORDS + 1, entry.tags_code)
+    put_i64(words, at + _UNIT_WORDS + 5, entry.store_timestamp)
+    put_i16(words, at + _UNIT_WORDS + 9, size - 2 * _EXT_WORDS)
+
+
 @compiled
 def admit(
     entries: Any, numbers: Any, first: int, next_unit: Any, newest: Any, words: Any, queues: Any, state: Any,
-    is_batch: bool, width: int,
+    is_batch: bool, width: int, next_ext: Any, ext_file_size: int,
 ) -> Any:  # fmt: skip
     """Pack the units of entries[first:] behind the `state[0]` that `words` holds; where it went on to.
 
-    `queues` (i4) takes the queue of each unit, `next_unit` and `newest` (i8) are per queue. It ends
-    early when `queues` is full.
+    `queues` (i4) takes the queue of each unit, `next_unit`, `newest` and `next_ext` (i8) are per queue.
+    Where `ext_file_size` is not 0 the head of an extension unit follows each unit, zero for one without.
+    It ends early when `queues` is full.
     """
     count = state[0]
     i = first
@@ -107,6 +132,8 @@ def admit(
                 put_i16(words, at + 18, entry.batch_size)
                 put_i32(words, at + 19, -1)
                 put_i32(words, at + 21, 0)
+            if ext_file_size:
+                _put_extension(entry, queue, next_ext, ext_file_size, words, at)
             queues[count] = queue
             count += 1
         i += 1

@@ -70,6 +70,10 @@ class UnitReader:
             self._open.move_to_end(path)
         return source
 
+    def read_bytes(self, path: Path, offset: int, length: int) -> bytes:
+        """Bytes of any file of the store, fewer at its end. Raises OSError."""
+        return bytes(self._source(path).read(offset, length))
+
     def read(self, files: Sequence[QueueFile], first: int, count: int) -> np.ndarray:
         """Units [first, first + count) of a queue, shape (count,); zeros where no file holds them."""
         unit = self.dtype.itemsize

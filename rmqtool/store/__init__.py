@@ -203,7 +203,8 @@ class Store:
     def queues(self) -> dict[tuple[str, int], AnyQueue]:
         """All queues by (topic, queue id), batch queues included."""
         queues: dict[tuple[str, int], AnyQueue] = {
-            key: ConsumeQueue(queue, self._files) for key, queue in self.layout.consume_queues.items()
+            key: ConsumeQueue(queue, self._files, self.layout.ext_queues.get(key))
+            for key, queue in self.layout.consume_queues.items()
         }
         for key, queue in self.layout.batch_queues.items():
             queues[key] = BatchConsumeQueue(queue, self._files)

@@ -24,13 +24,14 @@ from rmqtool.formats.consume_queue import (
     decode_batch_units,
     decode_units,
 )
+from rmqtool.store.extension import Extension
 from rmqtool.store.layout import QueueFiles, StoreFile
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.profile import Profile
 
 UnitT = TypeVar("UnitT", Unit, BatchUnit)
 
-_RECOVERED_FILES = 3  # how many files a starting broker looks at, counted from the end
+RECOVERED_FILES = 3  # how many files a starting broker looks at, counted from the end
 _TAIL = 256  # units before the first hole of a file that are read at once
 _WALK_LIMIT = 64 << 10  # bytes of units that are walked one by one; above, bisected
 BLOCK = 4096  # units read at once
@@ -97,7 +98,7 @@ class _Units(ABC, Generic[UnitT]):
     def end(self) -> int:
         """The number of the first unit that is not present; 0 without files."""
         end = 0
-        for file in self.files[-_RECOVERED_FILES:]:
+        for file in self.files[-RECOVERED_FILES:]:
             count = self._present_in(file)
             end = file.file_from_offset // self._unit_size + count
             if count < file.size // self._unit_size:
@@ -166,6 +167,13 @@ class _Units(ABC, Generic[UnitT]):
             yield from self._decode(
                 self._open_files.read(file.path, first * self._unit_size, count * self._unit_size)
             )
+
+    def tags_code(self, unit: UnitT) -> int | None:
+        """What a broker filters by, in SCHEDULE_TOPIC_XXXX when the message is due.
+
+        None where that is in an extension unit that cannot be read.
+        """
+        return unit.tags_code
 
     def by_number(self, number: int) -> UnitT | None:
         """The unit with this number; None where no file holds it or it is not present."""
@@ -243,11 +251,16 @@ class _Units(ABC, Generic[UnitT]):
 class ConsumeQueue(_Units[Unit]):
     """A queue of 20-byte units, one per message: a unit's number is its queue offset."""
 
-    def __init__(self, queue: QueueFiles, files: OpenFiles) -> None:
+    def __init__(self, queue: QueueFiles, files: OpenFiles, extension: QueueFiles | None = None) -> None:
         super().__init__(queue, files, UNIT_SIZE)
+        self.extension = Extension(() if extension is None else extension.files, files.read)
 
     def _decode(self, data: bytes) -> Iterator[Unit]:
         return decode_units(data)
+
+    def tags_code(self, unit: Unit) -> int | None:
+        """See the base class."""
+        return self.extension.tags_code(unit.tags_code)
 
     def _max_offset(self, end: int, last: Unit | None) -> int:
         return end

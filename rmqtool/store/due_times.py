@@ -41,10 +41,12 @@ def due_of(store: Store) -> DueOf:
 def _by_unit(store: Store, record: Message) -> int | None:
     try:
         queue = store.queue(record.topic, record.queue_id)
-        unit = queue.unit(record.queue_offset) if isinstance(queue, ConsumeQueue) else None
+        if not isinstance(queue, ConsumeQueue):
+            return None
+        unit = queue.unit(record.queue_offset)
     except InputError:  # it cannot be read, or is in RocksDB
         return None
     if unit is None or unit.is_pre_blank or unit.physical_offset != record.physical_offset:
         return None
-    # Earlier than stored is no time: the hash of a tag, or the place of an extended unit.
-    return unit.tags_code if unit.tags_code >= record.store_timestamp else None
+    code = queue.tags_code(unit)
+    return code if code is not None and code >= record.store_timestamp else None  # else the hash of a tag

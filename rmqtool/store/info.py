@@ -85,8 +85,8 @@ def store_info(store: Store) -> Info:
         "written_by": store.profile.name if layout.kind == "store" else None,
         "record_versions": sorted({head.version for head in (*heads, *filter(None, (tail.last,)))}),
         "sizes": {name: {"value": getattr(layout, name), "from": layout.origins.get(name)} for name in (
-            "commit_log_file_size", "consume_queue_file_size", "batch_queue_file_size", "index_slots",
-            "index_entries")},
+            "commit_log_file_size", "consume_queue_file_size", "batch_queue_file_size", "ext_queue_file_size",
+            "index_slots", "index_entries")},
         "commit_log": _commit_log(store, tail, heads[0] if heads else None),
         "topics": _topics(spans),
         "index": index,

@@ -34,11 +34,13 @@ GUARD_NAME = "rmqtool-repair"
 DEFAULT_COMMIT_LOG_FILE_SIZE = 1 << 30
 DEFAULT_CONSUME_QUEUE_FILE_SIZE = DEFAULT_UNITS * UNIT_SIZE
 DEFAULT_BATCH_QUEUE_FILE_SIZE = DEFAULT_UNITS * BATCH_UNIT_SIZE
+DEFAULT_EXT_QUEUE_FILE_SIZE = 48 << 20
 
 _SIZES: tuple[tuple[str, str, int], ...] = (
     ("commit_log_file_size", "mappedFileSizeCommitLog", DEFAULT_COMMIT_LOG_FILE_SIZE),
     ("consume_queue_file_size", "mappedFileSizeConsumeQueue", DEFAULT_CONSUME_QUEUE_FILE_SIZE),
     ("batch_queue_file_size", "mapperFileSizeBatchConsumeQueue", DEFAULT_BATCH_QUEUE_FILE_SIZE),
+    ("ext_queue_file_size", "mappedFileSizeConsumeQueueExt", DEFAULT_EXT_QUEUE_FILE_SIZE),
     ("index_slots", "maxHashSlotNum", DEFAULT_SHAPE.slots),
     ("index_entries", "maxIndexNum", DEFAULT_SHAPE.entries),
 )  # fmt: skip
@@ -108,6 +110,7 @@ class StoreLayout:
     batch_queue_file_size: int = DEFAULT_BATCH_QUEUE_FILE_SIZE
     batch_queue_strays: tuple[Path, ...] = ()
     ext_queues: Queues = field(default_factory=dict)
+    ext_queue_file_size: int = DEFAULT_EXT_QUEUE_FILE_SIZE
     ext_queue_strays: tuple[Path, ...] = ()
     index_files: tuple[IndexFilePath, ...] = ()
     index_strays: tuple[Path, ...] = ()
@@ -143,6 +146,14 @@ class StoreLayout:
         queues = (*self.consume_queues.values(), *self.batch_queues.values())
         files = (*(queue.folder for queue in queues), *(file.path for file in self.index_files))
         return self.root or next(iter((*self.commit_log_folders, *files)), Path())
+
+    @property
+    def writes_extensions(self) -> bool:
+        """Whether a broker gives each unit an extension unit: broker.conf's word, else what it has left."""
+        conf = self.broker_conf
+        if conf is not None and conf.text("enableConsumeQueueExt") is not None:
+            return conf.flag("enableConsumeQueueExt")
+        return any(queue.files for queue in self.ext_queues.values())
 
     @property
     def has_files_of_queues(self) -> bool:
@@ -353,7 +364,7 @@ def _index(layout: StoreLayout, folder: Path, listing: Listing) -> None:
 
 
 def _set_sizes(layout: StoreLayout, given: Mapping[str, int], conf: BrokerConf | None) -> None:
-    """Set the five sizes and say where each comes from: flag > file > detected > default."""
+    """Set the six sizes and say where each comes from: flag > file > detected > default."""
     detected = _detected_sizes(layout, given, conf)
     for attribute, setting, default in _SIZES:
         from_conf = conf.integer(setting) if conf is not None else None
@@ -389,6 +400,7 @@ def _detected_sizes(
         "commit_log_file_size": common_file_size([log]),
         "consume_queue_file_size": of(layout.consume_queues, UNIT_SIZE),
         "batch_queue_file_size": of(layout.batch_queues, BATCH_UNIT_SIZE),
+        "ext_queue_file_size": of(layout.ext_queues, 1),
         "index_slots": shape.slots if shape else None,
         "index_entries": shape.entries if shape else None,
     }

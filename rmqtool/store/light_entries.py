@@ -56,5 +56,6 @@ def with_light(
         light = entries[place : place + 1].copy()
         light["topic"], light["queue_id"] = number(unit.topic.encode()), unit.queue_id
         light["queue_offset"], light["tags_code"] = unit.queue_offset, tags_code[row]
+        light["ext_size"] = 0  # ConsumeQueue#doDispatchLmqQueue
         parts.append(light)
     return np.concatenate([*parts, entries[done:]]) if parts else entries

@@ -63,10 +63,12 @@ def options_of(case: Case) -> dict[str, Any]:
         "consume_queue_file_size": settings["mappedFileSizeConsumeQueue"],
         "index_slots": settings["maxHashSlotNum"],
         "index_entries": settings["maxIndexNum"],
-        "max_message_size": settings["maxMessageSize"],
+        "max_message_size": settings.get("maxMessageSize", 0),
     }
     if "mapperFileSizeBatchConsumeQueue" in settings:
         options["batch_queue_file_size"] = settings["mapperFileSizeBatchConsumeQueue"]
+    if "enableConsumeQueueExt" in settings:
+        options |= {"ext_queues": True, "ext_queue_file_size": settings["mappedFileSizeConsumeQueueExt"]}
     if "messageDelayLevel" in settings:
         options["delays_ms"] = parse_delay_levels(settings["messageDelayLevel"])
     return options

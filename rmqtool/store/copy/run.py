@@ -133,6 +133,8 @@ def _sizes(store: Store) -> dict[str, Any]:
         "commit_log_file_size": layout.commit_log_file_size,
         "consume_queue_file_size": layout.consume_queue_file_size,
         "batch_queue_file_size": layout.batch_queue_file_size,
+        "ext_queues": layout.writes_extensions,
+        "ext_queue_file_size": layout.ext_queue_file_size,
         "index_slots": layout.index_slots,
         "index_entries": layout.index_entries,
         "multi_dispatch": any(topic.startswith(LMQ_PREFIX) for topic, _ in layout.consume_queues),

@@ -18,8 +18,9 @@ from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.problems import finding
 from rmqtool.store.dump import Report, tell_out_of_reach
 from rmqtool.store.explain import Explanation, explain_structure
+from rmqtool.store.extension import Extension
 from rmqtool.store.layout import QueueFiles, StoreFile, StoreLayout
-from rmqtool.store.open_files import data_ranges, pread, reading
+from rmqtool.store.open_files import OpenFiles, data_ranges, pread, reading
 from rmqtool.store.rows import Row
 from rmqtool.store.selection import Selection
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
@@ -102,10 +103,14 @@ class _Reader:
 
     def rows(self) -> Iterator[Row]:
         tags = {java.tags_code(tag) for tag in self.selection.tags}
-        for queue, kind in _chosen(self.layout, self.selection):
-            for number, unit, file in self._units(queue, kind):
-                if self._selected(number, unit, tags):
-                    yield self._row(queue, number, unit, self.layout.relative(file.path))
+        with OpenFiles() as files:
+            for queue, kind in _chosen(self.layout, self.selection):
+                found = self.layout.ext_queues.get((queue.topic, queue.queue_id))
+                extension = Extension(() if found is None else found.files, files.read)
+                for number, unit, file in self._units(queue, kind):
+                    code = extension.tags_code(unit.tags_code)
+                    if self._selected(number, unit, tags, code):
+                        yield self._row(queue, number, unit, self.layout.relative(file.path), code)
 
     def _units(self, queue: QueueFiles, kind: _Kind) -> Iterator[tuple[int, Unit | BatchUnit, StoreFile]]:
         """(number, unit, file) of the present units in order; the number is unit n of the queue."""
@@ -152,7 +157,7 @@ class _Reader:
         size = (high - low) * kind.unit_size
         self.report(finding("CQ08", self.layout.relative(file.path), max(start, 0), size))
 
-    def _selected(self, number: int, unit: Unit | BatchUnit, tags: set[int]) -> bool:
+    def _selected(self, number: int, unit: Unit | BatchUnit, tags: set[int], code: int | None) -> bool:
         if isinstance(unit, BatchUnit):
             start, stop = self.selection.from_offset, self.selection.to_offset
             if start is not None and unit.base_offset + unit.batch_size <= start:
@@ -161,9 +166,11 @@ class _Reader:
                 return False
         elif unit.is_pre_blank:
             return self.gaps
-        return not tags or unit.tags_code in tags
+        return not tags or code is None or code in tags  # as a broker matches what it cannot read
 
-    def _row(self, queue: QueueFiles, number: int, unit: Unit | BatchUnit, file: str) -> Row:
+    def _row(
+        self, queue: QueueFiles, number: int, unit: Unit | BatchUnit, file: str, code: int | None
+    ) -> Row:
         batch = isinstance(unit, BatchUnit)
         row: Row = {
             "topic": queue.topic,
@@ -174,8 +181,8 @@ class _Reader:
             "tags_code": unit.tags_code,
         }
         if queue.topic == SCHEDULE_TOPIC and not batch:
-            row["deliver_timestamp_ms"] = unit.tags_code
-            row["deliver_time"] = times.format_time(unit.tags_code, self.tz)
+            row["deliver_timestamp_ms"] = code
+            row["deliver_time"] = None if code is None else times.format_time(code, self.tz)
         if isinstance(unit, BatchUnit):
             row["batch_size"] = unit.batch_size
             row["store_timestamp_ms"] = unit.store_timestamp

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.source import RateLimiter
     from rmqtool.store import Store
     from rmqtool.store.rebuild.astray import Astray
+    from rmqtool.store.rebuild.extension_task import ExtensionTask
     from rmqtool.store.rebuild.index_task import IndexTask
     from rmqtool.store.rebuild.queue_task import QueueTask, Unmended
     from rmqtool.store.rebuild.survey import Survey
@@ -200,6 +201,8 @@ def write_options(store: Store) -> WriteOptions:
         "commit_log_file_size": layout.commit_log_file_size,
         "consume_queue_file_size": layout.consume_queue_file_size,
         "batch_queue_file_size": layout.batch_queue_file_size,
+        "ext_queues": layout.writes_extensions,
+        "ext_queue_file_size": layout.ext_queue_file_size,
         "index_slots": layout.index_slots,
         "index_entries": layout.index_entries,
         "multi_dispatch": True,
@@ -263,7 +266,7 @@ def _builder(found: Survey, tasks: Sequence[QueueTask], index: IndexTask | None)
             starts.append(index.start)
         stage(
             staging, found.options, found.view.layout, tasks, index, start=min(starts, default=found.end),
-            end=found.end, batch_topics=found.batch_topics, kept=found.queues.kept,
+            end=found.end, batch_topics=found.batch_topics, kept=found.queues.kept, bits=found.queues.bits,
         )  # fmt: skip
 
     return build
@@ -322,6 +325,24 @@ def _of_queues(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[Action]:
                 f"the queue needs no such file: {names}", task.problems[0],
                 {"topic": task.key[0], "queue_id": task.key[1]},
             )  # fmt: skip
+        if task.extension is not None:
+            yield from _of_extension(task, task.extension, options.ext_queue_file_size, names)
+
+
+def _of_extension(task: QueueTask, extension: ExtensionTask, size: int, names: str) -> Iterator[Action]:
+    place = {"topic": task.key[0], "queue_id": task.key[1]}
+    for file in extension.files:
+        yield Action(
+            "create" if file.old is None else "replace",
+            f"{extension.folder}/{file.file_from_offset:020}", 0, size,
+            f"its queue is written anew from the log: {names}", task.problems[0],
+            {**place, "data_bytes": file.used},
+        )  # fmt: skip
+    for old in extension.dropped:
+        yield Action(
+            "delete", f"{extension.folder}/{old.path.name}", 0, old.size,
+            f"the queue needs no such file: {names}", task.problems[0], place,
+        )  # fmt: skip
 
 
 def _of_index(found: Survey, task: IndexTask | None) -> Iterator[Action]:
@@ -351,7 +372,9 @@ def _of_index(found: Survey, task: IndexTask | None) -> Iterator[Action]:
 
 def _of_strays(store: Store) -> Iterator[Action]:
     layout = store.layout
-    queues = (*layout.consume_queues.values(), *layout.batch_queues.values())
+    queues = (
+        *layout.consume_queues.values(), *layout.batch_queues.values(), *layout.ext_queues.values()
+    )  # fmt: skip
     of_queues = [*layout.consume_queue_strays, *layout.batch_queue_strays]
     of_queues += (stray for queue in queues for stray in queue.strays)
     for code, part, strays in (("CQ11", "queue", of_queues), ("IX07", "index", layout.index_strays)):

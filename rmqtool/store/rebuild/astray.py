@@ -124,6 +124,7 @@ def astray_records(
     for key, queue in context.layout.consume_queues.items():
         if key not in units or not _has_plain_units(key):
             continue
+        extension = context.extension(key, reader)
         named: Counter[int] = Counter()
         moved = []
         for run in units[key].unclaimed:
@@ -132,7 +133,8 @@ def astray_records(
             for slot in slots:
                 unit = reader.read(queue.files, slot, 1)[0]
                 named[int(unit["physical_offset"])] += 1
-                witness = _witness(context, Place(*key, slot), unit)
+                code = extension.tags_code(int(unit["tags_code"]))
+                witness = _witness(context, Place(*key, slot), unit, code)
                 if witness is None or _has_unit(context, witness, reader):
                     continue
                 if witness.said.key == key:
@@ -144,14 +146,14 @@ def astray_records(
     return [_astray(context, witness) for witness in found if told[witness.start] == 1]
 
 
-def _witness(context: Context, own: Place, unit: np.void) -> _Witness | None:
+def _witness(context: Context, own: Place, unit: np.void, code: int | None) -> _Witness | None:
     """The sound, plain record that a unit names, where it says another place and no CRC vouches for that."""
     stored = context.store.find(int(unit["physical_offset"]))
     if stored is None or stored.status:
         return None
     found = _Witness(stored, _said(stored), own)
     tags = properties.decode(stored.message.properties_bytes).get(properties.TAGS)
-    agrees = (stored.message.total_size, tags_code(tags)) == (int(unit["size"]), int(unit["tags_code"]))
+    agrees = (stored.message.total_size, tags_code(tags)) == (int(unit["size"]), code)
     return found if found.said != own and agrees and _is_plain(stored) else None
 
 

@@ -27,6 +27,7 @@ from rmqtool.scan.queues import BATCH_UNIT_DTYPE, present
 from rmqtool.store.layout import QueueFiles, StoreFile
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.rebuild.astray import ASTRAY
+from rmqtool.store.rebuild.extension_task import ExtensionTask, extension_task
 from rmqtool.store.rebuild.survey import WHOLE_QUEUE, Survey
 from rmqtool.store.system_topics import is_system_topic
 from rmqtool.store.verify.queue_units import Units
@@ -88,6 +89,7 @@ class QueueTask:
         head_units: how many units from its beginning stand for expired records.
         files: what is made.
         dropped: files that have no place in it.
+        extension: what becomes of its extension files; None where it has and gets none.
     """
 
     key: Key
@@ -99,6 +101,7 @@ class QueueTask:
     head_units: int
     files: tuple[WantedFile, ...]
     dropped: tuple[StoreFile, ...]
+    extension: ExtensionTask | None = None
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,11 @@ def problems_by_queue(survey: Survey, findings: Collection[Finding]) -> dict[Key
         layout.relative(queue.folder): key
         for queues in (layout.consume_queues, layout.batch_queues)
         for key, queue in queues.items()
+    }
+    by_folder |= {
+        layout.relative(queue.folder): key
+        for key, queue in layout.ext_queues.items()
+        if key in layout.consume_queues  # a broker never opens those of another
     }
     found: dict[Key, list[str]] = {}
     for item in findings:
@@ -279,7 +287,12 @@ def _task(
     dropped = tuple(
         file for file in files_now if file.file_from_offset not in stays or not _is_named_right(file)
     )
-    return QueueTask(key, is_batch, folder, codes, shape, head, head_units, files, dropped)
+    extension = None if is_batch else extension_task(
+        survey.view.layout, key, range(shape.first, shape.end),
+        [range(gap.first, gap.stop) for gap in shape.gaps], shape.moved, survey.queues.bits,
+        options.ext_queue_file_size, writes=options.ext_queues and key not in survey.queues.light,
+    )  # fmt: skip
+    return QueueTask(key, is_batch, folder, codes, shape, head, head_units, files, dropped, extension)
 
 
 def _expired_batches(survey: Survey, existing: dict[int, StoreFile]) -> tuple[StoreFile | None, int, int]:

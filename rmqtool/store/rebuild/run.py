@@ -30,7 +30,7 @@ Part = Literal["queues", "index", "config"]
 PARTS: tuple[Part, ...] = get_args(Part)
 _OTHERS = "another repair of this store was interrupted, which has to be finished first"
 _NO_EARLIER = plans.Earlier()
-_QUEUE_FOLDERS = ("consumequeue/", "batchconsumequeue/")
+_QUEUE_FOLDERS = ("consumequeue/", "batchconsumequeue/", "consumequeue_ext/")
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,10 +26,12 @@ from rmqtool.store import disk
 from rmqtool.store.consume_queue import ConsumeQueue
 from rmqtool.store.layout import IndexFilePath, QueueFiles, Queues, StoreFile, StoreLayout
 from rmqtool.store.open_files import OpenFiles, opened, read_head
+from rmqtool.store.rebuild.extension_task import Bits, KeptBits
 from rmqtool.store.rebuild.index_task import IndexTask
 from rmqtool.store.rebuild.queue_task import QueueTask
 from rmqtool.store.verify.spans import Key
 from rmqtool.store.write.dispatcher import PARTS, Dispatcher
+from rmqtool.store.write.extension_writer import ExtensionWriter
 from rmqtool.store.write.index_writer import IndexWriter
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.queue_writer import Entry, QueueWriter
@@ -58,9 +60,11 @@ class ChosenQueues(QueueWriter):
     """Writes the queues of some tasks and no others."""
 
     def __init__(
-        self, folder: Path, heads: Queues, tasks: Collection[QueueTask], unit_size: int, file_size: int
-    ) -> None:
-        super().__init__(folder, heads, unit_size, file_size)
+        self, folder: Path, heads: Queues, tasks: Collection[QueueTask], unit_size: int, file_size: int,
+        extension: ExtensionWriter | None = None, bits: KeptBits | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(folder, heads, unit_size, file_size, extension)
+        self._bits = bits
         self._tasks = {task.key: task for task in tasks}
         events = [
             _Event(gap.physical_offset, task.key, gap.first, gap.stop, None)
@@ -78,6 +82,9 @@ class ChosenQueues(QueueWriter):
     def _learn(self, topic: bytes, queue_id: int) -> None:
         super()._learn(topic, queue_id)
         task = self._tasks.get((java_utf8_decode(topic), queue_id))
+        if self._extension is not None:
+            is_extended = task is not None and task.extension is not None and bool(task.extension.files)
+            self._extension.restart(is_extended=is_extended)
         if task is None:
             self._newest[-1] = _NO_UNITS
         elif self._newest[-1] != _NO_UNITS:
@@ -90,6 +97,8 @@ class ChosenQueues(QueueWriter):
         for event in self._between(entry.physical_offset, entry.physical_offset):
             if event.key == key:
                 entry = self._meet(event, topic, entry)
+        if self._bits is not None and entry.ext_size:
+            entry = entry._replace(ext_size=self._bits.size_of(entry.physical_offset))
         super().put(topic, queue_id, entry)
 
     def _meet(self, event: _Event, topic: bytes, entry: Entry) -> Entry:
@@ -102,6 +111,9 @@ class ChosenQueues(QueueWriter):
         """See QueueWriter."""
         if not len(entries):
             return
+        if self._bits is not None:
+            entries = entries.copy()
+            self._bits.set_sizes(entries)
         physical = entries["physical_offset"]
         events = self._between(int(physical[0]), int(physical[-1]))
         if not events:
@@ -160,7 +172,7 @@ class StagingDispatcher(Dispatcher):
 
     def __init__(
         self, staging: Path, options: WriteOptions, layout: StoreLayout, tasks: Collection[QueueTask],
-        index: IndexTask | None, batch_topics: Collection[str],
+        index: IndexTask | None, batch_topics: Collection[str], bits: KeptBits,
     ) -> None:  # fmt: skip
         beside = StoreLayout(
             staging, "store", commit_log=layout.commit_log, commit_log_folders=layout.commit_log_folders
@@ -172,7 +184,10 @@ class StagingDispatcher(Dispatcher):
         def writer(part: str, unit: int, size: int) -> ChosenQueues:
             own = [task for task in tasks if task.is_batch == (unit == BATCH_UNIT_SIZE)]
             heads = lay_heads(staging / part, own, unit, size, log_start)
-            return ChosenQueues(staging / part, heads, own, unit, size)
+            if unit == BATCH_UNIT_SIZE or not options.ext_queues:
+                return ChosenQueues(staging / part, heads, own, unit, size)
+            extension = ExtensionWriter(staging / PARTS[3], {}, options.ext_queue_file_size, bits)
+            return ChosenQueues(staging / part, heads, own, unit, size, extension, bits)
 
         self._queues = writer(PARTS[0], UNIT_SIZE, options.consume_queue_file_size)
         self._batch_queues = writer(PARTS[1], BATCH_UNIT_SIZE, options.batch_queue_file_size)
@@ -224,7 +239,7 @@ def lay_heads(folder: Path, tasks: Iterable[QueueTask], unit: int, file_size: in
 
 def stage(
     staging: Path, options: WriteOptions, layout: StoreLayout, tasks: Collection[QueueTask],
-    index: IndexTask | None, *, start: int, end: int, batch_topics: Collection[str], kept: Kept,
+    index: IndexTask | None, *, start: int, end: int, batch_topics: Collection[str], kept: Kept, bits: Bits,
 ) -> None:  # fmt: skip
     """Write the files of `tasks` and `index` into the folder `staging`, from the log as it is now.
 
@@ -238,13 +253,15 @@ def stage(
         end: physical offset where it ends.
         batch_topics: topics whose queues are batch queues.
         kept: what is known of the log; where that is not all, it is read.
+        bits: the extension units whose bits are kept.
 
     Raises:
         UnreadableError: the log cannot be read.
         UnwritableError: the files cannot be written.
         FormatError: what came out is not what was planned: the log has changed since.
     """
-    dispatcher = StagingDispatcher(staging, options, layout, tasks, index, batch_topics)
+    kept_bits = KeptBits(layout, bits, [task.key for task in tasks])
+    dispatcher = StagingDispatcher(staging, options, layout, tasks, index, batch_topics, kept_bits)
     try:
         for frames, dispatch in kept.batches(start):
             dispatcher.take(frames, dispatch)
@@ -256,6 +273,7 @@ def stage(
         dispatcher.write_out()
     finally:
         dispatcher.close()
+        kept_bits.close()
     _check(staging, options, tasks, index)
 
 
@@ -275,6 +293,11 @@ def _check(staging: Path, options: WriteOptions, tasks: Iterable[QueueTask], ind
             raise _differs(folder) from error
         if not task.is_batch and files and end != task.shape.end:
             raise _differs(folder)
+        extended = staging / PARTS[3] / task.key[0] / str(task.key[1])
+        wanted = () if task.extension is None else task.extension.files
+        made = {path.name for path in extended.iterdir()} if extended.exists() else set()
+        if made != {f"{file.file_from_offset:020}" for file in wanted}:
+            raise _differs(extended)
     entries = 0
     for name in () if index is None else index.names:
         data = read_head(staging / PARTS[2] / name, index_format.HEADER_SIZE)

@@ -22,6 +22,7 @@ from rmqtool.scan.packed import SoundFiles
 from rmqtool.scan.queues import UnitReader
 from rmqtool.store import Store
 from rmqtool.store.rebuild.astray import Astray, astray_records
+from rmqtool.store.rebuild.extension_task import Bits
 from rmqtool.store.rebuild.kept import Kept
 from rmqtool.store.rebuild.log_view import LogView
 from rmqtool.store.verify.context import Bounds, Context, Report
@@ -74,7 +75,8 @@ class SurveyedQueues(QueueCheck):
     """The log side of the pass `queues`, for light queues that are gone too.
 
     `times` are store timestamps, ms, of the newest record by (queue, number of the queue file);
-    `light` are the light queues, `kept` is what dispatch needs of the records.
+    `light` are the light queues, `kept` is what dispatch needs of the records, `bits` the extension units
+    that have bits of a filter.
     """
 
     def __init__(self, context: Context, options: WriteOptions, batch_topics: Collection[str]) -> None:
@@ -87,6 +89,7 @@ class SurveyedQueues(QueueCheck):
         self.times: dict[tuple[Key, int], int] = {}
         self.light: set[Key] = set()
         self.kept = Kept()
+        self.bits = Bits()
 
     def _span(self, key: Key, rows: Columns, reader: UnitReader) -> Span:
         span = super()._span(key, rows, reader)
@@ -104,6 +107,10 @@ class SurveyedQueues(QueueCheck):
                 if len(self.times) < _TIMES_MAX:
                     self.times[key, number] = max(time_ms, self.times.get((key, number), 0))
         return span
+
+    def extended(self, key: Key, rows: Columns, address: np.ndarray, size: np.ndarray) -> None:
+        """See QueueCheck."""
+        self.bits.add(key, rows.physical_offset, rows.queue_offset, address, size)
 
     def is_light(self, topic: bytes, key: Key) -> bool:
         """See QueueCheck: by what the records say, for the queue may be gone."""

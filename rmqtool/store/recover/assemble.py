@@ -332,6 +332,7 @@ def _guessed_sizes(store: Store, actions: Iterable[Action]) -> Iterator[str]:
     for folder, attribute, told in (
         ("consumequeue", "consume_queue_file_size", f"{layout.consume_queue_file_size} bytes"),
         ("batchconsumequeue", "batch_queue_file_size", f"{layout.batch_queue_file_size} bytes"),
+        ("consumequeue_ext", "ext_queue_file_size", f"{layout.ext_queue_file_size} bytes"),
         ("index", "index_slots", f"{layout.index_slots} slots and {layout.index_entries} entries"),
     ):
         if folder in made and layout.origins[attribute] == "default":

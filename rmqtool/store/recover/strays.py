@@ -22,7 +22,9 @@ from rmqtool.store.verify.context import CONFIG_LIMIT
 def stray_actions(store: Store) -> list[Action]:
     """Entries among queues and index files that are none: they go into the backup."""
     layout = store.layout
-    queues = (*layout.consume_queues.values(), *layout.batch_queues.values())
+    queues = (
+        *layout.consume_queues.values(), *layout.batch_queues.values(), *layout.ext_queues.values()
+    )  # fmt: skip
     in_queues = (*layout.consume_queue_strays, *layout.batch_queue_strays)
     in_queues += tuple(stray for queue in queues for stray in queue.strays)
     actions = []

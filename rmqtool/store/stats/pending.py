@@ -107,18 +107,19 @@ def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
             if not found:
                 continue
             numbers, units = (np.concatenate(each) for each in zip(*found, strict=True))
-            due = units["tags_code"].astype(np.int64)
+            due, known = queue.extension.tags_codes(units["tags_code"])
             if at_ms is not None:
-                delay = _delay_of(store, units, due)
-                chosen = (due - delay < at_ms) & ((due >= at_ms) | (numbers >= place))
-                units, due = units[chosen], due[chosen]
+                delay = _delay_of(store, units[known], due[known])
+                chosen = known & (due - delay < at_ms) & ((due >= at_ms) | (numbers >= place))
+                units, due, known = units[chosen], due[chosen], known[chosen]
+            due[~known] = UNKNOWN
             if len(units):
                 yield Waiting("delayed", level, due, units["size"].astype(np.int64))
 
 
 def _delay_of(store: Store, units: Array, due: Array) -> int:
     """What lies between being stored and being due, ms; the same for all of a level."""
-    head = store.head(int(units["physical_offset"][-1]))
+    head = store.head(int(units["physical_offset"][-1])) if len(units) else None
     return int(due[-1]) - head.store_timestamp if head is not None else 0
 
 

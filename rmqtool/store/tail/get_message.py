@@ -9,6 +9,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from rmqtool.errors import InputError, UnreadableError, UsageError
 from rmqtool.formats import properties
@@ -135,25 +136,38 @@ def get_message(
 UNIT_SIZE, BATCH_SIZE = 20, 46
 
 
+class _Unit(NamedTuple):
+    """A unit of either kind of queue; `tags_code` is None where an extension unit cannot be read."""
+
+    queue_offset: int
+    messages: int
+    physical_offset: int
+    size: int
+    tags_code: int | None
+
+
 def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _units(queue: AnyQueue, offset: int) -> Iterator[tuple[int, int, int, int, int]] | None:
-    """(queue offset, count, physical offset, size, tags code) from `offset` to the end of its file."""
+def _units(queue: AnyQueue, offset: int) -> Iterator[_Unit] | None:
+    """The units from `offset` to the end of its file."""
     if isinstance(queue, BatchConsumeQueue):
         number = queue.number_of(offset)
         if number is None:
             return None
         numbers = queue.numbers_of_file(number)
         return (
-            (unit.base_offset, unit.batch_size, unit.physical_offset, unit.size, unit.tags_code)
+            _Unit(unit.base_offset, unit.batch_size, unit.physical_offset, unit.size, unit.tags_code)
             for _, unit in queue.numbered(number, min(numbers.stop, queue.end()))
         )
     numbers = queue.numbers_of_file(offset)
     if offset not in numbers:
         return None
-    return ((at, 1, *unit) for at, unit in queue.numbered(offset, min(numbers.stop, queue.end())))
+    return (
+        _Unit(at, 1, unit.physical_offset, unit.size, queue.tags_code(unit))
+        for at, unit in queue.numbered(offset, min(numbers.stop, queue.end()))
+    )
 
 
 def _next_file(store: Store, queue: AnyQueue, offset: int) -> int:
@@ -183,7 +197,7 @@ class _Pull:
         self._end = max((file.end for file in store.commit_log.files), default=0)
         self._is_4 = store.profile.name == "4.9"
 
-    def run(self, units: Iterator[tuple[int, int, int, int, int]], high: int, unit_size: int) -> None:
+    def run(self, units: Iterator[_Unit], high: int, unit_size: int) -> None:
         """Goes through units until the batch is full, enough was looked at, or they end."""
         scanned = max(SCANNED_BYTES, self.most * unit_size)
         for at, count, place, size, code in units:
@@ -199,7 +213,7 @@ class _Pull:
             if not removed:
                 self._look(at, count, place, size, code)
 
-    def _look(self, at: int, count: int, place: int, size: int, code: int) -> None:
+    def _look(self, at: int, count: int, place: int, size: int, code: int | None) -> None:
         if not self.wanted.matches_unit(code):
             self._rejected(GetMessageStatus.NO_MATCHED_MESSAGE)
             return

@@ -61,17 +61,18 @@ class Subscription:
     def may_match(self, topic: str, code: int) -> bool:
         """Whether a record must be looked at, by its queue's topic and its unit's tags code.
 
-        As `matches_unit`, but for delayed messages, whose units hold a time: their records decide.
+        As `matches_unit`, but the records decide where units hold a time (delayed messages) or the address
+        of an extension unit.
         """
-        return topic == SCHEDULE_TOPIC or self.matches_unit(code)
+        return topic == SCHEDULE_TOPIC or is_ext_address(code) or self.matches_unit(code)
 
-    def matches_unit(self, code: int) -> bool:
+    def matches_unit(self, code: int | None) -> bool:
         """Whether a broker would go on to the record of a unit with this tags code.
 
-        A code that is the address of an extension unit says nothing: the record decides.
+        None stands for one in an extension unit that cannot be read: such a message matches.
         """
         codes: frozenset[int] = getattr(self, "_codes")  # noqa: B009 - frozen, set once
-        if not codes or is_ext_address(code):
+        if not codes or code is None:
             return True
         return ((code + (1 << 31)) & 0xFFFFFFFF) - (1 << 31) in codes
 

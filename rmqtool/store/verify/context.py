@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import FormatError, RmqtoolError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
+from rmqtool.store.extension import Extension
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import head_of
 from rmqtool.store.verify.ranges import contains, overlaps
 
 if TYPE_CHECKING:
+    from rmqtool.scan.queues import UnitReader
     from rmqtool.scan.source import ByteSource, RateLimiter
     from rmqtool.store import Store
     from rmqtool.store.verify.spread import Spread
@@ -120,6 +122,11 @@ class Context:
     def after_crash(self) -> bool:
         """Whether the next start is an abnormal one: abort is there and no broker is running."""
         return self.layout.abort is not None and not self.live
+
+    def extension(self, key: tuple[str, int], reader: UnitReader) -> Extension:
+        """The extension files of a queue, which may have none; read by `reader`."""
+        queue = self.layout.ext_queues.get(key)
+        return Extension(() if queue is None else queue.files, reader.read_bytes)
 
     def name(self, path: Path) -> str:
         """`path` as findings name it."""

@@ -33,6 +33,7 @@ def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
     for queues, size in (
         (layout.consume_queues, layout.consume_queue_file_size),
         (layout.batch_queues, layout.batch_queue_file_size),
+        (layout.ext_queues, layout.ext_queue_file_size),
     ):
         for queue in queues.values():
             yield from _queue(layout, queue, size)

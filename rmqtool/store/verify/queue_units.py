@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.errors import FormatError
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADDRESS, UNIT_SIZE, ext_offset
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.store.layout import QueueFiles, StoreFile
@@ -56,12 +57,13 @@ class Units:
 
     `gaps` and `unread` are half-open: slots without a unit, slots that could not be read. Beyond
     RANGES_MAX gaps or runs the last one reaches over all that follow. `newest` is the last unit of a
-    batch queue so far.
+    batch queue so far. `extended_to` is the largest offset of an extension unit that a unit names.
     """
 
     last: int = -1
     count: int = 0
     newest: Run | None = None
+    extended_to: int = -1
     gaps: list[tuple[int, int]] = field(default_factory=list)
     unread: list[tuple[int, int]] = field(default_factory=list)
     unclaimed: list[Run] = field(default_factory=list)
@@ -121,7 +123,8 @@ class UnitCheck:
     def read_queue(self, key: Key, reader: UnitReader) -> Iterator[Finding]:
         """Read all units of a queue into `units`, and compare them with what its records claimed."""
         queue = self.context.layout.consume_queues[key]
-        return self._read(key, queue, partial(self._read_file, key, reader), UNIT_SIZE)
+        yield from self._read(key, queue, partial(self._read_file, key, reader), UNIT_SIZE)
+        yield from self._extension(key, reader)
 
     def read_batch_queue(self, key: Key, reader: UnitReader) -> Iterator[Finding]:
         """The same for a batch queue."""
@@ -171,6 +174,26 @@ class UnitCheck:
         for first, block in reader.blocks(file):
             self._block(self.units[key], base + first, block, claimed)
 
+    def _extension(self, key: Key, reader: UnitReader) -> Iterator[Finding]:
+        """Whether a broker can go through the extension files, and comes to all units that are named."""
+        extension, named = self.context.extension(key, reader), self.units[key].extended_to
+        place = {"topic": key[0], "queue_id": key[1]}
+        for file in extension.files:
+            name = self.context.name(file.path)
+            try:
+                end = extension.end_of(file)
+            except FormatError as error:
+                start = error.physical_offset or 0
+                yield finding("CQ17", name, start, file.size - start, reason=error.message, **place)
+            except FileNotFoundError:
+                continue  # it has gone since the folder was listed
+            except OSError as error:
+                yield finding("CQ15", name, 0, file.size, reason=reason_of(error), **place)
+            else:
+                named_here = named - file.file_from_offset
+                if file is extension.files[-1] and end <= named_here < file.size:
+                    yield finding("CQ17", name, end, named_here + EXT_HEAD.size - end, **place)
+
     def _block(self, units: Units, first: int, block: np.ndarray, claimed: Sequence[tuple[int, int]]) -> None:
         there = present(block)
         slots = np.flatnonzero(there) + first
@@ -182,6 +205,10 @@ class UnitCheck:
             units.add_gap(int(slots[cut]) + 1, int(slots[cut + 1]))
         units.last = int(slots[-1])
         units.count += len(slots)
+        codes = block["tags_code"][there].astype(np.int64)
+        named = codes[codes <= MAX_EXT_ADDRESS]
+        if len(named):
+            units.extended_to = max(units.extended_to, ext_offset(int(named.max())))
         physical = block["physical_offset"].astype(np.int64)
         loose = there & ~pre_blank(block) & ~inside(claimed, np.arange(first, first + len(block)))
         for mask in self._judged(physical):

@@ -194,7 +194,7 @@ class QueueCheck:
     def _compare_sorted(self, key: Key, queue: QueueFiles, rows: Columns, reader: UnitReader) -> np.ndarray:
         units = reader.gather(queue.files, rows.queue_offset)
         unit_offset, unit_size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int32)
-        code = units["tags_code"].astype(np.int64)
+        code, bad_extension = self._resolved(key, units, rows, reader)
         same_tags = code == rows.tags
         found = np.full(len(units), _RIGHT, np.int8)
         if key[0] == SCHEDULE_TOPIC:
@@ -202,13 +202,38 @@ class QueueCheck:
             delayed = rows.level > 0
             found[delayed & ((wait <= 0) | (wait >= _YEAR_MS))] = Kind.DELIVERY
             found[~delayed & ~same_tags] = Kind.TAGS
-        elif not same_tags.all():
-            has_ext = key in self.context.layout.ext_queues
+        else:
             found[~same_tags] = Kind.TAGS
-            found[~same_tags & (code <= MAX_EXT_ADDRESS)] = _RIGHT if has_ext else Kind.EXTENSION
+        found[bad_extension] = Kind.EXTENSION
         found[(unit_offset != rows.physical_offset) | (unit_size != rows.size)] = Kind.WRONG
         found[(unit_offset < 0) | (unit_size <= 0)] = Kind.MISSING
         return found
+
+    def _resolved(
+        self, key: Key, units: np.ndarray, rows: Columns, reader: UnitReader
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """What the units' tags codes stand for, and which extension units are not those of the records."""
+        code = units["tags_code"].astype(np.int64)
+        bad = np.zeros(len(code), bool)
+        named = np.flatnonzero((code <= MAX_EXT_ADDRESS) & (units["physical_offset"] == rows.physical_offset))
+        if len(named):
+            addresses = code[named]
+            found = self.context.extension(key, reader).units(addresses)
+            right = found.there & (found.store_timestamp == rows.store_timestamp[named])
+            bad[named] = ~right
+            code[named] = np.where(found.there, found.tags_code, code[named])
+            self.extended(key, rows.pick(named[right]), addresses[right], found.size[right])
+        return code, bad
+
+    def extended(self, key: Key, rows: Columns, address: np.ndarray, size: np.ndarray) -> None:
+        """Called with records of a queue whose extension units are right, from any thread.
+
+        Args:
+            key: the queue.
+            rows: the records.
+            address: of their extension units.
+            size: of these, bytes.
+        """
 
     def _compare_batch(self, key: Key, rows: Columns, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """The same for a batch queue, whose units are found by their physical offset."""

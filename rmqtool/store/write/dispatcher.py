@@ -33,6 +33,7 @@ from rmqtool.store import disk
 from rmqtool.store.layout import StoreFile, StoreLayout
 from rmqtool.store.light_queues import LightUnit, light_units
 from rmqtool.store.system_topics import SCHEDULE_TOPIC, deliver_timestamp
+from rmqtool.store.write.extension_writer import ExtensionWriter
 from rmqtool.store.write.index_writer import IndexWriter
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.queue_writer import Entry, QueueWriter
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from rmqtool.scan.keys import Dispatch
     from rmqtool.scan.queue_build import Array
 
-PARTS = ("consumequeue", "batchconsumequeue", "index")
+PARTS = ("consumequeue", "batchconsumequeue", "index", "consumequeue_ext")
 _COLD_BYTES = 1 << 20  # less, in all runs together, is not worth loading the compiled code
 _WARM_BYTES = 16 << 10  # nor, when it is loaded, setting up a walk
 _KERNELS = "rmqtool.scan.queue_build_kernel"
@@ -94,8 +95,11 @@ class Dispatcher:
         self._batch_by_topic: dict[bytes, bool] = {}
         self._topic_codes: dict[bytes, int] = {}
         self._found_batch = {topic for topic, _ in layout.batch_queues}
+        extension = None
+        if options.ext_queues:
+            extension = ExtensionWriter(root / PARTS[3], layout.ext_queues, options.ext_queue_file_size)
         self._queues = QueueWriter(
-            root / PARTS[0], layout.consume_queues, UNIT_SIZE, options.consume_queue_file_size
+            root / PARTS[0], layout.consume_queues, UNIT_SIZE, options.consume_queue_file_size, extension
         )
         self._batch_queues = QueueWriter(
             root / PARTS[1], layout.batch_queues, BATCH_UNIT_SIZE, options.batch_queue_file_size
@@ -210,7 +214,7 @@ class Dispatcher:
             queues.put(message.topic_bytes, message.queue_id, entry)
             if queues is self._queues and self._options.may_be_light(message.topic_bytes):
                 for unit in filter(_is_folder, light_units(found, message.queue_id)):
-                    light = entry._replace(tags_code=code, queue_offset=unit.queue_offset)
+                    light = entry._replace(tags_code=code, queue_offset=unit.queue_offset, ext_size=0)
                     self._queues.put(unit.topic.encode(), unit.queue_id, light)
         if self._options.index:
             hashes = []

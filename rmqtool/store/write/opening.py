@@ -237,7 +237,7 @@ def _check_entries(layout: StoreLayout, path: Path) -> None:
             raise _link(file)
         if file.exists() and not file.is_file():
             raise RefusedError("is no plain file", path=file)
-    for part in ("consumequeue", "batchconsumequeue"):
+    for part in ("consumequeue", "batchconsumequeue", "consumequeue_ext"):
         for topic in _entries(path / part):
             for queue in _entries(topic):
                 _check_files(_entries(queue))
@@ -274,6 +274,8 @@ def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
         files.append((queue.files, options.consume_queue_file_size, "consume queue"))
     for queue in layout.batch_queues.values():
         files.append((queue.files, options.batch_queue_file_size, "batch queue"))
+    for queue in layout.ext_queues.values() if options.ext_queues else ():
+        files.append((queue.files, options.ext_queue_file_size, "extension"))
     for group, size, what in files:
         for file in group:
             if file.size != size or file.file_from_offset % size:
@@ -352,7 +354,8 @@ def _settled(
     layout: StoreLayout, profile: Profile, found: dict[str, Any], given: dict[str, Any]
 ) -> WriteOptions:
     """The settings: given > broker.conf > found in the store > default."""
-    sizes = {name: getattr(layout, name) for name in SIZES}
+    sizes: dict[str, Any] = {name: getattr(layout, name) for name in SIZES}
+    sizes["ext_queues"] = layout.writes_extensions
     conf = layout.broker_conf
     if conf is not None:
         found = found | _of_conf(conf, profile, property_crc=found.get("property_crc", False))

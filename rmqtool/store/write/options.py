@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 from rmqtool.errors import UsageError
-from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_END_ROOM, EXT_HEAD, UNIT_SIZE
 from rmqtool.formats.index import DEFAULT_SHAPE, Shape
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE, RECORD_SIZE_MAX
@@ -18,6 +18,7 @@ from rmqtool.store.layout import (
     DEFAULT_BATCH_QUEUE_FILE_SIZE,
     DEFAULT_COMMIT_LOG_FILE_SIZE,
     DEFAULT_CONSUME_QUEUE_FILE_SIZE,
+    DEFAULT_EXT_QUEUE_FILE_SIZE,
 )
 from rmqtool.store.profile import NEWEST, Profile
 from rmqtool.store.system_topics import BUILT_IN_PREFIX, DEFAULT_DELAYS_MS, RETRY_PREFIX, SCHEDULE_TOPIC
@@ -39,6 +40,8 @@ class WriteOptions:
         commit_log_file_size: [mappedFileSizeCommitLog].
         consume_queue_file_size: a multiple of 20 [mappedFileSizeConsumeQueue].
         batch_queue_file_size: a multiple of 46 [mapperFileSizeBatchConsumeQueue].
+        ext_queues: whether each unit has an extension unit [enableConsumeQueueExt].
+        ext_queue_file_size: of an extension file [mappedFileSizeConsumeQueueExt].
         index_slots: of an index file [maxHashSlotNum].
         index_entries: places for entries in an index file, place 0 included [maxIndexNum].
         index: whether keys are indexed [messageIndexEnable].
@@ -73,6 +76,8 @@ class WriteOptions:
     commit_log_file_size: int = DEFAULT_COMMIT_LOG_FILE_SIZE
     consume_queue_file_size: int = DEFAULT_CONSUME_QUEUE_FILE_SIZE
     batch_queue_file_size: int = DEFAULT_BATCH_QUEUE_FILE_SIZE
+    ext_queues: bool = False
+    ext_queue_file_size: int = DEFAULT_EXT_QUEUE_FILE_SIZE
     index_slots: int = DEFAULT_SHAPE.slots
     index_entries: int = DEFAULT_SHAPE.entries
     index: bool = True
@@ -102,6 +107,7 @@ class WriteOptions:
         _check("consume queue file size", self.consume_queue_file_size, UNIT_SIZE, MAPPED_SIZE_MAX, UNIT_SIZE)
         _check("batch queue file size", self.batch_queue_file_size, BATCH_UNIT_SIZE, MAPPED_SIZE_MAX,
                BATCH_UNIT_SIZE)  # fmt: skip
+        _check("extension file size", self.ext_queue_file_size, EXT_HEAD.size + EXT_END_ROOM, MAPPED_SIZE_MAX)
         _check("index slots", self.index_slots, 1, MAPPED_SIZE_MAX)
         _check("index entries", self.index_entries, 2, MAPPED_SIZE_MAX)
         _check("index file size", self.index_shape.size, 1, MAPPED_SIZE_MAX)

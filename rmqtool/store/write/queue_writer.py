@@ -21,12 +21,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import UnwritableError
-from rmqtool.formats.consume_queue import BATCH_UNIT, BATCH_UNIT_SIZE, PRE_BLANK, UNIT, BatchUnit, encode_unit
+from rmqtool.formats.consume_queue import (
+    BATCH_UNIT,
+    BATCH_UNIT_SIZE,
+    EXT_HEAD,
+    PRE_BLANK,
+    UNIT,
+    BatchUnit,
+    encode_unit,
+    ext_address,
+)
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.store import disk
 from rmqtool.store.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqtool.store.layout import QueueFiles, Queues
 from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.write.extension_writer import EXTENDED_SIZE, ExtensionWriter, Piece
 
 if TYPE_CHECKING:
     from rmqtool.scan.queue_build import Array, Pending, QueueNumbers
@@ -50,14 +60,16 @@ class Entry(NamedTuple):
     store_timestamp: int
     size: int
     batch_size: int
+    ext_size: int = EXT_HEAD.size
 
 
 class _Run(NamedTuple):
-    """Units of one queue, packed; the first one's number."""
+    """Units of one queue, packed; the first one's number; the extension units that they name."""
 
     queue: int
     first: int
     data: memoryview
+    extended: list[Piece]
 
 
 class QueueWriter:
@@ -67,7 +79,14 @@ class QueueWriter:
     of topics, by their bytes.
     """
 
-    def __init__(self, folder: Path, existing: Queues, unit_size: int, file_size: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        existing: Queues,
+        unit_size: int,
+        file_size: int,
+        extension: ExtensionWriter | None = None,
+    ) -> None:
         self.folder = folder
         self._above = str(folder.parent), str(folder)
         self.topics: dict[bytes, int] = {}
@@ -76,6 +95,8 @@ class QueueWriter:
         self._unit_size = unit_size
         self._file_size = file_size
         self._is_batch = unit_size == BATCH_UNIT_SIZE
+        self._extension = extension
+        self._row_size = unit_size if extension is None else EXTENDED_SIZE  # of a unit that waits
         self._open_files = OpenFiles()
         self._numbers: dict[tuple[bytes, int], int] = {}
         # per queue, by its number
@@ -125,6 +146,9 @@ class QueueWriter:
         elif files is not None and files.files:
             next_unit, newest = self._end_of(files)
             files_end = files.files[-1].end
+        if self._extension is not None:
+            queue = None if files is None else ConsumeQueue(files, self._open_files)
+            self._extension.learn(name, queue_id, queue, self._open_files)
         self._numbers[topic, queue_id] = len(self._folders)
         self._folders.append(f"{self.folder}/{name}/{queue_id}")
         self._next.append(next_unit)
@@ -161,12 +185,24 @@ class QueueWriter:
                            entry.queue_offset, entry.batch_size)
             )  # fmt: skip
         else:
-            unit = UNIT.pack(entry.physical_offset, entry.size, entry.tags_code)
+            unit = self._pack(queue, entry)
         self._next[queue] = number + 1
         self._plain.setdefault(queue, bytearray()).extend(unit)
         self._plain_count += 1
         if self._plain_count >= _PLAIN_LIMIT:
             self.write_out()
+
+    def _pack(self, queue: int, entry: Entry) -> bytes:
+        """A unit as it waits."""
+        plain = UNIT.pack(entry.physical_offset, entry.size, entry.tags_code)
+        if self._extension is None:
+            return plain
+        start = self._extension.place(queue, entry.ext_size)
+        if start < 0:
+            return plain + bytes(EXT_HEAD.size)
+        bits = entry.ext_size - EXT_HEAD.size
+        head = EXT_HEAD.pack(entry.ext_size, entry.tags_code, entry.store_timestamp, bits)
+        return UNIT.pack(entry.physical_offset, entry.size, ext_address(start)) + head
 
     def _admit(self, queue: int, entry: Entry) -> int:
         """The number of the entry's unit; -1 when it gets none."""
@@ -197,13 +233,16 @@ class QueueWriter:
         if self._plain:
             self.write_out()
         if self._pending is None or self._table is None:
-            self._pending, self._table = Pending(self._unit_size, PENDING_LIMIT), QueueNumbers()
+            ext_size = 0 if self._extension is None else self._extension.file_size
+            self._pending = Pending(self._unit_size, PENDING_LIMIT, ext_size)
+            self._table = QueueNumbers()
         numbers = self._table.of(queue_codes(entries), self._codes)
         for code in self._codes[len(self._folders) :]:
             self._learn(self._names[code >> 32], (code & 0xFFFFFFFF ^ 1 << 31) - (1 << 31))
         done = 0
         while done < len(entries):
-            done = self._pending.add(entries, numbers, done, self._next, self._newest)
+            next_ext = None if self._extension is None else self._extension.next
+            done = self._pending.add(entries, numbers, done, self._next, self._newest, next_ext)
             if self._pending.count == self._pending.limit:
                 self._finish()
                 self._begin()
@@ -226,7 +265,7 @@ class QueueWriter:
         Raises:
             UnwritableError: they cannot be written.
         """
-        run = _Run(queue, self._next[queue], memoryview(data))
+        run = _Run(queue, self._next[queue], memoryview(data), [])
         self._next[queue] += len(data) // self._unit_size
         self._write_runs([run])
 
@@ -237,7 +276,7 @@ class QueueWriter:
             runs = list(self._cut(zip(grouped.queues, grouped.counts, strict=True), grouped.data))
         else:
             runs = [
-                _Run(queue, self._next[queue] - len(data) // self._unit_size, memoryview(data))
+                self._run(queue, len(data) // self._row_size, memoryview(data))
                 for queue, data in self._plain.items()
             ]
             self._plain = {}
@@ -260,14 +299,23 @@ class QueueWriter:
     def _cut(self, counts: Iterable[tuple[int, int]], data: memoryview) -> Iterator[_Run]:
         start = 0
         for queue, count in counts:
-            stop = start + count * self._unit_size
-            yield _Run(queue, self._next[queue] - count, data[start:stop])
+            stop = start + count * self._row_size
+            yield self._run(queue, count, data[start:stop])
             start = stop
+
+    def _run(self, queue: int, count: int, data: memoryview) -> _Run:
+        """The `count` newest units of a queue, as they waited."""
+        extended: list[Piece] = []
+        if self._extension is not None:
+            data, extended = self._extension.split(data)
+        return _Run(queue, self._next[queue] - count, data, extended)
 
     def _write_runs(self, runs: list[_Run]) -> None:
         """Write the runs, the last one first; those that are written are taken off the list."""
         while runs:
-            queue, first, data = runs[-1]
+            queue, first, data, extended = runs[-1]
+            if self._extension is not None:
+                self._extension.write(queue, extended)
             start, size = first * self._unit_size, self._file_size
             while len(data):
                 room = size - start % size
@@ -325,15 +373,19 @@ class QueueWriter:
         """The files that were written since `synced`."""
         for queue, file_from_offset in self.unsynced:
             yield f"{self._folders[queue]}/{file_from_offset:020}"
+        if self._extension is not None:
+            yield from self._extension.unsynced_files()
 
     def unsynced_folders(self) -> set[str]:
         """The folders that got entries since `synced`."""
-        return self._new_in
+        return self._new_in if self._extension is None else self._new_in | self._extension.new_in
 
     def synced(self) -> None:
         """All of it is on the device."""
         self.unsynced.clear()
         self._new_in.clear()
+        if self._extension is not None:
+            self._extension.synced()
 
     def close(self) -> None:
         """Close what reading the queues' ends has opened; what waits is lost."""

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_change, properties
-from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.message import PROPERTY_CRC_NAME, Message
 from rmqtool.formats.properties import (
     DELAY,
@@ -184,9 +183,10 @@ def _due(store: Store, level: Level, now_ms: int, knows: Callable[[str], bool] |
     assert isinstance(queue, ConsumeQueue), "only levels with such a queue are listed"
     for queue_offset, unit in queue.units(level.next_offset, level.end_offset):
         found = store.find(unit.physical_offset)
-        due = unit.tags_code
-        if is_ext_address(due):
-            due = _computed_due(level, found.message) if found is not None else 0
+        code = queue.tags_code(unit)
+        due = code or 0
+        if code is None and found is not None:
+            due = _computed_due(level, found.message)
         if level.delay_ms is not None and due > now_ms + level.delay_ms:
             due = now_ms  # the clock went back, or the level is shorter now
         if due > now_ms:

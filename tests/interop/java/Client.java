@@ -10,6 +10,7 @@ import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.QueryResult;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
@@ -58,6 +59,8 @@ public final class Client extends Commands {
                 return listenForChecks(command.text("group"), command.text("topic"));
             case "consume":
                 return consume(command.text("group"), command.map("topics"));
+            case "consume_sql":
+                return consumeSql(command.text("group"), command.text("topic"), command.text("sql"));
             case "queues":
                 return queues(command.text("topic"));
             case "pull":
@@ -198,11 +201,22 @@ public final class Client extends Commands {
     /** A push consumer of a new group, in queue order, from the first message on; messages are events. */
     private Object consume(String group, Map<?, ?> topics) throws Exception {
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
-        consumer.setNamesrvAddr(nameServer);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         for (Map.Entry<?, ?> topic : topics.entrySet()) {
             consumer.subscribe(topic.getKey().toString(), topic.getValue().toString());
         }
+        return started(consumer, group);
+    }
+
+    /** The same of one topic, with a filter that the broker evaluates. */
+    private Object consumeSql(String group, String topic, String sql) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        consumer.subscribe(topic, MessageSelector.bySql(sql));
+        return started(consumer, group);
+    }
+
+    private Object started(DefaultMQPushConsumer consumer, String group) throws Exception {
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
             for (MessageExt message : messages) {
                 event("consumed", group, message);

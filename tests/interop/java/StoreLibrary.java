@@ -17,9 +17,11 @@ import org.apache.rocketmq.common.BrokerConfig;
 import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.UtilAll;
 import org.apache.rocketmq.store.CommitLog;
+import org.apache.rocketmq.store.DefaultMessageFilter;
 import org.apache.rocketmq.store.DefaultMessageStore;
 import org.apache.rocketmq.store.DispatchRequest;
 import org.apache.rocketmq.store.GetMessageResult;
+import org.apache.rocketmq.store.MessageFilter;
 import org.apache.rocketmq.store.QueryMessageResult;
 import org.apache.rocketmq.store.SelectMappedBufferResult;
 import org.apache.rocketmq.store.config.MessageStoreConfig;
@@ -238,15 +240,26 @@ public final class StoreLibrary extends Commands {
         return offsets;
     }
 
-    private Object get(Command command) {
+    /** What a broker asks of the consume queue for a consumer of tags; its parts moved to other packages in 5.x. */
+    private static MessageFilter filter(String topic, String tags) throws Exception {
+        Constructor<?> maker = DefaultMessageFilter.class.getConstructors()[0];
+        String kind = maker.getParameterTypes()[0].getName().replace("heartbeat.SubscriptionData", "filter.FilterAPI");
+        Class<?> api = Class.forName(kind.replace("common.protocol.", "common."));
+        Method parse = api.getMethod("buildSubscriptionData", String.class, String.class);
+        return (MessageFilter) maker.newInstance(parse.invoke(null, topic, tags));
+    }
+
+    private Object get(Command command) throws Exception {
         GetMessageResult found = store.getMessage("lab", command.text("topic"), command.integer("queue_id"),
-            command.number("offset"), command.integer("max"), null);
+            command.number("offset"), command.integer("max"),
+            command.has("tags") ? filter(command.text("topic"), command.text("tags")) : null);
         List<Long> offsets = new ArrayList<>();
         for (ByteBuffer buffer : found.getMessageBufferList()) {
             offsets.add(buffer.getLong(28));
         }
         found.release();
         return map("status", found.getStatus(), "next", found.getNextBeginOffset(), "min", found.getMinOffset(),
-            "max", found.getMaxOffset(), "physicalOffsets", offsets);
+            "max", found.getMaxOffset(), "count", found.getMessageCount(), "bytes", found.getBufferTotalSize(),
+            "physicalOffsets", offsets);
     }
 }
