@@ -8,6 +8,7 @@ import json
 import operator
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -38,6 +39,7 @@ from rmqtool.store.records.message import NewMessage
 from rmqtool.store.row_reader import RowError, RowRules
 from rmqtool.store.rows import BodyForm, RowFormat, blank_row, damage_row, message_row
 from tests.stores import Library, case
+from tests.trees import copy_tree
 
 HELLO = {"topic": "T", "body": "hello"}
 Result = tuple[list[NewMessage], dict[int, str]]
@@ -554,6 +556,56 @@ def test_csv_is_not_utf_8(read: Source) -> None:
     assert errors == {3: "row 3, tags: b'\\xff' is not UTF-8"}
 
 
+def test_a_csv_row_that_is_not_utf_8_and_too_long(
+    read: Source, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One error, and no traceback of pyarrow, which cannot decode the row for its handler."""
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)  # that of pytest collects
+    with pytest.raises(InputError, match="cannot read the input as CSV: .*Row #2: Expected 2 columns, got 4"):
+        read(b"topic,body\n\xbf\xbf,a,b,c\n", "csv")
+    assert capfd.readouterr().err == ""
+
+
+HOSTILE_OFFSETS = {
+    "topic": ((0, 3, 7, 8), (0, -5, 7, 8)),
+    "body": ((0, 4, 6, 9), (0, 100, 50, 9)),
+    "keys": ((0, 2, 4, 6), (0, 1 << 30, 4, 6)),
+}
+"""By column, its sound offsets of three rows, and those that lead out of its buffers."""
+
+
+def hostile_arrow(column: str, *, stream: bool) -> bytes:
+    """An Arrow file or stream of three rows, the offsets of one column overwritten."""
+    batch = pa.RecordBatch.from_pydict({
+        "topic": ["ABC", "ABCD", "A"], "body": [b"1234", b"12", b"123"],
+        "keys": [["a", "b"], ["c", "d"], ["e", "f"]],
+    })  # fmt: skip
+    sink = io.BytesIO()
+    with (ipc.new_stream if stream else ipc.new_file)(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    sound, hostile = (struct.pack("<4i", *offsets) for offsets in HOSTILE_OFFSETS[column])
+    assert sink.getvalue().count(sound) == 1
+    return sink.getvalue().replace(sound, hostile)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("what", HOSTILE_OFFSETS)
+@pytest.mark.parametrize("arguments", [(), ("--dry-run",)])
+def test_hostile_arrow_offsets(
+    what: str, stream: bool, arguments: tuple[str, ...], cases: Library, tmp_path: Path
+) -> None:
+    """Such a file ended the process with SIGSEGV and left the store unclean; so this runs one of its own."""
+    store = tmp_path / "store"
+    copy_tree(cases.path("ok_540_small_ipv6"), store)
+    path = tmp_path / "rows.arrow"
+    path.write_bytes(hostile_arrow(what, stream=stream))
+    command = [sys.executable, "-m", "rmqtool", "append", str(store), "--create-topic", "--input", str(path)]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True)
+    assert done.returncode == 3, done.stderr
+    assert "cannot read the input as Arrow" in done.stderr
+    assert not (store / "abort").exists()
+
+
 @pytest.mark.parametrize(
     ("format", "data", "what"),
     [
@@ -561,6 +613,7 @@ def test_csv_is_not_utf_8(read: Source) -> None:
         ("csv", b"topic,body,topic\nT,a,T\n", "the column topic twice"),
         ("csv", b"topic,boddy\nT,a\n", "no row has a column 'boddy'; did you mean body?"),
         ("csv", b"\n\n", "Empty CSV"),
+        ("csv", b"topic,body" + b",x" * 800_000 + b"\nT,a\n", "the header has more than 4096 columns"),
         ("csv", b"topic,body\nT,a" + b"a" * (34 << 20) + b"\n", "a row has more than 16777216 bytes"),
         ("parquet", b"PAR1xxxxPAR1", "cannot read the input as Parquet"),
         ("parquet", b"", "cannot read the input as Parquet"),

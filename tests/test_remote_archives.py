@@ -15,6 +15,7 @@ import signal
 import subprocess
 import sys
 import tarfile
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from rmqtool.errors import FormatError, InputError, NotAStoreError, RmqtoolError
 from rmqtool.scan.source import open_source
 from rmqtool.store import Store
 from rmqtool.store.consumer_offsets import consumer_offsets
-from rmqtool.store.places import decompress, spool, tar
+from rmqtool.store.places import decompress, spool, tar, unpacked
 from rmqtool.store.places.parts import PartFile
 from tests.remote import answers, compress, compress_files, pack, tar_of
 from tests.stores import Library
@@ -286,14 +287,39 @@ def test_frames_that_follow_each_other_and_padding(tmp_path: Path) -> None:
 
 
 def test_a_bomb_ends_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spool, "UNPACKED_LIMIT", 8 << 20)
+    monkeypatch.setattr(unpacked, "FILE_LIMIT", 8 << 20)
     for form in ("gz", "zst"):
         path = tmp_path / f"{LOG_FILE}.{form}"
         data = bytes(10 << 20)
         path.write_bytes(gzip.compress(data, 1) if form == "gz" else zstandard.compress(data))
         assert path.stat().st_size < 1 << 20
-        with pytest.raises(FormatError, match="unpacks to more than"):
+        with pytest.raises(FormatError, match="unpacks to more than") as found:
             Store.open(path)
+        assert found.value.path == path
+    monkeypatch.setattr(spool, "UNPACKED_LIMIT", 8 << 20)
+    path = tmp_path / "store.tar.gz"
+    path.write_bytes(gzip.compress(tar_of(("store/commitlog/x", bytes(10 << 20))), 1))
+    with pytest.raises(FormatError, match="unpacks to more than"):
+        Store.open(path)
+
+
+def test_one_file_of_a_store_has_at_most_2_gib() -> None:
+    """A few kilobytes of zstd hold terabytes of zeros; a broker maps every file whole."""
+    assert unpacked.FILE_LIMIT == 1 << 31
+
+
+def test_a_long_path_is_refused_before_its_folders_are_listed(tmp_path: Path) -> None:
+    """Every folder above a member is kept by name: 30,000 of them took 1.2 GB."""
+    archive = tmp_path / "deep.tar"
+    with tarfile.open(archive, "w", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(tarfile.TarInfo("/".join(["a"] * 30_000) + "/x"))
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="a path of more than 4096 characters"):
+            Store.open(archive)
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_too_little_space_is_said(cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

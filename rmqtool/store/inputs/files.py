@@ -7,6 +7,7 @@ Arrow: columns may also have the names that Spark gives them; rows count from 1.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, BinaryIO, NamedTuple
@@ -27,7 +28,9 @@ CSV_BLOCK_SIZE = 16 << 20
 
 _UNCLOSED = 'a cell starts with a quote (") that is never closed: it takes all that follows'
 _TOO_LONG = f'more than {CSV_BLOCK_SIZE} bytes, or a cell starts with a quote (") that is never closed'
-_CSV_END = "\0end of the input" + 4096 * ","  # no file has as many columns
+COLUMNS_MAX = 4096
+"""Columns that a CSV file may have."""
+_CSV_END = "\0end of the input" + COLUMNS_MAX * ","
 
 # Readers of CSV that were left. Freed while its thread still reads a pipe, one would wait for that thread,
 # and hold what the thread needs to end: the interpreter's lock.
@@ -65,7 +68,7 @@ def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
 
     found = _CsvOdd()
     source = _CsvBytes(file)
-    with _explained("CSV"):
+    with _explained("CSV"), _quiet_about(found.note):
         try:
             reader = csv.open_csv(
                 pa.PythonFile(source, "r"),
@@ -84,7 +87,8 @@ def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
             raise
         names = _names(reader.schema.names, rules, {})
     try:
-        yield from _numbered_csv(reader, names, found)
+        with _quiet_about(found.note):
+            yield from _numbered_csv(reader, names, found)
     finally:
         if source.leave():
             _left.append(reader)
@@ -118,6 +122,25 @@ def _numbered_csv(
         raise RowError(_TOO_LONG, row=following)
     if found.unclosed is not None:
         raise RowError(_UNCLOSED, row=found.unclosed)
+
+
+@contextmanager
+def _quiet_about(handler: Callable[[Any], str]) -> Iterator[None]:
+    """Print nothing where pyarrow cannot decode the row that it would pass to `handler`.
+
+    It prints a traceback then, as for any error of a handler, and raises its own error afterwards.
+    """
+    former = sys.unraisablehook
+
+    def hook(unraisable: sys.UnraisableHookArgs) -> None:
+        if unraisable.object != handler or not isinstance(unraisable.exc_value, UnicodeDecodeError):
+            former(unraisable)
+
+    sys.unraisablehook = hook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = former
 
 
 class _CsvOdd:
@@ -238,6 +261,8 @@ class _CsvBytes:
         if not data and self._started:
             size = len(self._end) if count < 0 else count
             data, self._end = bytes(self._end[:size]), self._end[size:]
+        if not self._started and data.partition(b"\n")[0].count(b",") >= COLUMNS_MAX:
+            raise InputError(f"the header has more than {COLUMNS_MAX} columns")
         self._started = True
         self._has_ended = not data
         self.has_quotes = self.has_quotes or b'"' in data
@@ -269,9 +294,12 @@ def _explained(what: str) -> Iterator[None]:
 
 
 def _guarded(batches: Iterator[pa.RecordBatch], what: str) -> Iterator[pa.RecordBatch]:
+    """The batches, each validated first: pyarrow's functions trust offsets, and read wherever these lead."""
     while True:
         with _explained(what):
             batch = next(batches, None)
+            if batch is not None:
+                batch.validate(full=True)
         if batch is None:
             return
         yield batch

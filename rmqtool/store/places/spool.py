@@ -13,6 +13,8 @@ from collections.abc import Iterable
 from rmqtool.errors import FormatError, UnwritableError
 from rmqtool.scan.remote_file import LocalFile
 
+FILE_LIMIT = 1 << 31
+"""Bytes that one file of a store may have: a broker maps each as a whole (DefaultMappedFile#init)."""
 UNPACKED_LIMIT = 1 << 40
 """Bytes, zeros included, that one input may unpack to: more is taken for an attack."""
 
@@ -47,19 +49,20 @@ class Spool:
         self._asked_at = -_ASKED_EVERY
         self._written = 0
 
-    def add(self, pieces: Iterable[bytes]) -> tuple[int, int]:
-        """Add a part; (place in the file, bytes).
+    def add(self, pieces: Iterable[bytes], limit: int | None = None) -> tuple[int, int]:
+        """Add a part of at most `limit` bytes (by default UNPACKED_LIMIT); (place in the file, bytes).
 
         Raises:
-            FormatError: more than UNPACKED_LIMIT bytes.
+            FormatError: the part is larger.
             UnwritableError: there is too little space.
         """
+        limit = UNPACKED_LIMIT if limit is None else limit
         start = -(-self._end // _ALIGNMENT) * _ALIGNMENT
         at = start
         try:
             for piece in pieces:
-                if at + len(piece) > UNPACKED_LIMIT:
-                    raise FormatError(f"it unpacks to more than {UNPACKED_LIMIT} bytes, which no store needs")
+                if at - start + len(piece) > limit:
+                    raise FormatError(f"it unpacks to more than {limit} bytes, which no store needs")
                 self._write(piece, at)
                 at += len(piece)
             os.ftruncate(self._descriptor, at)

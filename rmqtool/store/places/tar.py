@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 BLOCK = 512
 MEMBERS_MAX = 1_000_000
+NAME_MAX = 4096
+"""Characters of a member's path: PATH_MAX of Linux. Each folder of a path is kept as a name of its own."""
 _HEADER_MAX = 64 << 20  # most that one header with its extensions is read of
 _MAGIC_AT, _MAGIC = 257, b"ustar"
 
@@ -155,6 +157,8 @@ class TarPlace(Place):
 
     def _checked(self, member: tarfile.TarInfo) -> str:
         """The member's name, without `./`; nothing for the root itself."""
+        if len(member.name) > NAME_MAX:
+            raise self._refused(member, f"has a path of more than {NAME_MAX} characters")
         parts = [part for part in member.name.split("/") if part not in ("", ".")]
         if member.name.startswith("/") or ".." in parts or "\0" in member.name:
             raise self._refused(member, "leads out of the archive")

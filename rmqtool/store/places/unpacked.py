@@ -13,12 +13,13 @@ import stat
 from pathlib import Path
 from threading import Lock
 
+from rmqtool.errors import FormatError
 from rmqtool.scan.remote_file import LocalFile, RandomFile
 from rmqtool.scan.remote_path import Entries, Place, Recipe, status_of
 from rmqtool.store.listing import Listing
 from rmqtool.store.places.decompress import pieces, stem
 from rmqtool.store.places.parts import PartFile
-from rmqtool.store.places.spool import Spool
+from rmqtool.store.places.spool import FILE_LIMIT, Spool
 from rmqtool.store.places.tar import open_file
 from rmqtool.store.single_file import is_index_name, offset_of_name
 
@@ -120,7 +121,10 @@ class UnpackedPlace(Place):
                     self._spool = Spool()
                 file = open_file(path)
                 try:
-                    self._parts[inner] = (*self._spool.add(pieces(file, path)), path)
+                    self._parts[inner] = (*self._spool.add(pieces(file, path), FILE_LIMIT), path)
+                except FormatError as error:
+                    error.path = error.path or path
+                    raise
                 finally:
                     file.close()
             return self._parts[inner]
