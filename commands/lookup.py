@@ -259,6 +259,7 @@ class _Task:
         from rmqtool.store.fate import FIELDS, message_fate, table_fields, unique_key
 
         unknown: dict[str, None] = {}
+        unread: dict[str, None] = {}
         # Messages of one batch record have one place: the key tells them apart.
         told: set[tuple[str | None, int]] = set()
         count = 0
@@ -271,12 +272,17 @@ class _Task:
                     continue
                 fate = message_fate(self.store, hit.stored, tz=form.tz)
                 told.update((unique_key(step.stored), step.stored.physical_offset) for step in fate.steps)
-                yield from fate.rows()
+                for row in fate.rows():
+                    if row["state"] == "no_group":
+                        unread[row["detail"]["reason"]] = None
+                    yield row
                 unknown.update(dict.fromkeys(fate.unknown))
 
         # A table of all of them together, for its widths; each takes a while to be found.
         traced = list(rows()) if self.writer.chosen_format == "table" else rows()
         self.writer.write_rows(traced, FIELDS, table_fields)
+        for text in unread:
+            self.writer.note(f"rmqtool: {text}")
         for text in unknown:
             self.writer.note(f"rmqtool: not known: {text}")
         return count

@@ -59,7 +59,8 @@ def _head(found: Row) -> Iterator[str]:
         yield f"{'':<13}--apply first gives back what it changed; all below is of the store in between"
     yield f"{'mode':<13}{_mode_text(found)}"
     if not found["actions"]:
-        yield f"{'plan':<13}{'give back what the interrupted repair changed' if is_open else 'nothing to do'}"
+        nothing = "nothing that recover can do: see the warnings" if found["warnings"] else "nothing to do"
+        yield f"{'plan':<13}{'give back what the interrupted repair changed' if is_open else nothing}"
         return
     lost, given_up = found["lost_messages"], found["given_up_messages"]
     count = len(found["actions"])

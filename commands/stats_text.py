@@ -39,7 +39,7 @@ def write_sections(writer: Output, found: Overview) -> None:
         section = found.sections[0]
         rows = _with_bars(section) if is_table else section.rows
         if not writer.write_rows(rows, section.fields, _headings(section)):
-            writer.note(f"rmqtool: {_TITLES[section.name].lower()}: none")
+            writer.note(f"rmqtool: {_none_text(section)}")
         return
     if writer.chosen_format in ("csv", "tsv"):
         raise UsageError(
@@ -63,10 +63,17 @@ def _tables(writer: Output, found: Overview) -> Iterator[str]:
         rows = list(_with_bars(section))
         if number:
             yield ""
-        yield f"{_TITLES[section.name]}:" if rows else f"{_TITLES[section.name]}: none"
+        yield f"{_TITLES[section.name]}:" if rows else _none_text(section)
         yield from writer.table_lines(rows[:ROWS_SHOWN], _headings(section))
         if len(rows) > ROWS_SHOWN:
             yield f"and {len(rows) - ROWS_SHOWN} more"
+
+
+def _none_text(section: Section) -> str:
+    """That a section has no rows. No lag is not what a store without offsets shows."""
+    if section.name == "lag":
+        return "no consumer group has an offset here"
+    return f"{_TITLES[section.name]}: none"
 
 
 def _headings(section: Section) -> Sequence[str]:

@@ -90,6 +90,10 @@ _NUMBER_OF_ITS_UNIT = (
 _REWRITE_INDEX = "rmqtool rebuild STORE: writes the index anew from the commit log"
 _MOVE_AWAY = "rmqtool recover STORE: moves it into the backup"
 _MOVE_OFFSET = "rmqtool recover STORE: sets it to the queue's end"
+_COPY_CONFIG = (
+    "copy it into config/ while the broker is stopped, from a slave, which takes it from its master at every"
+    " synchronisation (every 10 s with 4.9, every minute with 5.x), or from a backup"
+)
 _TIMER = "rmqtool recover STORE: ends the timer log there, and writes the wheel to match"
 _CUT_OR_FILL = "rmqtool recover STORE: fills the range so that brokers step over it, or cuts the log here"
 
@@ -241,7 +245,15 @@ PROBLEMS: tuple[Problem, ...] = (
             "serves no topic until it is made again; 5.x does not load batch queues", "rmqtool rebuild STORE: writes topics.json anew from the log",
             "spec 02 19"),
     Problem("CF07", "delay offsets missing", "warning", "there is no delayOffset.json and no .bak of it, but delayed messages are stored",
-            "delivers every delayed message that is still stored once more", None, "spec 02 D1"),
+            "delivers every delayed message that is still stored once more",
+            _COPY_CONFIG + "; without one, accept that these messages are delivered once more", "spec 02 D1; spec 01 9.6"),
+    Problem("CF08", "consumer offsets missing", "error", "there is no consumerOffset.json and no .bak of it: how far groups have consumed is lost",
+            "starts; every group begins at its consumeFromWhere: it skips messages, or consumes all once more",
+            _COPY_CONFIG + "; without one, set each group's offsets (mqadmin resetOffsetByTime) before its consumers start",
+            "spec 01 9.5; ConsumerOffsetManager#queryOffset"),
+    Problem("CF09", "groups missing", "warning", "there is no subscriptionGroup.json and no .bak of it, but there were consumer groups",
+            "makes groups with default settings when they come; with autoCreateSubscriptionGroup=false none can consume",
+            _COPY_CONFIG + "; without one, make the groups (mqadmin updateSubGroup)", "spec 01 9.4; SubscriptionGroupManager"),
     # timer, epoch, compaction
     Problem("TM01", "timer file size", "error", "the timer wheel or its checkpoint does not have its fixed size",
             "does not start", _TIMER, "spec 02 T1"),

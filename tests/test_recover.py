@@ -38,6 +38,8 @@ Unchanged = Callable[[Path], AbstractContextManager[None]]
 # What recover leaves: sound for a broker and its consumers, or without a rule that would mend it.
 STAYS = {
     "bad_cf07_delay_offsets_missing": {"CF07"},
+    "bad_cf08_consumer_offsets_missing": {"CF08"},
+    "bad_cf09_groups_missing": {"CF09"},
     "bad_cl13_bad_properties": {"CL13"},
     "bad_cl17_no_store_time": {"CL17"},
     "bad_ep01_epoch_file": {"EP01"},
@@ -107,7 +109,7 @@ def test_a_damaged_variant_is_sound_afterwards(cases: Library, tmp_path: Path, n
     root = copy_tree(tmp_path / "linked", tmp_path / "store")
     before, log = records(root), log_bytes(root)
     outcome = recovered(root, yes=True)
-    assert codes(root) <= {"CL13", "CL14", "CL15", "CL16", "CF02", "CF07", "EP01"}
+    assert codes(root) <= {"CL13", "CL14", "CL15", "CL16", "CF02", "CF07", "CF08", "CF09", "EP01"}
     must_have_kept(before, log, records(root), outcome)
     assert recovered(root).recovery.plan.actions == ()
 

@@ -112,6 +112,9 @@ def write_state(root: Path, stored: Sequence[Message]) -> None:
     table = {name: {"topicName": name, "readQueueNums": 4, "writeQueueNums": 4} for name in topics}
     write_config(root, "topics.json", {"dataVersion": {"counter": 1}, "topicConfigTable": table})
     write_config(root, "consumerOffset.json", {"offsetTable": offsets})
+    write_config(
+        root, "subscriptionGroup.json", {"subscriptionGroupTable": {"group": {"groupName": "group"}}}
+    )
 
 
 def write_config(root: Path, name: str, document: dict[str, Any]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from rmqtool.errors import FormatError, InputError, RmqtoolError, UnsupportedStoreError, UsageError
 from rmqtool.formats import config_json
 from rmqtool.store import Store
+from rmqtool.store.verify.lost_config import lost_config
 from rmqtool.store.write.config_files import FOLDER, read_config
 
 OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
@@ -38,7 +39,7 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
 
     Args:
         store: of a root.
-        needed: a missing consumerOffset.json is told too. A broker writes the file within seconds, also
+        needed: a missing consumerOffset.json is reported too. A broker writes the file within seconds, also
             without any group: where it is not there, that no group reads here is not known.
     """
     offsets: Offsets = {}
@@ -61,6 +62,12 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
     if needed and not unknown and OFFSET_FILES[0] in missing:
         unknown.append(f"{OFFSET_FILES[0]}: there is none, and no .bak: whether groups read here is not told")
     return offsets, unknown
+
+
+def offsets_are_lost(store: Store) -> bool:
+    """Whether the store must have had committed offsets, and the file and its .bak are gone (CF08)."""
+    messages = dict.fromkeys((topic for topic, _ in store.queues), 1)
+    return any(found.problem.code == "CF08" for found in lost_config(store.layout, messages))
 
 
 def _check(store: Store) -> None:

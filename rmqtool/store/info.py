@@ -8,6 +8,7 @@ tell (damage, counts per tag) is the work of `verify` and `stats`.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +16,7 @@ from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import index as index_format
 from rmqtool.formats.consume_queue import Unit
+from rmqtool.problems import Finding
 from rmqtool.store import Store
 from rmqtool.store.consume_queue import ConsumeQueue, Span
 from rmqtool.store.layout import StoreFile
@@ -22,6 +24,7 @@ from rmqtool.store.log_files import Tail
 from rmqtool.store.log_heads import Head
 from rmqtool.store.open_files import path_of, read_head
 from rmqtool.store.verify.files import check_files
+from rmqtool.store.verify.lost_config import lost_config
 
 COUNTED_RECORDS_MAX = 10_000  # records behind the checkpoint that are counted one by one
 
@@ -103,7 +106,7 @@ def store_info(store: Store) -> Info:
         "disk": _disk(store),
         "problems": [
             row
-            for row in (item.row() for item in check_files(layout, store.profile))
+            for row in (item.row() for item in _problems(store, spans))
             if not (row["problem"] == "CP06" and unreadable.names(row["path"]))
         ],
         "unsupported": [
@@ -112,6 +115,15 @@ def store_info(store: Store) -> Info:
         ],
         "unreadable": unreadable.rows(),
     }  # fmt: skip
+
+
+def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
+    """What names and sizes of files show to be wrong, and which config files are missing."""
+    yield from check_files(store.layout, store.profile)
+    messages: dict[str, int] = {}
+    for (topic, _), (low, high, _) in spans.items():
+        messages[topic] = messages.get(topic, 0) + max(high - low, 0)
+    yield from lost_config(store.layout, messages)
 
 
 def _any_path(store: Store) -> str:

@@ -85,10 +85,13 @@ class Fate:
 
     def _group_row(self, each: GroupState, timestamp_ms: int) -> Row:
         state = {True: "passed", False: "not_passed", None: "never_committed"}[each.passed]
+        detail: Row = {"committed_offset": each.committed_offset}
+        if each.group is None:
+            state, detail = "no_group", {"reason": f"no group has an offset for topic {each.topic}"}
         row = self._row(
             "group", timestamp_ms, topic=each.topic, queue_id=each.queue_id, queue_offset=each.queue_offset,
             physical_offset=each.physical_offset, group=each.group, state=state,
-            detail={"committed_offset": each.committed_offset},
+            detail=detail,
         )  # fmt: skip
         return row | {"time": None}
 
@@ -142,7 +145,7 @@ def message_fate(
     """
     find = find or finder(store)
     unknown: list[str] = []
-    offsets, missing = known_offsets(store)
+    offsets, missing = known_offsets(store, needed=True)
     unknown += [f"consumer groups: {each}" for each in missing]
     key = unique_key(stored)
     if key is None:
@@ -156,4 +159,11 @@ def message_fate(
         unknown.append(f"trace records that cannot be read: {found.unreadable}")
     if store.commit_log.min_offset > 0:
         unknown.append(f"records below physical offset {store.commit_log.min_offset}, which were deleted")
-    return Fate(key, tuple(steps), tuple(group_states(steps, offsets)), found, tuple(unknown), tz)
+    return Fate(
+        key,
+        tuple(steps),
+        tuple(group_states(steps, offsets, is_known=not missing)),
+        found,
+        tuple(unknown),
+        tz,
+    )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from rmqtool.store.fate.steps import Offsets, Step
+from rmqtool.store.system_topics import is_system_topic
 
 _CONSUMED_KINDS = frozenset({
     "stored", "committed", "delayed_delivered", "timer_delivered", "retry", "dead_letter", "inner_batch",
@@ -19,9 +20,12 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """One group and one record of the message; `passed` is None where the group never committed there."""
+    """One group and one record of the message; `passed` is None where the group never committed there.
 
-    group: str
+    Without a group: no group has an offset for the topic of that record.
+    """
+
+    group: str | None
     topic: str
     queue_id: int
     queue_offset: int
@@ -30,8 +34,14 @@ class GroupState:
     passed: bool | None
 
 
-def group_states(steps: Iterable[Step], offsets: Offsets) -> Iterator[GroupState]:
-    """Every group that has committed an offset for the topic of a step from which consumers read."""
+def group_states(steps: Iterable[Step], offsets: Offsets, *, is_known: bool) -> Iterator[GroupState]:
+    """Every group that has committed an offset for the topic of a step from which consumers read.
+
+    Args:
+        steps: of the message.
+        offsets: committed ones.
+        is_known: `offsets` are all that there are, so a topic that has none was never read.
+    """
     by_topic: dict[str, list[str]] = {}
     for topic, group in offsets:
         if not group.startswith(_SYSTEM_GROUP_PREFIX):
@@ -40,9 +50,12 @@ def group_states(steps: Iterable[Step], offsets: Offsets) -> Iterator[GroupState
         if step.kind not in _CONSUMED_KINDS:
             continue
         message = step.stored.message
+        place = message.topic, message.queue_id, message.queue_offset, step.stored.physical_offset
+        is_for_groups = step.kind != "dead_letter" and not is_system_topic(message.topic)
+        if is_known and is_for_groups and message.topic not in by_topic:
+            yield GroupState(None, *place, None, None)
         for group in sorted(by_topic.get(message.topic, ())):
             committed = offsets[message.topic, group].get(message.queue_id)
             yield GroupState(
-                group, message.topic, message.queue_id, message.queue_offset, step.stored.physical_offset,
-                committed, None if committed is None else committed > message.queue_offset,
+                group, *place, committed, None if committed is None else committed > message.queue_offset,
             )  # fmt: skip

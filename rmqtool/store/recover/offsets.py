@@ -15,17 +15,14 @@ from typing import Any
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import resolve
+from rmqtool.problems import Finding
 from rmqtool.store import Store
 from rmqtool.store.plan import Action, Kind
 from rmqtool.store.recover.after import After
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
+from rmqtool.store.verify.lost_config import CONSUMER_OFFSETS, lost_config
 from rmqtool.store.write.config_files import DELAY_OFFSETS, FOLDER, read_config
 
-CONSUMER_OFFSETS = "consumerOffset.json"
-_NO_DELAYS = (
-    "config/delayOffset.json is missing: the next start delivers every delayed message that is still stored"
-    " once more"
-)
 _MOVED_SHOWN = 100  # offsets that a plan names one by one
 
 
@@ -36,16 +33,14 @@ def offset_actions(store: Store, after: After) -> tuple[list[Action], list[str]]
         UnreadableError: a config file cannot be read.
     """
     root = store.layout.root
+    warnings = [_lost_text(each) for each in lost_config(store.layout, _messages(after))]
     if root is None or "config" not in store.layout.folders:
-        return [], []
+        return [], warnings
     actions: list[Action] = []
-    warnings: list[str] = []
     for name, moved in ((CONSUMER_OFFSETS, _consumers), (DELAY_OFFSETS, _delays)):
         try:
             loaded = read_config(root / FOLDER, name)
             if loaded.source == "none":
-                if name == DELAY_OFFSETS and any(topic == SCHEDULE_TOPIC for topic, _ in after.queues):
-                    warnings.append(_NO_DELAYS)
                 continue
             changes, document = moved(loaded.document, after)
             if changes:
@@ -55,6 +50,20 @@ def offset_actions(store: Store, after: After) -> tuple[list[Action], list[str]]
                 f"{FOLDER}/{name} cannot be understood, its offsets are not checked: {error.message}"
             )
     return actions, warnings
+
+
+def _messages(after: After) -> dict[str, int]:
+    """How many messages the queues will serve, by topic."""
+    counts: dict[str, int] = {}
+    for (topic, _), (low, high) in after.queues.items():
+        counts[topic] = counts.get(topic, 0) + max(high - low, 0)
+    return counts
+
+
+def _lost_text(found: Finding) -> str:
+    """What is missing, what it costs, and where to get it: recover cannot make it."""
+    problem = found.problem
+    return f"{problem.code} {problem.message}; a broker {problem.broker}. {problem.repair}"
 
 
 def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: Any) -> Action:

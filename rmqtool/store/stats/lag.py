@@ -28,10 +28,11 @@ from rmqtool.errors import UnreadableError, UnsupportedStoreError
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.scan.source import open_source
 from rmqtool.store import AnyQueue, BatchConsumeQueue, Store
-from rmqtool.store.consumer_offsets import consumer_offsets
+from rmqtool.store.consumer_offsets import consumer_offsets, offsets_are_lost
 from rmqtool.store.expire.queues import first_live
 from rmqtool.store.selection import Selection
 from rmqtool.store.stats.past import Past, offset_at
+from rmqtool.store.system_topics import is_system_topic
 
 MEMORY_RATIO = 40
 """Percent of the memory that the broker takes for page cache (accessMessageInMemoryMaxRatio)."""
@@ -43,6 +44,7 @@ FIELDS = (
 _NAMES = {"group": "group", "topic": "topic", "queue": "queue_id"}
 _TABLE_FIELDS = ("lag_messages", "lag_bytes", "lost_messages", "oldest_time", "reads_from", "status")
 _BLOCK_UNITS = 1 << 16
+_NOT_READ = {"never_committed", "no_queue", "no_group", "offsets_missing"}
 
 Row = dict[str, Any]
 
@@ -88,9 +90,13 @@ def this_broker(store: Store, memory_bytes: int | None) -> Broker:
 
 @dataclass(slots=True)
 class QueueLag:
-    """One queue as one group sees it; see the module. None is what cannot be known."""
+    """One queue as one group sees it; see the module. None is what cannot be known.
 
-    group: str
+    Without a group it is a queue for whose topic no group has an offset (`status` says `no_group`), or none
+    is known any more (`offsets_missing`).
+    """
+
+    group: str | None
     topic: str
     queue_id: int
     min_offset: int | None = None
@@ -111,7 +117,9 @@ def group_lags(store: Store, selection: Selection, past: Past | None = None) -> 
     """Every queue of every topic that a group has committed an offset for, by group, topic and queue.
 
     Of the selection topics and queues count. A queue for which the group never committed has no lag
-    that could be known: its `status` says `never_committed`.
+    that could be known: its `status` says `never_committed`. Topics that were asked for by name and that no
+    group has an offset for come last, and so do all topics where the file with the offsets is gone: that
+    no group is behind is not what is known then.
 
     Raises:
         UnsupportedStoreError: the queues are in RocksDB.
@@ -138,6 +146,28 @@ def group_lags(store: Store, selection: Selection, past: Past | None = None) -> 
                 except (UnreadableError, OSError):
                     lag.status.add("unreadable")
                 yield lag
+        read = {topic for topic, _ in offsets}
+        status = "offsets_missing" if offsets_are_lost(store) else "no_group"
+        for topic in sorted(by_topic.keys() - read):
+            is_asked = topic in selection.topics or status == "offsets_missing"
+            if is_asked and selection.matches_topic(topic) and not is_system_topic(topic):
+                yield from (
+                    _unread(store, topic, queue_id, status)
+                    for queue_id in sorted(by_topic[topic])
+                    if not selection.queues or queue_id in selection.queues
+                )
+
+
+def _unread(store: Store, topic: str, queue_id: int, status: str) -> QueueLag:
+    """A queue that no group is known to read."""
+    lag = QueueLag(None, topic, queue_id, status={status})
+    try:
+        span = store.queues[topic, queue_id].span(store.commit_log.min_offset, store.profile)
+    except (UnreadableError, OSError):
+        lag.status.add("unreadable")
+        return lag
+    lag.min_offset, lag.max_offset = span.min_offset, span.max_offset
+    return lag
 
 
 def _is_batch(queue: AnyQueue | None) -> bool:
@@ -214,7 +244,7 @@ def lag_rows(
         groups.setdefault(tuple(getattr(lag, name) for name in key_fields), []).append(lag)
     return [
         dict(zip(key_fields, key, strict=True)) | _row(members, broker, now_ms, tz)
-        for key, members in sorted(groups.items())
+        for key, members in sorted(groups.items(), key=lambda item: [(at is None, at) for at in item[0]])
     ]
 
 
@@ -251,7 +281,7 @@ def _sum(members: Sequence[QueueLag], name: str, other: str | None = None) -> in
         value: int | None = getattr(lag, name)
         if value is None and other is not None:
             value = getattr(lag, other)
-        if value is None and lag.status & {"never_committed", "no_queue"}:
+        if value is None and lag.status & _NOT_READ:
             continue
         values.append(value)
     known = [value for value in values if value is not None]

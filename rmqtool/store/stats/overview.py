@@ -6,7 +6,7 @@ record behind it is counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
@@ -205,10 +205,12 @@ class _Run:
             return
         if request.lag_by is not None:
             rows = lag.lag_rows(lags, request.lag_by, broker, self.now_ms, self.tz)
+            self.found.notes += _unread_notes(lags)
             fields, table = lag.fields(request.lag_by), lag.table_fields(request.lag_by)
             by_name["lag"] = self._section("lag", rows, fields, table)
         if self.found.charts is not None:
-            self.found.charts.lags = lag.lag_rows(lags, ("group",), broker, self.now_ms, self.tz)
+            of_groups = [each for each in lags if each.group is not None]
+            self.found.charts.lags = lag.lag_rows(of_groups, ("group",), broker, self.now_ms, self.tz)
 
     def _do_without(self, what: str, error: RmqtoolError, *, is_all: bool) -> None:
         """Says that a part is not there, and why; raises `error` where it is all that was asked for."""
@@ -336,6 +338,18 @@ class _Run:
             else:
                 rows = sorted(rows, key=partial(_fall, sort))
         return Section(name, rows[: self.request.selection.limit], fields, table)
+
+
+def _unread_notes(lags: Iterable[lag.QueueLag]) -> Iterator[str]:
+    """In words why there is no lag: no group has an offset, or the offsets are lost."""
+    unread = {each.topic: "offsets_missing" in each.status for each in lags if each.group is None}
+    if any(unread.values()):
+        yield (
+            "consumerOffset.json and its .bak are missing: how far groups have consumed is not known; see"
+            " rmqtool verify (CF08)"
+        )
+        return
+    yield from (f"no group has an offset for topic {topic}" for topic in unread)
 
 
 def _fall(name: str, row: Row) -> tuple[bool, bool, Any]:

@@ -22,6 +22,7 @@ from rmqtool.problems import Finding, finding
 from rmqtool.store.open_files import pread, reading
 from rmqtool.store.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.store.verify.context import CONFIG_LIMIT, Context
+from rmqtool.store.verify.lost_config import lost_config
 
 _REWRITE_S = 0.5  # a broker renames: for a moment the file is not there
 
@@ -102,6 +103,7 @@ class ConfigCheck:
             yield from _topics(self.context, self.documents)
             yield from _consumer_offsets(self.context, self.documents)
             yield from _delay_offsets(self.context, self.documents)
+            yield from lost_config(self.context.layout, self.context.topics)
 
     def _load(self, name: str) -> list[Finding]:
         """Read one file; a second time in a live store, whose broker may just be writing it."""
@@ -197,10 +199,6 @@ def _queue_end(context: Context, key: tuple[str, int], offset: int) -> int | Non
 
 
 def _delay_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
-    config, count = context.layout.config, context.topics.get(SCHEDULE_TOPIC, 0)
-    known = "config" not in context.layout.unreadable_parts and not context.layout.unsupported
-    if count and known and not {"delayOffset.json", "delayOffset.json.bak"} & set(config):
-        yield finding("CF07", "config/delayOffset.json", records=count)
     try:
         offsets = config_json.delay_offsets(documents.get("delayOffset.json", {}))
     except FormatError as error:
