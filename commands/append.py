@@ -319,9 +319,11 @@ class _Task:
                 asked.store, asked.profile or own.NEWEST, broker_conf=asked.broker_conf,
                 auto_create_queues=asked.new_queues(), **asked.given(),
             )  # fmt: skip
-        return StoreWriter.open(
+        writer = StoreWriter.open(
             asked.store, auto_create_queues=asked.new_queues(), **asked.arguments(), **asked.given()
         )
+        options.tell_assumed(self._output, writer.options.written_by, "--profile")
+        return writer
 
     def _dry_run(self) -> DryRun:
         from rmqtool.store.inputs.dry_run import DryRun

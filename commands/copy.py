@@ -125,6 +125,8 @@ def copy(
     seen, left_out = BadPlaces(writer), _LeftOut(writer)
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         _check_renames(opened, selection, renames)
+        if profile is None:
+            options.tell_assumed(writer, opened.written_by, "--profile")
         with writer.progress("copy", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run(
                 opened, place, selection, seen.report, bar.advance, renames=renames,

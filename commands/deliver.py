@@ -49,6 +49,7 @@ def deliver(
     commitlog: options.CommitLogPaths = None,
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,
+    profile: options.Profile = None,
     now: Now = None,
     apply: options.Apply = False,
     create_topic: options.CreateTopic = False,
@@ -91,6 +92,7 @@ def deliver(
         commitlog_paths=commitlog or (),
         read_only_paths=read_only_commitlog or (),
         broker_conf=None if broker_conf is None else read_broker_conf(broker_conf),
+        profile=profile,
         now_ms=clock_ms if now is None else parse_time(now, zone, clock_ms),
         create_topics=create_topic,
     )
@@ -114,6 +116,7 @@ class _Asked:
     commitlog_paths: Sequence[Path]
     read_only_paths: Sequence[Path]
     broker_conf: BrokerConf | None
+    profile: str | None
     now_ms: int
     create_topics: bool
 
@@ -162,7 +165,9 @@ def _planned(asked: _Asked, told: _Told) -> Generator[Delivery]:
         commitlog_paths=asked.commitlog_paths,
         read_only_paths=asked.read_only_paths,
         broker_conf=asked.broker_conf,
+        profile=asked.profile,
     ) as opened:
+        options.tell_assumed(told.output, opened.written_by, "--profile")
         root = opened.layout.root
         if root is None:
             raise UsageError(f"{asked.path} is no store root", hint="name the folder that holds commitlog")
@@ -186,9 +191,11 @@ def _delivered(asked: _Asked, told: _Told) -> Generator[Delivery]:
             commitlog_paths=asked.commitlog_paths,
             read_only_paths=asked.read_only_paths,
             broker_conf=asked.broker_conf,
+            profile=asked.profile,
         ) as writer,
         writer.read() as opened,
     ):
+        options.tell_assumed(told.output, writer.options.written_by, "--profile")
         knows = None if asked.create_topics else writer.topics.is_known
         delays = _delays(asked.broker_conf)
         offsets = told.offsets(opened, delays, apply=True)

@@ -49,8 +49,10 @@ def lines(row: Row, found: Difference) -> Iterator[str]:
 def _side_text(side: Row) -> str:
     text = f"{side['path']}"
     if side["written_by"] is not None:
+        from rmqtool.store.profile import WrittenBy
+
         state = "in use" if side["live"] else "not cleanly stopped" if side["abort"] else "stopped cleanly"
-        text += f" (broker {side['written_by']}, {state})"
+        text += f" (broker {WrittenBy.of_row(side)}, {state})"
     if side["repair_unfinished"]:
         text += ", a repair was interrupted"
     log = side["commit_log"]

@@ -141,6 +141,8 @@ def expire(
     zone = parse_zone(tz)
     shown = with_times(found, zone)
     output.write_object(shown, expire_lines(shown, zone, everything=all))
+    if expiry.trigger is not None:
+        options.tell_assumed(output, expiry.rules_of, "--broker")
     output.note(f"rmqtool: {_summary(expiry, applied=apply)}{_next(asked, expiry, apply, write_plan)}")
     return _exit_code(expiry, applied=apply)
 

@@ -60,6 +60,14 @@ def _go(found: Row, count: int) -> str:
     return "goes" if count == 1 else "go"
 
 
+def _rules_of(found: Row) -> str:
+    from rmqtool.store.profile import WrittenBy, profile_named
+
+    reason = found["rules_reason"]
+    by = WrittenBy(profile_named(found["rules"]), tuple(found["rules_candidates"]), reason)
+    return str(by) if by.is_known else f"{by.profile.name}, an assumption: {by}"
+
+
 def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
     settings = {name: row["value"] for name, row in found["settings"].items()}
     if found["rules"] == "own":
@@ -67,7 +75,7 @@ def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
     else:
         hours = ", ".join(f"{hour:02}" for hour in settings["deleteWhen"]) or "never"
         yield (
-            f"rules        of broker {found['rules']}: kept {settings['fileReservedTime']}h,"
+            f"rules        of broker {_rules_of(found)}: kept {settings['fileReservedTime']}h,"
             f" deleted at {hours} h; above {settings['diskMaxUsedSpaceRatio']:.0%} of the disk at any hour,"
             f" above {settings['diskSpaceCleanForciblyRatio']:.0%} whatever the age"
         )

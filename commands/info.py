@@ -83,7 +83,10 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
     yield f"{found['kind']:<13}{found['path']}"
     if found["written_by"] is not None:
         versions = ", ".join(str(version) for version in found["record_versions"]) or "none"
-        yield f"written by   broker {found['written_by']}, record version {versions}"
+        from rmqtool.store.profile import WrittenBy
+
+        broker = WrittenBy.of_row(found)
+        yield f"written by   broker {broker}, record version {versions}"
     if found["kind"] == "store":
         yield f"state        {_state_text(found['state'])}"
     if found["commit_log"] is not None:

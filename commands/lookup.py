@@ -98,6 +98,8 @@ def lookup(
         task = _Task(opened, writer, tz)
         if kind == "time":
             assert time is not None
+            if broker is None:
+                options.tell_assumed(writer, opened.written_by, "--broker")
             return task.times(time, selection, bound, broker)
         request = _request(kind, given, selection, tag, scan)
         if explain:

@@ -22,7 +22,9 @@ from rmqtool.terminal import print_error
 from rmqtool.times import format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
+    from rmqtool.output import Output
     from rmqtool.store import Store
+    from rmqtool.store.profile import WrittenBy
     from rmqtool.store.selection import Selection
 
 COUNT_MAX = (1 << 63) - 1
@@ -307,6 +309,14 @@ TimeZone = Annotated[
 
 # How to work
 
+Profile = Annotated[
+    Literal["4.9", "5.3", "5.4"] | None,
+    typer.Option(
+        "--profile",
+        metavar="4.9|5.3|5.4",
+        help="The broker that used STORE last; default: as its files say.",
+    ),
+]
 Jobs = Annotated[
     int,
     typer.Option(
@@ -344,6 +354,7 @@ def open_store(
     broker_conf: Path | None,
     *,
     quiet: bool = False,
+    profile: str | None = None,
 ) -> Store:
     """The store that these option values mean, opened for reading; raises as `Store.open` does.
 
@@ -357,7 +368,17 @@ def open_store(
         commitlog_paths=commitlog or (),
         read_only_paths=read_only_commitlog or (),
         broker_conf=broker_conf,
+        profile=profile,
     )
+
+
+def tell_assumed(output: Output, written_by: WrittenBy | None, option: str) -> None:
+    """Says on stderr which broker version is assumed where the store does not tell; `option` settles it."""
+    if written_by is not None and not written_by.is_known:
+        output.note(
+            f"rmqtool: the broker version is {written_by}; {written_by.profile.name} is assumed:"
+            f" {option} says which it is"
+        )
 
 
 def selection(

@@ -40,6 +40,7 @@ def rebuild(
     commitlog: options.CommitLogPaths = None,
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,
+    profile: options.Profile = None,
     only: Only = None,
     topic: options.Topic = None,
     queue: options.Queue = None,
@@ -87,12 +88,14 @@ def rebuild(
     if apply and write_plan is not None:
         raise UsageError("--write-plan shows a plan, --apply does it", hint="one after the other")
     output.check_fields(COLUMNS)  # before anything is changed
-    opening = partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf)
+    opening = partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf, profile=profile)
     kernels.load_kernels()
     if apply:
         from rmqtool.store.rebuild.run import rebuild_store
 
         request = None if plan is not None else _request(only, topic, queue)
+        with opening() as opened:
+            options.tell_assumed(output, opened.written_by, "--profile")
         planned, applied = rebuild_store(
             opening, request, plan_file=plan, backup_dir=backup_dir, force=force, jobs=jobs
         )
@@ -132,6 +135,8 @@ def _show(
             return opened, make_plan(opened, request, jobs=jobs, progress=bar.advance)
 
     opened, planned = plans.steady(opening, look)
+    if planned.plan.actions:
+        options.tell_assumed(output, opened.written_by, "--profile")
     if opened.live:
         output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
     if write_plan is not None:

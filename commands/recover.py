@@ -55,6 +55,7 @@ def recover(
     commitlog: options.CommitLogPaths = None,
     read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
     broker_conf: options.BrokerConf = None,
+    profile: options.Profile = None,
     broker: options.Brokers = None,
     broker_heap: BrokerHeap = None,
     mode: Mode = None,
@@ -102,7 +103,7 @@ def recover(
     alone, when it is written to while it is read.
     """
     output = Output(format=format, quiet=quiet, progress=progress, changes=apply or undo is not None)
-    asked = _Asked(store, commitlog or (), read_only_commitlog or (), broker_conf, jobs)
+    asked = _Asked(store, commitlog or (), read_only_commitlog or (), broker_conf, profile, jobs)
     if undo is not None:
         others = {"--apply": apply, "--plan": plan, "--write-plan": write_plan, "--mode": mode}
         _no_others({**others, "--fill": fill, "--broker": broker, "--broker-heap": broker_heap,
@@ -130,17 +131,21 @@ class _Asked:
         commitlog: Sequence[Path],
         read_only: Sequence[Path],
         broker_conf: Path | None,
+        profile: str | None,
         jobs: int,
     ) -> None:
         self.path = path
         self._commitlog = commitlog
         self._read_only = read_only
         self._broker_conf = broker_conf
+        self._profile = profile
         self.jobs = jobs
 
     def open(self) -> Store:
         """The store, opened for reading; raises as `Store.open` does."""
-        return options.open_store(self.path, self._commitlog, self._read_only, self._broker_conf)
+        return options.open_store(
+            self.path, self._commitlog, self._read_only, self._broker_conf, profile=self._profile
+        )
 
 
 def _no_others(others: dict[str, Any], option: str) -> None:
@@ -202,6 +207,8 @@ def _show(
         return opened, recovery, found
 
     opened, recovery, found = plans.steady(asked.open, look)
+    if recovery.is_needed:
+        options.tell_assumed(output, opened.written_by, "--profile")
     if opened.live:
         output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
     if write_plan is not None:
@@ -249,6 +256,7 @@ def _apply(
     zone = parse_zone(tz)
     with asked.open() as opened:
         total = sum(file.size for file in opened.layout.commit_log)
+        options.tell_assumed(output, opened.written_by, "--profile")
     with output.progress("recover", 2 * total) as bar:
         result = recover_store(
             asked.open, request, plan_file=plan_file, backup_dir=backup_dir, yes=yes, force=force,
@@ -273,5 +281,5 @@ def _undo(asked: _Asked, backup: Path, output: Output, *, moved: bool) -> int:
 
 def _report(opened: Store, recovery: Recovery) -> dict[str, Any]:
     state = {"abort": opened.layout.abort is not None, "guard": opened.layout.guard is not None}
-    return {"store": str(opened.layout.root), "written_by": opened.profile.name, **state,
+    return {"store": str(opened.layout.root), **opened.written_by.row(), **state,
             "predictions": [], **recovery.row()}  # fmt: skip

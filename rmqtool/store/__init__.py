@@ -24,7 +24,6 @@ from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, 
 from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.formats.message_id import OffsetMessageId
 from rmqtool.scan.remote_path import RemotePath
-from rmqtool.store import profile
 from rmqtool.store.broker_conf import BrokerConf
 from rmqtool.store.commit_log import (
     CommitLog,
@@ -41,7 +40,7 @@ from rmqtool.store.log_heads import Head
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.places.locate import find_layout, located
 from rmqtool.store.places.location import Location
-from rmqtool.store.profile import Profile
+from rmqtool.store.profile import Profile, WrittenBy, named, written_by
 from rmqtool.store.selection import Selection
 
 if TYPE_CHECKING:
@@ -94,6 +93,7 @@ class Store:
         file_sizes: Mapping[str, int] | None = None,
         storage_options: Mapping[str, Any] | None = None,
         announce: Callable[[str], None] | None = None,
+        profile: str | None = None,
     ) -> Store: ...
 
     @overload
@@ -121,7 +121,8 @@ class Store:
             mode: `r` or `a`.
             arguments: for `r` those of `layout.detect`; `storage_options` for a URL, by the names that
                 fsspec or pyarrow's S3 have for them, never printed; `announce`, called with a few words
-                before something large is unpacked. For `a` see `StoreWriter.open`.
+                before something large is unpacked; `profile`, the version that used the store last, where
+                its files do not tell. For `a` see `StoreWriter.open`.
 
         Raises:
             UsageError: another mode, or a URL that names no store.
@@ -143,10 +144,15 @@ class Store:
         path: Path | str,
         storage_options: Mapping[str, Any] | None = None,
         announce: Callable[[str], None] | None = None,
+        profile: str | None = None,
         **arguments: Any,
     ) -> Store:
+        given = None if profile is None else named(profile)
         place = located(path, storage_options)
         store = cls(find_layout(place, announce or (lambda _: None), **arguments))
+        if given is not None:
+            store.written_by = given
+            arguments["profile"] = profile
         store.location = Location.of(place, arguments)
         return store
 
@@ -175,9 +181,14 @@ class Store:
     # state
 
     @cached_property
+    def written_by(self) -> WrittenBy:
+        """The broker version that used the store last, or the one given; it may be a guess."""
+        return written_by(self.layout)
+
+    @property
     def profile(self) -> Profile:
-        """The broker version that used the store last."""
-        return profile.detect_profile(self.layout)
+        """The broker version that is taken for the one that used the store last."""
+        return self.written_by.profile
 
     @property
     def is_local(self) -> bool:

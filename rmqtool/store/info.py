@@ -23,6 +23,7 @@ from rmqtool.store.layout import StoreFile
 from rmqtool.store.log_files import Tail
 from rmqtool.store.log_heads import Head
 from rmqtool.store.open_files import path_of, read_head
+from rmqtool.store.profile import NOT_WRITTEN_BY
 from rmqtool.store.verify.files import check_files
 from rmqtool.store.verify.lost_config import lost_config
 
@@ -64,9 +65,10 @@ class _Unreadable:
 def store_info(store: Store) -> Info:
     """Everything at a glance, as plain values: offsets and sizes in bytes, times in ms since 1970.
 
-    Keys: path, kind, written_by, record_versions, sizes, commit_log, topics, index, checkpoint,
-    state, behind, power_failure, disk, problems, unsupported, unreadable. Parts that the input does
-    not have are None. `problems` are findings that names and sizes of files show.
+    Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
+    commit_log, topics, index, checkpoint, state, behind, power_failure, disk, problems, unsupported,
+    unreadable. Parts that the input does not have are None. `problems` are findings that names and
+    sizes of files show.
     """
     layout, unreadable = store.layout, _Unreadable(store)
     heads, spans = _file_heads(store, unreadable), _spans(store, unreadable)
@@ -85,7 +87,7 @@ def store_info(store: Store) -> Info:
     return {
         "path": str(layout.root if layout.root is not None else _any_path(store)),
         "kind": layout.kind,
-        "written_by": store.profile.name if layout.kind == "store" else None,
+        **(store.written_by.row() if layout.kind == "store" else NOT_WRITTEN_BY),
         "record_versions": sorted({head.version for head in (*heads, *filter(None, (tail.last,)))}),
         "sizes": {name: {"value": getattr(layout, name), "from": layout.origins.get(name)} for name in (
             "commit_log_file_size", "consume_queue_file_size", "batch_queue_file_size", "ext_queue_file_size",

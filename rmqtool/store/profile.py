@@ -6,14 +6,16 @@ Source: spec 01 section 16 and spec 02 sections 16, 17.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 from rmqtool.errors import UsageError
 from rmqtool.formats.checkpoint import CHECKPOINT
+from rmqtool.formats.message import BLANK, BLANK_SIZE, MIN_RECORD_SIZE, VERSION_BY_MAGIC
 from rmqtool.formats.properties import BUCKETS_4X, BUCKETS_5X, Dialect
 from rmqtool.store.layout import StoreLayout
-from rmqtool.store.open_files import head_of
+from rmqtool.store.open_files import head_of, pread, reading
 
 ProfileName = Literal["4.9", "5.3", "5.4"]
 
@@ -90,6 +92,11 @@ _5_4 = replace(
     _5_3, name="5.4", indexes_tags=True, appends_batch_properties=False, committed_keeps_real=False
 )
 
+NOT_WRITTEN_BY: dict[str, Any] = {
+    "written_by": None, "written_by_candidates": [], "written_by_reason": None,
+}  # fmt: skip
+"""`WrittenBy.row` of what is not a whole store."""
+
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (_4_9, _5_3, _5_4)}
 NEWEST = PROFILES["5.4"]
 
@@ -106,6 +113,11 @@ _FOLDERS_OF_5_4 = frozenset({"rocksdbstore"})
 _FASTJSON_2 = re.compile(rb"\{\n\t+(?:\n|\d+:)")
 _FASTJSON_1 = re.compile(rb":\{(?:\}|\d+:)")
 _CONFIG_HEAD = 64 << 10
+_BACKUP = ".bak"
+_FILES_LOOKED_AT = 8
+
+_OF_5: tuple[ProfileName, ...] = ("5.3", "5.4")
+_ALL: tuple[ProfileName, ...] = ("4.9", "5.3", "5.4")
 
 
 def profile_named(name: str) -> Profile:
@@ -115,21 +127,94 @@ def profile_named(name: str) -> Profile:
     return PROFILES[name]
 
 
-def detect_profile(layout: StoreLayout) -> Profile:
-    """The version whose broker used the store last, as far as its files tell.
+@dataclass(frozen=True, slots=True)
+class WrittenBy:
+    """Which version used a store last, as far as its files tell.
 
-    A single file or a bare commit log tells nothing: the newest version then.
+    Attributes:
+        profile: the version that is assumed.
+        candidates: names of the versions that it may have been; one where the files tell.
+        reason: why they do not tell; None where they do.
+    """
+
+    profile: Profile
+    candidates: tuple[ProfileName, ...]
+    reason: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the files tell the version."""
+        return len(self.candidates) == 1
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> WrittenBy:
+        """What `row` gave, read back."""
+        candidates = tuple(profile_named(name).name for name in row["written_by_candidates"])
+        return cls(profile_named(row["written_by"]), candidates, row["written_by_reason"])
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "written_by": self.profile.name,
+            "written_by_candidates": list(self.candidates),
+            "written_by_reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        if self.is_known:
+            return self.profile.name
+        either = " or ".join((", ".join(self.candidates[:-1]), self.candidates[-1]))
+        known = "unknown" if "4.9" in self.candidates else "5.x"
+        return f"{known} ({either}; {self.reason})"
+
+
+def named(name: str) -> WrittenBy:
+    """The version that the user names. Raises UsageError for one that does not exist."""
+    profile = profile_named(name)
+    return WrittenBy(profile, (profile.name,))
+
+
+def written_by(layout: StoreLayout) -> WrittenBy:
+    """The version whose broker used the store last.
+
+    The config files tell it: 5.4 writes them with fastjson 2, older ones with fastjson 1. Without them
+    5.3 and 5.4 leave the same files, and a log with queues alone is told from 4.x by its records: only
+    5.x ends a property string with 0x02 (MessageDecoder#messageProperties2String).
     """
     if layout.kind != "store":
-        return NEWEST
+        return WrittenBy(NEWEST, _ALL, "a part of a store does not tell")
     dialect = _json_dialect(layout)
     if dialect == "5.4" or (dialect is None and layout.folders & _FOLDERS_OF_5_4):
-        return PROFILES["5.4"]
+        return named("5.4")
+    reason = "config/ does not tell" if layout.config else "config/ is missing"
     if _is_of_5(layout):
-        return PROFILES["5.3"]
-    if dialect is None and not layout.consume_queues and not layout.index_files:
-        return NEWEST  # a log and nothing else
-    return PROFILES["4.9"]
+        return named("5.3") if dialect else WrittenBy(PROFILES["5.3"], _OF_5, reason)
+    if dialect is not None:
+        return named("4.9")
+    is_of_5 = _has_records_of_5(layout)
+    candidates = _OF_5 if is_of_5 else _ALL
+    if not layout.consume_queues and not layout.index_files:
+        return WrittenBy(NEWEST, candidates, reason)  # a log and nothing else
+    return WrittenBy(PROFILES["5.3" if is_of_5 else "4.9"], candidates, reason)
+
+
+def detect_profile(layout: StoreLayout) -> Profile:
+    """The version that is assumed, see `written_by`."""
+    return written_by(layout).profile
+
+
+def _has_records_of_5(layout: StoreLayout) -> bool:
+    """Whether the property string of a record at the start of one of the newest log files ends in 0x02."""
+    for file in reversed(layout.commit_log[-_FILES_LOOKED_AT:]):
+        try:
+            with reading(file.path) as opened:
+                head = pread(opened, BLANK_SIZE, 0)  # a record begins with the same two
+                size, magic = BLANK.unpack(head) if len(head) == BLANK_SIZE else (0, 0)
+                if magic in VERSION_BY_MAGIC and MIN_RECORD_SIZE < size <= file.size:
+                    return pread(opened, 1, size - 1) == b"\x02"
+        except OSError:
+            continue  # it tells nothing: who reads the log says so
+    return False
 
 
 def _is_of_5(layout: StoreLayout) -> bool:
@@ -147,9 +232,13 @@ def _is_of_5(layout: StoreLayout) -> bool:
 def _json_dialect(layout: StoreLayout) -> Literal["4.9", "5.4"] | None:
     """Which library wrote the config files: `4.9` stands for fastjson 1, of 5.3 and before."""
     found: Literal["4.9"] | None = None
-    for name, path in layout.config.items():
-        if not name.endswith(".json"):
+    names = sorted(layout.config, key=lambda name: (name.endswith(_BACKUP), name))
+    for name in names:
+        if not name.removesuffix(_BACKUP).endswith(".json"):
             continue
+        if name.endswith(_BACKUP) and found is not None:
+            break  # an older state: only where the files themselves do not tell
+        path = layout.config[name]
         head = head_of(path, _CONFIG_HEAD)
         if _FASTJSON_2.search(head):
             return "5.4"

@@ -16,6 +16,7 @@ from rmqtool.store import Store
 from rmqtool.store.consume_queue import Span
 from rmqtool.store.log_files import Tail
 from rmqtool.store.open_files import path_of
+from rmqtool.store.profile import NOT_WRITTEN_BY
 
 if TYPE_CHECKING:
     from rmqtool.scan.source import ByteSource, RateLimiter
@@ -69,7 +70,7 @@ class Side:
         return {
             "path": where(self.store),
             "kind": layout.kind,
-            "written_by": self.store.profile.name if layout.kind == "store" else None,
+            **(self.store.written_by.row() if layout.kind == "store" else NOT_WRITTEN_BY),
             "live": self.live,
             "abort": layout.abort is not None,
             "repair_unfinished": layout.guard is not None,

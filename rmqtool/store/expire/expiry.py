@@ -37,7 +37,7 @@ from rmqtool.store.expire.rules import (
 from rmqtool.store.expire.settings import Settings, settings_of
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.plan import Action, Fingerprint, Plan
-from rmqtool.store.profile import Profile, profile_named
+from rmqtool.store.profile import Profile, WrittenBy, named
 from rmqtool.times import parse_zone
 
 _LAST = "is the last file, which always stays"
@@ -51,14 +51,14 @@ class Request:
         now_ms: the time to decide for, ms since 1970. The disks are looked at now.
         zone: of the broker's host, for the hours of deleteWhen; None: the local one.
         rules: an operator's own; without any the broker's decide.
-        profile: the broker whose rules apply; None: the one that used the store last.
+        rules_of: the broker whose rules apply; None: the one that used the store last.
         read_only_folders: folders of the commit log that the broker does not write to.
     """
 
     now_ms: int
     zone: tzinfo | None = None
     rules: OwnRules = field(default_factory=OwnRules)
-    profile: Profile | None = None
+    rules_of: WrittenBy | None = None
     read_only_folders: tuple[Path, ...] = ()
 
 
@@ -108,7 +108,7 @@ class Expiry:
     """What would be deleted of a store, and what that means.
 
     Attributes:
-        profile: the broker whose rules were followed.
+        rules_of: the broker whose rules were followed; it may be a guess.
         settings: its numbers.
         trigger: what makes it delete; None with an operator's rules.
         next_delete_ms: when the next hour of deleteWhen is there, ms since 1970; None: never.
@@ -122,7 +122,7 @@ class Expiry:
         goal: what an operator's rule wants to be free; None without that rule.
     """
 
-    profile: Profile
+    rules_of: WrittenBy
     settings: Settings
     trigger: Trigger | None
     next_delete_ms: int | None
@@ -169,8 +169,8 @@ class Options:
     def request(self, read_only_folders: Iterable[Path] = ()) -> Request:
         """What is asked. Raises UsageError for an unknown zone or broker."""
         rules = OwnRules(self.keep_hours, self.until_free, self.before_offset, self.before_ms)
-        profile = None if self.broker is None else profile_named(self.broker)
-        return Request(self.now_ms, parse_zone(self.tz), rules, profile, tuple(read_only_folders))
+        rules_of = None if self.broker is None else named(self.broker)
+        return Request(self.now_ms, parse_zone(self.tz), rules, rules_of, tuple(read_only_folders))
 
 
 def as_plan(expiry: Expiry, options: Options, found: Fingerprint, summary: dict[str, Any]) -> Plan:
@@ -194,7 +194,8 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     check_root(layout)
     for path, reason in layout.unreadable if "commitlog" in layout.unreadable_parts else ():
         raise UnreadableError(f"cannot read: {reason}", path=path)
-    profile = request.profile or store.profile
+    rules_of = request.rules_of or store.written_by
+    profile = rules_of.profile
     settings = settings_of(layout.broker_conf, profile)
     facts = gather(store, request.read_only_folders)
     before = facts.log[0].start if facts.log else -1
@@ -209,7 +210,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     after = facts.log[count].start if facts.log else -1
     effects = queue_effects(store, queues, before, after)
     return Expiry(
-        profile=profile,
+        rules_of=rules_of,
         settings=settings,
         trigger=trigger,
         next_delete_ms=next_delete,

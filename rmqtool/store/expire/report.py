@@ -27,7 +27,8 @@ Report = dict[str, Any]
 def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
     """Everything that an expiry says. Sizes in bytes, `*_timestamp_ms` in ms since 1970.
 
-    Keys: at_timestamp_ms, rules (the broker's version, or `own`), settings, trigger,
+    Keys: at_timestamp_ms, rules (the broker's version, or `own`), rules_candidates and rules_reason (where
+    that version is assumed: which it may be, and why it is not known), settings, trigger,
     next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, pending,
     without_group, unknown, unread, goal, totals. The decision of a file is goes or stays; deleted or kept
     with `applied`.
@@ -36,7 +37,9 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
     going = expiry.going
     return {
         "at_timestamp_ms": now_ms,
-        "rules": "own" if expiry.trigger is None else expiry.profile.name,
+        "rules": "own" if expiry.trigger is None else expiry.rules_of.profile.name,
+        "rules_candidates": [] if expiry.trigger is None else list(expiry.rules_of.candidates),
+        "rules_reason": None if expiry.trigger is None else expiry.rules_of.reason,
         "settings": _settings(expiry),
         "trigger": None if expiry.trigger is None else asdict(expiry.trigger),
         "next_delete_timestamp_ms": expiry.next_delete_ms,

@@ -15,6 +15,7 @@ from rmqtool.store import plan as plans
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.plan.held import OpenStore, held_store
+from rmqtool.store.profile import WrittenBy
 from rmqtool.store.recover.assemble import Progress, Recovery, plan_recover
 from rmqtool.store.recover.refusals import must_be_allowed
 from rmqtool.store.recover.request import Request
@@ -37,7 +38,7 @@ class Outcome:
     """
 
     store: Path
-    written_by: str
+    written_by: WrittenBy
     abort: bool
     guard: bool
     recovery: Recovery
@@ -57,7 +58,7 @@ class Outcome:
         }
         return {
             "store": str(self.store),
-            "written_by": self.written_by,
+            **self.written_by.row(),
             "abort": self.abort,
             "guard": self.guard,
             "predictions": [],
@@ -117,7 +118,7 @@ def recover_store(
         layout = store.layout
         root = layout.root
         assert root is not None, "out_of_reach refuses all else"
-        before = Outcome(root, store.profile.name, layout.abort is not None, earlier.guard, recovery, earlier)
+        before = Outcome(root, store.written_by, layout.abort is not None, earlier.guard, recovery, earlier)
         if not recovery.is_needed:
             return replace(before, backup=earlier.finished)
         backup = plans.backup_folder(layout, backup_dir)

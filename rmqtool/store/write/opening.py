@@ -22,7 +22,7 @@ from rmqtool.store.layout import SIZES, StoreLayout, detect, new_layout
 from rmqtool.store.listing import Listing
 from rmqtool.store.lock import StoreLock
 from rmqtool.store.open_files import opened
-from rmqtool.store.profile import Profile, detect_profile, profile_named
+from rmqtool.store.profile import Profile, named, written_by
 from rmqtool.store.roots import is_store
 from rmqtool.store.system_topics import parse_delay_levels
 from rmqtool.store.write import config_files, permission
@@ -339,15 +339,15 @@ def _options(
     store: Store, layout: StoreLayout, end: int, profile: str | None, given: dict[str, Any]
 ) -> WriteOptions:
     """The settings of an existing store, see `_settled`."""
-    named = detect_profile(layout) if profile is None else profile_named(profile)
-    found: dict[str, Any] = {}
+    by = written_by(layout) if profile is None else named(profile)
+    found: dict[str, Any] = {"written_by": by}
     last = _last_message(store, end)
     if last is not None:
         found["store_host"] = last.message.store_host
         found["property_crc"] = (
-            named.writes_version_2 and properties.property_crc(last.message.properties_bytes) is not None
+            by.profile.writes_version_2 and properties.property_crc(last.message.properties_bytes) is not None
         )
-    return _settled(layout, named, found, given)
+    return _settled(layout, by.profile, found, given)
 
 
 def _settled(

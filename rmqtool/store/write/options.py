@@ -20,7 +20,7 @@ from rmqtool.store.layout import (
     DEFAULT_CONSUME_QUEUE_FILE_SIZE,
     DEFAULT_EXT_QUEUE_FILE_SIZE,
 )
-from rmqtool.store.profile import NEWEST, Profile
+from rmqtool.store.profile import NEWEST, Profile, WrittenBy
 from rmqtool.store.system_topics import BUILT_IN_PREFIX, DEFAULT_DELAYS_MS, RETRY_PREFIX, SCHEDULE_TOPIC
 
 MAPPED_SIZE_MAX = (1 << 31) - 1
@@ -37,6 +37,7 @@ class WriteOptions:
 
     Attributes:
         profile: the broker version whose rules hold.
+        written_by: which versions it may be, for a store that was there; None for a new one.
         commit_log_file_size: [mappedFileSizeCommitLog].
         consume_queue_file_size: a multiple of 20 [mappedFileSizeConsumeQueue].
         batch_queue_file_size: a multiple of 46 [mapperFileSizeBatchConsumeQueue].
@@ -99,6 +100,7 @@ class WriteOptions:
     cluster: str | None = "DefaultCluster"
     region: str | None = "DefaultRegion"
     compress_over: int = 4096
+    written_by: WrittenBy | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         """Refuse what a broker could not map or use."""
