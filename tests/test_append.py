@@ -190,7 +190,7 @@ def test_a_new_store_as_broker_conf_says(
             4,
             "storeType is defaultRocksDB: that broker keeps its queues in RocksDB",
         ),
-        ("indexRocksDBEnable=true", 4, "index entries are kept in a form that rmqtool does not write"),
+        ("indexRocksDBEnable=true", 4, "index entries in RocksDB, which rmqtool does not write"),
     ],
 )
 def test_a_new_store_of_a_wrong_broker_conf(

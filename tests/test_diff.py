@@ -106,10 +106,10 @@ def test_progress_of_consumers(pair: Pair, capfd: Capture) -> None:
 
 def test_text_of_identical_stores(pair: Pair, capfd: Capture) -> None:
     assert main(["diff", *map(str, pair)]) == EXIT_OK
-    end = diff_of(*pair).a.end
+    end, broker = diff_of(*pair).a.end, "5.x (5.3 or 5.4; config/ does not tell)"
     assert capfd.readouterr().out.splitlines() == [
-        f"A            {pair[0]} (broker 4.9, stopped cleanly), log 0 to {end}",
-        f"B            {pair[1]} (broker 4.9, stopped cleanly), log 0 to {end}",
+        f"A            {pair[0]} (broker {broker}, stopped cleanly), log 0 to {end}",
+        f"B            {pair[1]} (broker {broker}, stopped cleanly), log 0 to {end}",
         f"commit log   0 to {end} in both, 29.6 KiB compared: identical",
         "ahead        neither",
         "queues       2 with 100 units in both: identical",
@@ -267,6 +267,7 @@ def test_what_an_ordinary_user_may_not_read(pair: Pair, name: str, tmp_path: Pat
 
 def test_parts_out_of_reach(pair: Pair, capfd: Capture) -> None:
     """Queues in RocksDB are said not to be compared."""
+    shutil.rmtree(pair[1] / "consumequeue/TopicTest")
     (pair[1] / "consumequeue/CURRENT").write_text("x")
     code, row = run(capfd, *pair)
     assert code == EXIT_INPUT and row["queues"] is None

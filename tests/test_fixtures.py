@@ -23,7 +23,7 @@ from tests.stores import FIXTURES, Library, case, case_names
 from tests.trees import unchanged
 
 ROOT = FIXTURES.parent
-PREFIXES = ("ok_", "torn_", "bad_", "gap_", "old_")
+PREFIXES = ("ok_", "torn_", "bad_", "gap_", "old_", "kind_")
 LIMIT = 1 << 20  # bytes of a case
 LIMIT_ALL = 20 << 20
 PR_CAPBSET_DROP = 24

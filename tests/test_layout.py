@@ -196,7 +196,7 @@ def test_dead_links_and_names_that_are_not_text(store: Path) -> None:
 @pytest.mark.parametrize(
     ("make", "what", "form"),
     [
-        ("consumequeue/CURRENT", "consume queues", "RocksDB"),
+        ("consumequeue/CURRENT", "second consume queues", "RocksDB"),
         ("config/topics/CURRENT", "config", "RocksDB"),
         ("kvStore/CURRENT", "pop records", "RocksDB"),
         ("dledger-n0/data/0", "commit log", "DLedger"),

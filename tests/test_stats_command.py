@@ -137,10 +137,12 @@ def test_a_single_file_has_no_lag(small: Path, stats: Stats) -> None:
 def test_a_part_that_cannot_be_read(tmp_path: Path, stats: Stats) -> None:
     """Alone it is an error; beside others they are shown, with 3 as the exit code and a note."""
     write_whole(tmp_path, keyed(20))
+    conf = tmp_path / "broker.conf"
+    conf.write_text("storeType=defaultRocksDB\n")
     (tmp_path / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
-    result = stats(tmp_path, "--by", "group")
+    result = stats(tmp_path, "--by", "group", "--broker-conf", conf)
     assert (result.code, result.out) == (3, b"") and "RocksDB" in result.err
-    result = stats(tmp_path, "--all")
+    result = stats(tmp_path, "--all", "--broker-conf", conf)
     assert result.code == 3 and "no lag: the consume queues are in RocksDB" in result.err
     assert any(row["section"] == "messages" for row in result.rows)
     (tmp_path / "consumequeue" / "CURRENT").unlink()

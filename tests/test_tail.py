@@ -307,7 +307,9 @@ def test_what_is_no_store_with_queues(tmp_path: Path, cases: Library, tail: Call
     """A log alone, and queues in RocksDB."""
     assert tail(cases.path(STORE) / "commitlog").code == EXIT_USAGE
     cases.copy("ok_540_small_ipv6", tmp_path / "store")
-    (tmp_path / "store/consumequeue/CURRENT").write_text("MANIFEST-000004\n")
+    for folder in ("consumequeue", "config/topics"):
+        (tmp_path / "store" / folder).mkdir(exist_ok=True)
+        (tmp_path / "store" / folder / "CURRENT").write_text("MANIFEST-000004\n")
     found = tail(tmp_path / "store")
     assert found.code == EXIT_INPUT and "RocksDB" in found.err
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from rmqtool.errors import InputError, NotAStoreError, UnreadableError
+from rmqtool.errors import InputError, NotAStoreError, UnreadableError, UnsupportedStoreError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, DEFAULT_UNITS, UNIT_SIZE, file_size
 from rmqtool.formats.index import DEFAULT_SHAPE, Shape
 from rmqtool.store.broker_conf import BrokerConf, read_broker_conf
@@ -25,7 +25,7 @@ from rmqtool.store.places.locate import located
 from rmqtool.store.roots import check_new_log, commit_log_folders, is_store, not_a_store
 from rmqtool.store.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
 from rmqtool.store.sizes import common_file_size
-from rmqtool.store.unsupported import Unsupported, find_unsupported
+from rmqtool.store.unsupported import Unsupported, find_unsupported, is_rocksdb_file
 
 LayoutKind = Literal["store", "commitlog", "consumequeue", "index"]
 Origin = Literal["flag", "environment", "file", "detected", "default"]
@@ -159,6 +159,30 @@ class StoreLayout:
     def has_files_of_queues(self) -> bool:
         """Whether the store's queues are kept in files: False where RocksDB keeps them."""
         return not any(part.what == "consume queues" for part in self.unsupported)
+
+    @property
+    def has_files_of_log(self) -> bool:
+        """Whether the commit log is kept in files: False where DLedger keeps it, or all that is new in it."""
+        return not any(part.what == "commit log" for part in self.unsupported)
+
+    def check_forms(self, *, log: bool = False, queues: bool = False) -> None:
+        """Refuse what needs the commit log or the queues where these are kept in a form out of reach.
+
+        Raises:
+            UnsupportedStoreError: they are in RocksDB, DLedger.
+        """
+        wanted = {"commit log": log, "consume queues": queues}
+        for part in self.unsupported:
+            if wanted.get(part.what):
+                verb = "is" if part.what == "commit log" else "are"
+                raise UnsupportedStoreError(f"the {part.what} {verb} in {part.form}", path=part.path)
+
+    @property
+    def lacks_log(self) -> bool:
+        """Whether the files of the commit log are missing: there are none, but queues or an index."""
+        queues = (*self.consume_queues.values(), *self.batch_queues.values())
+        has_content = any(queue.files for queue in queues) or bool(self.index_files)
+        return not self.commit_log and self.has_files_of_log and self.kind == "store" and has_content
 
     @cached_property
     def unreadable_parts(self) -> frozenset[str]:
@@ -302,7 +326,11 @@ def _store(root: Path, listing: Listing, folders: tuple[Path, ...], conf: Broker
     layout.commit_log = tuple(sorted(log, key=lambda file: (file.file_from_offset, file.path)))
     layout.commit_log_strays, layout.guard = _strays_and_guard(strays, listing)
     if layout.has_files_of_queues:
-        layout.consume_queues, layout.consume_queue_strays = _queues(root / "consumequeue", listing)
+        layout.consume_queues, strays_of_queues = _queues(root / "consumequeue", listing)
+        twice = any(part.what == "second consume queues" for part in layout.unsupported)
+        layout.consume_queue_strays = tuple(
+            stray for stray in strays_of_queues if not (twice and is_rocksdb_file(stray.name))
+        )
     layout.batch_queues, layout.batch_queue_strays = _queues(root / "batchconsumequeue", listing)
     layout.ext_queues, layout.ext_queue_strays = _queues(root / "consumequeue_ext", listing)
     _index(layout, root / "index", listing)

@@ -155,7 +155,7 @@ class Reading:
         if self._report is None or self.access.start is not None:
             return
         tell_out_of_reach(layout, "commit log", self._report)
-        if not layout.commit_log and (layout.consume_queues or layout.index_files):
+        if layout.lacks_log:
             self._report(finding("CL26", "commitlog"))
 
     def come_to(self, offset: int | None) -> None:

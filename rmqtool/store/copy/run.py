@@ -90,6 +90,7 @@ def copy(
         UsageError: a new name or a size that cannot be.
         UnwritableError: it cannot be written; nothing is left behind.
     """
+    store.layout.check_forms(log=True)
     profile = profile or store.profile.name
     choice = TopicChoice.of(selection, renames or {}, profile_named(profile))
     given = {**_sizes(store), **(options or {})}

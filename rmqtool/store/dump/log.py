@@ -72,7 +72,7 @@ def log_items(
     """
     looked = Looked() if looked is None else looked
     stop = end_of_selection(store, selection)
-    if not store.layout.commit_log and (store.layout.consume_queues or store.layout.index_files):
+    if store.layout.lacks_log:
         yield finding("CL26", "commitlog")
     judge = Judge(store)
     files = FileSet(store, selection.from_offset or 0, stop, reverse=reverse)

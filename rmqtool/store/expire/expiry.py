@@ -192,6 +192,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
     """
     layout = store.layout
     check_root(layout)
+    layout.check_forms(log=True)
     for path, reason in layout.unreadable if "commitlog" in layout.unreadable_parts else ():
         raise UnreadableError(f"cannot read: {reason}", path=path)
     rules_of = request.rules_of or store.written_by

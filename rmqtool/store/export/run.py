@@ -84,6 +84,7 @@ def export(
         InputError: the cursor is none.
         UnwritableError: something could not be written; files that were finished stay.
     """
+    store.layout.check_forms(log=True)
     with ExitStack() as held:
         return _Run(store, selection, request, held).run(report, progress, jobs)
 

@@ -48,6 +48,7 @@ def offset_by_time(
 
     0 for a queue that the store does not have. 4.x goes by the times of the queue's files.
     """
+    store.layout.check_forms(log=True)
     profile = store.profile if broker is None else profile_named(broker)
     queue = store.queue(topic, queue_id)
     if queue is None or not queue.files:
@@ -83,6 +84,7 @@ def exact_offset_by_time(
     Found by bisection over the units whose records are still in the log; where the clock was set
     back in between, one of several places that fit is given.
     """
+    store.layout.check_forms(log=True)
     queue = store.queue(topic, queue_id)
     if queue is None:
         return ExactOffset(0)

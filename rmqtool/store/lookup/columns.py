@@ -94,6 +94,7 @@ class ColumnLookup:
     """Look-ups of many keys in one store, call after call: its files stay mapped until `close`."""
 
     def __init__(self, store: Store) -> None:
+        store.layout.check_forms(log=True)
         self.store = store
         self._sources: dict[Path, ByteSource] = {}
         self._lost_slots: dict[tuple[Path, int], bool] = {}

@@ -127,7 +127,12 @@ class KeySearch:
         progress: Progress | None = None,
         before_scan: BeforeScan | None = None,
     ) -> KeySearch:
-        """The look-up that `find_by_key` makes of these arguments."""
+        """The look-up that `find_by_key` makes of these arguments.
+
+        Raises:
+            UnsupportedStoreError: the log is in DLedger.
+        """
+        store.layout.check_forms(log=True)
         wanted = Wanted(frozenset([names] if isinstance(names, str) else names), kind)
         return cls(store, wanted, selection or Selection(), scan, looked, progress, before_scan)
 

@@ -33,6 +33,7 @@ Note = Callable[[str], None]
 
 def find_by_offset(store: Store, physical_offset: int, note: Note | None = None) -> Iterator[Hit]:
     """The message at a physical offset; `note` is told where a record only holds the offset inside."""
+    store.layout.check_forms(log=True)
     stored = _record_at(store, physical_offset)
     if stored is not None:
         yield Hit(stored, "offset")
@@ -55,6 +56,7 @@ def find_by_msg_id(
     First the record whose own id it is; then the messages with that unique key; then the record at
     the id's offset, which was stored under another host.
     """
+    store.layout.check_forms(log=True)
     place = _place_of(msg_id)
     stored = None if place is None else _record_at(store, place.physical_offset)
     if stored is not None and _id_of(stored) == msg_id.upper():
@@ -93,6 +95,7 @@ def find_by_queue_offset(
         FormatError: the queue's unit names no record.
         UnreadableError: queue or log cannot be read.
     """
+    store.layout.check_forms(log=True)
     looked = Looked() if looked is None else looked
     wanted = dict.fromkeys([queue_offsets] if isinstance(queue_offsets, int) else queue_offsets)
     gaps = coverage.whole_log(store, coverage.ASKED) if scan == "always" else []

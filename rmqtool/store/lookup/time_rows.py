@@ -39,6 +39,7 @@ def time_rows(
         broker: 4.9, 5.3 or 5.4; None is the one that used the store last.
         tz: zone of the times; None is the local zone.
     """
+    store.layout.check_forms(log=True, queues=True)
     profile = store.profile if broker is None else profile_named(broker)
     for (topic, queue_id), queue in store.queues.items():
         if not selection.matches_topic(topic) or (selection.queues and queue_id not in selection.queues):

@@ -100,8 +100,10 @@ def predict_all(
     layout = store.layout
     if layout.kind != "store" or layout.root is None:
         raise UsageError("a start can be predicted for a whole store only, give its root")
-    if not layout.has_files_of_queues:
-        raise UnsupportedStoreError("the consume queues are in RocksDB", path=layout.root)
+    layout.check_forms(log=True, queues=True)
+    for part in layout.unsupported:
+        if part.what == "second consume queues":  # its start begins where the shorter of both ends
+            raise UnsupportedStoreError("the consume queues are written twice", path=part.path)
     rules = [rules_of(broker) for broker in brokers]
     settings = settings or StartSettings.of(layout.broker_conf)
     has_abort = layout.abort is not None if abort is None else abort

@@ -220,9 +220,7 @@ def write_options(store: Store) -> WriteOptions:
 def _check_form(store: Store, *, queues: bool) -> None:
     for part in store.layout.unsupported:
         if queues and part.what in ("consume queues", "index entries"):
-            raise RefusedError(
-                f"its {part.what} are kept in a form that rmqtool does not write", path=part.path
-            )
+            raise RefusedError(f"{part.what} in {part.form}, which rmqtool does not write", path=part.path)
 
 
 def _batch_topics(store: Store) -> frozenset[str]:

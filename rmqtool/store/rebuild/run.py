@@ -93,6 +93,7 @@ def plan(
     layout = store.layout
     if layout.root is None or layout.kind != "store":
         raise UsageError("only a whole store can be rebuilt", hint="name the folder that holds commitlog")
+    layout.check_forms(log=True)
     if not layout.commit_log:
         raise RefusedError("the commit log has no files: there is nothing to rebuild from", path=layout.root)
     for path, reason in layout.unreadable:

@@ -178,6 +178,7 @@ def plan_recover(
 
 def _log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
     out_of_reach(store)  # raises for what is no store
+    store.layout.check_forms(log=True)
     if request.broker is None:
         return _best_log(store, request, jobs, progress)
     return _broker_log(store, request.broker, request.broker_heap_bytes, progress)

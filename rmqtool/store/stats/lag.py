@@ -24,7 +24,7 @@ from typing import Any
 import numpy as np
 
 from rmqtool import times
-from rmqtool.errors import UnreadableError, UnsupportedStoreError
+from rmqtool.errors import UnreadableError
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.scan.source import open_source
 from rmqtool.store import AnyQueue, BatchConsumeQueue, Store
@@ -129,8 +129,7 @@ def group_lags(store: Store, selection: Selection, past: Past | None = None) -> 
     for topic, queue_id in store.queues:
         by_topic.setdefault(topic, []).append(queue_id)
     offsets = consumer_offsets(store)
-    if not store.layout.has_files_of_queues:
-        raise UnsupportedStoreError("the consume queues are in RocksDB", path=store.layout.place)
+    store.layout.check_forms(queues=True)
     with UnitReader(open_source) as units, UnitReader(open_source, BATCH_UNIT_DTYPE) as batch_units:
         for topic, group in sorted(offsets, key=lambda pair: (pair[1], pair[0])):
             if not selection.matches_topic(topic):

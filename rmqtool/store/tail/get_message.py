@@ -108,6 +108,7 @@ def get_message(
     """
     if max_messages < 1:
         raise UsageError(f"at least one message must be asked for, not {max_messages}")
+    store.layout.check_forms(log=True)
     queue = store.queue(topic, queue_id)
     low = store.min_offset(topic, queue_id)
     high = store.max_offset(topic, queue_id)

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from rmqtool.errors import UnsupportedStoreError, UsageError
+from rmqtool.errors import UsageError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.store import Store
 from rmqtool.store.consume_queue import BatchConsumeQueue
@@ -56,7 +56,7 @@ def open_tail(
 
     Raises:
         UsageError: no store root, or one that is not local with `follow`; see `offsets_of`.
-        UnsupportedStoreError: the queues are in RocksDB.
+        UnsupportedStoreError: the queues are in RocksDB, the log in DLedger.
     """
     layout = store.layout
     if layout.kind != "store" or layout.root is None:
@@ -65,8 +65,7 @@ def open_tail(
         )
     if follow and not store.is_local:
         raise UsageError("only a store on a disk of this machine can be followed", hint="leave --follow out")
-    if not layout.has_files_of_queues:
-        raise UnsupportedStoreError("the consume queues are in RocksDB", path=layout.root)
+    layout.check_forms(log=True, queues=True)
     wanted = wanted or Subscription()
     queues = {
         key: queue

@@ -59,7 +59,7 @@ def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
         yield finding("CL27" if skipped else "CL22", layout.relative(stray))
     known = "commitlog" not in layout.unreadable_parts
     odd = any(entry.path.name == "commitlog" for entry in layout.odd_entries)
-    if not files and known and not odd and layout.kind == "store" and _has_content(layout):
+    if layout.lacks_log and known and not odd:
         yield finding("CL26", "commitlog")
     for file in files:
         where = layout.relative(file.path)
@@ -78,11 +78,6 @@ def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
             yield finding("CL20", missing, start, stop - start, **detail)
         elif start > stop:
             yield finding("CL25", layout.relative(after.path), stop, start - stop, overlaps=before.path.name)
-
-
-def _has_content(layout: StoreLayout) -> bool:
-    queues = (*layout.consume_queues.values(), *layout.batch_queues.values())
-    return any(queue.files for queue in queues) or bool(layout.index_files)
 
 
 def _queue(layout: StoreLayout, queue: QueueFiles, size: int) -> Iterator[Finding]:

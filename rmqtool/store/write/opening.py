@@ -202,7 +202,7 @@ def _check_layout(layout: StoreLayout, path: Path) -> None:
         raise RefusedError("the store was not closed cleanly", path=layout.abort,
                            hint=f"rmqtool recover {path}")  # fmt: skip
     for part in layout.unsupported:
-        raise RefusedError(f"its {part.what} are kept in a form that rmqtool does not write", path=path)
+        raise RefusedError(f"{part.what} in {part.form}, which rmqtool does not write", path=part.path)
     conf = layout.broker_conf
     if conf is not None and conf.text("brokerRole") == "SLAVE":
         raise RefusedError("brokerRole is SLAVE: the log of a slave is its master's", path=path)
