@@ -42,8 +42,9 @@ Gaps = Annotated[
     bool,
     typer.Option(
         "--gaps",
-        help="Also rows for blanks, zeros, bad places and missing files (kind says which), and for fillers of"
-        " queues, so that nothing is left out.",
+        help="Also rows for blanks, zeros (the unused rest of a file, files made ahead), bad places and"
+        " missing files: every byte of the log is in a row, and kind says what it is. Of queues also rows"
+        " for fillers.",
     ),
 ]
 Explain = Annotated[

@@ -51,15 +51,24 @@ def test_every_record_is_shown_once_and_in_order(name: str, cases: Library, dump
     assert result.err == ""
 
 
-def test_gaps_leave_no_byte_out(cases: Library, dump: Dump) -> None:
-    """With blanks the rows cover the log from its start to its end."""
-    store = cases.path("ok_540_clean")
-    end = 0
-    for row in dump(store, "--gaps", "--fields", "physical_offset,size").rows:
+@pytest.mark.parametrize(
+    "name", ["ok_540_clean", "torn_540_killed", "torn_497_killed_burst", "bad_cl10_bad_blank"]
+)
+def test_gaps_leave_no_byte_out(name: str, cases: Library, dump: Dump) -> None:
+    """The rows cover every byte of every file: also the zero rest of one, and files made ahead."""
+    store = cases.path(name)
+    with Store.open(store) as opened:
+        log_end, files = opened.end_offset(), opened.layout.commit_log
+    end, zeros = files[0].file_from_offset, []
+    for row in dump(store, "--gaps", "--fields", "kind,physical_offset,size,file").rows:
         assert row["physical_offset"] == end
         end += row["size"]
-    with Store.open(store) as opened:
-        assert end == opened.end_offset()
+        zeros += [row] if row["kind"] == "zeros" else []
+    assert end == files[-1].end
+    begun = [file for file in files if file.file_from_offset < log_end]
+    assert [row["physical_offset"] for row in zeros] == [
+        log_end, *(file.file_from_offset for file in files[len(begun) :])
+    ]  # fmt: skip
 
 
 def test_reverse_is_the_other_order(cases: Library, dump: Dump) -> None:
@@ -68,7 +77,8 @@ def test_reverse_is_the_other_order(cases: Library, dump: Dump) -> None:
     fields = ("--fields", "physical_offset,size,blank", "--gaps")
     forwards = dump(store, *fields).out.splitlines()
     assert dump(store, *fields, "--reverse").out.splitlines() == forwards[::-1]
-    assert dump(store, *fields, "--reverse", "--limit", 1).out.splitlines() == forwards[-1:]
+    # The limit counts messages: before the newest one stands the unused rest of its file.
+    assert dump(store, *fields, "--reverse", "--limit", 1).out.splitlines() == forwards[:-3:-1]
 
 
 def selected(rows: Sequence[Row], keep: Callable[[Row], bool]) -> list[int]:

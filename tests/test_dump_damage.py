@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,7 +55,7 @@ def test_damage_is_told_and_all_else_is_shown(name: str, code: str, cases: Libra
     assert bad[0]["kind"] == kinds.get(code, "record" if bad[0]["topic"] else "bad")
     start, stop = bad[0]["physical_offset"], bad[0]["physical_offset"] + bad[0]["size"]
     for row in result.rows:
-        if row["status"] == ["ok"] or row["kind"] == "blank":
+        if row["status"] == ["ok"] or (row["kind"] in ("blank", "zeros") and row["status"] is None):
             assert row == whole.pop(row["physical_offset"])
     assert all(start <= offset < stop for offset in whole), "only records in the bad place are missing"
     backwards = dump(cases.path(name), *fields, "--gaps", "--reverse")
@@ -215,6 +216,8 @@ def test_damage_elsewhere(
 def test_queues_in_rocksdb_are_out_of_reach(store_copy: Any, dump: Dump) -> None:
     """Said, with exit code 3; the log is shown all the same."""
     store = store_copy(SMALL)
+    shutil.rmtree(store / "consumequeue")
+    (store / "consumequeue").mkdir()
     (store / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
     result = dump(store, "--what", "consumequeue")
     assert (result.code, result.out) == (3, b"")

@@ -13,8 +13,8 @@ names why, with the codes of `rmqtool.problems`:
 
 The last two are looked for unless the body form is `none`, for unpacking is what that form avoids.
 
-Rows for a blank and for a range that holds no sound record have few fields: `blank_row`,
-`damage_row`.
+Rows for a blank, for unused zeros and for a range that holds no sound record have few fields:
+`blank_row`, `zeros_row`, `damage_row`.
 """
 
 from __future__ import annotations
@@ -113,6 +113,11 @@ def message_row(
 def blank_row(physical_offset: int, size: int, file: str) -> Row:
     """The row of a blank; `size` is what the blank says is left of its file, bytes."""
     return {"blank": True, "physical_offset": physical_offset, "size": size, "file": file}
+
+
+def zeros_row(physical_offset: int, size: int, file: str) -> Row:
+    """The row of `size` zero bytes where no record was written yet."""
+    return {"physical_offset": physical_offset, "size": size, "file": file}
 
 
 def damage_row(code: str, physical_offset: int, size: int, file: str) -> Row:

@@ -52,6 +52,12 @@ class Judge:
         elif file is not None and self._is_followed(file) and not self._follows_blank(start, base):
             yield finding("CL02" if start == base else "CL11", event.file, start, event.length)
 
+    def is_covered(self, event: StoredBlank | StoredZeros) -> bool:
+        """Whether these are zeros that the bad place of a blank of the wrong size takes in."""
+        file = self.store.commit_log.file_of(event.physical_offset)
+        base = event.physical_offset if file is None else file.file_from_offset
+        return isinstance(event, StoredZeros) and self._follows_blank(event.physical_offset, base)
+
     def _follows_blank(self, offset: int, base: int) -> bool:
         before = offset - message.BLANK_SIZE
         if before < base:

@@ -13,13 +13,13 @@ from rmqtool.formats import body, message
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.columns import NAMES
 from rmqtool.scan.events import BODY_CRC, FOREIGN
-from rmqtool.store import Store, StoredBlank, StoredMessage
+from rmqtool.store import Store, StoredBlank, StoredDamage, StoredMessage, StoredZeros
 from rmqtool.store.dump import Looked, Progress, Report, tell_out_of_reach
 from rmqtool.store.dump.judge import FileSet, Judge, lacking
-from rmqtool.store.rows import OK, Row, RowFormat, blank_row, damage_row, message_row
+from rmqtool.store.rows import OK, Row, RowFormat, blank_row, damage_row, message_row, zeros_row
 from rmqtool.store.selection import Selection
 
-Item = StoredMessage | StoredBlank | Finding
+Item = StoredMessage | StoredBlank | StoredZeros | Finding
 
 FIELDS = NAMES
 GAP_FIELDS = ("kind", "blank", *NAMES)
@@ -64,11 +64,12 @@ def log_items(
     progress: Progress | None = None,
     looked: Looked | None = None,
 ) -> Iterator[Item]:
-    """The selected messages, and every blank and bad place of the selected offsets, in order.
+    """The selected messages, and all blanks, zeros and bad places of the selected offsets, in order.
 
-    A bad place is a `Finding`; damage in a record that was read is in its `status`. On a live store
-    nothing from the log's end on is looked at, for a broker is writing there. `progress` is told
-    about every megabyte that was passed, `looked` about every record.
+    Zeros are the unused rest of a file, or all of a file that was made ahead. A bad place is a `Finding`;
+    damage in a record that was read is in its `status`. On a live store nothing from the log's end on is
+    looked at, for a broker is writing there. `progress` is told about every megabyte that was passed,
+    `looked` about every record.
     """
     looked = Looked() if looked is None else looked
     stop = end_of_selection(store, selection)
@@ -96,7 +97,7 @@ def log_items(
                 yield event
             continue
         bad = list(judge(event))
-        if isinstance(event, StoredBlank) and not bad:
+        if not bad and not isinstance(event, StoredDamage) and not judge.is_covered(event):
             yield event
         yield from bad
     yield from files.passed(None)
@@ -121,8 +122,9 @@ def message_rows(
         form: which fields, and how they are written.
         report: told about bad places, and about records whose status is not ok.
         reverse: newest first.
-        gaps: also a row for every blank and every bad place, so that rows cover the log; each says
-            in `kind` what it is: record, blank, zeros, bad, or missing for bytes that no file holds.
+        gaps: also a row for every blank, all zeros and every bad place, so that rows cover all bytes of
+            the log's files; each says in `kind` what it is: record, blank, zeros, bad, or missing for
+            bytes that no file holds.
         progress: told about the bytes that were passed.
         looked: told about the records that were looked at.
     """
@@ -137,6 +139,9 @@ def message_rows(
             report(item)
             if gaps:
                 yield from _gap_rows(store, item)
+        elif isinstance(item, StoredZeros):
+            if gaps:
+                yield {"kind": "zeros", **zeros_row(item.physical_offset, item.length, item.file)}
         elif gaps:
             yield {"kind": "blank", **blank_row(item.physical_offset, item.size, item.file)}
 
