@@ -373,7 +373,7 @@ def test_times_are_not_lost(base: Path, wanted: Wanted, fast_path: Path) -> None
 
 
 def test_a_run_that_is_abandoned(base: Path, wanted: Wanted, fast_path: Path) -> None:
-    """Its backup is lost: only who says so gets the store as it stands mended; undone it is in between."""
+    """Its backup is lost: the next run is refused unless it abandons that one; undone, it is open again."""
     before = files_of(base / "store")
     whole = calls_of(copy_tree(base, fast_path / "whole"), lambda root: do(root, wanted))
     for number in range(whole // 3, whole * 9 // 10, whole // 8):

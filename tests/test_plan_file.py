@@ -369,7 +369,7 @@ class TestJournal:
             apply(plan_towards(root, wanted_of(root)), detect(root))
 
     def test_a_backup_that_was_deleted(self, root: Path) -> None:
-        """Only who says so goes on without it."""
+        """A run goes on without it only where it is told to."""
         plan = plan_towards(root, {})
         wanted = wanted_of(root)
         apply(plan_towards(root, wanted), detect(root))
