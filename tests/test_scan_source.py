@@ -20,7 +20,7 @@ from rmqtool.scan.events import Bad, ZeroRest
 from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.page_cache import PAGE, resident_bytes
 from rmqtool.scan.reference import first_nonzero, nonzero_end, walk_reference
-from rmqtool.scan.source import BytesSource, FileSource, RateLimiter, open_source
+from rmqtool.scan.source import WINDOW, BytesSource, FileSource, RateLimiter, open_source
 from rmqtool.spark.package import write_package
 from tests.records import record
 from tests.scan_logs import log
@@ -37,15 +37,7 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-class Unpopulated(FileSource):
-    """A source on a system that cannot populate a map."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self._can_populate = False
-
-
-@pytest.mark.parametrize("opener", [open_source, Unpopulated, lambda path: open_source(path, keep_cache=True),
+@pytest.mark.parametrize("opener", [open_source, lambda path: open_source(path, keep_cache=True),
                                     lambda path: BytesSource(path.read_bytes())])  # fmt: skip
 def test_windows_and_reads_are_the_file(path: Path, opener: type[FileSource]) -> None:
     data = path.read_bytes()
@@ -84,10 +76,9 @@ def test_a_missing_file_is_an_os_error(tmp_path: Path) -> None:
         open_source(tmp_path / "none")
 
 
-@pytest.mark.parametrize("opener", [open_source, Unpopulated])
-def test_pages_that_cannot_be_read_are_listed_and_read_as_zeros(path: Path, opener: type[FileSource]) -> None:
+def test_pages_that_cannot_be_read_are_listed_and_read_as_zeros(path: Path) -> None:
     data = path.read_bytes()
-    source = opener(path)
+    source = open_source(path)
     size = source.size
     source.window(0, size)
     os.truncate(path, 2 * PAGE + 50)  # where a plain map would be a SIGBUS
@@ -98,18 +89,58 @@ def test_pages_that_cannot_be_read_are_listed_and_read_as_zeros(path: Path, open
     source.close()
 
 
-def test_a_window_is_looked_at_again_when_the_file_has_changed(tmp_path: Path) -> None:
-    """A window that was populated before is handed out only while its pages are there."""
-    path, size = tmp_path / "large", 6 << 20
-    path.write_bytes(bytes(range(256)) * (size // 256))
+@pytest.mark.parametrize("size", [PAGE, 2 << 20, WINDOW + 1])
+def test_a_window_that_is_held_stays_as_it_was_read(tmp_path: Path, size: int) -> None:
+    """Whatever becomes of the file and of later windows, in parts of it as well."""
+    path = tmp_path / "file"
+    path.write_bytes(b"1" * size)
     source = open_source(path)
-    assert source.window(0, size).tobytes() == source.window(0, size).tobytes() == path.read_bytes()
-    with path.open("r+b") as file:
-        file.write(b"new")
-    assert source.window(0, size).tobytes() == path.read_bytes()
-    os.truncate(path, size // 2)
-    assert source.window(0, size).tobytes() == path.read_bytes().ljust(size, b"\0")
-    assert source.unreadable == [(size // 2, size)]
+    held = source.window(0, size)
+    part = memoryview(source.window(0, size)[size // 2 :])
+    for byte in b"2", b"3":
+        path.write_bytes(byte * size)
+        for _ in range(5):
+            assert source.window(0, size).tobytes() == byte * size
+    os.truncate(path, 0)
+    assert source.window(0, size).tobytes() == bytes(size)
+    assert (held.tobytes(), part.tobytes()) == (b"1" * size, b"1" * (size - size // 2))
+    assert source.unreadable == [(0, size)]
+    source.close()
+
+
+def test_windows_take_turns_in_the_same_memory(tmp_path: Path) -> None:
+    """Also over files: fresh memory costs more than the copy."""
+    places: set[int] = set()
+    for number in range(6):
+        path = tmp_path / str(number)
+        path.write_bytes(bytes(WINDOW))
+        source = open_source(path)
+        window = source.window(0, WINDOW)
+        for offset in range(0, WINDOW, 1 << 20):
+            window = source.window(offset, 1 << 20)
+            places.add(window.ctypes.data)
+        source.close()
+    assert len(places) <= 4
+
+
+def test_a_walk_sees_a_file_of_zeros_where_it_became_shorter_between_two_looks(tmp_path: Path) -> None:
+    """The plain walk looks at the head of a record and then reads all of it: two reads for a long one."""
+    one = record("T", bytes(range(256)) * 4096)
+    path = tmp_path / "00000000000000000000"
+    path.write_bytes(log(*[one] * 2))
+
+    class Shrinking(FileSource):
+        def read(self, offset: int, length: int) -> bytes:
+            data = super().read(offset, length)
+            os.truncate(path, 4)
+            return data
+
+    source = Shrinking(path)
+    size = source.size
+    (found,) = walk_reference(source, file_from_offset=0)
+    assert isinstance(found, (Bad, ZeroRest))
+    assert (found.position, found.length) == (0, size)
+    assert min(source.unreadable)[0] == 4
     source.close()
 
 
@@ -150,7 +181,7 @@ def test_holes_are_skipped(tmp_path: Path) -> None:
 
 
 def test_holes_on_tmpfs_stay_holes(tmp_path: Path) -> None:
-    """There a page that is mapped is given memory: a sparse log would grow by being read."""
+    """There a page that is mapped and touched is given memory: a sparse log would grow by being read."""
     shared = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=shared if os.access(shared, os.W_OK) else tmp_path) as folder:
         path = Path(folder) / "sparse"

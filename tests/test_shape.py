@@ -61,7 +61,7 @@ IMPURE = {
 SHARED_BY_COMMANDS = {"__init__", "options", "option_values", "bad_places"}
 # A library that only these modules may import.
 ONLY_IN = {
-    "mmap": {"rmqtool.scan.source", "rmqtool.store.write.memory"},
+    "mmap": {"rmqtool.store.write.memory"},
     "matplotlib": {"rmqtool.commands.stats_plot"},
     "rich": {"rmqtool.terminal"},
     "tabulate": {"rmqtool.table"},

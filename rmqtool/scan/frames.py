@@ -12,15 +12,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from sys import getrefcount
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rmqtool.formats import message as form
+from rmqtool.scan.buffers import Buffers
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, Reason, ZeroRest
 from rmqtool.scan.reference import CANDIDATE_COST, frame_lengths, look, nonzero_end, search_budget
-from rmqtool.scan.source import PAGE_BYTES, ByteSource
+from rmqtool.scan.source import PAGE_BYTES, WINDOW, ByteSource
 
 if TYPE_CHECKING:
     from rmqtool.scan.frame_kernel import Numbers
@@ -52,7 +52,6 @@ FRAME = np.dtype(
 )
 """One record. Lengths are as stored: body and properties may be negative, which means none."""
 
-WINDOW = 4 << 20
 _ROWS = 32 << 10
 
 
@@ -182,8 +181,7 @@ class _Walker:
         self.window = max(window, form.MIN_RECORD_SIZE)
         self.base = 0
         self.data = source.window(0, 0)
-        self.buffers: list[Rows] = []
-        self.rows_limit = min(_ROWS, self.window // form.MIN_RECORD_SIZE + 1)
+        self.rows = Buffers(min(_ROWS, self.window // form.MIN_RECORD_SIZE + 1), FRAME, 2)
         self.topics = np.empty((frame_kernel.TOPICS_LIMIT, 2), np.int64)
         self.slots = np.zeros(frame_kernel.TOPIC_SLOTS, np.int32)
         self.result = np.zeros(frame_kernel.RESULT_SIZE, np.int64)
@@ -229,13 +227,17 @@ class _Walker:
             self.data = self.source.window(position, max(self.window, need))
             self.base = position
 
+    def head(self, position: int) -> tuple[int, int]:
+        """Size and magic of what a kernel has just seen at `position`; read again they may be others."""
+        start = position - self.base
+        total, magic = form.BLANK.unpack(self.data[start : start + form.BLANK_SIZE].data)
+        return total, magic
+
     def grow(self, position: int, need: int) -> bool:
         """Show `need` bytes for the record at `position`; False when it is long and no record at all."""
         if need > self.window:
-            head = self.source.read(position, form.BLANK_SIZE)
-            total, magic = form.BLANK.unpack(head)
-            version = form.VERSION_BY_MAGIC[magic]
-            if frame_lengths(self.source.read, position, total, version) is None:
+            total, magic = self.head(position)
+            if frame_lengths(self.source.read, position, total, form.VERSION_BY_MAGIC[magic]) is None:
                 return False
         self.show(position, need)
         return True
@@ -244,7 +246,7 @@ class _Walker:
         """The records from the walk's position on, as far as the window and the arrays go."""
         kernel = self.kernel
         self.show(self.position, 1)
-        rows = self.free_rows()
+        rows = self.rows.take()
         self.slots.fill(0)
         count = kernel.walk_window(
             self.data, self.position, self.place(), self.checks, self.tables, self.numbers,
@@ -261,19 +263,8 @@ class _Walker:
         ]
         return Frames(rows[:count], topics, self.data, self.base, self.file_from_offset)
 
-    def free_rows(self) -> Rows:
-        """An array for a batch: one of an earlier batch that nobody holds any more, or a new one.
-
-        Fresh memory would cost a page fault per 50 rows, a fifth of the walk's time.
-        """
-        for number in range(len(self.buffers)):
-            if getrefcount(self.buffers[number]) == 2:  # the list and the call
-                return self.buffers[number]
-        self.buffers = [*self.buffers[-1:], np.empty(self.rows_limit, FRAME)]
-        return self.buffers[-1]
-
     def blank(self) -> Blank:
-        size, _ = form.BLANK.unpack(self.source.read(self.position, form.BLANK_SIZE))
+        size, _ = self.head(self.position)
         return Blank(self.position, size, self.size - self.position)
 
     def behind_bad_blank(self) -> Bad | ZeroRest | None:
@@ -286,7 +277,7 @@ class _Walker:
     def suspect(self) -> Bad | None:
         """Bad when a sound record starts inside the record at the walk's position; else it is accepted."""
         position = self.position
-        total, magic = form.BLANK.unpack(self.source.read(position, form.BLANK_SIZE))
+        total, magic = self.head(position)
         parts = frame_lengths(self.source.read, position, total, form.VERSION_BY_MAGIC[magic])
         cost = CANDIDATE_COST + max(parts.body if parts else 0, 0)
         if self.result[self.kernel.BUDGET] >= cost - CANDIDATE_COST:
@@ -339,7 +330,7 @@ class _Walker:
     def afford(self, position: int, need: int) -> bool:
         """Show a candidate's `need` bytes; False when it is long and fails before its body is read."""
         if need > self.window:
-            total, magic = form.BLANK.unpack(self.source.read(position, form.BLANK_SIZE))
+            total, magic = self.head(position)
             parts = frame_lengths(self.source.read, position, total, form.VERSION_BY_MAGIC[magic])
             budget = self.result[self.kernel.BUDGET] - CANDIDATE_COST
             if parts is None or (self.crc and parts.body > budget):

@@ -90,20 +90,26 @@ class Candidates(NamedTuple):
     broken: Array
 
 
-def candidates(source: ByteSource, shape: index.Shape, used: int, hashes: Array) -> Candidates:
+def used_part(source: ByteSource, shape: index.Shape, used: int) -> Array:
+    """The bytes of an index file up to the last of its entries [0, used), for the three functions below.
+
+    Chains lead through all of it, so it is read once and as a whole.
+    """
+    return source.window(0, shape.entry_offset(min(max(used, 1), shape.entries)))
+
+
+def candidates(data: Array, shape: index.Shape, used: int, hashes: Array) -> Candidates:
     """The entries of one index file that have one of `hashes`, in no order.
 
     Args:
-        source: the file.
+        data: its `used_part`.
         shape: how it is divided.
         used: entries [1, used) are in use by its header; what a chain names behind them is broken.
         hashes: i4, key hashes; the same one may be there several times.
     """
     from rmqtool.scan import index_lookup_kernel as kernel
 
-    used = min(max(used, 1), shape.entries)
-    data = source.window(0, shape.entry_offset(used))
-    used = min(used, max((len(data) - shape.entry_offset(0)) // index.ENTRY_SIZE, 0))
+    used = min(used, shape.entries, max((len(data) - shape.entry_offset(0)) // index.ENTRY_SIZE, 0))
     count = len(hashes)
     if used <= 1:
         return Candidates(np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(0, np.int32))
@@ -121,10 +127,10 @@ def candidates(source: ByteSource, shape: index.Shape, used: int, hashes: Array)
     return Candidates(keys[: state[1]], offsets[: state[1]], broken[: state[2]])
 
 
-def count_entries(source: ByteSource, shape: index.Shape, used: int, hashes: Array) -> int:
-    """How many entries [1, used) have one of `hashes`: with sound chains as many as `candidates` finds."""
-    start, size = shape.entry_offset(1), index.ENTRY_SIZE
-    data = source.window(start, max(min(used, shape.entries) - 1, 0) * size)
+def count_entries(data: Array, shape: index.Shape, hashes: Array) -> int:
+    """How many entries of a `used_part` have one of `hashes`; by sound chains `candidates` finds as many."""
+    size = index.ENTRY_SIZE
+    data = data[shape.entry_offset(1) :]
     words = data[: len(data) - len(data) % size].view(">i4").reshape(-1, size // 4)
     there, counts = np.unique(words[:, 0], return_counts=True)
     places = np.searchsorted(there, hashes)
@@ -133,9 +139,9 @@ def count_entries(source: ByteSource, shape: index.Shape, used: int, hashes: Arr
     return int(counts[places[known]].sum())
 
 
-def has_lost_slots(source: ByteSource, shape: index.Shape, in_use: int) -> bool:
+def has_lost_slots(data: Array, shape: index.Shape, in_use: int) -> bool:
     """Whether fewer slots name an entry than an index file's header counts, so that chains are gone."""
-    data = source.window(shape.slot_offset(0), shape.entry_offset(0) - shape.slot_offset(0))
+    data = data[shape.slot_offset(0) : shape.entry_offset(0)]
     slots = data[: len(data) - len(data) % index.SLOT_SIZE].view(np.int32)
     return int(np.count_nonzero(slots)) < in_use
 

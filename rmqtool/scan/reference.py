@@ -20,6 +20,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+from rmqtool.errors import FormatError
 from rmqtool.formats import message as form
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, Reason, Record, ZeroRest
 from rmqtool.scan.source import ByteSource
@@ -179,8 +180,11 @@ class _Walk:
     def blank(self, position: int) -> Blank:
         return Blank(position, _START.unpack(self.read(position, form.BLANK_SIZE))[0], self.size - position)
 
-    def record(self, position: int, total: int) -> Record | Bad:
-        message = form.decode(self.read(position, total))
+    def record(self, position: int, total: int) -> Record | Bad | ZeroRest:
+        try:
+            message = form.decode(self.read(position, total))
+        except FormatError:  # not what `look` has seen: the file became shorter, or was written over
+            return self.region(position, Reason.UNSOUND, position + 1)
         status = 0
         if self.check_stored_offset and message.physical_offset != self.file_from_offset + position:
             status = FOREIGN

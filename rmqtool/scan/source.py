@@ -1,22 +1,20 @@
 """Where the bytes come from: windows of a file or of memory, the same for every scan.
 
-A local file is mapped, and each window is populated before it is handed out: a page that cannot be
-read is then an error of that call, not a SIGBUS that kills the process. Such pages read as zeros
-and are listed in `unreadable`. Where the system cannot populate, windows are read into buffers.
+A local file is read into buffers, never mapped: a file that becomes shorter, or a block that cannot be
+read, would be a SIGBUS for whoever looks at a map. What cannot be read is zeros and is listed in
+`unreadable`. A buffer is used again when nobody holds its window any more.
 
 The page cache belongs to the broker: pages that were not resident before are dropped after use,
-unless `keep_cache` is set. Only this module and `page_cache` map files or advise the system on pages.
+unless `keep_cache` is set. Only this module and `page_cache` advise the system on pages.
 """
 
 from __future__ import annotations
 
 import errno
-import mmap
 import os
-import sys
 import time
 from pathlib import Path
-from threading import Event, Lock
+from threading import Event, Lock, local
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.scan import page_cache
@@ -29,10 +27,14 @@ if TYPE_CHECKING:
 
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
-PAGE_BYTES = mmap.PAGESIZE
+WINDOW = 4 << 20
+"""Bytes of a window of a scan: two of them stay in the processor's cache."""
+
+PAGE_BYTES = page_cache.PAGE
 _WAIT_SLICE_SECONDS = 0.1
-_CHUNK = 1 << 20  # bytes; of what was populated whole chunks are remembered
-_MADV_POPULATE_READ = 22  # Linux 5.14; Python has no name for it
+_SMALL_BYTES = 64 << 10  # windows up to here have memory of their own
+_KEPT_BUFFERS = 4  # per thread: two files side by side, of each the window before as well
+_of_thread = local()
 
 
 class ByteSource(Protocol):
@@ -153,9 +155,6 @@ class FileSource:
         self._limiter = limiter
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         self.size = os.fstat(self._fd).st_size
-        self._map: mmap.mmap | None = None
-        self._populated: set[int] = set()  # numbers of chunks
-        self._can_populate = sys.platform == "linux"
         self._pages: PageCache | None = None
         self._keep_cache = keep_cache
         if self.size and not is_warm and page_cache.is_available():
@@ -165,14 +164,11 @@ class FileSource:
         """See ByteSource."""
         stop = min(offset + length, self.size)
         offset = min(offset, stop)
-        if self._is_mapped(offset, stop):
-            return self._of_map(offset, stop)
         self._announce(offset, stop, is_window=True)
-        if self._can_populate and stop > offset:
-            window = self._mapped(offset, stop)
-            if window is not None:
-                return window
-        return self._buffered(offset, stop)
+        window = _buffer(stop - offset)
+        self._fill(window.data, offset)
+        window.flags.writeable = False
+        return window
 
     def read(self, offset: int, length: int) -> bytes:
         """See ByteSource."""
@@ -197,7 +193,6 @@ class FileSource:
         if self._pages is not None:
             self._drop(0, 0)
             self._pages.close()
-        self._map = None
         os.close(self._fd)
         self._fd = -1
 
@@ -220,50 +215,8 @@ class FileSource:
         """Drop the pages that this source fetched, but for those of [start, stop)."""
         assert self._pages is not None
         for first, last in self._pages.fetched_outside(start, stop):
-            if self._keep_cache:
-                continue
-            if self._map is not None:  # a page that is mapped is not dropped
-                self._map.madvise(mmap.MADV_DONTNEED, first, min(last, self.size) - first)
-            self._pages.drop(first, last)
-
-    # windows
-
-    def _mapped(self, offset: int, stop: int) -> Bytes | None:
-        """The window as a part of the map; None when it cannot be populated."""
-        if self._map is None:
-            self._map = mmap.mmap(self._fd, self.size, prot=mmap.PROT_READ)
-            told = self._pages is not None and self._pages.is_told
-            self._map.madvise(mmap.MADV_RANDOM if told else mmap.MADV_SEQUENTIAL)
-        start = offset - offset % mmap.PAGESIZE
-        try:
-            self._map.madvise(_MADV_POPULATE_READ, start, stop - start)
-        except OSError as error:
-            # EINVAL: the system knows no such call. All else: some page cannot be read.
-            self._can_populate = error.errno != errno.EINVAL
-            return None
-        self._populated.update(_chunks(offset, stop))
-        return self._of_map(offset, stop)
-
-    def _is_mapped(self, offset: int, stop: int) -> bool:
-        """Whether a window was populated before and its pages are still there: asking costs a tenth of it."""
-        chunks = _chunks(offset, stop)
-        if not chunks or self._pages is None or self._limiter is not None:
-            return False
-        return self._populated.issuperset(chunks) and self._pages.are_resident(offset, stop)
-
-    def _of_map(self, offset: int, stop: int) -> Bytes:
-        import numpy as np
-
-        assert self._map is not None
-        return np.frombuffer(self._map, np.uint8, stop - offset, offset)
-
-    def _buffered(self, offset: int, stop: int) -> Bytes:
-        import numpy as np
-
-        window = np.empty(stop - offset, np.uint8)
-        self._fill(window.data, offset)
-        window.flags.writeable = False
-        return window
+            if not self._keep_cache:
+                self._pages.drop(first, last)
 
     # reading with errors
 
@@ -287,7 +240,7 @@ class FileSource:
         stop = offset + len(buffer)
         start = offset
         while start < stop:
-            end = min(start - start % mmap.PAGESIZE + mmap.PAGESIZE, stop)
+            end = min(start - start % PAGE_BYTES + PAGE_BYTES, stop)
             try:
                 data = os.pread(self._fd, end - start, start)
             except OSError:
@@ -313,9 +266,15 @@ class FileSource:
                 self.unreadable.append((start, stop))
 
 
-def _chunks(start: int, stop: int) -> range:
-    """The numbers of the chunks of which a window holds the greater part.
+def _buffer(length: int) -> Bytes:
+    """Memory for a window: a part of a buffer that this thread had before, or its own."""
+    import numpy as np
 
-    What is not of the window at either end is another's; pages of it that are not mapped yet come one by one.
-    """
-    return range((start + _CHUNK // 2) // _CHUNK, (stop + _CHUNK // 2) // _CHUNK)
+    from rmqtool.scan.buffers import Buffers
+
+    if not _SMALL_BYTES < length <= WINDOW:
+        return np.empty(length, np.uint8)
+    buffers: Buffers | None = getattr(_of_thread, "buffers", None)
+    if buffers is None:
+        buffers = _of_thread.buffers = Buffers(WINDOW, np.uint8, _KEPT_BUFFERS)
+    return buffers.take()[:length]

@@ -14,8 +14,8 @@ import numpy as np
 
 from rmqtool.errors import UnreadableError
 from rmqtool.scan.events import Bad, Blank, Reason, ZeroRest
-from rmqtool.scan.frames import WINDOW, Frames, walk
-from rmqtool.scan.source import ByteSource, open_source
+from rmqtool.scan.frames import Frames, walk
+from rmqtool.scan.source import WINDOW, ByteSource, open_source
 from rmqtool.store import StoredBlank, StoredDamage, StoredZeros
 from rmqtool.store.batches.access import LogRange
 from rmqtool.store.layout import StoreFile

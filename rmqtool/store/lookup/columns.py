@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Array = np.ndarray[Any, np.dtype[Any]]
-_OPEN_MAX = 64  # files that stay mapped
+_OPEN_MAX = 64  # files that stay open
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def lookup_columns(
 
 
 class ColumnLookup:
-    """Look-ups of many keys in one store, call after call: its files stay mapped until `close`."""
+    """Look-ups of many keys in one store, call after call: its files stay open until `close`."""
 
     def __init__(self, store: Store) -> None:
         store.layout.check_forms(log=True)
@@ -121,12 +121,12 @@ class ColumnLookup:
             found = self._sources[path] = open_source(path)
         return found
 
-    def has_lost_slots(self, view: IndexFileView) -> bool:
+    def has_lost_slots(self, view: IndexFileView, data: Array) -> bool:
         """Whether chains of an index file are gone; looked at once for each count of its header."""
         in_use = view.header.hash_slot_count
         found = self._lost_slots.get((view.path, in_use))
         if found is None:
-            found = index_lookup.has_lost_slots(self.source(view.path), view.shape, in_use)
+            found = index_lookup.has_lost_slots(data, view.shape, in_use)
             self._lost_slots[view.path, in_use] = found
         return found
 
@@ -188,18 +188,21 @@ def _candidates(
         except OSError:
             continue  # it has vanished: what it covered is a gap for who asks for it
         used = view.header.next_entry
-        found = [index_lookup.candidates(source, shape, used, each) for each in hashes]
+        data = index_lookup.used_part(source, shape, used)
+        found = [index_lookup.candidates(data, shape, used, each) for each in hashes]
         begin, end = view.header.begin_physical_offset, view.header.end_physical_offset
         is_broken = any(
             len(each.broken) or bool(((each.offsets < begin) | (each.offsets > end)).any()) for each in found
         ) or (
             view.is_small
             and any(
-                len(each.keys) < index_lookup.count_entries(source, shape, used, wanted)
+                len(each.keys) < index_lookup.count_entries(data, shape, wanted)
                 for each, wanted in zip(found, hashes, strict=True)
             )
         )
-        yield view, found, is_broken or lookup.has_lost_slots(view)
+        is_broken = is_broken or bool(source.unreadable) or lookup.has_lost_slots(view, data)
+        del data  # before the next file is read: it may have 400 MB
+        yield view, found, is_broken
 
 
 class _Columns:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK
-from rmqtool.scan.frames import WINDOW, Frames, walk
+from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.keys import dispatch_columns
+from rmqtool.scan.source import WINDOW
 from rmqtool.store.salvage.file_scan import FileScan
 from rmqtool.store.salvage.full_size import of_full_size
 

@@ -20,7 +20,7 @@ import numpy as np
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.problems import Finding
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, ZeroRest
-from rmqtool.scan.frames import WINDOW, Frames, walk
+from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.keys import (
     BAD_NUMBER,
     PROPERTIES_UNSOUND,
@@ -28,6 +28,7 @@ from rmqtool.scan.keys import (
     Dispatch,
     dispatch_columns,
 )
+from rmqtool.scan.source import WINDOW
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.verify.bodies import check_bodies
 from rmqtool.store.verify.context import Context, reason_of
