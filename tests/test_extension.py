@@ -34,6 +34,7 @@ from rmqtool.store.dump.queues import queue_rows
 from rmqtool.store.extension import Extension, Run
 from rmqtool.store.layout import StoreFile, detect
 from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.predict import predict
 from rmqtool.store.records.message import NewMessage
 from rmqtool.store.selection import Selection
 from rmqtool.store.stats.pending import delayed
@@ -41,6 +42,7 @@ from rmqtool.store.system_topics import SCHEDULE_TOPIC, parse_delay_levels
 from rmqtool.store.write import dispatcher as dispatcher_module
 from rmqtool.store.write.schedule import plan
 from rmqtool.store.write.store_writer import StoreWriter
+from tests.extension_damage import DAMAGE, KINDS, damaged, key_of, predicted, verdicts
 from tests.interop.replay import groups, new_store, put_again
 from tests.rebuild_checks import conf_of, problems, queue_files, rebuilt
 from tests.recover_checks import recovered
@@ -261,7 +263,8 @@ def test_the_same_messages_give_the_brokers_bytes(
     assert mine == theirs
     assert "consumequeue_ext/ExtA/0/00000000000000001000" in mine
     assert mine["consumequeue_ext/ExtA/0/00000000000000000000"][980:982] == EXT_END
-    assert rows_of(tmp_path / "store") == []
+    codes = [row["problem"] for row in rows_of(tmp_path / "store")]
+    assert [code for code in codes if not code.startswith("CF")] == []  # no group has consumed here
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -354,6 +357,42 @@ def test_no_address_is_given_out_twice_where_the_files_are_gone(store_copy: Call
         assert ext_offset(last.tags_code) > ext_offset(before.tags_code)
         assert ext_offset(last.tags_code) % FILE_SIZE == 0
         assert queue.tags_code(last) == java.tags_code("More")
+
+
+# starts
+
+
+@pytest.mark.parametrize("key", sorted(verdicts()))
+def test_a_start_is_predicted_as_the_real_library_did_it(key: str, store_copy: Callable[[str], Path]) -> None:
+    """Load, and every queue and extension file that is made, deleted or changed."""
+    name, damage, crash = key.split(":")
+    root = damaged(store_copy(name), damage, abort=crash == "abort")
+    assert predicted(root, name) == verdicts()[key]
+
+
+def test_the_real_starts_hold_every_kind_of_outcome() -> None:
+    """Starts that fail, and extension files that are made, deleted and changed by the others."""
+    assert {verdict["load"] for verdict in verdicts().values()} == {False, True}
+    for kind in KINDS:
+        lists = [verdict.get(kind, ()) for verdict in verdicts().values()]
+        assert any(path.startswith("consumequeue_ext/") for paths in lists for path in paths), kind
+    assert set(verdicts()) == {
+        key_of(name, damage, abort=abort) for name in REAL for damage in DAMAGE for abort in (False, True)
+    }
+
+
+def test_a_broker_without_extensions_leaves_their_files_alone(
+    store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    root, conf = store_copy("ok_540_ext"), tmp_path / "broker.conf"
+    (root / "consumequeue_ext/ExtA/0" / f"{0:020}").write_bytes(b"short")
+    (root / "abort").write_bytes(b"")
+    conf.write_text("enableConsumeQueueExt=false\n")
+    for path, loads in ((None, False), (conf, True)):
+        with Store.open(root, broker_conf=path) as store:
+            said = predict(store, "5.4")
+        assert said.loads is loads
+    assert not [path for path in (*said.files_made, *said.files_changed) if "_ext/" in path]
 
 
 # checking and mending

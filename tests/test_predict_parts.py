@@ -71,16 +71,6 @@ def test_light_queues_of_a_broker_without(tmp_path: Path) -> None:
         assert not any("enableMultiDispatch" in note for note in start.notes)
 
 
-def test_queue_extensions_are_told(tmp_path: Path) -> None:
-    light_store(tmp_path)
-    folder = tmp_path / "consumequeue_ext" / "TopicTest" / "0"
-    folder.mkdir(parents=True)
-    (folder / file_name(0)).write_bytes(bytes(100))
-    with Store.open(tmp_path) as store:
-        starts = predict_all(store)
-    assert all(any("consumequeue_ext is not modelled" in note for note in each.notes) for each in starts)
-
-
 # -- reput of 4.x -----------------------------------------------------------------------------------
 
 

@@ -23,6 +23,7 @@ from rmqtool.formats.consume_queue import (
     Unit,
     decode_batch_units,
     decode_units,
+    is_ext_address,
 )
 from rmqtool.store.extension import Extension
 from rmqtool.store.layout import QueueFiles, StoreFile
@@ -31,7 +32,7 @@ from rmqtool.store.profile import Profile
 
 UnitT = TypeVar("UnitT", Unit, BatchUnit)
 
-RECOVERED_FILES = 3  # how many files a starting broker looks at, counted from the end
+_RECOVERED_FILES = 3  # how many files a starting broker looks at, counted from the end
 _TAIL = 256  # units before the first hole of a file that are read at once
 _WALK_LIMIT = 64 << 10  # bytes of units that are walked one by one; above, bisected
 BLOCK = 4096  # units read at once
@@ -98,7 +99,7 @@ class _Units(ABC, Generic[UnitT]):
     def end(self) -> int:
         """The number of the first unit that is not present; 0 without files."""
         end = 0
-        for file in self.files[-RECOVERED_FILES:]:
+        for file in self.files[-_RECOVERED_FILES:]:
             count = self._present_in(file)
             end = file.file_from_offset // self._unit_size + count
             if count < file.size // self._unit_size:
@@ -264,6 +265,17 @@ class ConsumeQueue(_Units[Unit]):
 
     def _max_offset(self, end: int, last: Unit | None) -> int:
         return end
+
+    def last_address(self, units: int | None = None) -> int | None:
+        """The address of an extension unit that a starting broker finds last; None for none.
+
+        It looks at the last three files. `units`: only as many at the end are looked at.
+        """
+        end, files = self.end(), self.files[-_RECOVERED_FILES:]
+        start = files[0].file_from_offset // UNIT_SIZE if files else end
+        start = start if units is None else max(start, end - units)
+        found = (unit.tags_code for _, unit in self.numbered(start, end, reverse=True))
+        return next((code for code in found if is_ext_address(code)), None)
 
     def unit(self, queue_offset: int) -> Unit | None:
         """The unit of a queue offset; None where there is none. A filler counts as a unit."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, PRE_BLANK, UNIT_SIZE, encode_unit
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, PRE_BLANK, UNIT, UNIT_SIZE, encode_unit
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.scan.queue_build import (
     NO_FILE,
@@ -26,6 +26,7 @@ from rmqtool.scan.queue_build import (
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.light_entries import Named, with_light
 from rmqtool.store.open_files import OpenFiles, data_ranges, opened
+from rmqtool.store.predict.extension import Extensions
 from rmqtool.store.predict.held import Held
 from rmqtool.store.predict.light import LightRule
 from rmqtool.store.predict.load import QueueKey
@@ -63,8 +64,10 @@ class Folder:
         topics: Topics,
         *,
         is_batch: bool,
+        extensions: Extensions | None = None,
     ) -> None:
         self.states = states
+        self.extensions = extensions
         self.refused = self.admitted = 0
         self.changed: set[tuple[QueueKey, int]] = set()
         self.shifted: set[QueueKey] = set()
@@ -92,6 +95,8 @@ class Folder:
         if self._pending is None:
             self._pending = Pending(self._unit, _PENDING)
         numbers = self._numbers(entries)
+        if self.extensions is not None:
+            entries = self._extended(entries, numbers, self.extensions)
         behind = self._behind(entries, numbers)
         wanted = int(np.count_nonzero(behind))
         if not wanted:
@@ -108,6 +113,17 @@ class Folder:
         for code in self._codes[len(self._queues) :]:
             self._learn(self._names[code >> 32], queue_id_of(code))
         return numbers
+
+    def _extended(self, entries: Array, numbers: Array, extensions: Extensions) -> Array:
+        """The entries with the addresses of their extension units, also those that get no unit."""
+        given = np.flatnonzero(entries["ext_size"])
+        order = given[np.argsort(numbers[given], kind="stable")]
+        cuts = np.flatnonzero(np.diff(numbers[order])) + 1
+        entries = entries.copy()
+        for rows in np.split(order, cuts) if len(order) else ():
+            state = self._queues[int(numbers[rows[0]])]
+            entries["tags_code"][rows] = extensions.put((state.topic, state.queue_id), entries[rows])
+        return entries
 
     def _behind(self, entries: Array, numbers: Array) -> Array:
         """Which records lie behind the newest one of their queue."""
@@ -187,6 +203,8 @@ class Folder:
             state = self._queues[number]
             end = self._next[number]
             is_new = not state.files
+            if state.written is None and not self._is_batch:
+                state.first_code = UNIT.unpack(grouped.data, start)[2]
             self.states.setdefault((state.topic, state.queue_id), state)
             state.wrote(end - count, end, self._newest[number])
             state.last_batch = int(self._last_offset[number]), int(self._last_size[number])
@@ -402,6 +420,8 @@ class QueueDispatch:
             mine.states = {key: state.copy() for key, state in others.states.items()}
             mine.refused, mine.admitted = others.refused, others.admitted
             mine.changed, mine.shifted = set(others.changed), set(others.shifted)
+            if mine.extensions is not None and others.extensions is not None:
+                mine.extensions.copy_from(others.extensions)
             mine.held = others.held
 
     def finish(self) -> None:

@@ -47,6 +47,7 @@ class Loaded:
         log: the commit log's files in the broker's order.
         queues: files of plain queues by (topic, queue id).
         batch_queues: the same of batch queues.
+        extensions: extension files of plain queues by (topic, queue id).
         index: in the order of their names, those of a start with abort still included.
         deleted: empty files that were deleted.
         recovers: recovery runs: load has not failed, or fails behind it.
@@ -58,6 +59,7 @@ class Loaded:
     log: tuple[StoreFile, ...] = ()
     queues: dict[QueueKey, tuple[StoreFile, ...]] = field(default_factory=dict)
     batch_queues: dict[QueueKey, tuple[StoreFile, ...]] = field(default_factory=dict)
+    extensions: dict[QueueKey, tuple[StoreFile, ...]] = field(default_factory=dict)
     index: tuple[IndexFile, ...] = ()
     deleted: list[Path] = field(default_factory=list)
 
@@ -67,12 +69,15 @@ class Loaded:
             self.error, self.path = error, path
 
 
-def load(layout: StoreLayout, rules: StartRules, is_batch_topic: Callable[[str], bool]) -> Loaded:
+def load(
+    layout: StoreLayout, rules: StartRules, is_batch_topic: Callable[[str], bool], *, extended: bool = False
+) -> Loaded:
     """What a broker opens of this store.
 
     Args:
         layout: of a store root.
         rules: the broker's.
+        extended: whether it opens extension files (enableConsumeQueueExt).
         is_batch_topic: whether topics.json gives a topic queue.type=BatchCQ.
     """
     loaded = Loaded()
@@ -88,6 +93,9 @@ def load(layout: StoreLayout, rules: StartRules, is_batch_topic: Callable[[str],
         loaded.fails("topics.json gives this topic queues of the other type (queue.type)", wrong)
         return loaded
     _load_queues(loaded, loaded.queues, layout.consume_queues, layout.consume_queue_file_size, rules)
+    if extended:
+        mine = {key: queue for key, queue in layout.ext_queues.items() if key in loaded.queues}
+        _load_queues(loaded, loaded.extensions, mine, layout.ext_queue_file_size, rules)
     if rules.has_batch_queues:
         _load_queues(loaded, loaded.batch_queues, layout.batch_queues, layout.batch_queue_file_size, rules)
     if loaded.error is None:

@@ -316,6 +316,9 @@ def _files(start: Start) -> tuple[set[str], set[str], set[str]]:
             made |= {folder.name_of(key, offset) for offset in state.made - deleted}
         for key, offset in folder.changed:
             changed.add(folder.name_of(key, offset))
+    if start.extensions is not None:
+        of_extensions = start.extensions.files(name)
+        gone, made, changed = (a | b for a, b in zip((gone, made, changed), of_extensions, strict=True))
     if start.index is not None:
         changed |= {
             name(file.path) for file in start.index.files if file.path is not None and file.has_changed
@@ -385,10 +388,6 @@ def _notes(start: Start, queues: Mapping[QueueKey, QueuePrediction]) -> list[str
                 "light queues get units as from a broker with enableMultiDispatch set: --broker-conf tells"
                 " whether it is"
             )
-    if start.world.layout.ext_queues:
-        notes.append(
-            "consumequeue_ext is not modelled: a start cuts it behind the last unit that a queue names there"
-        )
     for name in _BROKER_FILES:
         if _loaded(start.world.layout, name).source == "failed":
             notes.append(f"config/{name} and its .bak cannot be read: the broker ends before load()")

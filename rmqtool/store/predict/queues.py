@@ -45,6 +45,7 @@ class QueueState:
         newest_written: `max_physical` behind what dispatch wrote.
         first_batch: base offset of the first batch unit that dispatch wrote.
         last_batch: base offset and batch size of the last one.
+        first_code: tags code of the first unit that dispatch wrote into a plain queue.
     """
 
     topic: str
@@ -64,6 +65,7 @@ class QueueState:
     newest_written: int = -1
     first_batch: int = -1
     last_batch: tuple[int, int] = (0, 0)
+    first_code: int = 0
 
     @property
     def unit_size(self) -> int:
@@ -82,7 +84,7 @@ class QueueState:
             self.topic, self.queue_id, self.is_batch, self.file_size, files, self.max_physical,
             self.min_logic, self.min_offset, self.max_offset, self.written, dict(self.foreign),
             list(self.deleted), set(self.made), self.fillers, self.newest_written, self.first_batch,
-            self.last_batch,
+            self.last_batch, self.first_code,
         )  # fmt: skip
 
     def span(self) -> tuple[int, int]:

@@ -108,6 +108,8 @@ class StartSettings:
         delays_ms: messageDelayLevel, delay of level n at n - 1.
         dispatches_light: enableMultiDispatch: light queues get the units that records name; None: nobody
             says, and a record that names its numbers there was stored by a broker that has it.
+        extends_units: enableConsumeQueueExt; None: nobody says, and a broker that has left extension files
+            has it.
         heap_bytes: the JVM's heap, -Xmx: 4.x allocates what a damaged size field says, and the start ends
             when it cannot. No array is longer than 2^31 - 3 bytes, however large the heap.
     """
@@ -121,6 +123,7 @@ class StartSettings:
     delays_ms: Sequence[int] = DEFAULT_DELAYS_MS
     heap_bytes: int = DEFAULT_HEAP_BYTES
     dispatches_light: bool | None = None
+    extends_units: bool | None = None
 
     @classmethod
     def of(cls, conf: BrokerConf | None) -> StartSettings:
@@ -134,6 +137,7 @@ class StartSettings:
         plain = cls()
         files_back, broker_id = conf.integer("commitLogRecoverMaxNum"), conf.integer("brokerId", bits=64)
         levels = conf.text("messageDelayLevel")
+        tells_extension = conf.text("enableConsumeQueueExt") is not None
         tells_light = any(conf.text(name) is not None for name in ("enableMultiDispatch", "enableLmq"))
         return cls(
             checks_crc=conf.flag("checkCRCOnRecover", default=True),
@@ -144,4 +148,5 @@ class StartSettings:
             is_master=broker_id in (None, 0),
             delays_ms=plain.delays_ms if levels is None else parse_delay_levels(levels),
             dispatches_light=conf.flag("enableMultiDispatch") if tells_light else None,
+            extends_units=conf.flag("enableConsumeQueueExt") if tells_extension else None,
         )

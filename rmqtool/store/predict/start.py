@@ -21,6 +21,7 @@ from rmqtool.formats.java import java_utf8_decode
 from rmqtool.store.layout import StoreFile, StoreLayout
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.predict.dispatch import Folder, QueueDispatch
+from rmqtool.store.predict.extension import Extensions, check_extension
 from rmqtool.store.predict.index import IndexBuild
 from rmqtool.store.predict.load import Loaded, QueueKey, load
 from rmqtool.store.predict.log_scan import Batch, Event, first_unsound
@@ -80,6 +81,12 @@ class World:
     unreachable: bool
     topics: Topics = field(default_factory=Topics)
 
+    @property
+    def extended(self) -> bool:
+        """Whether the broker gives units extension units."""
+        told = self.settings.extends_units
+        return self.layout.writes_extensions if told is None else told
+
 
 class Start:
     """One broker's start.
@@ -100,7 +107,8 @@ class Start:
 
     def __init__(self, world: World, rules: StartRules) -> None:
         self.world, self.rules = world, rules
-        self.loaded: Loaded = load(world.layout, rules, world.is_batch_topic)
+        self.loaded: Loaded = load(world.layout, rules, world.is_batch_topic, extended=world.extended)
+        self._check_extensions()
         self.error, self.error_path = self.loaded.error, self.loaded.path
         self.end: int | None = None
         self.ends_with_blank = False
@@ -117,8 +125,19 @@ class Start:
         self.passed_over = 0
         self.index_deleted: tuple[Any, ...] = ()
         self.dispatch: QueueDispatch | None = None
+        self.extensions: Extensions | None = None
         self.index: IndexBuild | None = None
         self._indexes: list[IndexBuild] = []
+
+    def _check_extensions(self) -> None:
+        """Recovery of a queue goes through its extension files, and ends load() where it cannot."""
+        loaded = self.loaded
+        for files in loaded.extensions.values() if loaded.recovers else ():
+            wrong = check_extension(files, self.world.open_files)
+            if wrong is not None:
+                loaded.fails(*wrong)
+                loaded.recovers = False
+                return
 
     @property
     def runs(self) -> bool:
@@ -137,8 +156,10 @@ class Start:
         layout, files = world.layout, world.open_files
         plain = {key: recovered[key].copy() for key in self.loaded.queues}
         batches = {key: batch[key].copy() for key in self.loaded.batch_queues}
+        if world.extended:
+            self.extensions = Extensions(layout, files, self.loaded)
         self.dispatch = QueueDispatch(
-            Folder(plain, layout, files, world.topics, is_batch=False),
+            Folder(plain, layout, files, world.topics, is_batch=False, extensions=self.extensions),
             Folder(batches, layout, files, world.topics, is_batch=True),
             rules, world.settings, world.is_batch_topic, world.topics,
         )  # fmt: skip
@@ -291,6 +312,8 @@ class Start:
         elif not self.loaded.log:
             for state in self.states().values():
                 state.destroy()
+            for extension in self.extensions.states.values() if self.extensions is not None else ():
+                extension.destroy()
         else:
             measured = self._queue_end() if self.rules.measures_after_dispatch else self.queue_end
             self._cut_log(self.end)
@@ -333,8 +356,11 @@ class Start:
 
     def _find_minimums(self, reader: QueueReader) -> None:
         for state in self.states().values():
+            before, searches = state.min_logic, self.rules.profile.searches_min_offset
             try:
-                reader.correct_min(state, self.min_offset, searches=self.rules.profile.searches_min_offset)
+                reader.correct_min(state, self.min_offset, searches=searches)
+                if self.extensions is not None and not state.is_batch:
+                    self.extensions.cut_before(state, reader, before, searches=searches)
             except StartError as error:
                 self.error = self.error or str(error)
                 return

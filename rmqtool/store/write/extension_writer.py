@@ -24,10 +24,9 @@ from rmqtool.formats.consume_queue import (
     UNIT,
     UNIT_SIZE,
     ext_offset,
-    is_ext_address,
 )
 from rmqtool.store import disk
-from rmqtool.store.consume_queue import BLOCK, RECOVERED_FILES, ConsumeQueue
+from rmqtool.store.consume_queue import BLOCK, ConsumeQueue
 from rmqtool.store.extension import Extension
 from rmqtool.store.layout import Queues, StoreFile
 from rmqtool.store.open_files import OpenFiles
@@ -203,7 +202,7 @@ def _next_of(extension: Extension, queue: ConsumeQueue | None, file_size: int) -
     Where the last unit that the queue names cannot be read, a new file behind all others: a broker would
     write over units that are still named.
     """
-    address = None if queue is None else _last_address(queue, known=bool(extension.files))
+    address = None if queue is None else queue.last_address(None if extension.files else BLOCK)
     if address is None and not extension.files:
         return 0, -1
     unit = None if address is None else extension.unit(address)
@@ -219,13 +218,3 @@ def _next_of(extension: Extension, queue: ConsumeQueue | None, file_size: int) -
     ends = [file.end for file in extension.files]
     ends += [] if address is None else [ext_offset(address) + 1]
     return -(-max(ends) // file_size) * file_size, -1
-
-
-def _last_address(queue: ConsumeQueue, *, known: bool) -> int | None:
-    """The last address among the units of a queue that a starting broker looks at."""
-    end = queue.end()
-    files = queue.files[-RECOVERED_FILES:]
-    first = files[0].file_from_offset // UNIT_SIZE if files else end
-    start = first if known else max(first, end - BLOCK)
-    found = (unit.tags_code for _, unit in queue.numbered(start, end, reverse=True))
-    return next((code for code in found if is_ext_address(code)), None)
