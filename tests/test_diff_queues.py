@@ -17,7 +17,7 @@ from rmqtool.formats.consume_queue import (
     encode_unit,
 )
 from rmqtool.formats.index import Shape
-from rmqtool.store import Store
+from rmqtool.store import ConsumeQueue, Store
 from rmqtool.store.diff.queues import QueueDifference, QueuesDifference
 from tests.build_store import file_name, patch, write_log, write_queue
 from tests.diffs import Pair, diff_of, make_pair
@@ -163,13 +163,34 @@ def test_an_empty_queue_is_as_none(pair: Pair) -> None:
 
 
 def test_addresses_of_extension_units_are_each_brokers_own(pair: Pair) -> None:
-    """Of such units offset and size count."""
+    """Where they cannot be read, of such units offset and size count."""
     for root, address in zip(pair, (-(1 << 63), -(1 << 63) + 40), strict=True):
         unit = units(root)[3]
         patch(queue(root) / file_name(0), 3 * UNIT_SIZE, encode_unit(unit._replace(tags_code=address)))
     assert queues_of(*pair).same == 2
     patch(queue(pair[1]) / file_name(0), 3 * UNIT_SIZE + 8, b"\0\0\0\1")
     assert only(queues_of(*pair)).state == "differs"
+
+
+def test_what_extension_units_say_is_compared(tmp_path: Path, cases: Library) -> None:
+    """Plain units on one side and extended ones on the other are the same; another tag in one is not."""
+    root = cases.path("ok_540_ext")
+    other = cases.copy("ok_540_ext", tmp_path / "plain")
+    with Store.open(root) as store:
+        found = store.queue("ExtA", 1)
+        assert isinstance(found, ConsumeQueue)
+        codes = [found.tags_code(unit) for _, unit in found.units()]
+    path = other / "consumequeue/ExtA/1" / f"{0:020}"
+    data = bytearray(path.read_bytes())
+    for number, code in enumerate(codes):
+        assert code is not None
+        data[20 * number + 12 : 20 * number + 20] = code.to_bytes(8, "big", signed=True)
+    path.write_bytes(data)
+    assert not queues_of(root, other).queues
+    data[20 * 7 + 19] ^= 1
+    path.write_bytes(data)
+    difference = only(queues_of(root, other))
+    assert (difference.topic, difference.queue_id, difference.differing) == ("ExtA", 1, 1)
 
 
 def test_the_worst_queues_are_told_first(tmp_path: Path) -> None:

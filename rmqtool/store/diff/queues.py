@@ -3,7 +3,7 @@
 Queues are made by each broker from its own log, so files may begin elsewhere and have other sizes;
 but the unit of a queue offset is the same wherever the log is. Units of records outside of the
 common range of the logs are not compared, nor are fillers below a queue's first unit. An address of
-an extension unit is each broker's own: of such units offset and size count.
+an extension unit is each broker's own: what it stands for counts, where it can be read.
 
 Where the logs have diverged, the common range ends. Above that offset a physical offset names another
 record on each side, so each side's units are held against the records of its own log.
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rmqtool.errors import UnreadableError
-from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS, UNIT_SIZE, BatchUnit, Unit
+from rmqtool.formats.consume_queue import UNIT_SIZE, BatchUnit, Unit
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
 from rmqtool.store.diff.ends import SideName
@@ -304,18 +304,24 @@ class _Pair:
             window = _WINDOW_UNITS * UNIT_SIZE
             for offset, *data in differing(piece, openers, self.unread, window):
                 left, right = (_as_units(each) for each in data)
-                differs = np.flatnonzero(self._differ(left, right))
+                differs = np.flatnonzero(self._differ(left, right, self._same_tags(left, right, a, b)))
                 if found.first is None and len(differs):
                     place = int(differs[0])
                     units = [Unit(*each[place].item()) for each in (left, right)]
                     found.first = (offset // UNIT_SIZE + place, units[0], units[1])
                 found.differing += len(differs)
 
-    def _differ(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    @staticmethod
+    def _same_tags(left: np.ndarray, right: np.ndarray, a: AnyQueue, b: AnyQueue) -> np.ndarray:
+        """Which units of two arrays, shape (n,), have the same tags code, or one that nobody knows."""
+        assert isinstance(a, ConsumeQueue)
+        assert isinstance(b, ConsumeQueue)
+        codes_a, known_a = a.extension.tags_codes(left["tags_code"])
+        codes_b, known_b = b.extension.tags_codes(right["tags_code"])
+        return np.asarray((codes_a == codes_b) | ~known_a | ~known_b)
+
+    def _differ(self, a: np.ndarray, b: np.ndarray, same_tags: np.ndarray) -> np.ndarray:
         """Which units of two arrays, shape (n,), differ in what both should have."""
-        same_tags = (a["tags_code"] == b["tags_code"]) | (
-            (a["tags_code"] <= MAX_EXT_ADDRESS) & (b["tags_code"] <= MAX_EXT_ADDRESS)
-        )
         same = (a["physical_offset"] == b["physical_offset"]) & (a["size"] == b["size"]) & same_tags
         return np.asarray(~same & ~(self._is_outside(a) & self._is_outside(b)))
 
