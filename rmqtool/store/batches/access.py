@@ -19,6 +19,9 @@ from rmqtool.store.dump.log import end_of_selection
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.selection import Selection
 
+LONG_MAX = (1 << 63) - 1
+"""No offset behind it is a long of Java or an i8 of a column: bytes there are no record in any case."""
+
 Kind = Literal["log", "queue", "index"]
 Via = Literal["auto", "log", "queue", "index"]
 

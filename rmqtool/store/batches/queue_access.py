@@ -23,7 +23,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.scan.source import open_source
 from rmqtool.scan.texts import Array
 from rmqtool.store import Store
-from rmqtool.store.batches.access import Access, LogRange
+from rmqtool.store.batches.access import LONG_MAX, Access, LogRange
 from rmqtool.store.batches.queue_units import Key, QueueUnits, Units
 from rmqtool.store.selection import Selection
 
@@ -131,7 +131,7 @@ def _sums(
 ) -> list[_Sum]:
     """What all units say about each range."""
     starts = np.array([each.start for each in ranges], np.int64)
-    stops = np.array([each.stop for each in ranges], np.int64)
+    stops = np.array([min(each.stop, LONG_MAX) for each in ranges], np.int64)
     sums = [_Sum(end=each.start) for each in ranges]
     for key in keys:
         for block in units.blocks(key, int(starts[0]), int(stops[-1])):

@@ -17,7 +17,7 @@ from rmqtool.scan.events import Bad, Blank, Reason, ZeroRest
 from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.source import WINDOW, ByteSource, open_source
 from rmqtool.store import StoredBlank, StoredDamage, StoredZeros
-from rmqtool.store.batches.access import LogRange
+from rmqtool.store.batches.access import LONG_MAX, LogRange
 from rmqtool.store.layout import StoreFile
 
 Event = StoredBlank | StoredDamage | StoredZeros
@@ -41,7 +41,7 @@ class RangeWalk:
     ) -> None:
         self.file = file
         self.each = each
-        self.end = file.end if end is None else min(end, file.end)
+        self.end = min(file.end if end is None else min(end, file.end), LONG_MAX)
         self.crc = crc
         self.window = window
         self.passed = each.start
@@ -96,6 +96,9 @@ class RangeWalk:
                 break
         if cut is not None:
             yield cut
+        if self.end == LONG_MAX < self.each.stop:
+            left = self.file.end - self.end
+            yield StoredDamage(self.end, left, self.file.path, self.each.path, Reason.UNSOUND, True)
 
     def _within(self, frames: Frames) -> tuple[Frames, bool]:
         """The records that start within the range, and whether later ones do not."""

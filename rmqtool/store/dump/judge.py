@@ -16,13 +16,11 @@ from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import message
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.events import Bad, Reason
-from rmqtool.scan.reference import first_nonzero
+from rmqtool.scan.reference import first_nonzero, nonzero_end
 from rmqtool.scan.source import open_source
 from rmqtool.store import Store, StoredBlank, StoredDamage, StoredZeros
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.verify.damage import is_torn, kind_of
-
-_BLOCK = 1 << 20
 
 
 class Judge:
@@ -92,15 +90,9 @@ class Judge:
         try:
             with closing(open_source(event.path)) as source:
                 start = event.physical_offset - base
-                nonzero_end = start + event.length
-                while nonzero_end > start:
-                    size = min(_BLOCK, nonzero_end - start)
-                    data = source.read(nonzero_end - size, size).rstrip(b"\0")
-                    nonzero_end += len(data) - size
-                    if data:
-                        break
+                last = nonzero_end(source, start, start + event.length)
                 declared = int.from_bytes(source.read(start, min(4, event.length)), signed=True)
-                bad = Bad(start, event.length, event.reason, declared, nonzero_end, event.to_end)
+                bad = Bad(start, event.length, event.reason, declared, last, event.to_end)
                 torn = self._at_end(event.physical_offset + event.length) and is_torn(bad)
                 detail: dict[str, Any] = {"declared_size": declared}
                 if self._is_cut(bad, source.size):
@@ -119,13 +111,10 @@ class Judge:
 def _are_zero(path: Path, start: int, length: int) -> bool:
     try:
         with closing(open_source(path)) as source:
-            for position in range(start, start + length, _BLOCK):
-                data = source.read(position, min(_BLOCK, start + length - position))
-                if data.count(0) != len(data):
-                    return False
+            is_zero = first_nonzero(source, start, start + length) >= start + length
+            return is_zero and not source.unreadable
     except (OSError, UnreadableError):
         return False
-    return True
 
 
 class FileSet:
