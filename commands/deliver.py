@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 COLUMNS = (
     "state", "level", "queue_offset", "physical_offset", "due_timestamp_ms", "due_time", "topic", "queue_id",
-    "uniq_key", "delivered_queue_offset", "delivered_physical_offset",
+    "uniq_key", "delivered_queue_offset", "delivered_physical_offset", "reason",
 )  # fmt: skip
 TABLE_COLUMNS = ("state", "level", "queue_offset", "due_time", "topic", "queue_id", "uniq_key")
 
@@ -74,9 +74,10 @@ def deliver(
 
     The state of a row is due or delivered, or says why not. Passed over, as by a broker: missing (its
     record is not in the log any more), half (it is a transaction's half message), unreadable (the
-    record does not say where it goes). A level stops at a message that is damaged (its body does not
-    match its CRC; stored again it would look sound), or for an unknown_topic (no consumer would find
-    it; see --create-topic).
+    record does not say where it goes), illegal (no broker could store it under its real topic, and the
+    reason says why; the others of its level are delivered). A level stops at a message that is damaged
+    (its body does not match its CRC; stored again it would look sound), for an unknown_topic (no
+    consumer would find it; see --create-topic), or when it is refused (the topic takes none, say).
 
     Exits with 0 when nothing is due, or all of it was delivered; 1 when something is due and --apply
     was not given, or was passed over; 2 for a usage error; 3 when something could not be read or
@@ -101,6 +102,8 @@ def deliver(
     def rows(deliveries: Iterable[Delivery]) -> Iterator[dict[str, Any]]:
         for delivery in deliveries:
             states[delivery.state] += 1
+            if delivery.reason is not None:
+                output.note(f"rmqtool: {_place(delivery)} is {delivery.state}: {delivery.reason}")
             yield _row(delivery, zone)
 
     told = _Told(output)
@@ -211,6 +214,13 @@ def _delays(conf: BrokerConf | None) -> tuple[int, ...] | None:
     return None if text is None else parse_delay_levels(text)
 
 
+def _place(delivery: Delivery) -> str:
+    return (
+        f"queue offset {delivery.queue_offset} of level {delivery.level}, the record at physical offset"
+        f" {delivery.physical_offset},"
+    )
+
+
 def _row(delivery: Delivery, zone: tzinfo | None) -> dict[str, Any]:
     stored = delivery.stored
     return {
@@ -225,6 +235,7 @@ def _row(delivery: Delivery, zone: tzinfo | None) -> dict[str, Any]:
         "uniq_key": delivery.uniq_key,
         "delivered_queue_offset": stored.queue_offset if stored is not None else None,
         "delivered_physical_offset": stored.physical_offset if stored is not None else None,
+        "reason": delivery.reason,
     }
 
 

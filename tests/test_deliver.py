@@ -14,6 +14,7 @@ import pytest
 
 from rmqtool import NewMessage, Store
 from rmqtool.cli import main
+from rmqtool.errors import IllegalMessageError
 from rmqtool.formats import config_json, properties
 from rmqtool.formats.message import PROPERTY_CRC_SIZE, Message
 from rmqtool.store.system_topics import SCHEDULE_TOPIC
@@ -21,6 +22,7 @@ from rmqtool.store.verify import verify
 from rmqtool.store.write import config_files, schedule
 from rmqtool.store.write.options import WriteOptions
 from rmqtool.store.write.schedule import Delivery, deliver, plan, redelivered
+from rmqtool.store.write.store_writer import StoreWriter
 from tests.disk_calls import watched
 from tests.hard_limits import no_reader
 from tests.stores import Library, case, real_cases
@@ -395,7 +397,7 @@ def test_command(run: Run, store: Path, unchanged: Callable[[Path], AbstractCont
     assert row == {
         "state": "due", "level": 1, "queue_offset": 0, "physical_offset": 0, "due_timestamp_ms": T0 + 1_000,
         "due_time": "2023-11-14T22:13:21.000+00:00", "topic": "T", "queue_id": 1,
-        "delivered_queue_offset": None, "delivered_physical_offset": None,
+        "delivered_queue_offset": None, "delivered_physical_offset": None, "reason": None,
     }  # fmt: skip
     code, rows, note = run(store, "--now", str(T0 + 1_000), "--apply")
     assert code == 0 and note == "rmqtool: 1 delivered at 2023-11-14T22:13:21.000+00:00\n"
@@ -434,6 +436,47 @@ def test_command_exit_codes(run: Run, store: Path) -> None:
     code, _, error = run(store, "--apply")
     assert code == 4 and "rmqtool recover" in error
     assert run(store / "commitlog", "--now", now)[0] == 2
+
+
+@pytest.mark.parametrize("name", [b"/", b".", b" ", b"&"])
+def test_one_poisoned_message_does_not_hold_the_others(run: Run, store: Path, name: bytes) -> None:
+    """A real topic that none can be called: named with its offsets and passed over, the rest is delivered."""
+    grow(store)
+    damage(store, b"1-0", lambda record: record.replace(b"REAL_TOPIC\x01T", b"REAL_TOPIC\x01" + name))
+    now = str(T0 + 50_000)
+    code, rows, error = run(store, "--now", now)
+    assert code == 1 and [row["state"] for row in rows] == ["illegal", "due", "due"]
+    code, rows, error = run(store, "--now", now, "--apply", "--create-topic")
+    assert code == 1 and [row["state"] for row in rows] == ["illegal", "delivered", "delivered"]
+    assert "no topic can be called" in rows[0]["reason"] and rows[1]["reason"] is None
+    assert "queue offset 0 of level 1, the record at physical offset 0, is illegal: no topic can" in error
+    assert [record.body for record in of_topic(store, "T")] == [b"1-1", b"1-2"]
+    assert offsets(store) == {1: 3}
+    assert_sound(store)
+    assert run(store, "--now", now, "--apply")[:2] == (0, [])
+
+
+def test_what_the_writer_refuses(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no broker stores is passed over, what the topic does not let in now holds its level alone."""
+    put = StoreWriter.put
+    statuses = {b"1-0": "MESSAGE_ILLEGAL", b"2-0": "NO_PERMISSION"}
+
+    def refusing(writer: StoreWriter, message: Any) -> Any:
+        if message.body in statuses:
+            raise IllegalMessageError("not this one", status=statuses[message.body])
+        return put(writer, message)
+
+    monkeypatch.setattr(StoreWriter, "put", refusing)
+    found = applied(store, ALL_DUE)
+    assert [(each.level, each.state) for each in found if each.state != "delivered"] == [
+        (1, "illegal"), (2, "refused"),
+    ]  # fmt: skip
+    assert [each.reason for each in found if each.reason] == [
+        "not this one (MESSAGE_ILLEGAL)", "not this one (NO_PERMISSION)",
+    ]  # fmt: skip
+    assert offsets(store) == {1: 3, 3: 3}
+    monkeypatch.undo()
+    assert [each.level for each in applied(store, ALL_DUE)] == [2, 2, 2]
 
 
 def test_command_whose_rows_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

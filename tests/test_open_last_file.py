@@ -10,7 +10,10 @@ import pytest
 from rmqtool import NewMessage, Store
 from rmqtool.errors import RefusedError
 from rmqtool.formats.message import Message
+from rmqtool.store.predict import predict_all
 from tests.build_store import write_log
+from tests.records import record
+from tests.recover_checks import codes, recovered
 from tests.trees import unchanged
 from tests.whole_store import findings_of, keyed, write_keys, write_state, write_units
 
@@ -61,3 +64,22 @@ def test_records_that_are_not_dispatched_yet_are_gone_on_with(
     assert [one for one in findings_of(root) if one.problem.severity != "note"] == []
     with Store.open(root, mode="a") as writer:
         writer.put(NewMessage("TopicTest", b"more", queue_id=0))
+
+
+@pytest.mark.parametrize("name", ["..", ".", "a/b"])
+def test_topics_that_no_queue_can_be_called_by(tmp_path: Path, name: str) -> None:
+    """Records of such a topic are nobody's: recover mends the rest, verify is content, append goes on."""
+    root = tmp_path / "store"
+    odd = [record(name, b"x", {}, queue_offset=number) for number in range(3)]
+    stored = write_log(root / "commitlog", [*keyed(6), *odd], file_size=FILE_SIZE)
+    write_units(root, stored[:6])
+    write_state(root, stored)
+    with Store.open(root) as store:
+        assert all(start.queues_lost == 0 for start in predict_all(store))
+    recovered(root, backup=tmp_path / "backup")
+    assert codes(root) == set()
+    with Store.open(root, mode="a") as writer:
+        writer.put(NewMessage("TopicTest", b"more", queue_id=0))
+    assert codes(root) == set()
+    assert sorted(path.name for path in (root / "consumequeue").iterdir()) == ["TopicTest"]
+    assert not (tmp_path / "0").exists() and not (root / "0").exists()

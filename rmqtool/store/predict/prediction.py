@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.store.folder_names import can_be_folder
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.open_files import head_of
 
@@ -276,6 +277,8 @@ def _queues(
     }
     for folder in start.dispatch.folders() if start.dispatch is not None and not start.crashes else ():
         for key, held in folder.held.queues(start.world.topics.names):
+            if key not in found and not can_be_folder(key[0]):
+                continue  # of no broker, before or after the start
             queue = found.get(key) or QueuePrediction(*key, None, None, 0, 0)
             low, high = held.span
             outside = held.outside(queue.min_after, queue.max_after)

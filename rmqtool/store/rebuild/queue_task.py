@@ -24,6 +24,7 @@ import numpy as np
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.problems import Finding
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, present
+from rmqtool.store.folder_names import can_be_folder
 from rmqtool.store.layout import QueueFiles, StoreFile
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.rebuild.astray import ASTRAY
@@ -227,7 +228,7 @@ def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, 
         return ASTRAY
     has_files = old is not None and bool(old.files)
     units = survey.units.units.get(key)
-    if key[0] in ("", ".", "..") or {"/", "\0"} & set(key[0]):
+    if not can_be_folder(key[0]):
         return "no folder can be called as its topic is"
     if old is not None and old.folder.name != str(key[1]):
         return "its folder is not called as a broker would call it"

@@ -16,6 +16,7 @@ from rmqtool.formats import properties
 from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.formats.properties import INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
+from rmqtool.store.folder_names import can_be_folder
 from rmqtool.store.profile import Profile
 from rmqtool.store.records.property_map import first_string, illegal, map_string, put_wait_last
 from rmqtool.store.system_topics import BUILT_IN_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
@@ -24,8 +25,6 @@ from rmqtool.store.write.options import WriteOptions
 LMQ_PREFIX: Final = "%LMQ%"
 _SEPARATOR: Final = ","
 _RECORD_MAX: Final = (1 << 31) - 1
-_NAME_MAX: Final = 255  # bytes of a folder's name
-_NO_FOLDERS: Final = ("", ".", "..")
 
 
 class Late(NamedTuple):
@@ -95,7 +94,7 @@ def _light_names(found: Mapping[str, str], topic: str, options: WriteOptions) ->
     for name in names:
         # Each names a folder. One named twice gets two units of one record, and with them a queue
         # that its own broker takes for damaged.
-        if len(java_utf8_encode(name)) > _NAME_MAX or name in _NO_FOLDERS or "/" in name or "\0" in name:
+        if not can_be_folder(name):
             raise illegal(f"light queue {name[:40]!r}: no folder can have this name", column="properties")
     if len(set(names)) < len(names):
         raise illegal(f"{INNER_MULTI_DISPATCH} names a light queue twice", column="properties")

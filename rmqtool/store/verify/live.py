@@ -19,6 +19,7 @@ import numpy as np
 from rmqtool.errors import UnreadableError
 from rmqtool.scan.queues import UnitReader, present
 from rmqtool.store.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqtool.store.folder_names import can_be_folder
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.listing import Listing
 from rmqtool.store.open_files import OpenFiles
@@ -124,7 +125,7 @@ def _files_now(context: Context, key: Key) -> list[StoreFile]:
     known = context.layout.consume_queues.get(key)
     if known is not None:
         folder = known.folder
-    elif root is not None and topic not in ("", ".", "..") and not {"/", "\0"} & set(topic):
+    elif root is not None and can_be_folder(topic):
         folder = root / "consumequeue" / topic / str(queue_id)
     else:
         return []

@@ -25,6 +25,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADDRESS, UNIT_SIZE, ext_offset
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.store.folder_names import can_be_folder
 from rmqtool.store.layout import QueueFiles, StoreFile
 from rmqtool.store.verify.context import Context, reason_of
 from rmqtool.store.verify.live import look_again
@@ -299,7 +300,7 @@ class UnitCheck:
         return file.size > 0 and file.file_from_offset > 0 and units.last * UNIT_SIZE < file.file_from_offset
 
     def _no_files(self, key: Key, mismatches: list[Mismatch]) -> Iterator[Finding]:
-        if not mismatches or self._out_of_reach():
+        if not mismatches or self._out_of_reach() or not can_be_folder(key[0]):
             return
         first, last = mismatches[0], mismatches[-1]
         code = "CQ01" if first.start >= self.context.dispatch_from else "CQ13"

@@ -20,6 +20,7 @@ from rmqtool.scan.events import Bad, Blank, Record, ZeroRest
 from rmqtool.scan.reference import walk_reference
 from rmqtool.scan.source import ByteSource, open_source
 from rmqtool.store import AnyQueue, Store
+from rmqtool.store.folder_names import can_be_folder
 from rmqtool.store.layout import StoreFile
 
 if TYPE_CHECKING:
@@ -199,7 +200,7 @@ def _end_with(store: Store, place: _Place, end: int | None) -> int:
 
 def _check_unit(store: Store, place: _Place) -> None:
     topic = java_utf8_decode(place.topic)
-    if (topic, place.queue_id) in store.layout.batch_queues:
+    if (topic, place.queue_id) in store.layout.batch_queues or not can_be_folder(topic):
         return
     queue = store.queue(topic, place.queue_id)
     if queue is not None:

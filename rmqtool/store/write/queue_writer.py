@@ -34,6 +34,7 @@ from rmqtool.formats.consume_queue import (
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.store import disk
 from rmqtool.store.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqtool.store.folder_names import can_be_folder
 from rmqtool.store.layout import QueueFiles, Queues
 from rmqtool.store.open_files import OpenFiles
 from rmqtool.store.write.extension_writer import EXTENDED_SIZE, ExtensionWriter, Piece
@@ -141,7 +142,7 @@ class QueueWriter:
         name = java_utf8_decode(topic)
         files = self._existing.get((name, queue_id))
         next_unit, newest, files_end = _NO_FILE, -1, _NO_FILE
-        if "/" in name or "\0" in name or name in ("", ".", ".."):
+        if not can_be_folder(name):
             newest = _NEVER  # no path leaves the store
         elif files is not None and files.files:
             next_unit, newest = self._end_of(files)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, IllegalMessageError
 from rmqtool.formats import config_change, properties
 from rmqtool.formats.message import PROPERTY_CRC_NAME, Message
 from rmqtool.formats.properties import (
@@ -38,19 +38,24 @@ from rmqtool.store.records.message import NewMessage
 from rmqtool.store.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.store.write import config_files
 from rmqtool.store.write.options import WriteOptions
-from rmqtool.store.write.topics import DEFAULT_QUEUES
+from rmqtool.store.write.topics import DEFAULT_QUEUES, is_topic_name
 
 if TYPE_CHECKING:
     from rmqtool.store.write.put_result import PutResult
     from rmqtool.store.write.store_writer import StoreWriter
 
-State = Literal["due", "delivered", "missing", "half", "unreadable", "damaged", "unknown_topic"]
+State = Literal[
+    "due", "delivered", "missing", "half", "unreadable", "illegal", "damaged", "unknown_topic", "refused"
+]
 
-SKIPPED: Final = frozenset({"missing", "half", "unreadable"})
-"""What is passed over as the broker passes it over: there is nothing to deliver."""
-HELD: Final = frozenset({"damaged", "unknown_topic"})
+SKIPPED: Final = frozenset({"missing", "half", "unreadable", "illegal"})
+"""What is passed over: there is nothing to deliver, or nothing that any broker could store."""
+HELD: Final = frozenset({"damaged", "unknown_topic", "refused"})
 """What a level stops at: delivering it would hide damage, or store it where no consumer looks."""
+_FOR_NOW: Final = frozenset({"TOPIC_NOT_EXIST", "NO_PERMISSION"})
+"""Why a message is not stored though its record is right: a change of the topic lets it in."""
 
+_SHOWN = 80  # characters of a name that somebody made up
 SAVED_EVERY = 10_000
 """Deliveries after which delayOffset.json is written; a crash repeats at most so many."""
 
@@ -84,6 +89,7 @@ class Delivery:
         uniq_key: to tell it by.
         message: the delayed record; None behind `deliver`.
         stored: where it was delivered to.
+        reason: why it is `illegal` or `refused`.
     """
 
     level: int
@@ -96,6 +102,7 @@ class Delivery:
     uniq_key: str | None = None
     message: Message | None = None
     stored: PutResult | None = None
+    reason: str | None = None
 
 
 def delivered_offsets(store: Store) -> dict[int, int]:
@@ -213,8 +220,11 @@ def _with_message(
     topic, number = found.get(REAL_TOPIC), found.get(REAL_QID, "")
     is_number = number.isascii() and number.isdecimal() and int(number[:11]) < 1 << 31
     state: State = "due"
+    reason = None
     if topic is None or not is_number:
         state = "unreadable"
+    elif not is_topic_name(topic):
+        state, reason = "illegal", f"no topic can be called {topic[:_SHOWN]!r}"
     elif topic in HALF_TOPICS:
         state = "half"
     elif damaged:
@@ -228,6 +238,7 @@ def _with_message(
         queue_id=int(number) if is_number else None,
         uniq_key=found.get(UNIQ_KEY),
         message=message,
+        reason=reason,
     )
 
 
@@ -248,14 +259,22 @@ def deliver(
         create_topics: topics that the store does not know are made; plan without `knows` then.
         save_every: deliveries after which what was done is brought to the device.
 
+    A record that the store's profile cannot hold is `illegal`, and passed over: a level must not wait for
+    ever for what can never be stored. Where its topic does not let it in, it is `refused`, and the level
+    stops.
+
     Raises:
-        IllegalMessageError: a record that the store's profile cannot hold; those before it are delivered.
         UnwritableError: they could not be written; delayOffset.json is as it was.
     """
     done: list[Delivery] = []
+    stopped: set[int] = set()
     try:
         for delivery in deliveries:
+            if delivery.level in stopped:
+                continue
             result = _put(writer, delivery, create_topics) if delivery.state == "due" else delivery
+            if result.state in HELD:
+                stopped.add(result.level)
             done.append(replace(result, message=None))
             if len(done) >= save_every:
                 _save(writer, done)
@@ -269,9 +288,13 @@ def deliver(
 def _put(writer: StoreWriter, delivery: Delivery, create_topics: bool) -> Delivery:
     topic, queue_id, message = delivery.topic, delivery.queue_id, delivery.message
     assert topic is not None and queue_id is not None and message is not None, "it is due"
-    if create_topics and writer.topics.config_of(topic) is None:
-        writer.topics.add(topic, max(DEFAULT_QUEUES, queue_id + 1))
-    stored = writer.put(redelivered(message, topic, queue_id, writer.options))
+    try:
+        if create_topics and writer.topics.config_of(topic) is None:
+            writer.topics.add(topic, max(DEFAULT_QUEUES, queue_id + 1))
+        stored = writer.put(redelivered(message, topic, queue_id, writer.options))
+    except IllegalMessageError as error:
+        state: State = "refused" if error.status in _FOR_NOW else "illegal"
+        return replace(delivery, state=state, reason=error.message)
     return replace(delivery, state="delivered", stored=stored)
 
 

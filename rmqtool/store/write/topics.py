@@ -64,7 +64,7 @@ class TopicTable:
         self._profile = profile
         self._document = document
         self._topics = {
-            name: config for name, config in config_json.topics(document).items() if _is_name(name)
+            name: config for name, config in config_json.topics(document).items() if is_topic_name(name)
         }
         self._unsaved: dict[str, TopicConfig] = {}
         self._limits: dict[str, int] = {}  # queue ids of topics that producers may send to
@@ -289,7 +289,7 @@ class TopicTable:
 
 def _own_topic(topic: str) -> TopicConfig | None:
     """A topic that a broker makes by itself, as it makes it."""
-    if not _is_name(topic):
+    if not is_topic_name(topic):
         return None
     if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         return TopicConfig(topic, 1, 1)
@@ -301,6 +301,6 @@ def _own_topic(topic: str) -> TopicConfig | None:
     return TopicConfig(topic, queues, queues, perm)
 
 
-def _is_name(topic: str) -> bool:
+def is_topic_name(topic: str) -> bool:
     """Whether a broker may have made a topic of this name: no path can be made of it."""
     return len(topic) <= _NAME_MAX and _NAME.fullmatch(topic) is not None
