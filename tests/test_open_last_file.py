@@ -71,8 +71,8 @@ def test_topics_that_no_queue_can_be_called_by(tmp_path: Path, name: str) -> Non
     """Records of such a topic are nobody's: recover mends the rest, verify is content, append goes on."""
     root = tmp_path / "store"
     odd = [record(name, b"x", {}, queue_offset=number) for number in range(3)]
-    stored = write_log(root / "commitlog", [*keyed(6), *odd], file_size=FILE_SIZE)
-    write_units(root, stored[:6])
+    stored = write_log(root / "commitlog", [*odd, *keyed(6)], file_size=FILE_SIZE)
+    write_units(root, stored[3:])
     write_state(root, stored)
     with Store.open(root) as store:
         assert all(start.queues_lost == 0 for start in predict_all(store))
