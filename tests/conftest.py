@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,14 +14,17 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests import trees
+from tests.programs import SIGNALS
 from tests.stores import Library
 
+# What a process inherits: the tests mean the same whoever starts them.
 SURROUNDINGS = {"COLUMNS": "100", "LINES": "40", "TZ": "UTC", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",
                 "NO_COLOR": "1", "TERM": "dumb", "PYTHONHASHSEED": "0",
                 "PYTHONFAULTHANDLER": "1"}  # fmt: skip
-FORGOTTEN = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE")
-
-os.environ.update(SURROUNDINGS)
+FORGOTTEN = ("FORCE_COLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "LANGUAGE",
+             "POSIXLY_CORRECT", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "JAVA_TOOL_OPTIONS",
+             "JDK_JAVA_OPTIONS", "NUMBA_DISABLE_JIT")  # fmt: skip
+FORGOTTEN_STARTS = ("RMQTOOL_", "PYTHON", "LC_", "AWS_", "SPARK_", "PYSPARK_", "HADOOP_")
 # What the tests themselves are told.
 _OF_TESTS = (
     "RMQTOOL_CRASH_SWEEP",
@@ -29,17 +33,22 @@ _OF_TESTS = (
     "RMQTOOL_BENCH_GIB",
     "RMQTOOL_BENCH_DIR",
 )
-for _name in [name for name in os.environ if name.startswith("RMQTOOL_") or name in FORGOTTEN]:
-    if _name not in _OF_TESTS:
+for _name in list(os.environ):
+    if (_name.upper() in FORGOTTEN or _name.startswith(FORGOTTEN_STARTS)) and _name not in _OF_TESTS:
         del os.environ[_name]
+os.environ.update(SURROUNDINGS)
 time.tzset()
-if (
-    signal.getsignal(signal.SIGINT) == signal.SIG_IGN
-):  # started in the background: children would ignore it too
-    signal.signal(signal.SIGINT, signal.default_int_handler)
+os.umask(0o022)
+signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+for _number in set(SIGNALS) - {signal.SIGHUP, signal.SIGPIPE}:  # below nohup a run outlives its terminal
+    if signal.getsignal(_number) == signal.SIG_IGN:
+        is_interrupt = _number == signal.SIGINT
+        signal.signal(_number, signal.default_int_handler if is_interrupt else signal.SIG_DFL)
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
-settings.register_profile("default", max_examples=60, deadline=None, suppress_health_check=_SLOW)
+settings.register_profile(
+    "default", max_examples=60, deadline=None, print_blob=True, suppress_health_check=_SLOW
+)
 settings.register_profile(
     "ci", max_examples=40, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
 )
@@ -56,7 +65,11 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
 
     At the end of the session every unpacked store must still be what it was.
     """
-    library = Library(tmp_path_factory.mktemp("cases"))
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent  # of all workers
+    (folder / "cases").mkdir(exist_ok=True)
+    library = Library(folder / "cases")
     yield library
     library.check_untouched()
 
@@ -78,5 +91,20 @@ def unchanged() -> Callable[[Path], AbstractContextManager[None]]:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`--write-golden`: write every golden file anew in place of comparing with it."""
+    """Options of the tests."""
     parser.addoption("--write-golden", action="store_true", help="write the golden files anew")
+    parser.addoption("--order-seed", type=int, help="a random order of the files, and of the tests in each")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With `--order-seed` the order is random; the tests of a file stay together: they share stores."""
+    if (seed := config.getoption("--order-seed")) is not None:
+        order = random.Random(seed)
+        files = {item.path: order.random() for item in items}
+        items.sort(key=lambda item: (files[item.path], order.random()))
+
+
+def pytest_report_header(config: pytest.Config) -> str | None:
+    """The seed of the order."""
+    seed = config.getoption("--order-seed")
+    return None if seed is None else f"order seed: {seed}"

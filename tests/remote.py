@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import os
 import socket
 import subprocess
 import sys
@@ -20,6 +19,7 @@ import zstandard
 from rmqtool.store import Store
 from rmqtool.store.info import store_info
 from rmqtool.store.verify import verify
+from tests.programs import started, surroundings
 
 KEY, SECRET = "the-access-key", "the-secret-of-the-key"
 
@@ -33,16 +33,11 @@ def s3_server(folder: Path) -> Iterator[str]:
             port = free.getsockname()[1]
         with (folder / "moto.log").open("ab") as log:
             command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-            server = subprocess.Popen(
-                command, stdout=log, stderr=log, env={**os.environ, "HOME": str(folder)}
-            )
-        try:
-            if _answers(server, port):
-                yield f"http://127.0.0.1:{port}"
-                return
-        finally:
-            server.terminate()
-            server.wait()
+            environment = surroundings(HOME=str(folder))
+            with started(command, stdout=log, stderr=log, env=environment) as server:
+                if _answers(server, port):
+                    yield f"http://127.0.0.1:{port}"
+                    return
     raise AssertionError((folder / "moto.log").read_text("utf-8"))
 
 

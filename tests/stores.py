@@ -22,10 +22,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+
+from msgspec.json import Decoder
 
 from tests.trees import copy_sparse, copy_tree, make_private, tree_digest
 
@@ -71,15 +73,18 @@ class Case:
         rows: list[dict[str, Any]] = json.loads((self.folder / "queues.json").read_text("utf-8"))
         return rows
 
-    def facts(self) -> list[dict[str, Any]]:
-        """What the Java library says about every record, blank and end of the log, in order."""
-        base = case(self.base).facts() if self.base else []
-        rows: list[dict[str, Any]] = []
-        with lzma.open(self.folder / "facts.jsonl.xz", "rt", encoding="utf-8") as lines:
-            for line in lines:
-                row = json.loads(line)
-                rows += base[row["base"][0] : row["base"][1]] if "base" in row else [row]
-        return rows
+    def facts(self) -> Sequence[dict[str, Any]]:
+        """What the Java library says about every record, blank and end of the log, in order; for reading."""
+        return _facts(self.name)
+
+
+@lru_cache(maxsize=4)  # a case and its base, and those of another test that takes turns
+def _facts(name: str) -> tuple[dict[str, Any], ...]:
+    base = _facts(this.base) if (this := case(name)).base else ()
+    rows: list[dict[str, Any]] = []
+    for row in Decoder().decode_lines(lzma.decompress((this.folder / "facts.jsonl.xz").read_bytes())):
+        rows += base[row["base"][0] : row["base"][1]] if "base" in row else [row]
+    return tuple(rows)
 
 
 @cache
@@ -195,7 +200,7 @@ def _set_status(path: Path, member: tarfile.TarInfo) -> None:
 
 
 class Library:
-    """Cases unpacked below one folder, each once; what it hands out is for reading only."""
+    """Cases unpacked below one folder, which processes may share, each once; to be read only."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -207,14 +212,21 @@ class Library:
         if target.exists():
             return target
         base = self.path(this.base) if this.base else None
-        part = target.with_name(f"{name}.part")
+        part = target.with_name(f"{name}.{os.getpid()}.part")
         if this.archive:
             unpack(BytesIO(gzip.decompress(this.archive.read_bytes())), part, base=base)
         else:
             assert base is not None, f"{name} has neither store.tar.gz nor a base"
             damage(base, part, this.edits)
-        self.digests[name] = tree_digest(part)
-        return part.rename(target)
+        digest = tree_digest(part)
+        try:
+            part.rename(target)
+        except OSError:  # another process of the run was faster
+            assert target.is_dir()
+            shutil.rmtree(part)
+        else:
+            self.digests[name] = digest
+        return target
 
     def check_untouched(self) -> None:
         """Every unpacked store is still what it was when it was unpacked."""

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from threading import Thread
@@ -30,10 +29,10 @@ from rmqtool.store.write.schedule import plan
 from rmqtool.store.write.store_writer import StoreWriter
 from tests.dumps import Result
 from tests.hard_limits import no_reader, size_limit
+from tests.programs import PATIENCE_S, RMQTOOL, ROOT, started, until
 from tests.stores import Library
 from tests.trees import tree_digest
 
-ROOT = Path(__file__).resolve().parent.parent
 NEW = ("--create", "--commitlog-file-size", "64K", "--queue-file-size", "2000", "--index-slots", "100",
        "--index-entries", "400", "--no-reserve")  # fmt: skip
 HELLO = ("--topic", "T", "--body", "hello")
@@ -378,34 +377,22 @@ def test_wrong_rows_are_left_out(store: Path, append: Append, tmp_path: Path, sh
     ]
 
 
-def start(store: Path, *arguments: str) -> subprocess.Popen[bytes]:
-    """The program itself, with pipes that stay open."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "rmqtool", "append", str(store), *arguments],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-
-
-def wait_until_logged(store: Path, text: bytes) -> None:
-    """Until the commit log has it."""
-    log, end = store / "commitlog" / f"{0:020}", time.monotonic() + 60
-    while text not in log.read_bytes():
-        assert time.monotonic() < end
-        time.sleep(0.02)
+def feed_rows(program: subprocess.Popen[bytes], store: Path) -> None:
+    """Seven rows into a pipe that stays open; they are in the commit log afterwards."""
+    assert program.stdin is not None
+    program.stdin.write(b"".join(json.dumps(row).encode() + b"\n" for row in numbered(7, tags="last")))
+    program.stdin.flush()
+    until(lambda: b"k6" in (store / "commitlog" / f"{0:020}").read_bytes())
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_input_is_summed_up(store: Path, number: signal.Signals) -> None:
     """What was stored by then, behind a pipe that has not ended."""
-    program = start(store, "--input", "-", "--format", "jsonl")
-    assert program.stdin is not None
-    program.stdin.write(b"".join(json.dumps(row).encode() + b"\n" for row in numbered(7, tags="last")))
-    program.stdin.flush()
-    wait_until_logged(store, b"k6")
-    program.send_signal(number)
-    assert program.wait(60) == 130
-    out, err = program.communicate()
+    with started([*RMQTOOL, "append", store, "--input", "-", "--format", "jsonl"]) as program:
+        feed_rows(program, store)
+        program.send_signal(number)
+        assert program.wait(PATIENCE_S) == 130
+        out, err = program.communicate()
     (row,) = map(json.loads, out.splitlines())
     assert (row["messages"], row["queues"], row["flushed"]) == (7, 4, True)
     assert b"interrupted" in err
@@ -414,17 +401,11 @@ def test_an_interrupted_input_is_summed_up(store: Path, number: signal.Signals) 
 
 def test_an_ignored_interrupt_stays_ignored(store: Path) -> None:
     """A shell starts what runs behind it so, as nohup does."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        program = start(store, "--input", "-", "--show", "messages", "--format", "jsonl")
-    finally:
-        signal.signal(signal.SIGINT, before)
-    assert program.stdin is not None
-    program.stdin.write(b"".join(json.dumps(row).encode() + b"\n" for row in numbered(7, tags="last")))
-    program.stdin.flush()
-    wait_until_logged(store, b"k6")
-    program.send_signal(signal.SIGINT)
-    out, err = program.communicate(b'{"topic":"T","body":"x"}\n', 60)
+    command = [*RMQTOOL, "append", store, "--input", "-", "--show", "messages", "--format", "jsonl"]
+    with started(command, ignored=[signal.SIGINT]) as program:
+        feed_rows(program, store)
+        program.send_signal(signal.SIGINT)
+        out, err = program.communicate(b'{"topic":"T","body":"x"}\n', PATIENCE_S)
     assert (program.returncode, len(out.splitlines()), err) == (0, 8, b"")
 
 
@@ -684,11 +665,9 @@ def test_csv_that_still_comes_behind_an_error(
 ) -> None:
     """The reader has a thread that reads on: the process ended with a signal, or not at all."""
     target = tmp_path / "new" if options == ["--create"] else store
-    command = [sys.executable, "-m", "rmqtool", "append", str(target), *options, "--create-topic", "-q",
+    command = [*RMQTOOL, "append", target, *options, "--create-topic", "-q",
                "--input", "-", "--input-format", "csv"]  # fmt: skip
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, bufsize=0
-    ) as process:
+    with started(command, stdout=subprocess.DEVNULL, bufsize=0) as process:
         assert process.stdin is not None and process.stderr is not None
 
         def feed(pipe: IO[bytes]) -> None:
@@ -697,9 +676,8 @@ def test_csv_that_still_comes_behind_an_error(
                 while True:
                     pipe.write(b"T,more\n" * 10_000)
 
-        Thread(target=feed, args=(process.stdin,), daemon=True).start()
-        try:
-            assert process.wait(60) == 3
-        finally:
-            process.kill()
+        feeder = Thread(target=feed, args=(process.stdin,), daemon=True)
+        feeder.start()
+        assert process.wait(PATIENCE_S) == 3
+        feeder.join(PATIENCE_S)
         assert told in process.stderr.read().decode()

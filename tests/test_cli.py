@@ -19,14 +19,13 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool import __version__, cli
+from rmqtool import __version__, cli, interrupts
 from rmqtool.commands import COMMANDS
 from rmqtool.commands.options import parse_size
 from rmqtool.interrupts import signals_interrupt
 from rmqtool.quantities import SIZE_MAX
+from tests.programs import PATIENCE_S, is_asleep, started, surroundings, until
 from tests.stores import Library
-
-ROOT = Path(__file__).resolve().parent.parent
 
 # One command that ends in every way there is; it goes through the same app, options and output.
 TRIAL = '''
@@ -60,9 +59,9 @@ def trial(
         if store.name == "missing":
             open("/nonexistent/file")
         if store.name == "slow":
-            time.sleep(60)
+            time.sleep(3600)
         if store.name == "slow-module":  # dataclasses and named tuples are made of text
-            exec("time.sleep(60)")
+            exec("time.sleep(3600)")
     Output(fields=fields).write_rows(rows(), ("n", "jobs", "io_limit"))
     return 1 if store.name == "findings" else 0
 
@@ -84,10 +83,9 @@ def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
 
 def run(program: list[str], *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Runs the program; nothing on its standard input."""
-    surroundings = {**os.environ, "PYTHONPATH": str(ROOT), **environment}
     return subprocess.run(
         [*program, *arguments],
-        env=surroundings,
+        env=surroundings(**environment),
         capture_output=True,
         text=True,
         stdin=subprocess.DEVNULL,
@@ -210,7 +208,7 @@ def test_reader_that_goes_away_is_no_error(program: list[str], arguments: list[s
     os.close(reading)
     result = subprocess.run(
         [*program, *arguments],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=surroundings(),
         stdout=writing,
         stderr=subprocess.PIPE,
         check=False,
@@ -226,7 +224,7 @@ def test_full_disk_under_stdout_is_an_error(program: list[str]) -> None:
     with Path("/dev/full").open("wb") as full:
         result = subprocess.run(
             [*program, "trial", "x"],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            env=surroundings(),
             stdout=full,
             stderr=subprocess.PIPE,
             check=False,
@@ -240,23 +238,21 @@ def test_full_disk_under_stdout_is_an_error(program: list[str]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupt_prints_results_so_far(program: list[str], number: signal.Signals, store: str) -> None:
     """Rows that were found, one line on stderr, 130."""
-    process = subprocess.Popen(
-        [*program, "trial", store, "--limit", "5000"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        bufsize=0,  # communicate() forgets what readline() has read ahead
-    )  # fmt: skip
-    assert process.stdout is not None
-    first = process.stdout.readline()
-    process.send_signal(number)
-    rest, errors = process.communicate(timeout=30)
+    command = [*program, "trial", store, "--limit", "5000"]
+    with started(command, bufsize=0) as process:  # communicate() forgets what readline() has read ahead
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=PATIENCE_S)
     rows = [json.loads(line)["n"] for line in (first + rest).splitlines()]
     assert rows == list(range(len(rows)))
     assert errors == b"rmqtool: interrupted; results so far were printed\n"
     assert process.returncode == 130
 
 
-def test_signals_interrupt_once_and_only_for_a_while() -> None:
+def test_signals_interrupt_once_and_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second one at once is the same wish; ignored ones stay so; the old handlers come back."""
+    monkeypatch.setattr(interrupts, "_ONE_INTERRUPT_SECONDS", 3600)
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     try:
@@ -293,7 +289,7 @@ def test_an_interrupt_leaves_no_lock_behind() -> None:
     condition = threading.Condition(cast("threading.Lock", lock))
     with signals_interrupt(), pytest.raises(KeyboardInterrupt), condition:
         assert lock.lock.locked()
-        time.sleep(30)
+        time.sleep(3600)
     assert not lock.lock.locked()
 
 
@@ -325,8 +321,8 @@ sys.exit(cli.main())
 def test_a_thread_that_is_left_behind_does_not_see_the_end_of_the_interpreter(left: str, end: bytes) -> None:
     """In compiled code that is a crash. What is registered for the exit is called."""
     result = subprocess.run(
-        [sys.executable, "-c", LEFT_BEHIND, "--version", left], env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True, timeout=60,
+        [sys.executable, "-c", LEFT_BEHIND, "--version", left], env=surroundings(),
+        capture_output=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert result.stdout == f"rmqtool {__version__}\nexit functions\n".encode() + end
     assert (result.returncode, result.stderr) == (0, b"")
@@ -339,7 +335,7 @@ class Slow:
     def find_spec(self, name, path=None, target=None):
         if name == MODULE:
             print("loading", flush=True)
-            time.sleep(60)
+            time.sleep(3600)
 sys.meta_path.insert(0, Slow())
 from rmqtool.__main__ import main
 sys.exit(main())
@@ -350,14 +346,12 @@ sys.exit(main())
 @pytest.mark.parametrize("module", ["rmqtool.cli", "typer", "rmqtool.commands.info"])
 def test_interrupt_while_starting_is_quiet(module: str, number: signal.Signals) -> None:
     """Before there is a command that could be interrupted: 130, no traceback."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", f"MODULE = {module!r}{SLOW_START}", "--version"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None
-    assert process.stdout.readline() == b"loading\n"
-    process.send_signal(number)
-    rest, errors = process.communicate(timeout=30)
+    command = [sys.executable, "-c", f"MODULE = {module!r}{SLOW_START}", "--version"]
+    with started(command) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"loading\n"
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=PATIENCE_S)
     assert (process.returncode, rest) == (130, b"")
     assert b"Traceback" not in errors
 
@@ -381,19 +375,14 @@ sys.exit(cli.main(["verify", *sys.argv[1:], "--pass", "log", "--io-limit", "1K",
 @pytest.mark.parametrize("jobs", ["1", "4"])
 def test_interrupt_ends_the_waiting_for_the_rate(cases: Library, jobs: str) -> None:
     """With a quarter of an hour to wait, the program ends at once."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", SLOW_READING, str(cases.path("ok_540_clean")), "--jobs", jobs],
-        env={**os.environ, "PYTHONPATH": str(ROOT)}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-        bufsize=0,
-    )  # fmt: skip
-    assert process.stderr is not None
-    try:
+    command = [sys.executable, "-c", SLOW_READING, cases.path("ok_540_clean"), "--jobs", jobs]
+    with started(command, bufsize=0) as process:
+        assert process.stderr is not None
         first = process.stderr.readline()
-        time.sleep(0.3)  # what comes just before the main thread waits is seen when it is done with waiting
+        # What comes just before the main thread waits is seen when it is done with waiting.
+        until(lambda: is_asleep(process))
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=30)
-    finally:
-        process.kill()
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert first == b"waiting\n"
     assert set(errors.splitlines()) - {b"waiting"} == {b"rmqtool: interrupted; results so far were printed"}
     assert process.returncode == 130
@@ -410,7 +399,7 @@ def test_stderr_that_takes_nothing_changes_nothing(
     redirection = {"full": "2>/dev/full", "closed": "2>&-", "gone": ""}[stderr]
     result = subprocess.run(
         ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *program, "trial", store, "--debug"],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=surroundings(),
         stdout=subprocess.PIPE,
         stderr=writing,
         check=False,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
-import sys
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from tests.crash_child import Scenario, Tell, in_child, message, number_of, work
 from tests.disk_calls import watched
 from tests.hard_limits import mounted, reachable, size_limit
 from tests.ordinary_user import as_nobody
+from tests.programs import RMQTOOL, started
 from tests.trees import unchanged
 
 __all__ = ["reachable"]
@@ -333,10 +333,10 @@ class TestCommand:
     def test_a_killed_process(self, tmp_path: Path, rows: Path, capfd: pytest.CaptureFixture[str]) -> None:
         """A real one, at no chosen moment: while the rows still come in."""
         store = tmp_path / "store"
-        command = [sys.executable, "-m", "rmqtool", "append", store, *self.SIZES, "--input", "-",
+        command = [*RMQTOOL, "append", store, *self.SIZES, "--input", "-",
                    "--show", "messages", "--format", "jsonl"]  # fmt: skip
         text = rows.read_bytes()
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        with started(command, stderr=None) as child:
             assert child.stdin is not None
             assert child.stdout is not None
             feeder = Thread(target=feed, args=(child.stdin, text))

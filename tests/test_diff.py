@@ -28,13 +28,13 @@ from tests.build_store import file_name, patch, placed, write_sparse
 from tests.damage import PARTS, damage_store, describe
 from tests.diffs import Pair, diff_of, make_pair, run
 from tests.ordinary_user import as_nobody, open_to_all
+from tests.programs import PATIENCE_S, RMQTOOL, ROOT, started
 from tests.records import record
 from tests.stores import Library, case
 from tests.test_live import broker
 from tests.trees import copy_tree, tree_rows, unchanged
 from tests.whole_store import keyed, write_config, write_whole
 
-ROOT = Path(__file__).resolve().parent.parent
 Capture = pytest.CaptureFixture[str]
 
 
@@ -382,14 +382,10 @@ def test_interrupted(tmp_path: Path) -> None:
     """SIGINT while it waits for its rate: 130, and nothing is changed."""
     a, b = make_pair(tmp_path)
     before = tree_rows(a), tree_rows(b)
-    command = [sys.executable, "-m", "rmqtool", "diff", str(a), str(b), "--io-limit", "4K", "--progress"]
-    process = subprocess.Popen(
-        command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, bufsize=0,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stderr is not None and process.stderr.read(1)
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    with started([*RMQTOOL, "diff", a, b, "--io-limit", "4K", "--progress"], bufsize=0) as process:
+        assert process.stderr is not None and process.stderr.read(1)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
     assert b"Traceback" not in errors
     assert (tree_rows(a), tree_rows(b)) == before
@@ -448,7 +444,7 @@ def test_memory_does_not_grow_with_the_logs(tmp_path: Path) -> None:
     )
     assert resource.getrlimit(resource.RLIMIT_DATA)[0] == resource.RLIM_INFINITY
     command = [sys.executable, "-c", code, str(tmp_path / "a"), str(tmp_path / "b")]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=300, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE_S, check=False)
     assert done.returncode == EXIT_FINDINGS, done.stderr
     assert "63000000 bytes differ" in done.stdout
 

@@ -8,6 +8,7 @@ import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -128,7 +129,7 @@ class TestChanging:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         old, new = tmp_path / "old", tmp_path / "new"
-        data = os.urandom(3 * PAGE)
+        data = Random(7).randbytes(3 * PAGE)
         old.write_bytes(data)
         source = os.open(old, os.O_RDONLY)
         for refusal in (None, errno.EXDEV, errno.ENOSYS, 0):  # 0: the call says that it copied nothing

@@ -19,6 +19,7 @@ from rmqtool.store.rows import RowFormat
 from rmqtool.store.selection import Selection
 from rmqtool.store.verify import verify
 from tests.dumps import SMALL, Dump, facts_of, flip
+from tests.programs import PATIENCE_S
 from tests.stores import Library, case
 from tests.sweep import sample
 
@@ -171,7 +172,10 @@ def test_a_body_that_does_not_unpack_is_told_without_it(cases: Library, tmp_path
     )
     for command in commands:
         done = subprocess.run(
-            [sys.executable, "-m", "rmqtool", *map(str, command)], capture_output=True, text=True, timeout=300
+            [sys.executable, "-m", "rmqtool", *map(str, command)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_S,
         )
         text = (tmp_path / "rows.jsonl").read_text() if command[0] == "export" else done.stdout
         rows = [json.loads(line) for line in text.splitlines()]

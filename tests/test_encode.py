@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from rmqtool.formats import message, properties
 from rmqtool.scan import encode
 from rmqtool.scan.encode import NO_VALUE, Batch, Part, map_value
+from tests.programs import PATIENCE_S, ROOT
 from tests.sweep import IS_WHOLE
 
-ROOT = Path(__file__).resolve().parent.parent
 BORN = bytes((192, 168, 0, 10)) + (54321).to_bytes(4, "big")
 STORE = bytes((10, 0, 0, 1)) + (10911).to_bytes(4, "big")
 LONG_HOST = bytes(range(16)) + (10911).to_bytes(4, "big")
@@ -198,7 +198,7 @@ def run(tmp_path: Path, code: str, **environment: str) -> str:
     program = tmp_path / "program.py"
     program.write_text(code)
     done = subprocess.run(
-        [sys.executable, str(program)], capture_output=True, text=True, timeout=300, check=False,
+        [sys.executable, str(program)], capture_output=True, text=True, timeout=PATIENCE_S, check=False,
         env={**os.environ, "PYTHONPATH": str(ROOT), "NUMBA_CACHE_DIR": str(tmp_path), **environment},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr

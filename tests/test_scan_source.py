@@ -22,6 +22,7 @@ from rmqtool.scan.page_cache import PAGE, resident_bytes
 from rmqtool.scan.reference import first_nonzero, nonzero_end, walk_reference
 from rmqtool.scan.source import WINDOW, BytesSource, FileSource, RateLimiter, open_source
 from rmqtool.spark.package import write_package
+from tests.programs import PATIENCE_S
 from tests.records import record
 from tests.scan_logs import log
 
@@ -169,14 +170,14 @@ def test_holes_are_skipped(tmp_path: Path) -> None:
     source = open_source(path)
     assert source.data_from(0) == 60 << 30
     assert source.data_from((60 << 30) + PAGE) == source.size
-    started = time.monotonic()
+    started = time.process_time()
     assert first_nonzero(source, 5, source.size) == 60 << 30
     assert nonzero_end(source, 50 << 30, (60 << 30) + 9) == (60 << 30) + 1
     for found in (walk(source, file_from_offset=0), walk_reference(source, file_from_offset=0)):
         (bad,) = found
         assert isinstance(bad, Bad)
         assert (bad.length, bad.nonzero_end, bad.to_end) == (100 << 30, (60 << 30) + 1, True)
-    assert time.monotonic() - started < 30
+    assert time.process_time() - started < 30
     source.close()
 
 
@@ -248,7 +249,7 @@ def test_the_limiter_is_shared() -> None:
     started = time.monotonic()
     for _ in range(4):
         limiter.take(50_000)  # the first is free at once, each of the others waits for the one before
-    assert 0.14 < time.monotonic() - started < 5
+    assert 0.14 < time.monotonic() - started < PATIENCE_S
 
 
 @given(st.binary(max_size=1500), st.integers(0, 70))

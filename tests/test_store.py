@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import struct
 import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -160,7 +160,7 @@ class TestGet:
             assert isinstance(found, StoredMessage) and found.status == FOREIGN
 
     def test_a_long_record_is_read_whole(self, tmp_path: Path) -> None:
-        records = [record(body=os.urandom(200_000)), record(body=b"next", queue_offset=1)]
+        records = [record(body=Random(7).randbytes(200_000)), record(body=b"next", queue_offset=1)]
         stored = write_store(tmp_path, records, file_size=1 << 20)
         with Store.open(tmp_path) as store:
             assert [store.get(one.physical_offset).message for one in stored] == stored  # type: ignore[union-attr]

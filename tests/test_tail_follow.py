@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +25,9 @@ from rmqtool.store.tail.start import Start
 from rmqtool.store.tail.subscription import Subscription
 from rmqtool.store.tail.topics import open_tail
 from rmqtool.store.write.store_writer import StoreWriter
+from tests.programs import PATIENCE_S, ROOT, started, surroundings, until
 from tests.tail_writer import SMALL, message
 from tests.trees import tree_digest
-
-ROOT = Path(__file__).resolve().parent.parent
-PATIENCE_S = 60
 
 
 def follower(path: Path, start: Start, wanted: Subscription | None = None, **selection: Any) -> Follower:
@@ -390,27 +387,9 @@ class Clock:
 # the command
 
 
-@contextmanager
-def running(*arguments: object, command: str = "rmqtool") -> Iterator[subprocess.Popen[str]]:
+def running(*arguments: object, command: str = "rmqtool") -> AbstractContextManager[subprocess.Popen[str]]:
     """A program in a process of its own, ended at the end."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", command, *map(str, arguments)],
-        cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    try:
-        yield process
-    finally:
-        process.kill()
-        process.communicate()
-
-
-def until(test: Callable[[], bool]) -> None:
-    """Waits for a state."""
-    end = time.monotonic() + PATIENCE_S
-    while not test():
-        assert time.monotonic() < end
-        time.sleep(0.01)
+    return started([sys.executable, "-m", command, *arguments], text=True)
 
 
 def test_every_message_of_a_writer_comes_at_once(tmp_path: Path) -> None:
@@ -451,7 +430,7 @@ def test_how_it_ends(tmp_path: Path) -> None:
     with changing(path) as writer:
         put(writer, 0, 3000)
     command = [sys.executable, "-m", "rmqtool", "tail", str(path)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environment = surroundings()
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(

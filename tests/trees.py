@@ -5,12 +5,14 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
-import shutil
+import stat
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 BLOCK = 64 * 1024
+ZEROS = bytes(BLOCK)
 
 
 def data_blocks(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
@@ -29,19 +31,31 @@ def data_blocks(descriptor: int, size: int) -> Iterator[tuple[int, bytes]]:
         block = os.pread(descriptor, BLOCK, offset)
         if not block:
             return
-        if block.count(0) != len(block):
+        if block != ZEROS[: len(block)]:
             yield offset, block
         offset += BLOCK
 
 
 def copy_sparse(source: Path, target: Path) -> None:
     """Copy a file: content with its zero blocks as holes, mode and times."""
-    size = source.stat().st_size
-    with source.open("rb") as origin, target.open("wb") as copy:
-        for offset, block in data_blocks(origin.fileno(), size):
-            os.pwrite(copy.fileno(), block, offset)
-        copy.truncate(size)
-    shutil.copystat(source, target)
+    _copy_file(str(source), str(target))
+
+
+def _copy_file(source: str, target: str) -> None:
+    origin = os.open(source, os.O_RDONLY)
+    try:
+        status = os.fstat(origin)
+        copy = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            for offset, block in data_blocks(origin, status.st_size):
+                os.pwrite(copy, block, offset)
+            os.ftruncate(copy, status.st_size)
+            os.fchmod(copy, status.st_mode & 0o7777)
+            os.utime(copy, ns=(status.st_atime_ns, status.st_mtime_ns))
+        finally:
+            os.close(copy)
+    finally:
+        os.close(origin)
 
 
 def copy_tree(source: Path, target: Path, *, linked: bool = False) -> Path:
@@ -67,7 +81,7 @@ def _copy_folder(source: str, target: str, linked: bool) -> None:
             elif linked:
                 os.link(entry.path, copy)
             else:
-                copy_sparse(Path(entry.path), Path(copy))
+                _copy_file(entry.path, copy)
     status = os.stat(source)  # noqa: PTH116
     os.chmod(target, status.st_mode & 0o7777)  # noqa: PTH101
     os.utime(target, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -86,33 +100,54 @@ def tree_rows(root: Path) -> list[tuple[str, str, int, int, str]]:
     The root itself is the row ".". Folders have size 0; a symbolic link's hash is its target;
     other special files and unreadable ones have no hash.
     """
-    rows = [_tree_row(root, root)]
-    for folder, folders, names in os.walk(root):
-        rows += (_tree_row(root, Path(folder) / name) for name in (*folders, *names))
+    above = str(root)
+    rows = [_tree_row(above, ".")]
+    for folder, folders, names in os.walk(above):
+        below = folder[len(above) + 1 :]
+        prefix = f"{below}/" if below else ""
+        rows += (_tree_row(f"{folder}/{name}", prefix + name) for name in (*folders, *names))
     return sorted(rows)
 
 
-def _tree_row(root: Path, path: Path) -> tuple[str, str, int, int, str]:
-    name, status = path.relative_to(root).as_posix(), path.lstat()
-    if path.is_symlink():
-        return name, "link", 0, status.st_mtime_ns, str(path.readlink())
-    if path.is_dir():
+def _tree_row(path: str, name: str) -> tuple[str, str, int, int, str]:
+    status = os.lstat(path)
+    if stat.S_ISLNK(status.st_mode):
+        return name, "link", 0, status.st_mtime_ns, os.readlink(path)  # noqa: PTH115
+    if stat.S_ISDIR(status.st_mode):
         return name, "folder", 0, status.st_mtime_ns, ""
-    if not path.is_file():
+    if not stat.S_ISREG(status.st_mode):
         return name, "special", 0, status.st_mtime_ns, ""
-    return name, "file", status.st_size, status.st_mtime_ns, _content_hash(path, status.st_size)
+    return name, "file", status.st_size, status.st_mtime_ns, _content_hash(path, status)
 
 
-def _content_hash(path: Path, size: int) -> str:
-    digest = hashlib.sha256(b"%d" % size)
+_known: dict[tuple[int, ...], str] = {}
+_RACY_NS = 2 * 10**9
+
+
+def _content_hash(path: str, status: os.stat_result) -> str:
+    """The hash of a file's bytes and holes; read only where its ctime, which nobody can set, is not known.
+
+    A change that comes right after the ctime that was read may leave it as it is, so young ones are not kept.
+    """
+    identity = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns)
+    if identity in _known:
+        return _known[identity]
+    digest = hashlib.sha256(b"%d" % status.st_size)
+    now = time.time_ns()
     try:
-        with path.open("rb") as file:
-            for offset, block in data_blocks(file.fileno(), size):
-                digest.update(b"|%d|" % offset)
-                digest.update(block)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except PermissionError:
         return ""
-    return digest.hexdigest()
+    try:
+        for offset, block in data_blocks(descriptor, status.st_size):
+            digest.update(b"|%d|" % offset)
+            digest.update(block)
+    finally:
+        os.close(descriptor)
+    found = digest.hexdigest()
+    if 0 < status.st_ctime_ns < now - _RACY_NS:
+        _known[identity] = found
+    return found
 
 
 def tree_digest(root: Path) -> str:

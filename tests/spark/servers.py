@@ -23,9 +23,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 from rmqtool.scan.compiled import cache_folder
+from tests.programs import PATIENCE_S, dispositions
 
 MARK = "RMQTOOL_TEST_MARK"
-PATIENCE_SECONDS = 180.0
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _PORT_TRIES = 5
 
@@ -34,7 +34,7 @@ class ServerError(AssertionError):
     """A program ended, or did not come up in time; the text holds the end of its log."""
 
 
-def wait_until(done: Callable[[], Any], what: str, *, seconds: float = PATIENCE_SECONDS) -> Any:
+def wait_until(done: Callable[[], Any], what: str, *, seconds: float = PATIENCE_S) -> Any:
     """The first true answer of `done`."""
     deadline = time.monotonic() + seconds
     while True:
@@ -76,10 +76,11 @@ class Server:
     def __init__(self, line: Sequence[str], log: Path, environment: Mapping[str, str]) -> None:
         self.log = log
         with log.open("wb") as output:
-            self.process = subprocess.Popen(
-                line, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                env=dict(environment), start_new_session=True,
-            )  # fmt: skip
+            with dispositions():
+                self.process = subprocess.Popen(
+                    line, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
+                    env=dict(environment), start_new_session=True,
+                )  # fmt: skip
         atexit.register(self.kill)
 
     def text(self) -> str:

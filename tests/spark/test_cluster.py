@@ -14,6 +14,7 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pytest
 
 from rmqtool.store import Store
 from rmqtool.store.verify import verify
+from tests.programs import PATIENCE_S, dispositions
 from tests.spark.conftest import ROOT
 from tests.spark.servers import MARK, Cluster, S3Server, left_over, wait_until
 from tests.stores import Library
@@ -37,7 +39,7 @@ class Driver:
         self.steps: list[Step] = []
         environment = {**cluster.environment, "PYTHONPATH": str(ROOT)}
         self.log = log
-        with log.open("wb") as errors:
+        with log.open("wb") as errors, dispositions():
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.spark.cluster_driver", cluster.url, *arguments],
                 stdout=subprocess.PIPE, stderr=errors, cwd=ROOT, env=environment, start_new_session=True,
@@ -63,7 +65,7 @@ class Driver:
 
     def kill(self) -> None:
         """End it with the JVM that it started."""
-        if self.process.poll() is None:
+        with suppress(ProcessLookupError):
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self._reader.join()
@@ -98,11 +100,11 @@ def told(spark_installed: None, cases: Library, tmp_path_factory: pytest.TempPat
             driver.wait_for("endless")
             driver.process.send_signal(signal.SIGINT)
             driver.wait_for("interrupted")
-            driver.process.wait(60)
+            driver.process.wait(PATIENCE_S)
             found = Told(driver, cluster.mark)
             # Only master and the other worker are left of the cluster.
             servers = {server.process.pid for server in (cluster.master, cluster.workers[0]) if server}
-            wait_until(lambda: set(left_over(cluster.mark)) <= servers, "executors have ended", seconds=60)
+            wait_until(lambda: set(left_over(cluster.mark)) <= servers, "executors have ended")
         finally:
             driver.kill()
     found.left = left_over(cluster.mark)

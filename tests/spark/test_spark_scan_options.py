@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -27,6 +26,7 @@ from rmqtool.spark.scan_job_verify import rebuild_rows
 from rmqtool.store import Store
 from rmqtool.store.selection import Selection
 from rmqtool.store.verify import verify
+from tests.programs import PATIENCE_S, started, until
 from tests.spark.conftest import ROOT
 from tests.stores import Library
 
@@ -274,20 +274,16 @@ def test_an_interrupt_stays_one() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="children are asked of /proc")
 def test_an_interrupt_while_spark_starts_leaves_no_jvm(store: Path, spark_installed: None) -> None:
     command = [sys.executable, "-m", "rmqtool", "spark-scan", str(store), "--count"]
-    scan = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-    children = Path(f"/proc/{scan.pid}/task/{scan.pid}/children")
-    try:
-        while not (jvm := children.read_text()) and scan.poll() is None:
-            time.sleep(0.01)
-        time.sleep(0.5)
+    with started(command) as scan:
+        children = Path(f"/proc/{scan.pid}/task/{scan.pid}/children")
+        until(lambda: children.read_text() or scan.poll() is not None)
+        jvm = children.read_text()
+        time.sleep(0.5)  # Spark starts; whenever the signal comes, the same has to happen
         scan.send_signal(signal.SIGINT)
-        out, err = scan.communicate(timeout=60)
+        out, err = scan.communicate(timeout=PATIENCE_S)
         assert (scan.returncode, out) == (130, b""), err
         assert b"Traceback" not in err
         assert not Path("/proc", jvm.split()[0]).exists()
-    finally:
-        with suppress(ProcessLookupError):
-            os.killpg(scan.pid, signal.SIGKILL)
 
 
 def test_package_in_a_zip(tmp_path: Path) -> None:
