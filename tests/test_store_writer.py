@@ -36,6 +36,7 @@ from rmqtool.store.write.options import MAPPED_SIZE_MAX, WriteOptions
 from rmqtool.store.write.store_writer import StoreWriter
 from rmqtool.store.write.topics import TopicTable
 from tests.build_store import patch
+from tests.programs import until
 from tests.trees import unchanged
 
 SMALL: dict[str, Any] = {
@@ -212,12 +213,7 @@ def test_sync_writers_share_their_flushes(tmp_path: Path) -> None:
 def test_async_is_flushed_in_the_background(tmp_path: Path) -> None:
     with small(tmp_path, flush_interval_ms=1, flush_least_pages=1) as writer:
         end = [writer.put(one) for one in messages(100)][-1]
-        deadline = threading.Event()
-        for _ in range(1000):
-            if writer.log.flushed > end.physical_offset - 4096:
-                break
-            deadline.wait(0.01)
-        assert writer.log.flushed > end.physical_offset - 4096
+        until(lambda: writer.log.flushed > end.physical_offset - 4096)
         assert writer.flush() == writer.log.end
 
 
