@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from rmqtool.errors import InputError
 from rmqtool.formats import message as form
 from rmqtool.store import Store
 from rmqtool.store.layout import StoreFile
@@ -217,3 +218,21 @@ def test_queues_are_cut_by_their_end_after_dispatch(store_copy: Callable[[str], 
     assert (before.loads, after.loads) == (False, True)
     assert before.load_error is not None and "correctMinOffset" in before.load_error
     assert after.queues["NoSuchTopic", 0].max_after == 1001
+
+
+@pytest.mark.parametrize(("setting", "value", "least"), [
+    ("maxIndexNum", 1, 2), ("mapperFileSizeBatchConsumeQueue", 45, 46), ("maxHashSlotNum", 0, None),
+])  # fmt: skip
+def test_files_without_room(
+    setting: str, value: int, least: int | None, store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """A file in which nothing has room is made for ever, by a broker and by whoever computes what it does."""
+    root, conf = store_copy("ok_540_clean"), tmp_path / "broker.conf"
+    conf.write_text(f"{setting}={value}\n")
+    wanted = "must be positive" if least is None else f"must be at least {least}"
+    with pytest.raises(InputError, match=wanted):
+        Store.open(root, broker_conf=conf)
+    conf.write_text(f"{setting}={least or 1}\n")
+    shutil.rmtree(root / "index")
+    with Store.open(root, broker_conf=conf) as store:
+        assert len(predict_all(store, abort=True)) == 3

@@ -44,6 +44,8 @@ _SIZES: tuple[tuple[str, str, int], ...] = (
     ("index_slots", "maxHashSlotNum", DEFAULT_SHAPE.slots),
     ("index_entries", "maxIndexNum", DEFAULT_SHAPE.entries),
 )  # fmt: skip
+_LEAST = {"batch_queue_file_size": BATCH_UNIT_SIZE, "index_entries": 2}
+"""Less than one unit, or the entry 0 that is never used, is a file that a broker makes again and again."""
 SIZES = tuple(attribute for attribute, _, _ in _SIZES)
 """The attributes of StoreLayout that are sizes."""
 
@@ -398,13 +400,16 @@ def _set_sizes(layout: StoreLayout, given: Mapping[str, int], conf: BrokerConf |
         from_conf = conf.integer(setting) if conf is not None else None
         if from_conf is not None and attribute == "consume_queue_file_size":
             from_conf = file_size(from_conf)
+        least, shown = _LEAST.get(attribute, 1), detected.get(attribute)
+        shown = shown if shown is not None and shown >= least else None
         sources: tuple[tuple[Origin, int | None], ...] = (
-            ("flag", given.get(attribute)), ("file", from_conf), ("detected", detected.get(attribute)),
+            ("flag", given.get(attribute)), ("file", from_conf), ("detected", shown),
             ("default", default),
         )  # fmt: skip
         origin, value = next((origin, value) for origin, value in sources if value is not None)
-        if value <= 0:
-            raise InputError(f"{setting} is {value}, it must be positive", path=conf.path if conf else None)
+        if value < least:
+            few = "positive" if least == 1 else f"at least {least}"
+            raise InputError(f"{setting} is {value}, it must be {few}", path=conf.path if conf else None)
         setattr(layout, attribute, value)
         layout.origins[attribute] = origin
 
