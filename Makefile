@@ -29,7 +29,7 @@ JAVA = $(shell for java in "$${JAVA_HOME:-/none}/bin/java" "$$(command -v java)"
 	version=$$("$$java" -version 2>&1 | sed -n '/version "/{s/.*version "\([0-9]*\).*/\1/p;q;}'); \
 	test "$${version:-0}" -ge 17 && { echo "$$java"; exit; }; done)
 
-.PHONY: demo test lint types man man-check bench bench-smoke sweep interop java jre release-check clean
+.PHONY: demo test lint types man man-check bench bench-smoke sweep soak interop java jre release-check clean
 .PRECIOUS: build/interop/%/lib.done build/interop/%/classes.done
 
 demo: .venv/base
@@ -49,6 +49,14 @@ test: .venv/dev | jre
 # The tests of which `make test` takes a sample, whole.
 sweep: .venv/dev
 	RMQTOOL_SWEEP=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(SWEEP)
+
+# The suite RUNS times at a load of LOAD, half of them below nohup; FIRST is the seed of the first, TESTS what is run.
+RUNS := 20
+LOAD := 10
+FIRST := 1
+TESTS := tests --ignore=tests/spark
+soak: .venv/dev
+	$(BIN)/python -m tests.soak $(RUNS) --load $(LOAD) --first $(FIRST) $(TESTS)
 
 # Without the right to install, the Spark tests skip and say so; in CI they fail.
 jre:
