@@ -120,6 +120,18 @@ def compress(body: bytes, compression: Compression, *, level: int = DEFAULT_LEVE
     return bytes(packer.compress(body, packer.FLUSH_BLOCK) + packer.flush())
 
 
+def is_reproduced(stored: bytes, plain: bytes, sys_flag: int) -> bool:
+    """Whether `compress` makes the stored bytes of `plain` again; so it does where nothing is compressed.
+
+    Another version of a library, or another level, gives other bytes that unpack to the same.
+
+    Raises:
+        FormatError: the type of the compression is none that RocketMQ knows.
+        MissingCodecError: the library for it is not installed.
+    """
+    return compress(plain, compression_of(sys_flag)) == stored
+
+
 class _Stream(Protocol):
     """A decompressor of the standard library's shape."""
 

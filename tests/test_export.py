@@ -132,10 +132,12 @@ def test_columns_are_those_of_rows(hostile: Path, run: Run, tmp_path: Path, form
     with Store.open(hostile) as opened:
         rows = [message_row(each.message, each.physical_offset, each.file, RowFormat(body="base64"))
                 for each in opened.messages()]  # fmt: skip
+        stored = [each.message.body for each in opened.messages()]
+    assert [row["stored_body"] for row in table.to_pylist()] == stored
     for row, wanted in zip(table.to_pylist(), rows, strict=True):
         assert list(row["properties"]) == list(wanted["properties"].items())
         assert row["body"] == base64.b64decode(wanted["body"])
-        same = set(names) - {"properties", "body", "body_encoding"}
+        same = set(names) - {"properties", "body", "body_encoding", "stored_body"}
         assert {name: row[name] for name in same} == {name: wanted.get(name) for name in same}
 
 

@@ -38,7 +38,7 @@ def test_a_row_has_the_documented_names_in_order() -> None:
     """JSON, CSV and Spark depend on names and order."""
     assert list(row_of()) == ROW_NAMES
     assert columns.FIXED_NAMES == tuple(ROW_NAMES)
-    assert set(columns.NAMES) - set(ROW_NAMES) == {"properties_base64", "system"}
+    assert set(columns.NAMES) - set(ROW_NAMES) == {"stored_body", "properties_base64", "system"}
 
 
 def test_columns_have_unique_spark_names_and_a_type_that_arrow_knows() -> None:

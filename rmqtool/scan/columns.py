@@ -60,6 +60,8 @@ COLUMNS: tuple[Column, ...] = (
            "how a text row spells the body: utf-8, base64 or hex; null where body is null"),
     Column("body_compression", "bodyCompression", "string", "",
            "how the stored body is compressed: none, zlib, lz4, zstd; null if unknown"),
+    Column("stored_body", "storedBody", "binary", "",
+           "the body's bytes as stored, where compressing `body` would not give them back", optional=True),
     Column("tags", "tags", "string", "", "property TAGS, one value as the store hashes it; null without"),
     Column("keys", "keys", "list<item: string>", "", "property KEYS, split at spaces"),
     Column("uniq_key", "uniqKey", "string", "", "property UNIQ_KEY, the client's unique id; null without"),

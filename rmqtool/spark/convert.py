@@ -25,6 +25,9 @@ _INT32_MAX = (1 << 31) - 1
 _ESCAPES = {'"': '\\"', "\\": "\\\\"}
 
 
+_OF_BODY = frozenset({"body", "stored_body"})
+
+
 class Converter:
     """Makes Spark's batches of the engine's; one per partition."""
 
@@ -49,7 +52,7 @@ class Converter:
         if any(each.field.name == "position" for each in asked):
             sources.add("physical_offset")
         if not body:
-            sources.discard("body")
+            sources -= _OF_BODY
         self.columns = frozenset(sources)
         """The engine columns that a batch must have."""
 
@@ -90,7 +93,7 @@ class Converter:
             return pa.repeat(pa.scalar(KAFKA_LOG_APPEND_TIME, kind), count)
         if asked.field == CORRUPT:
             return _corrupt(batch)
-        if source is None or (source == "body" and not self._body):
+        if source is None or (source in _OF_BODY and not self._body):
             return pa.nulls(count, kind)
         array = batch.column(source)
         if name == "position":

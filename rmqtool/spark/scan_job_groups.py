@@ -35,7 +35,7 @@ QUEUE_FIELDS = (
 _BUCKETS_MS = {"hour": 3_600_000, "day": 86_400_000}
 _QUARTER_MS = 900_000
 _SHORT = {"queue": "queue_id", "tag": "tags"}
-_NO_GROUPS = ("body", "properties", "keys", "status", "properties_base64", "system")
+_NO_GROUPS = ("body", "properties", "keys", "status", "stored_body", "properties_base64", "system")
 _READ = ("size", RECORD, "storeTimestampMs")
 _NO_BODIES = {"includeBody": "false"}
 """Whether they unpack is not looked at for a count."""

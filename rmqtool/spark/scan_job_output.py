@@ -28,9 +28,9 @@ PARTITIONS = ("date", "hour")
 _DEFAULT = tuple(
     column.name for column in COLUMNS if not column.optional and column.name != "body_encoding"
 ) + ("broker_name",)
-_OF_LINES = (*_DEFAULT, "properties_base64")
+_OF_LINES = (*_DEFAULT, "stored_body", "properties_base64")
 """JSON lines show a column only where it says something."""
-_NO_PARTITION = ("body", "keys", "properties", "status", "properties_base64", "system")
+_NO_PARTITION = ("body", "keys", "properties", "status", "stored_body", "properties_base64", "system")
 _EXISTS = "PATH_ALREADY_EXISTS"
 
 
@@ -99,7 +99,7 @@ def write_messages(
 
     bad = Observation()
     names = names or (_OF_LINES if format == "jsonl" else _DEFAULT)
-    wanted = [name for name in names if with_body or name != "body"]
+    wanted = [name for name in names if with_body or name not in ("body", "stored_body")]
     parts = [name for name in partition_by if name not in PARTITIONS]
     columns = [spark_name(name) for name in (*wanted, *parts, "store_time")]
     with spark_errors():

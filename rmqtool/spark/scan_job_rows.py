@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Sequence
 from datetime import UTC, tzinfo
@@ -25,16 +26,17 @@ FIELDS = (*(column.name for column in COLUMNS), "broker_name")
 _TIMES = {"born_time": "born_timestamp_ms", "store_time": "store_timestamp_ms"}
 _OF_BODY = {"body_encoding", "system"}
 _DAMAGE_FIELDS = ("physical_offset", "size", "status", "file", "broker_name")
-_OPTIONAL = "properties_base64"
+_OPTIONAL = ("stored_body", "properties_base64")
 """What a row has without being asked where it says something. `system` would take too long."""
-_ALL = tuple(name for name in FIELDS if name in (*FIXED_NAMES, _OPTIONAL, "broker_name"))
+_ALL = tuple(name for name in FIELDS if name in (*FIXED_NAMES, *_OPTIONAL, "broker_name"))
 _TAKEN_MAX = 1000  # rows that are fetched at once; more come partition by partition
 
 
 def columns_for(names: Sequence[str] | None, body: BodyForm) -> list[str]:
     """The Spark columns that rows with the fields `names` are made of; None: all that every row has."""
     wanted = dict.fromkeys(names or _ALL)
-    sources = [_TIMES.get(name, name) for name in wanted if not (name == "body" and body == "none")]
+    left_out = {"body", "stored_body"} if body == "none" else set()
+    sources = [_TIMES.get(name, name) for name in wanted if name not in left_out]
     if _OF_BODY & set(wanted) and body != "none":
         sources.append("body")
     sources = [name for name in sources if name != "body_encoding"]
@@ -95,6 +97,8 @@ def _message_row(
     stored["body"] = stored["body_encoding"] = None
     if values.get("body") is not None:
         stored["body"], stored["body_encoding"] = spell_body(bytes(values["body"]), body)
+    if stored["stored_body"] is not None:
+        stored["stored_body"] = base64.b64encode(stored["stored_body"]).decode()
     for name, source in _TIMES.items():
         time_ms: int | None = stored[source]
         stored[name] = None if time_ms is None else format_time(time_ms, tz)
@@ -102,7 +106,7 @@ def _message_row(
         stored["system"] = json.loads(stored["system"])
     if names is not None:
         return {name: stored[name] for name in names}
-    return {name: stored[name] for name in _ALL if name != _OPTIONAL or stored[name] is not None}
+    return {name: stored[name] for name in _ALL if name not in _OPTIONAL or stored[name] is not None}
 
 
 def sql_rows(frame: DataFrame, limit: int | None, tz: tzinfo | None) -> Iterator[Row]:

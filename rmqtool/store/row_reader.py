@@ -6,7 +6,7 @@ queue offset is given anew. A row without `physical_offset` is a new message, an
 add to it what they always add.
 
 The body of a row is never compressed: `sys_flag` and `body_compression` say how it is stored. Only
-`stored_body` is as it was stored; where a row has it, `body` is not looked at. A
+`stored_body` is as it was stored; where a row has both, it must unpack to `body`. A
 property that has a column of its own (TAGS, KEYS, UNIQ_KEY, DELAY, WAIT) may be given in either
 place, and where it is in both, they must agree. Of two forms of a time the integer counts.
 
@@ -169,6 +169,8 @@ def message_of(row: InputRow, rules: RowRules) -> NewMessage | None:
     compression: Compression | None = None
     if row.stored_body is not None:
         body, sys_flag = kept_body(body_bytes(row.stored_body, "base64"), row.sys_flag or 0, stored=stored)
+        if row.body is not None:
+            check_kept(body_bytes(row.body, row.body_encoding), body, sys_flag)
     elif row.body is None:
         raise RowError(NO_BODY, column="body", status="MESSAGE_ILLEGAL")
     else:
@@ -295,6 +297,21 @@ def kept_body(body: bytes, sys_flag: int, *, stored: bool) -> tuple[bytes, int]:
             "it is for rows with physical_offset, which are stored as they were", column="stored_body"
         )
     return body, sys_flag & ~HOST_BITS
+
+
+def check_kept(plain: bytes, kept: bytes, sys_flag: int) -> None:
+    """Refuse a row whose `stored_body` is not its `body`: one of them was changed.
+
+    Raises:
+        RowError: it unpacks to other bytes, or not at all.
+        MissingCodecError: the library for the compression is not installed.
+    """
+    try:
+        agrees = bodies.decompress(kept, sys_flag, limit=len(plain)) == plain
+    except FormatError:
+        agrees = False
+    if not agrees:
+        raise RowError("it does not unpack to body; leave one of them out", column="stored_body")
 
 
 def body_bytes(text: str | bytes, encoding: str | None) -> bytes:

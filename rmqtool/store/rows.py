@@ -97,8 +97,8 @@ def message_row(
         form: which fields, and how times and bodies are written.
 
     Returns:
-        The row. Fields asked for by name are all there; of the rest, `properties_base64` and
-        `system` are there only where they say something.
+        The row. Fields asked for by name are all there; of the rest, `stored_body`,
+        `properties_base64` and `system` are there only where they say something.
     """
     view = _View(record, physical_offset, file, form)
     if form.names is not None:
@@ -176,6 +176,16 @@ class _View:
         return spell_body(self._unpacked[0], self.form.body)
 
     @property
+    def stored_body(self) -> str | None:
+        """The stored bytes in base64, when compressing the body does not give them back."""
+        if self.form.body == "none" or self._unpacked[0] is None:
+            return None
+        record = self.record
+        if body.is_reproduced(record.body, self._unpacked[0], record.sys_flag):
+            return None
+        return base64.b64encode(record.body).decode()
+
+    @property
     def compression(self) -> str | None:
         try:
             return body.compression_of(self.record.sys_flag)
@@ -245,6 +255,7 @@ _VALUES: dict[str, Callable[[_View], Any]] = {
     "body": lambda view: view.spelled_body[0],
     "body_encoding": lambda view: view.spelled_body[1],
     "body_compression": lambda view: view.compression,
+    "stored_body": lambda view: view.stored_body,
     "tags": lambda view: view.properties.get(properties.TAGS),
     "keys": lambda view: properties.keys_of(view.properties),
     "uniq_key": lambda view: view.properties.get(properties.UNIQ_KEY),

@@ -108,6 +108,8 @@ def _spark_row(text: Row, plain: Row, names: Sequence[str]) -> Row:
     row = dict(plain, body_encoding=text["body_encoding"])
     if row["body"] is not None:
         row["body"] = base64.b64decode(row["body"])
+    if row["stored_body"] is not None:
+        row["stored_body"] = base64.b64decode(row["stored_body"])
     for which in ("born", "store"):
         row[f"{which}_time"] = time_of(row[f"{which}_timestamp_ms"])
     row["properties"] = list(row["properties"].items())

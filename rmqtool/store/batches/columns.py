@@ -17,6 +17,7 @@ import pyarrow as pa
 from rmqtool.errors import FormatError
 from rmqtool.formats import body as body_form
 from rmqtool.formats import message
+from rmqtool.formats.body import is_reproduced
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message_id import host_text
 from rmqtool.scan.columns import BY_NAME
@@ -42,7 +43,7 @@ from rmqtool.scan.texts import (
 )
 from rmqtool.store import rows as row_form
 from rmqtool.store.arrow_arrays import binary_array
-from rmqtool.store.batches.bodies import Bodies
+from rmqtool.store.batches.bodies import Bodies, stored_bodies
 from rmqtool.store.system_topics import DueOf
 
 BodyKind = Literal["plain", "stored"]
@@ -55,7 +56,7 @@ _NUMBERS = {
     "body_length": "body_length",
 }  # fmt: skip
 """Columns that are fields of a frame."""
-BODY_COLUMNS = frozenset({"body", "body_encoding"})
+BODY_COLUMNS = frozenset({"body", "body_encoding", "stored_body"})
 _STATUS_CODES = ("CL03", "CL06", "CL09", "CL13", "CL14", "UN01")
 _MIN_MS, _MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
 
@@ -177,6 +178,18 @@ def _body_encoding(chunk: Chunk) -> pa.Array:
     return _spelled(numbers, ["utf-8", "base64", None])
 
 
+def _stored_body(chunk: Chunk) -> pa.Array:
+    """Null where compressing the body gives the stored bytes, where `body` is these, or does not unpack."""
+    plain, stored = _bodies(chunk), stored_bodies(chunk.frames).ranges
+    flags = chunk.rows["sys_flag"]
+    found: list[bytes | None] = [None] * len(chunk)
+    for row in np.flatnonzero((flags & message.COMPRESSED != 0) & (plain.lengths >= 0)).tolist():
+        kept, value = stored.bytes_of(row), plain.bytes_of(row)
+        if value != kept and not is_reproduced(kept, value, int(flags[row])):
+            found[row] = kept
+    return pa.array(found, pa.binary())
+
+
 def _keys(chunk: Chunk) -> pa.Array:
     stops, keys = split_keys(chunk.pairs.keys)
     return pa.ListArray.from_arrays(pa.array(stops), _text(keys))
@@ -237,6 +250,7 @@ _MAKERS: dict[str, Callable[[Chunk], pa.Array]] = {
     "body": lambda chunk: binary_array(gather(_bodies(chunk)), pa.binary()),
     "body_encoding": _body_encoding,
     "body_compression": _compression,
+    "stored_body": _stored_body,
     "tags": lambda chunk: _text(chunk.pairs.tags),
     "keys": _keys,
     "uniq_key": lambda chunk: _text(chunk.pairs.uniq_key),

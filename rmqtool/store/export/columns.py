@@ -21,12 +21,12 @@ BodyPart = Literal["plain", "stored", "both", "none"]
 BODY_PARTS: tuple[BodyPart, ...] = get_args(BodyPart)
 STORED_BODY = "stored_body"
 EXTRA = {
-    STORED_BODY: "the body as stored, still compressed",
     RECORD: "the whole record, byte for byte",
 }
 """Columns that only an export has."""
 COLUMNS = (*NAMES, *EXTRA)
 _BODY = ("body", "body_encoding")
+_OF_BODY = (*_BODY, STORED_BODY)
 _PLACE = ("physical_offset", "size")
 _SYSTEM = "system"
 _LAZY = {
@@ -102,12 +102,14 @@ class ColumnPlan:
         if raw and RECORD not in names:
             names += (RECORD,)
         names = tuple(name for name in names if name not in partition_by) or names
+        lazy = {name for name in names if name in _LAZY}
+        if not _keeps_bodies(body, asked=columns is not None):
+            lazy.discard(STORED_BODY)  # only where compressing the body would not give it
         reads = [
             name for name in names
-            if name in BY_NAME and name != _SYSTEM and not (body == "none" and name in _BODY)
+            if name in BY_NAME and name not in lazy and not (body == "none" and name in _OF_BODY)
         ]  # fmt: skip
-        for name in names:
-            reads += _LAZY.get(name, ())
+        reads += (each for name in names if name in lazy for each in _LAZY[name])
         if is_text and "body" in reads:
             reads.append("body_encoding")
         reads += [*_PLACE, *(("topic", "store_timestamp_ms") if partition_by else ())]
@@ -136,14 +138,19 @@ class ColumnPlan:
     def _column(self, batch: pa.RecordBatch, name: str, log: LogBytes, meaning: SystemColumn) -> Any:
         if name == _SYSTEM:
             return meaning.column(batch)
-        if name in BY_NAME and name not in self.reads:
-            return pa.nulls(len(batch), self.schema.field(name).type)  # a body that is not asked for
-        if name == STORED_BODY:
+        if name == STORED_BODY and _keeps_bodies(self.body, asked=self.asked):
             offsets, flags, lengths = (_numbers(batch, each) for each in _LAZY[STORED_BODY])
             return log.column(*body_ranges(offsets, flags, lengths))
+        if name in BY_NAME and name not in self.reads:
+            return pa.nulls(len(batch), self.schema.field(name).type)  # a body that is not asked for
         if name == RECORD:
             return log.column(*(_numbers(batch, each).astype(np.int64) for each in _PLACE))
         return batch.column(name)
+
+
+def _keeps_bodies(body: BodyPart, *, asked: bool) -> bool:
+    """Whether `stored_body` is there for every record, not only where a row of `dump` has it."""
+    return asked or body in ("stored", "both")
 
 
 def _default_names(body: BodyPart, *, is_text: bool) -> tuple[str, ...]:
@@ -151,13 +158,15 @@ def _default_names(body: BodyPart, *, is_text: bool) -> tuple[str, ...]:
     names = list(NAMES) if is_text else [*FIXED_NAMES]
     if not is_text:
         names.insert(names.index("properties") + 1, "properties_base64")
+        names.insert(names.index("body_compression") + 1, STORED_BODY)
+    place = names.index("body")
     if body == "stored" or (body == "none" and not is_text):
-        place = names.index("body")
-        names = [name for name in names if name not in _BODY]
+        names = [name for name in names if name not in _OF_BODY]
         if body == "stored":
             names.insert(place, STORED_BODY)
     elif body == "both":
-        names.insert(names.index("body") + len(_BODY), STORED_BODY)
+        names.remove(STORED_BODY)
+        names.insert(place + len(_BODY), STORED_BODY)
     return tuple(names)
 
 

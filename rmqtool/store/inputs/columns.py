@@ -159,6 +159,7 @@ def _bodies(cells: Cells, stored: Mask) -> None:
         array = pa.nulls(cells.count, pa.binary())
     kept = _kept_bodies(cells, stored)
     if kept is not None:
+        _check_kept(cells, array.cast(pa.binary()), kept)
         array = pc.coalesce(kept, array.cast(pa.binary()))
     for row in np.flatnonzero(as_numpy(array.is_null())):
         cells.error(row, RowError(row_reader.NO_BODY, column="body", status="MESSAGE_ILLEGAL"))
@@ -184,6 +185,18 @@ def _kept_bodies(cells: Cells, stored: Mask) -> Any:
         except RowError as error:
             cells.error(row, error)
     return array.cast(pa.binary())
+
+
+def _check_kept(cells: Cells, plain: pa.Array, kept: pa.Array) -> None:
+    flags = cells.number("sys_flag", pa.int32())
+    for row in map(int, np.flatnonzero(as_numpy(pc.and_(plain.is_valid(), kept.is_valid())))):
+        if row in cells.errors:
+            continue
+        sys_flag = 0 if flags is None else flags[row].as_py() or 0
+        try:
+            row_reader.check_kept(plain[row].as_py(), kept[row].as_py(), sys_flag)
+        except RowError as error:
+            cells.error(row, error)
 
 
 def _known_compression(text: str) -> None:
