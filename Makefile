@@ -24,12 +24,15 @@ JDK = $(shell for folder in "$${JAVA_HOME:-/none}" /usr/lib/jvm/*17* \
 # Every file with a test of which `make test` takes a sample, or none.
 SWEEP = $(shell grep -l '^from tests.sweep import' tests/test_*.py)
 
+N = 100
+SEED = 1
+
 # Spark runs on any Java from 17 on.
 JAVA = $(shell for java in "$${JAVA_HOME:-/none}/bin/java" "$$(command -v java)" /usr/lib/jvm/*/bin/java; do \
 	version=$$("$$java" -version 2>&1 | sed -n '/version "/{s/.*version "\([0-9]*\).*/\1/p;q;}'); \
 	test "$${version:-0}" -ge 17 && { echo "$$java"; exit; }; done)
 
-.PHONY: demo test lint types man man-check bench bench-smoke sweep soak interop java jre release-check clean
+.PHONY: demo test lint types man man-check bench bench-smoke sweep soak fuzz interop java jre cc release-check clean
 .PRECIOUS: build/interop/%/lib.done build/interop/%/classes.done
 
 demo: .venv/base
@@ -42,7 +45,7 @@ demo: .venv/base
 	$(BIN)/python -m tests.stores 5.4.0:clean:zero-page-last-file:noabort build/demo/damaged; \
 	echo "$$ rmqtool recover build/demo/damaged"; $(BIN)/rmqtool recover build/demo/damaged; test $$? -le 1
 
-test: .venv/dev | jre
+test: .venv/dev | jre cc
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/spark
 	$(BIN)/python -m pytest tests/spark
 
@@ -57,6 +60,10 @@ FIRST := 1
 TESTS := tests --ignore=tests/spark
 soak: .venv/dev
 	$(BIN)/python -m tests.soak $(RUNS) --load $(LOAD) --first $(FIRST) $(TESTS)
+
+# N stores, four times as many files from outside, and 64 times as many inputs of decoders: see tests/fuzz.
+fuzz: .venv/dev
+	$(BIN)/python -m tests.fuzz $(N) --seed $(SEED)
 
 # Without the right to install, the Spark tests skip and say so; in CI they fail.
 jre:
@@ -108,6 +115,13 @@ build/interop/hdfs/lib.done: tests/interop/hdfs/pom.xml | java
 	@echo 'fetching Hadoop with maven' && rm -rf $(@D)/lib && JAVA_HOME='$(JDK)' mvn -B -q -ntp -f $< \
 		-Dmaven.wagon.http.retryHandler.count=3 dependency:copy-dependencies \
 		-DincludeScope=runtime -DoutputDirectory='$(CURDIR)/$(@D)/lib' && touch $@
+
+# The library of tests/faults. As for Java: without the right to install its tests skip, in CI they fail.
+cc:
+	@if command -v cc >/dev/null || command -v gcc >/dev/null || ! command -v apt-get >/dev/null; then exit; fi; as=; \
+	if test "$$(id -u)" != 0; then test -n "$$CI" && command -v sudo >/dev/null && as=sudo || exit 0; fi; \
+	echo 'installing gcc for the tests of failing files' && $$as apt-get update -qq && \
+	$$as apt-get install -qq -y --no-install-recommends gcc libc6-dev >/dev/null || echo 'no gcc could be installed' >&2
 
 java:
 	@if test -n '$(JDK)' && command -v mvn >/dev/null; then exit; fi; \

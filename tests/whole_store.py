@@ -12,10 +12,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from rmqtool.formats import checkpoint, index, properties
-from rmqtool.formats.consume_queue import Unit
+from rmqtool.formats import batch, checkpoint, epoch, index, properties
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, BatchUnit, ExtUnit, Unit, encode_ext_unit
 from rmqtool.formats.java import tags_code
 from rmqtool.formats.message import (
+    INNER_BATCH,
     TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_ROLLBACK,
@@ -24,7 +25,14 @@ from rmqtool.formats.message import (
 from rmqtool.problems import Finding
 from rmqtool.store import Store
 from rmqtool.store.verify import PASSES, Bounds, Report, verify
-from tests.build_store import LOG_FILE_SIZE, QUEUE_FILE_SIZE, write_index, write_log, write_queue
+from tests.build_store import (
+    LOG_FILE_SIZE,
+    QUEUE_FILE_SIZE,
+    file_name,
+    write_index,
+    write_log,
+    write_queue,
+)
 from tests.records import STORE_TIMESTAMP, record
 from tests.trees import unchanged
 
@@ -138,6 +146,39 @@ def write_whole(
     write_keys(root, stored, shape)
     write_state(root, stored)
     return stored
+
+
+def write_everything(root: Path) -> None:
+    """A small sound store with every sort of file that a command reads; `verify` has notes at most."""
+    light = {"INNER_MULTI_DISPATCH": "%LMQ%a", "TAGS": "A", "UNIQ_KEY": "L", "INNER_MULTI_QUEUE_OFFSET": "0"}
+    items = batch.encode_items([batch.item(b"a", b""), batch.item(b"b", b"")])
+    inner = {"INNER_BASE": "0", "INNER_NUM": "2", "TAGS": "A", "UNIQ_KEY": "B"}
+    records = [
+        *keyed(14, body=60),
+        record("Mqtt", b"m", light, store_timestamp=STORE_TIMESTAMP + 20),
+        record("Batch", items, inner, sys_flag=INNER_BATCH, store_timestamp=STORE_TIMESTAMP + 21),
+    ]
+    stored = write_log(root / "commitlog", records, file_size=2048)
+    write_units(root, stored[:-1])
+    of_batch = stored[-1]
+    unit = BatchUnit(
+        of_batch.physical_offset, of_batch.total_size, tags_code("A"), of_batch.store_timestamp, 0, 2
+    )
+    write_queue(root / "batchconsumequeue/Batch/0", [unit], file_size=4 * BATCH_UNIT_SIZE)
+    write_keys(root, stored)
+    write_state(root, stored)
+    write_config(root, "consumerOffset.json", {"offsetTable": {"TopicTest@group": {"0": 7, "1": 3}}})
+    write_config(root, "delayOffset.json", {"offsetTable": {"1": 0}})
+    folder = root / "consumequeue_ext/TopicTest/0"
+    folder.mkdir(parents=True)
+    extension = encode_ext_unit(ExtUnit(20, 7, STORE_TIMESTAMP, b""))
+    (folder / file_name(0)).write_bytes(extension.ljust(200, b"\0"))
+    (root / "epochFileCheckpoint").write_bytes(epoch.encode([epoch.Entry(1, 0)]))
+    (root / "compaction").mkdir()
+    (root / "compaction/position-checkpoint").write_text(json.dumps({"topicPositions": {}}))
+    (root / "timerlog").mkdir()
+    (root / "timerlog" / file_name(0)).write_bytes(bytes(520))
+    (root / "abort.bak").touch()
 
 
 # -- running verify --------------------------------------------------------------------------------
