@@ -21,7 +21,7 @@ from tests.sweep import IS_WHOLE
 from tests.whole_store import codes_of
 
 ROOT = Path(__file__).resolve().parent.parent
-STORES = 200 if IS_WHOLE else 6
+STORES = 200 if IS_WHOLE else 3
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="guard pages, /proc and memfd are of Linux")
 

@@ -102,9 +102,13 @@ class Runner:
         assert line, f"the process that runs commands has ended: {self._process.wait()}"
         row: dict[str, Any] = json.loads(line)
         return Ran(
-            row["code"], b64decode(row["stdout"]), b64decode(row["stderr"]), row["count"], row["hit"],
-            tuple(row["operations"]),
-        )  # fmt: skip
+            row["code"],
+            b64decode(row["stdout"]),
+            b64decode(row["stderr"]),
+            count=row["count"],
+            hit=row["hit"],
+            operations=tuple(row["operations"]),
+        )
 
     def __enter__(self) -> Self:
         return self

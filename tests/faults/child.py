@@ -11,10 +11,11 @@ from base64 import b64encode
 from pathlib import Path
 from typing import Any
 
-from rmqtool.cli import build_app, main
+from rmqtool.cli import main
 from rmqtool.scan.kernels import load_kernels
 from tests.confined import confined
 from tests.faults import HOWS, KINDS
+from tests.whole_store import write_everything
 
 
 def _library() -> ctypes.CDLL:
@@ -59,17 +60,37 @@ def answer(library: ctypes.CDLL, request: dict[str, Any], log: int) -> dict[str,
 
 
 def warm_up() -> None:
-    """Load what commands load, so that no child has to."""
-    import pyarrow.csv
-    import pyarrow.orc
-    import pyarrow.parquet  # noqa: F401
-
-    from tests.build_store import write_whole_example
-
-    load_kernels()
-    build_app()
+    """Run commands once, in this process: what they load is loaded for every child."""
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    kept = [os.dup(number) for number in (1, 2)]
+    for number in (1, 2):
+        os.dup2(nothing, number)
     with tempfile.TemporaryDirectory() as folder:
-        write_whole_example(Path(folder))
+        store = f"{folder}/store"
+        write_everything(Path(store))
+        for line in (
+            f"verify {store}",
+            f"info {store}",
+            f"dump {store} --gaps --format jsonl",
+            f"stats {store} --all --format json",
+            f"export {store} -o {folder}/x.parquet",
+            f"export {store} -o {folder}/x.jsonl",
+            f"recover {store}",
+            f"rebuild {store}",
+            f"lookup {store} --key order3",
+            f"tail {store}",
+            f"diff {store} {store}",
+            f"copy {store} -o {folder}/new",
+            f"expire {store} --keep-hours 0",
+            f"deliver {store}",
+            f"append {store} --topic TopicTest --body x",
+            f"recover {store} --apply -y",
+        ):
+            main(line.split())
+    for number, before in zip((1, 2), kept, strict=True):
+        os.dup2(before, number)
+        os.close(before)
+    os.close(nothing)
 
 
 if __name__ == "__main__":
@@ -77,7 +98,7 @@ if __name__ == "__main__":
     os.dup2(2, 1)
     loaded, operations = _library(), os.memfd_create("operations")
     load_kernels()
-    build_app()
+    warm_up()
     for line in sys.stdin:
         row = answer(loaded, json.loads(line), operations)
         os.write(answers, json.dumps(row).encode() + b"\n")
