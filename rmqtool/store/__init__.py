@@ -37,7 +37,7 @@ from rmqtool.store.commit_log import (
 from rmqtool.store.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
 from rmqtool.store.layout import StoreFile, StoreLayout, detect
 from rmqtool.store.log_heads import Head
-from rmqtool.store.open_files import OpenFiles
+from rmqtool.store.open_files import Failure, OpenFiles, path_of
 from rmqtool.store.places.locate import find_layout, located
 from rmqtool.store.places.location import Location
 from rmqtool.store.profile import Profile, WrittenBy, named, written_by
@@ -162,6 +162,15 @@ class Store:
         from rmqtool.store.write.store_writer import StoreWriter
 
         return StoreWriter.create(path, profile, **options)
+
+    @property
+    def failures(self) -> Mapping[Path, Failure]:
+        """The files that could not be read so far, each with its first failure; see `OpenFiles`."""
+        return self._files.failures
+
+    def note_failure(self, error: UnreadableError) -> None:
+        """Keep in mind that a file could not be read by who went on without it."""
+        self._files.failures.setdefault(path_of(error), Failure(None, None, error.message))
 
     def close(self) -> None:
         """Close the files. The store can still be used: they are opened again when needed."""

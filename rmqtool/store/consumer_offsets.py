@@ -5,7 +5,14 @@ Source: ConsumerOffsetManager, LmqConsumerOffsetManager (topics and queues of MQ
 
 from __future__ import annotations
 
-from rmqtool.errors import FormatError, InputError, RmqtoolError, UnsupportedStoreError, UsageError
+from rmqtool.errors import (
+    FormatError,
+    InputError,
+    RmqtoolError,
+    UnreadableError,
+    UnsupportedStoreError,
+    UsageError,
+)
 from rmqtool.formats import config_json
 from rmqtool.store import Store
 from rmqtool.store.verify.lost_config import lost_config
@@ -53,6 +60,8 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
         try:
             found = _of_file(store, name)
         except InputError as error:
+            if isinstance(error, UnreadableError):
+                store.note_failure(error)
             unknown.append(f"{name}: {error.message}")
             continue
         if found is None:

@@ -181,10 +181,14 @@ class StoreLayout:
 
     @property
     def lacks_log(self) -> bool:
-        """Whether the files of the commit log are missing: there are none, but queues or an index."""
+        """Whether the files of the commit log are missing: there are none, but queues or an index.
+
+        False where the log could not be listed: whether it has files is not known then.
+        """
         queues = (*self.consume_queues.values(), *self.batch_queues.values())
         has_content = any(queue.files for queue in queues) or bool(self.index_files)
-        return not self.commit_log and self.has_files_of_log and self.kind == "store" and has_content
+        is_empty = not self.commit_log and "commitlog" not in self.unreadable_parts
+        return is_empty and self.has_files_of_log and self.kind == "store" and has_content
 
     @cached_property
     def unreadable_parts(self) -> frozenset[str]:
@@ -193,13 +197,16 @@ class StoreLayout:
         Named as in the root; `commitlog` stands for all folders of the log. What such a part lacks
         is not known to be missing.
         """
-        parts = set()
-        for path, _ in self.unreadable:
-            if any(path.is_relative_to(folder) for folder in self.commit_log_folders):
-                parts.add("commitlog")
-            elif self.root is not None and path.is_relative_to(self.root) and path != self.root:
-                parts.add(path.relative_to(self.root).parts[0])
-        return frozenset(parts)
+        parts = {self.part_of(path) for path, _ in self.unreadable}
+        return frozenset(part for part in parts if part is not None)
+
+    def part_of(self, path: Path) -> str | None:
+        """The part that a path belongs to, named as in the root; None for the root and what is outside."""
+        if any(path.is_relative_to(folder) for folder in self.commit_log_folders):
+            return "commitlog"
+        if self.root is not None and path.is_relative_to(self.root) and path != self.root:
+            return path.relative_to(self.root).parts[0]
+        return None
 
     def relative(self, path: Path) -> str:
         """`path` as it is named in rows and findings: from the store root, `/` between names."""

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from rmqtool.errors import UnreadableError
 from rmqtool.scan.remote_path import RemotePath
@@ -88,7 +88,12 @@ def _close(file: Reading) -> None:
 def descriptor_of(path: Path) -> int:
     """As `opened`; to be closed by the caller."""
     descriptor = os.open(path, _FLAGS)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    try:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+    except OSError as error:  # it names no file
+        os.close(descriptor)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    if is_file:
         if hasattr(os, "posix_fadvise"):
             # Small reads here and there: read-ahead would fill the broker's page cache for nothing.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
@@ -144,11 +149,25 @@ def path_of(error: OSError) -> Path:
     return path if isinstance(path, Path) else Path(str(path))
 
 
+class Failure(NamedTuple):
+    """Bytes of a file that could not be read; `offset` and `length` None: the file could not be opened."""
+
+    offset: int | None
+    length: int | None
+    reason: str
+
+
 class OpenFiles:
-    """Reads by path; keeps the OPEN_LIMIT last used files open. Not for use by several threads."""
+    """Reads by path; keeps the OPEN_LIMIT last used files open. Not for use by several threads.
+
+    `failures` are the files that the operating system could not read, each with its first failure: who
+    goes on without the bytes can still say at the end that they are lacking. Files that are gone, which a
+    live broker deletes, are none of them.
+    """
 
     def __init__(self) -> None:
         self._open: OrderedDict[Path, Reading] = OrderedDict()
+        self.failures: dict[Path, Failure] = {}
 
     def read(self, path: Path, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer at the end of the file.
@@ -166,7 +185,7 @@ class OpenFiles:
                 pieces.append(piece)
                 offset, length = offset + len(piece), length - len(piece)
         except OSError as error:
-            raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+            raise self._failed(path, offset, length, error) from error
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     def first_hole(self, path: Path, size: int) -> int:
@@ -202,7 +221,13 @@ class OpenFiles:
         try:
             return self._file(path)
         except OSError as error:
-            raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+            raise self._failed(path, None, None, error) from error
+
+    def _failed(self, path: Path, offset: int | None, length: int | None, error: OSError) -> UnreadableError:
+        reason = error.strerror or str(error)
+        if not isinstance(error, FileNotFoundError):
+            self.failures.setdefault(path, Failure(offset, length, reason))
+        return UnreadableError(f"cannot read: {reason}", path=path)
 
     def _file(self, path: Path) -> Reading:
         file = self._open.get(path)

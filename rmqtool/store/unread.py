@@ -8,6 +8,7 @@ from pathlib import Path
 
 from rmqtool.problems import Finding, finding
 from rmqtool.store import Store
+from rmqtool.store.dump import unreadable_code
 from rmqtool.store.layout import StoreLayout
 from rmqtool.store.single_file import offset_of_name
 
@@ -15,17 +16,20 @@ from rmqtool.store.single_file import offset_of_name
 def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
     """Folders that could not be listed, log files this user may not read, entries that are no plain files.
 
-    Nothing is opened: a file that only fails when it is read is told by who reads it. `queues`: of
-    queues too, not of the log alone.
+    Nothing is opened here; of files that were read before and failed it is said. `queues`: of queues
+    too, not of the log alone.
     """
     layout = store.layout
     for path, reason in layout.unreadable:
-        of_log = any(path.is_relative_to(folder) for folder in layout.commit_log_folders)
-        if of_log or queues:
-            yield finding("CL12" if of_log else "CQ15", layout.relative(path), reason=reason)
+        code = unreadable_code(layout, path)
+        if code == "CL12" or queues:
+            yield finding(code, layout.relative(path), reason=reason)
+    yield from _failed(store, queues=queues)
     if not store.is_local:
         return
     for file in layout.commit_log:
+        if file.path in store.failures:
+            continue
         # A file that is gone is none that cannot be read: a broker, or `expire`, has deleted it.
         if not os.access(file.path, os.R_OK) and os.path.lexists(file.path):
             name, reason = layout.relative(file.path), "Permission denied"
@@ -35,6 +39,17 @@ def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
         return
     for queue in (*layout.consume_queues.values(), *layout.batch_queues.values()):
         yield from _no_files(layout, "CQ15", queue.strays)
+
+
+def _failed(store: Store, *, queues: bool) -> Iterator[Finding]:
+    layout = store.layout
+    starts = {file.path: file.file_from_offset for file in layout.commit_log}
+    for path, failure in store.failures.items():
+        code = unreadable_code(layout, path)
+        if code == "CQ15" and not queues:
+            continue
+        place = None if failure.offset is None else starts.get(path, 0) + failure.offset
+        yield finding(code, layout.relative(path), place, failure.length, reason=failure.reason)
 
 
 def unserved(store: Store, keys: Iterable[tuple[str, int]]) -> Iterator[Finding]:

@@ -47,6 +47,9 @@ def offset_by_time(
         broker: 4.9, 5.3 or 5.4; None is the broker that used the store last.
 
     0 for a queue that the store does not have. 4.x goes by the times of the queue's files.
+
+    Raises:
+        UnreadableError: the queue, or a record that the search looks at, cannot be read.
     """
     store.layout.check_forms(log=True)
     profile = store.profile if broker is None else profile_named(broker)
@@ -83,6 +86,9 @@ def exact_offset_by_time(
 
     Found by bisection over the units whose records are still in the log; where the clock was set
     back in between, one of several places that fit is given.
+
+    Raises:
+        UnreadableError: the queue, or a record that the search looks at, cannot be read.
     """
     store.layout.check_forms(log=True)
     queue = store.queue(topic, queue_id)
@@ -122,6 +128,8 @@ class _Queue:
     def time(self, number: int) -> int:
         """When the record of a unit was stored, ms since 1970; -1 where it is not in the log any more.
 
+        Raises UnreadableError: without this time the search would go the wrong way.
+
         Source: CommitLog#pickupStoreTimestamp.
         """
         unit = self._queue.by_number(number)
@@ -131,8 +139,10 @@ class _Queue:
             return unit.store_timestamp
         try:
             head = self._log.head(unit.physical_offset)
-        except UnreadableError:
-            return _NO_TIME
+        except UnreadableError as error:
+            if isinstance(error.__cause__, FileNotFoundError):  # a live broker has deleted it
+                return _NO_TIME
+            raise
         return _NO_TIME if head is None else head.store_timestamp
 
     def _is_gone(self, unit: Unit | BatchUnit) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import UTC, tzinfo
 
 from rmqtool import times
+from rmqtool.errors import UnreadableError
 from rmqtool.store import Store
 from rmqtool.store.lookup.by_time import Bound, exact_offset_by_time, offset_by_time
 from rmqtool.store.profile import profile_named
@@ -29,6 +30,7 @@ def time_rows(
 ) -> Iterator[Row]:
     """What belongs to a time in each selected queue: the broker's answer and the exact one.
 
+    A queue without an answer because something cannot be read has no row: `store.failures` tells what.
     Where no message fits the exact one is the queue's end for `lower`, and null for `upper`.
 
     Args:
@@ -44,9 +46,12 @@ def time_rows(
     for (topic, queue_id), queue in store.queues.items():
         if not selection.matches_topic(topic) or (selection.queues and queue_id not in selection.queues):
             continue
-        answer = offset_by_time(store, topic, queue_id, timestamp_ms, bound, broker=profile.name)
-        exact = exact_offset_by_time(store, topic, queue_id, timestamp_ms, bound)
-        low, high, _ = queue.span(store.commit_log.min_offset, profile)
+        try:
+            answer = offset_by_time(store, topic, queue_id, timestamp_ms, bound, broker=profile.name)
+            exact = exact_offset_by_time(store, topic, queue_id, timestamp_ms, bound)
+            low, high, _ = queue.span(store.commit_log.min_offset, profile)
+        except UnreadableError:
+            continue
         there = exact.physical_offset >= 0
         yield {
             "topic": topic,

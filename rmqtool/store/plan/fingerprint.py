@@ -178,6 +178,8 @@ def _below(folder: str, name: str) -> Iterator[tuple[str, FileState]]:
                     yield path, _state(status)
     except (FileNotFoundError, NotADirectoryError):
         return
+    except UnreadableError:  # of a folder below
+        raise
     except OSError as error:
         raise UnreadableError(f"cannot list the folder: {error.strerror}", path=folder) from error
 
