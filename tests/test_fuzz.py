@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 
@@ -58,7 +59,8 @@ def test_every_decoder_takes_its_samples() -> None:
     for name, decoder in decoders.DECODERS.items():
         for sample in decoder.samples():
             found = decoder.run(memory.put(sample), Random(1))
-            assert not hasattr(found, "__next__") or list(found) is not None, name  # type: ignore[call-overload]
+            if isinstance(found, Iterator):
+                assert list(found), name
 
 
 def test_sound_files_are_taken(fuzzer: Fuzzer) -> None:

@@ -305,8 +305,10 @@ def _index(data: Input, random: Random) -> None:
         reader.slots_in_use()
         reader.first_from(random.choice((0, 90, 1 << 60)), count)
         names = Names(["k", "\U0001f600", ""], ["T", "T", "T"])
-        index_lookup.candidates(source, shape, count, names.hashes)
-        index_lookup.count_entries(source, shape, count, names.hashes)
+        part = index_lookup.used_part(source, shape, count)
+        index_lookup.candidates(part, shape, count, names.hashes)
+        index_lookup.count_entries(part, shape, names.hashes)
+        index_lookup.has_lost_slots(part, shape, count)
 
 
 def _judge(data: Input, random: Random) -> None:

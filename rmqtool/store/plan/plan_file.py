@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,7 +76,8 @@ def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
     try:
         disk.rename(new, path)
     except UnwritableError:
-        disk.remove(new)
+        with suppress(UnwritableError):  # the first failure is the one to tell
+            disk.remove(new)
         raise
 
 
