@@ -113,7 +113,7 @@ def test_text_of_identical_stores(pair: Pair, capfd: Capture) -> None:
         f"commit log   0 to {end} in both, 29.6 KiB compared: identical",
         "ahead        neither",
         "queues       2 with 100 units in both: identical",
-        "config       2 files compared: identical by value",
+        "config       3 files compared: identical by value",
         "left out     index, checkpoint: each broker makes its own",
         "result       identical",
     ]
