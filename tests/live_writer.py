@@ -172,8 +172,10 @@ class Broker:
         offsets: dict[str, dict[str, int]] = {}
         for (topic, queue_id), queue in self.queues.items():
             offsets.setdefault(f"{topic}@group", {})[str(queue_id)] = queue.end // UNIT_SIZE
+        groups = {"group": {"groupName": "group"}}
         for name, document in (
             ("topics.json", {"topicConfigTable": topics}), ("consumerOffset.json", {"offsetTable": offsets}),
+            ("subscriptionGroup.json", {"subscriptionGroupTable": groups}),
         ):  # fmt: skip
             path = self.root / "config" / name
             path.parent.mkdir(exist_ok=True)

@@ -37,7 +37,11 @@ def change(root: Path, name: str, document: Any) -> None:
 
 def test_config_of_a_copy(pair: Pair) -> None:
     found = config_of(*pair)
-    assert (found.compared, found.counts, found.unread) == (["consumerOffset.json", "topics.json"], {}, [])
+    assert (found.compared, found.counts, found.unread) == (
+        ["consumerOffset.json", "subscriptionGroup.json", "topics.json"],
+        {},
+        [],
+    )
 
 
 def test_spelling_of_brokers(pair: Pair) -> None:
@@ -154,7 +158,7 @@ def test_what_cannot_be_understood(pair: Pair, text: str) -> None:
     for name in ("topics.json", "topics.json.bak"):
         (pair[1] / "config" / name).write_text(text)
     found = config_of(*pair)
-    assert found.compared == ["consumerOffset.json"]
+    assert found.compared == ["consumerOffset.json", "subscriptionGroup.json"]
     assert [path for _, path, _ in found.unread] == ["config/topics.json"]
 
 

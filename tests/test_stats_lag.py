@@ -139,11 +139,12 @@ def test_odd_offsets(tmp_path: Path) -> None:
 
 
 def test_offsets_that_cannot_be_read(tmp_path: Path) -> None:
-    """No file: no group. Neither file nor .bak can be understood: one clear error. No store root: too."""
+    """No file: a row says that the offsets are missing. Neither file nor .bak can be understood: one clear error. No store root: too."""
     lagging(tmp_path, {})
     (tmp_path / "config/consumerOffset.json").unlink()
     (tmp_path / "config/consumerOffset.json.bak").unlink()
-    assert rows_of(look(tmp_path, lag_by=("group",)), "lag") == []
+    [row] = rows_of(look(tmp_path, lag_by=("group",)), "lag")
+    assert (row["group"], row["status"]) == (None, ["offsets_missing"])
     (tmp_path / "config/consumerOffset.json").write_text("{")
     (tmp_path / "config/consumerOffset.json.bak").write_text("[")
     with pytest.raises(InputError):
