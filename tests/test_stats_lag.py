@@ -139,7 +139,7 @@ def test_odd_offsets(tmp_path: Path) -> None:
 
 
 def test_offsets_that_cannot_be_read(tmp_path: Path) -> None:
-    """No file: a row says that the offsets are missing. Neither file nor .bak can be understood: one clear error. No store root: too."""
+    """No file: a row says so. Neither file nor .bak can be understood, or no store root: one clear error."""
     lagging(tmp_path, {})
     (tmp_path / "config/consumerOffset.json").unlink()
     (tmp_path / "config/consumerOffset.json.bak").unlink()
