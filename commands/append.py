@@ -7,12 +7,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from rmqtool.commands import append_options as own
 from rmqtool.commands import options
 from rmqtool.commands.append_text import COLUMNS, SUMMARY, TABLE_COLUMNS, row_of, transaction_notes
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, IllegalMessageError, UsageError
+from rmqtool.interrupts import entering, interrupts_held
 from rmqtool.output import Output
 from rmqtool.terminal import ProgressBar, format_size
 from rmqtool.times import parse_time, parse_zone
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from rmqtool.store.table.appender import TableResult
     from rmqtool.store.write.put_result import PutResult
     from rmqtool.store.write.store_writer import StoreWriter
+
+_Item = TypeVar("_Item")
 
 _LINES = 20  # wrong rows that are told one by one
 
@@ -183,10 +186,15 @@ class _Task:
 
         asked = self._asked
         counts: Counter[str] = Counter()
-        with own.between_messages() as calm, self._input() as source, self._writer() as writer:
+        with self._input() as source, self._writer() as writer:
             source.rules = replace(source.rules, profile=writer.options.profile)
             results = put_each(
-                writer, calm(source.messages()), asked.queue_by, asked.on_error, self._report, self._changed
+                writer,
+                _uninterrupted(source.messages()),
+                asked.queue_by,
+                asked.on_error,
+                self._report,
+                self._changed,
             )
             try:
                 self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
@@ -310,20 +318,27 @@ class _Task:
 
     # the store
 
-    def _writer(self) -> StoreWriter:
+    @contextmanager
+    def _writer(self) -> Iterator[StoreWriter]:
+        """The store, open for writing."""
         from rmqtool.store.write.store_writer import StoreWriter
 
         asked = self._asked
-        if asked.create:
-            return StoreWriter.create(
-                asked.store, asked.profile or own.NEWEST, broker_conf=asked.broker_conf,
-                auto_create_queues=asked.new_queues(), **asked.given(),
-            )  # fmt: skip
-        writer = StoreWriter.open(
-            asked.store, auto_create_queues=asked.new_queues(), **asked.arguments(), **asked.given()
-        )
-        options.tell_assumed(self._output, writer.options.written_by, "--profile")
-        return writer
+
+        def make() -> StoreWriter:
+            if asked.create:
+                return StoreWriter.create(
+                    asked.store, asked.profile or own.NEWEST, broker_conf=asked.broker_conf,
+                    auto_create_queues=asked.new_queues(), **asked.given(),
+                )  # fmt: skip
+            return StoreWriter.open(
+                asked.store, auto_create_queues=asked.new_queues(), **asked.arguments(), **asked.given()
+            )
+
+        with entering(make) as writer:
+            if not asked.create:
+                options.tell_assumed(self._output, writer.options.written_by, "--profile")
+            yield writer
 
     def _dry_run(self) -> DryRun:
         from rmqtool.store.inputs.dry_run import DryRun
@@ -386,3 +401,10 @@ class _Task:
 
     def _exit_code(self) -> int:
         return EXIT_INPUT if self._left_out else EXIT_OK
+
+
+def _uninterrupted(messages: Iterable[_Item]) -> Iterator[_Item]:
+    """The messages; an interrupt while one of them is put waits until the next is asked for."""
+    for message in messages:
+        with interrupts_held():
+            yield message

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import signal
-import threading
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
 import typer
 
 from rmqtool.commands import options
 from rmqtool.errors import FormatError, UsageError
 from rmqtool.quantities import QUEUE_ID_MAX
-
-_Item = TypeVar("_Item")
 
 NEWEST = "5.4"
 DEFAULT_QUEUES = 4
@@ -352,34 +346,3 @@ def host(option: str, text: str | None) -> bytes | None:
         return None if text is None else host_bytes(text)
     except FormatError as error:
         raise UsageError(f"{option}: {error.message}") from None
-
-
-@contextmanager
-def between_messages() -> Iterator[Callable[[Iterable[_Item]], Iterator[_Item]]]:
-    """Let Ctrl-C wait for the end of a put: it is raised where the wrapped messages are asked for the next.
-
-    A second one is raised at once. Where it is ignored it stays so.
-    """
-    asked = False
-
-    def note(number: int, frame: object) -> None:
-        nonlocal asked
-        if asked:
-            raise KeyboardInterrupt
-        asked = True
-
-    def calm(items: Iterable[_Item]) -> Iterator[_Item]:
-        for item in items:
-            if asked:
-                raise KeyboardInterrupt
-            yield item
-
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGINT) in (signal.SIG_IGN, None):
-        yield calm
-        return
-    before = signal.signal(signal.SIGINT, note)
-    try:
-        yield calm
-    finally:
-        signal.signal(signal.SIGINT, before)

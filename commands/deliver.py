@@ -22,6 +22,7 @@ from rmqtool.errors import (
     UsageError,
     worst_exit_code,
 )
+from rmqtool.interrupts import entering
 from rmqtool.output import Output
 from rmqtool.times import format_time, parse_time, parse_zone
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from rmqtool.store import Store
     from rmqtool.store.broker_conf import BrokerConf
     from rmqtool.store.write.schedule import Delivery
+    from rmqtool.store.write.store_writer import StoreWriter
 
 COLUMNS = (
     "state", "level", "queue_offset", "physical_offset", "due_timestamp_ms", "due_time", "topic", "queue_id",
@@ -188,16 +190,16 @@ def _delivered(asked: _Asked, told: _Told) -> Generator[Delivery]:
     from rmqtool.store.write.schedule import deliver, plan
     from rmqtool.store.write.store_writer import StoreWriter
 
-    with (
-        StoreWriter.open(
+    def make() -> StoreWriter:
+        return StoreWriter.open(
             asked.path,
             commitlog_paths=asked.commitlog_paths,
             read_only_paths=asked.read_only_paths,
             broker_conf=asked.broker_conf,
             profile=asked.profile,
-        ) as writer,
-        writer.read() as opened,
-    ):
+        )
+
+    with entering(make) as writer, writer.read() as opened:
         options.tell_assumed(told.output, writer.options.written_by, "--profile")
         knows = None if asked.create_topics else writer.topics.is_known
         delays = _delays(asked.broker_conf)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import FrameType
-from typing import Any
+from typing import Any, TypeVar
+
+_Entered = TypeVar("_Entered")
 
 # Service managers, closing terminals and timeout(1) send two signals; the second is no new wish.
 _ONE_INTERRUPT_SECONDS = 1.0
@@ -23,6 +25,9 @@ _HOLDING = frozenset(
 )
 _WAITING = threading.Condition.wait.__code__
 
+_holds = 0  # how many `interrupts_held` the main thread is in
+_is_pending = False  # whether a signal waits for the end of the outermost one
+
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
@@ -36,6 +41,7 @@ def signals_interrupt() -> Iterator[None]:
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal last, delays
+        global _is_pending
         now = time.monotonic()
         if now - last < _ONE_INTERRUPT_SECONDS:
             return
@@ -44,6 +50,9 @@ def signals_interrupt() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, _LATER_SECONDS)
             return
         last, delays = now, 0
+        if _holds and not _is_pending:
+            _is_pending = True
+            return
         raise KeyboardInterrupt
 
     handlers: dict[int, Any] = {}
@@ -64,6 +73,35 @@ def signals_interrupt() -> Iterator[None]:
             signal.setitimer(signal.ITIMER_REAL, 0)
         for number, old in handlers.items():
             signal.signal(number, old)
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Delay the KeyboardInterrupt of a signal to the end of this block; a second signal raises it at once.
+
+    For what must not be left half done, such as a put. It holds what `signals_interrupt` raises, so
+    it does nothing outside of a command.
+    """
+    global _holds, _is_pending
+    _holds += 1
+    try:
+        yield
+    finally:
+        _holds -= 1
+        was_pending = _is_pending and not _holds
+        if was_pending:
+            _is_pending = False
+    if was_pending:
+        raise KeyboardInterrupt
+
+
+@contextmanager
+def entering(make: Callable[[], AbstractContextManager[_Entered]]) -> Iterator[_Entered]:
+    """What `make` makes, entered; an interrupt meanwhile waits until it is, so that it is also left."""
+    with ExitStack() as stack:
+        with interrupts_held():
+            entered = stack.enter_context(make())
+        yield entered
 
 
 def _has_timer() -> bool:

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 import typer
@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 from rmqtool import __version__, cli, interrupts
 from rmqtool.commands import COMMANDS
 from rmqtool.commands.options import parse_size
-from rmqtool.interrupts import signals_interrupt
+from rmqtool.interrupts import entering, signals_interrupt
 from rmqtool.quantities import SIZE_MAX
 from tests.programs import PATIENCE_S, is_asleep, started, surroundings, until
 from tests.stores import Library
@@ -291,6 +291,42 @@ def test_an_interrupt_leaves_no_lock_behind() -> None:
         assert lock.lock.locked()
         time.sleep(3600)
     assert not lock.lock.locked()
+
+
+class Resource:
+    """Something that is closed, or not; a signal comes while it is made."""
+
+    def __init__(self, signals: int) -> None:
+        for _ in range(signals):
+            signal.raise_signal(signal.SIGINT)
+        self.is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.is_closed = True
+
+
+def test_an_interrupt_waits_until_what_is_made_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Resource] = []
+
+    def make(signals: int) -> Resource:
+        made.append(Resource(signals))
+        return made[-1]
+
+    monkeypatch.setattr(interrupts, "_ONE_INTERRUPT_SECONDS", 0)
+    with signals_interrupt():
+        with entering(lambda: make(0)):
+            pass
+        with pytest.raises(KeyboardInterrupt), entering(lambda: make(1)):
+            pytest.fail("the interrupt waits no longer than until it is made")
+        assert [each.is_closed for each in made] == [True, True]
+        with pytest.raises(KeyboardInterrupt), entering(lambda: make(2)):
+            pass
+        assert len(made) == 2, "the second one does not wait"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
 
 
 def test_main_runs_in_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
