@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import zlib
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +16,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqtool.formats import message
 from rmqtool.scan import compiled, crc
-from rmqtool.scan.events import Bad, ZeroRest
+from rmqtool.scan.events import Bad, Reason, ZeroRest
 from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.page_cache import PAGE, resident_bytes
 from rmqtool.scan.reference import first_nonzero, nonzero_end, walk_reference
 from rmqtool.scan.source import WINDOW, BytesSource, FileSource, RateLimiter, open_source
+from rmqtool.scan.unreadable import Unreadable
 from rmqtool.spark.package import write_package
+from rmqtool.store.verify.ranges import merged
 from tests.programs import PATIENCE_S
 from tests.records import record
 from tests.scan_logs import log
@@ -139,10 +143,88 @@ def test_a_walk_sees_a_file_of_zeros_where_it_became_shorter_between_two_looks(t
     source = Shrinking(path)
     size = source.size
     (found,) = walk_reference(source, file_from_offset=0)
-    assert isinstance(found, (Bad, ZeroRest))
-    assert (found.position, found.length) == (0, size)
-    assert min(source.unreadable)[0] == 4
+    assert isinstance(found, Bad)  # its head was there
+    assert (found.position, found.length, found.reason) == (0, size, Reason.LENGTHS)
+    assert merged(source.unreadable) == [(4, size)]
+    assert sum(stop - start for start, stop in source.unreadable) == size - 4  # each byte once
     source.close()
+
+
+def test_a_magic_that_has_gone_between_two_looks(tmp_path: Path) -> None:
+    """The plain walk finds a magic in a block and then looks at the head: here the magic goes in between."""
+    path = tmp_path / "00000000000000000000"
+    start = 70_000  # behind the first block
+    sound = message.encode(replace(record("T", b"x"), physical_offset=start))
+    path.write_bytes(b"\1" * start + sound + b"\1" * 60_000)  # so that blocks and heads are read apart
+
+    class Changing(FileSource):
+        def read(self, offset: int, length: int) -> bytes:
+            data = super().read(offset, length)
+            if offset <= start < offset + len(data):
+                with path.open("r+b") as file:
+                    file.seek(start + 4)
+                    file.write(bytes(4))
+            return data
+
+    source = Changing(path)
+    found = list(walk_reference(source, file_from_offset=0))
+    assert len(found) == 1, found
+    assert isinstance(found[0], Bad)
+    assert (found[0].position, found[0].length) == (0, source.size)
+    source.close()
+
+
+def test_a_hole_up_to_an_end_that_has_moved_is_unreadable(path: Path) -> None:
+    """Of a file that was cut SEEK_DATA says what it says of one that ends in a hole."""
+    source = open_source(path)
+    size = source.size
+    assert source.data_from(size) == size and source.unreadable == []
+    os.truncate(path, PAGE + 10)
+    assert source.data_from(2 * PAGE) == size
+    assert source.unreadable == [(2 * PAGE, size)]
+    assert first_nonzero(source, PAGE + 10, size) == size
+    assert sum(stop - start for start, stop in source.unreadable) == size - PAGE - 10
+    source.close()
+
+
+def test_a_walk_lists_all_that_a_cut_took(tmp_path: Path) -> None:
+    """Up to the size that the file had, not up to the last window that was asked for."""
+    path = tmp_path / "00000000000000000000"
+    path.write_bytes(log(*[record("T", bytes(range(256)) * 64, queue_offset=n) for n in range(900)]))
+    source = open_source(path)
+    size = source.size
+    assert size > 3 * WINDOW
+    events = walk(source, file_from_offset=0)
+    next(events)
+    os.truncate(path, WINDOW + 100)
+    list(events)
+    assert source.unreadable[-1][1] == size
+    assert source.unreadable == [(WINDOW + 100, size)]
+    source.close()
+
+
+def test_a_file_that_was_cut_after_it_was_listed(path: Path) -> None:
+    size = path.stat().st_size
+    os.truncate(path, PAGE)
+    source = open_source(path, listed_size=size)
+    assert (source.size, source.data_from(PAGE)) == (size, size)
+    assert source.unreadable == [(PAGE, size)]
+    assert source.read(0, size) == path.read_bytes().ljust(size, b"\0")
+    assert source.unreadable == [(PAGE, size)]
+    source.close()
+
+
+@given(st.lists(st.tuples(st.integers(0, 40), st.integers(0, 40)), max_size=30))
+def test_unreadable_ranges_hold_each_byte_once(ranges: list[tuple[int, int]]) -> None:
+    unreadable = Unreadable()
+    for start, stop in ranges:
+        unreadable.note(start, stop)
+    found = [each for low, high in unreadable.ranges for each in range(low, high)]
+    wanted = {each for low, high in ranges for each in range(low, high)}
+    assert len(found) == len(set(found)) and set(found) == wanted
+    for start in range(41):
+        for stop in range(start + 1, 41):
+            assert unreadable.touches(start, stop) == bool(wanted.intersection(range(start, stop)))
 
 
 def test_a_walk_goes_on_behind_what_cannot_be_read(tmp_path: Path) -> None:

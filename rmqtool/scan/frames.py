@@ -20,7 +20,7 @@ from rmqtool.formats import message as form
 from rmqtool.scan.buffers import Buffers
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, Reason, ZeroRest
 from rmqtool.scan.reference import CANDIDATE_COST, frame_lengths, look, nonzero_end, search_budget
-from rmqtool.scan.source import PAGE_BYTES, WINDOW, ByteSource
+from rmqtool.scan.source import WINDOW, ByteSource
 
 if TYPE_CHECKING:
     from rmqtool.scan.frame_kernel import Numbers
@@ -313,7 +313,7 @@ class _Walker:
         kernel = self.kernel
         position = start
         while position < stop:
-            position = max(position, self.data_from(position) - form.BLANK_SIZE + 1)
+            position = max(position, self.source.data_from(position) - form.BLANK_SIZE + 1)
             if position + form.BLANK_SIZE > self.size:
                 break
             self.show(position, form.BLANK_SIZE)
@@ -341,23 +341,11 @@ class _Walker:
 
     def nonzero_from(self, position: int) -> int:
         """The first position from `position` on whose byte is not zero; the walk's end when none."""
-        position = self.data_from(position)
+        position = self.source.data_from(position)
         while position < self.end:
             self.show(position, 1)
             found = self.base + int(self.kernel.first_nonzero(self.data, position - self.base))
             if found < self.base + len(self.data):
                 return min(found, self.end)
-            position = self.data_from(found)
+            position = self.source.data_from(found)
         return self.end
-
-    def data_from(self, position: int) -> int:
-        """The first place from `position` on that may hold anything but zeros.
-
-        On tmpfs a page that was mapped is no hole any more, and the window before may have ended in this
-        one: the place behind it tells, or all of a sparse file would be given memory, window by window.
-        """
-        behind = position + form.BLANK_SIZE - 1
-        behind += -behind % PAGE_BYTES
-        if any(self.source.read(position, behind - position)):
-            return position
-        return self.source.data_from(behind)

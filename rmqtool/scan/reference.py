@@ -249,8 +249,8 @@ class _Walk:
         total, magic = _START.unpack(self.read(position, form.BLANK_SIZE))
         if magic == form.BLANK_MAGIC:
             return bool(total == left)
-        if not form.MIN_RECORD_SIZE <= total <= left:
-            return False
+        if magic not in form.VERSION_BY_MAGIC or not form.MIN_RECORD_SIZE <= total <= left:
+            return False  # no magic: the file has changed since the magic was found
         stored = int.from_bytes(self.read(position + form.PHYSICAL_OFFSET_OFFSET, 8), signed=True)
         if self.check_stored_offset and stored != self.file_from_offset + position:
             return False

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Protocol
 
+from rmqtool.scan.unreadable import Unreadable
+
 if TYPE_CHECKING:
     from rmqtool.scan.source import Bytes, RateLimiter
 
@@ -152,7 +154,8 @@ class RemoteSource:
     def __init__(self, file: RandomFile, name: str, limiter: RateLimiter | None = None) -> None:
         self.name = name
         self.size = file.size
-        self.unreadable: list[tuple[int, int]] = []
+        self._unreadable = Unreadable()
+        self.unreadable = self._unreadable.ranges
         self._file = file
         self._small = CachedFile(file, _BLOCKS_OF_SOURCE)
         self._limiter = limiter
@@ -207,7 +210,7 @@ class RemoteSource:
         except OSError:
             data = b""
         if len(data) < stop - offset:
-            self._note(offset + len(data), stop)
+            self._unreadable.note(offset + len(data), stop)
             data = data.ljust(stop - offset, b"\0")
         return data
 
@@ -230,7 +233,7 @@ class RemoteSource:
             window[start - offset : start - offset + len(part)] = part
             if len(part) < end - start:
                 window[start - offset + len(part) : end - offset] = 0
-                self._note(start + len(part), end)
+                self._unreadable.note(start + len(part), end)
         window.flags.writeable = False
         return window
 
@@ -246,16 +249,6 @@ class RemoteSource:
             return self._file.read(start, min(PIECE, self.size - start))
         except OSError:
             return b""
-
-    def _note(self, start: int, stop: int) -> None:
-        """Add an unreadable range, without what is known of it already."""
-        for known_start, known_stop in self.unreadable:
-            if known_start <= start < known_stop:
-                start = min(known_stop, stop)
-            if known_start < stop <= known_stop:
-                stop = max(known_start, start)
-        if start < stop:
-            self.unreadable.append((start, stop))
 
 
 def open_remote(path: Any, limiter: RateLimiter | None = None) -> RemoteSource:

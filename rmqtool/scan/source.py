@@ -21,6 +21,7 @@ from rmqtool.scan import page_cache
 from rmqtool.scan.page_cache import PageCache
 from rmqtool.scan.page_cache import resident_bytes as resident_bytes
 from rmqtool.scan.remote_path import RemotePath
+from rmqtool.scan.unreadable import Unreadable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,7 +42,8 @@ class ByteSource(Protocol):
     """Bytes of a known size, read window by window, by one thread at a time.
 
     `unreadable` lists the half-open ranges that the operating system could not read, in the order
-    in which they were met; their bytes read as zero.
+    in which they were met, each byte once; their bytes read as zero. Of a file that has become shorter
+    these are all bytes up to `size`.
     """
 
     name: str
@@ -51,7 +53,8 @@ class ByteSource(Protocol):
     def window(self, offset: int, length: int) -> Bytes:
         """Bytes [offset, offset + length) as a read-only uint8 array; shorter at the end.
 
-        To be used until the next window is asked for.
+        The bytes stay as they are while the array, or a view of it, is held: the next window shows what has
+        become of the file.
         """
         ...
 
@@ -123,15 +126,17 @@ class BytesSource:
 
 
 def open_source(
-    path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None, is_warm: bool = False
-) -> ByteSource:
-    """A source over a file, of the size that it has now.
+    path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None, is_warm: bool = False,
+    listed_size: int = 0,
+) -> ByteSource:  # fmt: skip
+    """A source over a file, of the size that it has now, or that it had when it was listed.
 
     Args:
         path: the file; a `RemotePath` is read through its place, whose pages are not ours to keep.
         keep_cache: leave what was read in the page cache.
         limiter: bounds the rate of reading; share it between sources.
         is_warm: this process has just written what will be read: nothing is fetched ahead or dropped.
+        listed_size: what a local file had when it was listed; bytes that it has lost since are unreadable.
 
     Raises:
         OSError: the file cannot be opened.
@@ -140,7 +145,7 @@ def open_source(
         from rmqtool.scan.remote_file import open_remote
 
         return open_remote(path, limiter)
-    return FileSource(path, keep_cache=keep_cache, limiter=limiter, is_warm=is_warm)
+    return FileSource(path, keep_cache=keep_cache, limiter=limiter, is_warm=is_warm, listed_size=listed_size)
 
 
 class FileSource:
@@ -148,13 +153,14 @@ class FileSource:
 
     def __init__(
         self, path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None,
-        is_warm: bool = False,
+        is_warm: bool = False, listed_size: int = 0,
     ) -> None:  # fmt: skip
         self.name = str(path)
-        self.unreadable: list[tuple[int, int]] = []
+        self._unreadable = Unreadable()
+        self.unreadable = self._unreadable.ranges
         self._limiter = limiter
         self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = os.fstat(self._fd).st_size
+        self.size = max(os.fstat(self._fd).st_size, listed_size)
         self._pages: PageCache | None = None
         self._keep_cache = keep_cache
         if self.size and not is_warm and page_cache.is_available():
@@ -180,6 +186,12 @@ class FileSource:
 
     def data_from(self, offset: int) -> int:
         """See ByteSource."""
+        found = self._data_from(offset)
+        if found >= self.size:  # a hole up to the end, which may have moved
+            self._unreadable.note(max(os.fstat(self._fd).st_size, offset), self.size)
+        return min(found, self.size)
+
+    def _data_from(self, offset: int) -> int:
         try:
             return os.lseek(self._fd, offset, os.SEEK_DATA)
         except OSError as error:
@@ -206,7 +218,7 @@ class FileSource:
             # the next window as well: the disk works while this one is looked at; but no window of a
             # hole, whose pages would be taken for data once they are there
             ahead = min(2 * stop - start, self.size)
-            stop = ahead if stop < ahead and self.data_from(stop) < ahead else stop
+            stop = ahead if stop < ahead and self._data_from(stop) < ahead else stop
         if is_window or self._pages.is_scattered:
             self._drop(start, stop)
         self._pages.fetch(start, stop)
@@ -221,49 +233,32 @@ class FileSource:
     # reading with errors
 
     def _fill(self, buffer: memoryview, offset: int) -> None:
-        """Read into all of `buffer`; what cannot be read becomes zeros and is noted."""
-        done = 0
+        """Read into all of `buffer`; what cannot be read becomes zeros and is noted.
+
+        After a failure the rest is read page by page.
+        """
+        done = failed = 0
+        by_page = False
         while done < len(buffer):
+            place = offset + done
+            stop = min(done + PAGE_BYTES - place % PAGE_BYTES, len(buffer)) if by_page else len(buffer)
             try:
-                count = os.preadv(self._fd, [buffer[done:]], offset + done)
+                count = os.preadv(self._fd, [buffer[done:stop]], place)
             except OSError:
-                self._fill_by_page(buffer[done:], offset + done)
-                return
+                if by_page:
+                    buffer[done:stop] = bytes(stop - done)
+                    failed += stop - done
+                    done = stop
+                by_page = True
+                continue
             if count == 0:  # the file has become shorter
                 buffer[done:] = bytes(len(buffer) - done)
-                self._note_unreadable([(offset + done, offset + len(buffer))])
+                self._unreadable.note(place - failed, self.size)
                 return
+            self._unreadable.note(place - failed, place)
+            failed = 0
             done += count
-
-    def _fill_by_page(self, buffer: memoryview, offset: int) -> None:
-        failed: list[tuple[int, int]] = []
-        stop = offset + len(buffer)
-        start = offset
-        while start < stop:
-            end = min(start - start % PAGE_BYTES + PAGE_BYTES, stop)
-            try:
-                data = os.pread(self._fd, end - start, start)
-            except OSError:
-                data = b""
-            buffer[start - offset : end - offset] = data.ljust(end - start, b"\0")
-            if len(data) < end - start:
-                if failed and failed[-1][1] == start + len(data):
-                    failed[-1] = (failed[-1][0], end)
-                else:
-                    failed.append((start + len(data), end))
-            start = end
-        self._note_unreadable(failed)
-
-    def _note_unreadable(self, ranges: list[tuple[int, int]]) -> None:
-        """Append what is not known yet; windows overlap, so a range may come again."""
-        for start, stop in ranges:
-            for known_start, known_stop in self.unreadable:
-                if known_start <= start < known_stop:
-                    start = min(known_stop, stop)
-                if known_start < stop <= known_stop:
-                    stop = max(known_start, start)
-            if start < stop:
-                self.unreadable.append((start, stop))
+        self._unreadable.note(offset + done - failed, offset + done)
 
 
 def _buffer(length: int) -> Bytes:

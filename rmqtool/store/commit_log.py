@@ -10,8 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
-from itertools import takewhile
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
@@ -20,6 +19,7 @@ from rmqtool.formats.message import Message
 from rmqtool.scan.events import BODY_CRC, FOREIGN, Bad, Blank, Reason, Record, ZeroRest
 from rmqtool.scan.reference import frame_lengths, walk_reference
 from rmqtool.scan.source import open_source
+from rmqtool.scan.unreadable import Unreadable
 from rmqtool.store.layout import StoreFile, StoreLayout
 from rmqtool.store.log_files import LogFiles
 from rmqtool.store.log_heads import reader
@@ -97,7 +97,16 @@ LogEvent = StoredMessage | StoredBlank | StoredZeros | StoredDamage
 
 
 def _before(limit: int, events: Iterable[LogEvent]) -> Iterator[LogEvent]:
-    return takewhile(lambda event: event.physical_offset < limit, events)
+    """The events before `limit`; unreadable bytes come before the event that has them, and end there."""
+    for event in events:
+        if isinstance(event, StoredDamage) and event.reason is None:
+            left = limit - event.physical_offset
+            if left > 0:
+                yield replace(event, length=min(event.length, left))
+        elif event.physical_offset < limit:
+            yield event
+        else:
+            return
 
 
 def _is_wanted(event: LogEvent, start: int) -> bool:
@@ -169,7 +178,7 @@ class CommitLog(LogFiles):
     def _read(self, file: StoreFile, position: int) -> Message | int:
         """The record at `position` of `file`, or the size that a blank there states."""
         left = file.size - position
-        data = self._open_files.read(file.path, position, min(_READ_AHEAD, left))
+        data = self._open_files.read_listed(file.path, position, min(_READ_AHEAD, left))
         if len(data) < form.BLANK_SIZE:
             raise FormatError(f"only {left} bytes are left in the file")
         total_size, magic = form.BLANK.unpack(data)
@@ -185,7 +194,7 @@ class CommitLog(LogFiles):
                 raise FormatError(
                     f"record size {total_size} is above {form.RECORD_SIZE_MAX}, the most that is read whole"
                 )
-            data = self._open_files.read(file.path, position, total_size)
+            data = self._open_files.read_listed(file.path, position, total_size)
         return form.decode(data)
 
     def walk(
@@ -240,11 +249,12 @@ class CommitLog(LogFiles):
         if start >= end:
             return
         try:
-            source = open_source(file.path)
+            source = open_source(file.path, listed_size=file.size)
         except OSError:
             yield StoredDamage(start, end - start, file.path, name, None, True)
             return
         with closing(source):
+            unread = Unreadable()
             reported = 0
             walk = walk_reference(source, file_from_offset=base, start=start - base, stop=end - base)
             cut: StoredMessage | None = None
@@ -258,6 +268,7 @@ class CommitLog(LogFiles):
                     cut = None
                 for low, high in source.unreadable[reported:]:
                     reported += 1
+                    unread.note(low, high)
                     yield StoredDamage(base + low, high - low, file.path, name, None, high == source.size)
                 match event:
                     case Record(position=at, status=status, message=message):
@@ -268,9 +279,12 @@ class CommitLog(LogFiles):
                             yield found
                     case Blank(position=at, size=size):
                         yield StoredBlank(base + at, size, file.path, name)
-                    case ZeroRest(position=at, length=length):
+                    case ZeroRest(position=at, length=length) if not unread.touches(at, at + length):
                         yield StoredZeros(base + at, length, file.path, name)
-                    case Bad(position=at, length=length, reason=reason, to_end=to_end):
+                    case ZeroRest(position=at, length=length):
+                        yield StoredDamage(base + at, length, file.path, name, None, True)
+                    case Bad(position=at, length=length, to_end=to_end):
+                        reason = None if unread.touches(at, at + length) else event.reason
                         yield StoredDamage(base + at, length, file.path, name, reason, to_end)
             if cut is not None:
                 yield cut
@@ -323,9 +337,10 @@ class CommitLog(LogFiles):
                 continue
             begin = self.record_before(file, start, None)
             # First the places to start from, then the pieces between them, the last one first.
-            anchors = array("q")
+            anchors = array("q", [begin])
             for count, event in enumerate(_before(upper, self._walk_file(file, begin, stop))):
-                if count % _ANCHOR_STEP == 0:
+                is_unread = isinstance(event, StoredDamage) and event.reason is None
+                if count >= len(anchors) * _ANCHOR_STEP and not is_unread:
                     anchors.append(event.physical_offset)
             limit = upper
             for anchor in reversed(anchors):

@@ -53,7 +53,7 @@ def heads_of_file(open_files: OpenFiles, file: StoreFile, start: int) -> Iterato
     while True:
         at = position - window_start
         if at + _HEAD_MAX > len(window) and window_start + len(window) < file.size:
-            window = open_files.read(file.path, position, min(_WINDOW, file.size - position))
+            window = open_files.read_listed(file.path, position, min(_WINDOW, file.size - position))
             window_start, at = position, 0
         if len(window) - at < form.BLANK_SIZE:
             return
@@ -111,9 +111,7 @@ def is_sound(open_files: OpenFiles, file: StoreFile, physical_offset: int) -> bo
         return True
     crc, at, stop = 0, position + lengths.head, position + lengths.head + lengths.body
     while at < stop:
-        block = open_files.read(file.path, at, min(_CRC_BLOCK, stop - at))
-        if not block:
-            return False  # the file has become shorter
+        block = open_files.read_listed(file.path, at, min(_CRC_BLOCK, stop - at))
         crc = crc32(block, crc)
         at += len(block)
     stored = int.from_bytes(data[_CRC_OFFSET : _CRC_OFFSET + 4], signed=True)
@@ -123,7 +121,7 @@ def is_sound(open_files: OpenFiles, file: StoreFile, physical_offset: int) -> bo
 def _framed(open_files: OpenFiles, file: StoreFile, position: int) -> tuple[bytes, Lengths] | None:
     """The first bytes of the record at `position`, and its parts; None when they do not add up."""
     left = file.size - position
-    data = open_files.read(file.path, position, min(_HEAD_MAX, left))
+    data = open_files.read_listed(file.path, position, min(_HEAD_MAX, left))
     if len(data) < form.MIN_RECORD_SIZE:
         return None
     total_size, magic = form.BLANK.unpack(data)

@@ -61,8 +61,13 @@ def reading(path: Path) -> Iterator[Reading]:
 
 
 def pread(file: Reading, length: int, offset: int) -> bytes:
-    """As os.pread, of a file of `reading`: fewer bytes at the end. Raises OSError."""
-    return os.pread(file, length, offset) if isinstance(file, int) else file.read(offset, length)
+    """Bytes of a file of `reading`; fewer at its end only, unlike os.pread. Raises OSError."""
+    if not isinstance(file, int):
+        return file.read(offset, length)
+    data = os.pread(file, length, offset)
+    while 0 < len(data) < length and (more := os.pread(file, length - len(data), offset + len(data))):
+        data += more
+    return data
 
 
 def size_of(file: Reading) -> int:
@@ -175,18 +180,22 @@ class OpenFiles:
         Raises:
             UnreadableError: the file is gone, or the operating system could not read it.
         """
-        pieces: list[bytes] = []
         try:
-            file = self._file(path)
-            while length > 0:
-                piece = pread(file, length, offset)
-                if not piece:
-                    break
-                pieces.append(piece)
-                offset, length = offset + len(piece), length - len(piece)
+            return pread(self._file(path), length, offset)
         except OSError as error:
             raise self._failed(path, offset, length, error) from error
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_listed(self, path: Path, offset: int, length: int) -> bytes:
+        """`length` bytes that the file had when it was listed.
+
+        Raises:
+            UnreadableError: as `read`, and where the file has become shorter since.
+        """
+        data = self.read(path, offset, length)
+        if len(data) < length:
+            error = OSError(errno.EIO, "the file became shorter while it was read")
+            raise self._failed(path, offset + len(data), length - len(data), error)
+        return data
 
     def first_hole(self, path: Path, size: int) -> int:
         """Where the first hole of a sparse file begins; `size` when it has none or nobody can say.

@@ -29,8 +29,8 @@ from tests.confined import Ended
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("faults.c")
-How = Literal["fail", "short", "kill-before", "kill-half", "kill-after"]
-HOWS: tuple[How, ...] = ("fail", "short", "kill-before", "kill-half", "kill-after")
+How = Literal["fail", "short", "kill-before", "kill-half", "kill-after", "cut"]
+HOWS: tuple[How, ...] = ("fail", "short", "kill-before", "kill-half", "kill-after", "cut")
 READS = ("open", "read", "pread", "mmap", "populate", "list", "stat")
 CHANGES = (
     "create", "open-write", "write", "pwrite", "copy", "truncate", "allocate", "rename", "link", "unlink",
@@ -49,9 +49,11 @@ class Fault:
         kinds: of `KINDS`.
         first: the number of the operation it happens to, from 1; 0: they are only counted.
         sticky: it happens to all later ones as well.
-        how: `fail` with `error`; `short`: half of the bytes; a kill before, in the middle, or after.
+        how: `fail` with `error`; `short`: half of the bytes; a kill before, in the middle, or after;
+            `cut`: the file has `size` bytes when the operation begins.
         error: the errno.
         part: only operations on these bytes of a file count.
+        size: of the file after a cut; it has more before.
     """
 
     below: Path
@@ -61,6 +63,7 @@ class Fault:
     how: How = "fail"
     error: int = errno.EIO
     part: tuple[int, int] = (0, 0)
+    size: int = 0
 
     def __str__(self) -> str:
         if not self.first:

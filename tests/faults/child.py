@@ -22,7 +22,7 @@ def _library() -> ctypes.CDLL:
     library = ctypes.CDLL(None)
     library.faults_arm.argtypes = [
         ctypes.c_char_p, ctypes.c_uint, ctypes.c_int, ctypes.c_int, ctypes.c_long, ctypes.c_int,
-        ctypes.c_longlong, ctypes.c_longlong, ctypes.c_int,
+        ctypes.c_longlong, ctypes.c_longlong, ctypes.c_longlong, ctypes.c_int,
     ]  # fmt: skip
     library.faults_arm.restype = None
     library.faults_count.restype = ctypes.c_long
@@ -40,7 +40,7 @@ def answer(library: ctypes.CDLL, request: dict[str, Any], log: int) -> dict[str,
     def action() -> int:
         library.faults_arm(
             os.fsencode(fault["below"]), kinds, HOWS.index(fault["how"]), fault["error"], fault["first"],
-            fault["sticky"], *fault["part"], log if request["logged"] else -1,
+            fault["sticky"], *fault["part"], fault["size"], log if request["logged"] else -1,
         )  # fmt: skip
         try:
             return main(request["arguments"])

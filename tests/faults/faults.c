@@ -1,4 +1,4 @@
-/* File operations that fail, are cut short, or end the process: preloaded between a program and its libc.
+/* File operations that fail, are cut short, find their file cut, or end the process: preloaded between a program and its libc.
  *
  *     cc -O2 -fPIC -shared -o faults.so faults.c -ldl
  *     LD_PRELOAD=faults.so python ...        then by ctypes: faults_arm(...), faults_count(), faults_hit()
@@ -54,7 +54,7 @@ enum {
     OWNER = 1 << 23,    /* chmod, chown */
 };
 
-enum how { FAIL, SHORT, KILL_BEFORE, KILL_HALF, KILL_AFTER };
+enum how { FAIL, SHORT, KILL_BEFORE, KILL_HALF, KILL_AFTER, CUT };
 enum verdict { GO_ON, REFUSE, HALF, HALF_THEN_DIE, DIE_AFTER };
 
 #define MADV_POPULATE_READ_ 22
@@ -68,6 +68,7 @@ static struct {
     unsigned kinds;
     char folder[PATH_MAX];
     long long start, stop; /* bytes of a file; stop 0: all operations */
+    long long size;        /* what a file is cut to */
     int log;           /* descriptor for a line for each operation; -1: none */
 } settings = {.log = -1};
 
@@ -90,7 +91,7 @@ __attribute__((constructor)) static void start(void) {
 }
 
 void faults_arm(const char *folder, unsigned kinds, int how, int error, long first, int sticky,
-                long long start, long long stop, int log) {
+                long long start, long long stop, long long size, int log) {
     settings.armed = 0;
     snprintf(settings.folder, sizeof settings.folder, "%s", folder);
     settings.kinds = kinds;
@@ -100,6 +101,7 @@ void faults_arm(const char *folder, unsigned kinds, int how, int error, long fir
     settings.sticky = sticky;
     settings.start = start;
     settings.stop = stop;
+    settings.size = size;
     settings.log = log;
     shared->count = 0;
     shared->hit[0] = 0;
@@ -158,6 +160,7 @@ static enum verdict judge(const char *name, const char *path, long long from, lo
         case FAIL: return REFUSE;
         case SHORT: return length > 1 ? HALF : GO_ON;
         case KILL_BEFORE: die();
+        case CUT: syscall(SYS_truncate, path, settings.size); return GO_ON;
         case KILL_HALF: return length > 1 ? HALF_THEN_DIE : DIE_AFTER;
         default: return DIE_AFTER;
     }

@@ -16,6 +16,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.scan.events import Bad, Blank, Reason, ZeroRest
 from rmqtool.scan.frames import Frames, walk
 from rmqtool.scan.source import WINDOW, ByteSource, open_source
+from rmqtool.scan.unreadable import Unreadable
 from rmqtool.store import StoredBlank, StoredDamage, StoredZeros
 from rmqtool.store.batches.access import LONG_MAX, LogRange
 from rmqtool.store.layout import StoreFile
@@ -53,7 +54,7 @@ class RangeWalk:
     def walked_from(self, start: int) -> Iterator[Item]:
         """The same for the rest of the range, from a record on."""
         try:
-            source = open_source(self.file.path)
+            source = open_source(self.file.path, listed_size=self.file.size)
         except (OSError, UnreadableError):
             stop = min(self.each.stop, self.end)
             yield StoredDamage(start, stop - start, self.file.path, self.each.path, None, True)
@@ -64,6 +65,7 @@ class RangeWalk:
     def _walk(self, source: ByteSource, start: int) -> Iterator[Item]:
         base = self.file.file_from_offset
         told = len(source.unreadable)
+        unread = Unreadable()
         cut: Frames | None = None
         events = walk(
             source, file_from_offset=base, start=start - base, stop=self.end - base, crc=self.crc,
@@ -74,6 +76,7 @@ class RangeWalk:
                 yield self._torn(cut) if isinstance(event, ZeroRest) else cut
                 cut = None
             for low, high in source.unreadable[told:]:
+                unread.note(low, high)
                 yield StoredDamage(
                     base + low, high - low, self.file.path, self.each.path, None, high == source.size
                 )
@@ -81,7 +84,7 @@ class RangeWalk:
             if not isinstance(event, Frames):
                 if base + event.position >= self.each.stop:
                     return
-                yield self._stored(event)
+                yield self._stored(event, unread)
                 continue
             frames, is_over = self._within(event)
             if len(frames.rows):
@@ -115,13 +118,16 @@ class RangeWalk:
         start, size = int(row["physical_offset"]), int(row["size"])
         return StoredDamage(start, size, self.file.path, self.each.path, Reason.UNSOUND, True)
 
-    def _stored(self, event: Blank | ZeroRest | Bad) -> Event:
+    def _stored(self, event: Blank | ZeroRest | Bad, unread: Unreadable) -> Event:
         path, name = self.file.path, self.each.path
         offset = self.file.file_from_offset + event.position
         if isinstance(event, Blank):
             self.passed = max(self.passed, offset)
             return StoredBlank(offset, event.size, path, name)
         self.passed = offset + event.length
+        if unread.touches(event.position, event.position + event.length):
+            to_end = isinstance(event, ZeroRest) or event.to_end
+            return StoredDamage(offset, event.length, path, name, None, to_end)
         if isinstance(event, ZeroRest):
             return StoredZeros(offset, event.length, path, name)
         return StoredDamage(offset, event.length, path, name, event.reason, event.to_end)

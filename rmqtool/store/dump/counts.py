@@ -18,6 +18,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.problems import Finding, finding
 from rmqtool.scan.events import Bad, Blank, ZeroRest
 from rmqtool.scan.source import open_source
+from rmqtool.scan.unreadable import Unreadable
 from rmqtool.store import Store, StoredBlank, StoredDamage, StoredMessage, StoredZeros
 from rmqtool.store.dump import Looked, Progress, Report, tell_out_of_reach
 from rmqtool.store.dump.judge import FileSet, Judge
@@ -163,31 +164,40 @@ def _one_file(
     base, name = file.file_from_offset, store.layout.relative(file.path)
     end = file.size if stop is None else min(file.size, stop - base)
     try:
-        source = open_source(file.path)
+        source = open_source(file.path, listed_size=file.size)
     except (OSError, UnreadableError):
         report(finding("CL12", name, base, file.size))
         return
     with closing(source):
+        unread = Unreadable()
+        told = 0
         for event in walk(source, file_from_offset=base, stop=end):
+            for start, last in source.unreadable[told:]:
+                told += 1
+                unread.note(start, last)
+                report(finding("CL12", name, base + start, last - start))
             if isinstance(event, Frames):
                 stored = event.rows["store_timestamp"]
                 looked.add(len(stored), int(stored.min()), int(stored.max()))
                 yield from _frames(event, selection, name, report)
             else:
-                found = _stored(event, file, name)
+                found = _stored(event, file, name, unread)
                 if selection.matches_offset(found.physical_offset):
                     for each in judge(found):
                         report(each)
-        for start, last in source.unreadable:
+        for start, last in source.unreadable[told:]:
             report(finding("CL12", name, base + start, last - start))
 
 
 def _stored(
-    event: Blank | ZeroRest | Bad, file: StoreFile, name: str
+    event: Blank | ZeroRest | Bad, file: StoreFile, name: str, unread: Unreadable
 ) -> StoredBlank | StoredZeros | StoredDamage:
     offset = file.file_from_offset + event.position
     if isinstance(event, Blank):
         return StoredBlank(offset, event.size, file.path, name)
+    if unread.touches(event.position, event.position + event.length):
+        to_end = isinstance(event, ZeroRest) or event.to_end
+        return StoredDamage(offset, event.length, file.path, name, None, to_end)
     if isinstance(event, ZeroRest):
         return StoredZeros(offset, event.length, file.path, name)
     return StoredDamage(offset, event.length, file.path, name, event.reason, event.to_end)

@@ -45,7 +45,7 @@ class Judge:
                 length = left if zeros else message.BLANK_SIZE
                 yield finding("CL10", event.file, start, length, blank_size=event.size, left=left)
         elif isinstance(event, StoredDamage):
-            code, detail = self._code(event, base)
+            code, detail = self._code(event, base, 0 if file is None else file.size)
             yield finding(code, event.file, start, event.length, **detail)
         elif file is not None and self._is_followed(file) and not self._follows_blank(start, base):
             yield finding("CL02" if start == base else "CL11", event.file, start, event.length)
@@ -83,12 +83,12 @@ class Judge:
             self._end = self.store.end_offset()
         return self._end <= offset
 
-    def _code(self, event: StoredDamage, base: int) -> tuple[str, dict[str, Any]]:
+    def _code(self, event: StoredDamage, base: int, size: int) -> tuple[str, dict[str, Any]]:
         """(problem code, details) of bytes that are no sound record; `verify` has the same rules."""
         if event.reason is None:
             return "CL12", {}
         try:
-            with closing(open_source(event.path)) as source:
+            with closing(open_source(event.path, listed_size=size)) as source:
                 start = event.physical_offset - base
                 last = nonzero_end(source, start, start + event.length)
                 declared = int.from_bytes(source.read(start, min(4, event.length)), signed=True)
@@ -97,7 +97,8 @@ class Judge:
                 detail: dict[str, Any] = {"declared_size": declared}
                 if self._is_cut(bad, source.size):
                     detail["reason"] = "cut off by the end of the file, which is too short"
-                return ("CL01" if torn else kind_of(source, bad)), detail
+                code = "CL01" if torn else kind_of(source, bad)
+                return (code, detail) if not source.unreadable else ("CL12", {})
         except (OSError, UnreadableError):
             return "CL12", {}
 

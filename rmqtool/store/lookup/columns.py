@@ -266,7 +266,12 @@ class _Columns:
                 if isinstance(error, FileNotFoundError):
                     continue  # a live broker deletes files
                 raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+            known = len(source.unreadable)
             judged = index_lookup.judge(source, file.file_from_offset, names, keys[part], offsets[part])
+            for start, _ in source.unreadable[known:]:
+                raise UnreadableError(
+                    "cannot be read", path=file.path, physical_offset=file.file_from_offset + start
+                )
             good = judged.verdicts == FOUND
             for row in np.flatnonzero(judged.verdicts == PYTHON).tolist():
                 good[row] = self._is_found(names, int(keys[part][row]), int(offsets[part][row]))

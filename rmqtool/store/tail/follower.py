@@ -241,7 +241,7 @@ class Follower:
         # Only what was written just now can be on its way.
         if found.is_newest and now - tail.late_since < self.patience_s:
             return True
-        file = self.log.file_of(found.place)
+        file = self.log.cut_file_of(found.place)
         failure = None if file is None else self.open_files.failures.get(file.path)
         if record is None and file is not None and failure is not None:
             self._report("CL12", self.log.layout.relative(file.path), found.place, reason=failure.reason)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -67,6 +68,13 @@ class LogReader:
         first = place.physical_offset
         return file_with(self.files, self._starts, first, first + place.size)
 
+    def cut_file_of(self, place: Place) -> StoreFile | None:
+        """The file that holds a place or, when it has become shorter, held it; None where none does."""
+        number = bisect_right(self._starts, place.physical_offset) - 1
+        if number < 0 or place.physical_offset >= self._starts[number] + self.layout.commit_log_file_size:
+            return None
+        return self.files[number]
+
     def read(self, places: Sequence[Place]) -> Iterator[StoredMessage | None]:
         """One item for each place, in their order, which should be that of the log.
 
@@ -110,9 +118,13 @@ class LogReader:
         start = places[0].physical_offset
         length = places[-1].physical_offset + places[-1].size - start
         try:
-            data = memoryview(self._open_files.read(file.path, start - file.file_from_offset, length))
+            data = memoryview(self._open_files.read_listed(file.path, start - file.file_from_offset, length))
         except UnreadableError:
-            yield from (None for _ in places)
+            if len(places) == 1:
+                yield None
+            else:  # most of them may lie where the file can be read
+                for place in places:
+                    yield from self._span(file, [place])
             return
         name = self._names[file.file_from_offset]
         for offset, size in places:

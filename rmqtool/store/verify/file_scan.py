@@ -22,7 +22,7 @@ from rmqtool.scan.events import Bad, Blank
 from rmqtool.store.layout import StoreFile
 from rmqtool.store.verify.context import Context
 from rmqtool.store.verify.damage import is_torn
-from rmqtool.store.verify.ranges import merged
+from rmqtool.store.verify.ranges import contains, merged, overlaps
 
 if TYPE_CHECKING:
     from rmqtool.store.verify.index import IndexPart
@@ -153,10 +153,15 @@ def _regions(context: Context, scan: FileScan, place: Place, found: list[Finding
     blanks = {blank.position: blank for blank in scan.blanks if blank.size != blank.left}
     cut = {(item.physical_offset or 0) + (item.length or 0): item
            for item in found if item.problem.code in ("CL13", "CL01")}  # fmt: skip
+    unread = merged(scan.unreadable)
     for bad, code in scan.bad:
         if bad.to_end and scan.is_partial:
             continue
         start = base + bad.position
+        if overlaps(unread, bad.position, bad.end):
+            if not contains(unread, bad.position, bad.end):
+                yield finding("CL12", where, start, bad.length, reason="a part of it cannot be read")
+            continue
         blank = blanks.pop(bad.position - BLANK_SIZE, None)
         if blank is not None:
             start -= BLANK_SIZE
@@ -197,6 +202,8 @@ def _file_end(context: Context, scan: FileScan, place: Place) -> Iterator[Findin
         return
     where, base = context.name(scan.file.path), scan.file.file_from_offset
     length = scan.file.size - scan.zero_from
+    if overlaps(merged(scan.unreadable), scan.zero_from, scan.file.size):
+        return
     if not scan.has_data:
         yield finding("CL02" if place is Place.INSIDE else "CL24", where, base, length)
     elif place is Place.INSIDE and all(
