@@ -90,5 +90,6 @@ def convert(document: Any, kind: type[T], path: Path) -> T:
 
     try:
         return msgspec.convert(document, kind)
-    except (msgspec.ValidationError, RecursionError) as error:
+    # A text with a lone surrogate, where a number or the name of a field stands, raises UnicodeEncodeError.
+    except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
         raise InputError(f"cannot be understood: {error}", path=path) from error
