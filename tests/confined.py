@@ -18,6 +18,11 @@ import sys
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from pkgutil import walk_packages
+
+import rmqtool
+from rmqtool.scan.kernels import load_kernels
 
 WAITING_SECONDS = 600
 # The hard end. Allocators reserve address space by the GiB; what is really used is `peak_bytes`.
@@ -44,6 +49,16 @@ class Ended:
         """The end in words, for assertion messages."""
         what = f"signal {signal.Signals(-self.code).name}" if self.code < 0 else f"exit {self.code}"
         return f"{what}\n{self.text[-4000:]}"
+
+
+def load_everything() -> None:
+    """Load every module that a command may import, and every kernel: a child has them from its parent."""
+    for module in walk_packages(rmqtool.__path__, "rmqtool."):
+        if not module.name.endswith("__main__"):
+            import_module(module.name)
+    for name in ("email.parser", "pyarrow.csv", "tabulate", "wcwidth"):
+        import_module(name)
+    load_kernels()
 
 
 def confined(action: Callable[[], int], *, cpu_seconds: int = 120) -> Ended:

@@ -6,13 +6,10 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
-from pkgutil import walk_packages
 from tempfile import gettempdir
 
-import rmqtool
-from rmqtool.scan.kernels import load_kernels
+from tests.confined import load_everything
 
 NOBODY = 65534
 
@@ -30,12 +27,7 @@ def as_nobody(action: Callable[[], None]) -> None:
 
     Everything is loaded before: the interpreter may lie in a folder that is closed to that user.
     """
-    for module in walk_packages(rmqtool.__path__, "rmqtool."):
-        if module.name != "rmqtool.__main__":
-            import_module(module.name)
-    for name in ("email.parser", "tabulate", "wcwidth"):
-        import_module(name)
-    load_kernels()
+    load_everything()
     child = os.fork()
     if child == 0:
         status = 1
