@@ -21,9 +21,6 @@ JDK = $(shell for folder in "$${JAVA_HOME:-/none}" /usr/lib/jvm/*17* \
 	"$$(dirname "$$(dirname "$$(readlink -f "$$(command -v javac)")")")"; do \
 	"$$folder/bin/javac" -version 2>&1 | grep -q '^javac 17' && { echo "$$folder"; exit; }; done)
 
-# Every file with a test of which `make test` takes a sample, or none.
-SWEEP = $(shell grep -l '^from tests.sweep import' tests/test_*.py)
-
 N = 100
 SEED = 1
 
@@ -36,22 +33,23 @@ JAVA = $(shell for java in "$${JAVA_HOME:-/none}/bin/java" "$$(command -v java)"
 .PRECIOUS: build/interop/%/lib.done build/interop/%/classes.done
 
 demo: .venv/base
-	@rm -rf build/demo && mkdir -p build/demo && $(BIN)/python -m tests.stores $(DEMO_CASE) $(DEMO_STORE)
+	@rm -rf build/demo && mkdir -p build/demo && $(BIN)/python -m tests.support.stores $(DEMO_CASE) $(DEMO_STORE)
 	@run() { echo; echo "$$ rmqtool $$*"; $(BIN)/rmqtool "$$@"; }; \
 	run info $(DEMO_STORE) && run dump $(DEMO_STORE) --limit 5 --format table && run verify $(DEMO_STORE) && \
 	run append $(DEMO_STORE) --create-topic --topic Orders --tag paid --key order-17 --body '1 book' --format table && \
 	run deliver $(DEMO_STORE) --format table; test $$? -le 1
 	@echo; echo 'A copy of it that has lost a page of its log:'; \
-	$(BIN)/python -m tests.stores 5.4.0:clean:zero-page-last-file:noabort build/demo/damaged; \
+	$(BIN)/python -m tests.support.stores 5.4.0:clean:zero-page-last-file:noabort build/demo/damaged; \
 	echo "$$ rmqtool recover build/demo/damaged"; $(BIN)/rmqtool recover build/demo/damaged; test $$? -le 1
 
 test: .venv/dev | jre cc
 	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/spark
 	$(BIN)/python -m pytest tests/spark
 
-# The tests of which `make test` takes a sample, whole.
+# The tests of which `make test` takes a sample, whole; SWEEP names files or folders, all without.
+SWEEP := tests
 sweep: .venv/dev
-	RMQTOOL_SWEEP=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal $(SWEEP)
+	RMQTOOL_SWEEP=1 $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal -m sweep $(SWEEP)
 
 # The suite RUNS times at a load of LOAD, half of them below nohup; FIRST is the seed of the first, TESTS what is run.
 RUNS := 20
@@ -59,7 +57,7 @@ LOAD := 10
 FIRST := 1
 TESTS := tests --ignore=tests/spark
 soak: .venv/dev
-	$(BIN)/python -m tests.soak $(RUNS) --load $(LOAD) --first $(FIRST) $(TESTS)
+	$(BIN)/python -m tests.tools.soak $(RUNS) --load $(LOAD) --first $(FIRST) $(TESTS)
 
 # N stores, four times as many files from outside, and 64 times as many inputs of decoders: see tests/fuzz.
 fuzz: .venv/dev
@@ -131,7 +129,7 @@ java:
 		'apt-get install openjdk-17-jdk-headless maven' >&2; exit 1; fi
 
 release-check: .venv/dev
-	$(BIN)/python -m tests.release_check build/release
+	$(BIN)/python -m tests.tools.release_check build/release
 
 clean:
 	rm -rf .venv build rmqtool.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -12,20 +12,20 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rmqtool.commands import append_options as own
 from rmqtool.commands import options
 from rmqtool.commands.append_text import COLUMNS, SUMMARY, TABLE_COLUMNS, row_of, transaction_notes
+from rmqtool.commands.interrupts import entering, interrupts_held
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, IllegalMessageError, UsageError
-from rmqtool.interrupts import entering, interrupts_held
 from rmqtool.output import Output
 from rmqtool.terminal import ProgressBar, format_size
 from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.store.inputs.dry_run import DryRun
-    from rmqtool.store.inputs.reader import Input
-    from rmqtool.store.records.message import NewMessage
-    from rmqtool.store.row_reader import RowError
-    from rmqtool.store.table.appender import TableResult
-    from rmqtool.store.write.put_result import PutResult
-    from rmqtool.store.write.store_writer import StoreWriter
+    from rmqtool.write.inputs.dry_run import DryRun
+    from rmqtool.write.inputs.reader import Input
+    from rmqtool.write.put_result import PutResult
+    from rmqtool.write.records.message import NewMessage
+    from rmqtool.write.row_reader import RowError
+    from rmqtool.write.store_writer import StoreWriter
+    from rmqtool.write.table.appender import TableResult
 
 _Item = TypeVar("_Item")
 
@@ -113,7 +113,7 @@ def append(
     not closed cleanly, its last log file is damaged, a queue lacks its last unit, an order topic would be
     spread, --commit or --rollback names a half message that is finished; 5 when the store is in use.
     """  # noqa: D301  a backspace character keeps the lines as they are
-    task = _Task(own.Asked(**locals()))
+    task = _Task(own.AppendOptions(**locals()))
     if input is None:
         return task.one()
     if dry_run:
@@ -124,7 +124,7 @@ def append(
 class _Task:
     """One run of the command."""
 
-    def __init__(self, asked: own.Asked) -> None:
+    def __init__(self, asked: own.AppendOptions) -> None:
         self._asked = asked
         self._output = Output(
             format=asked.format, fields=asked.fields, quiet=asked.quiet, progress=asked.progress,
@@ -139,7 +139,7 @@ class _Task:
 
     def one(self) -> int:
         """The message of the options, or the end of a transaction."""
-        from rmqtool.store.inputs.append import Queues
+        from rmqtool.write.inputs.append import Queues
 
         asked = self._asked
         ends = asked.commit is not None or asked.rollback is not None
@@ -168,7 +168,7 @@ class _Task:
 
     def all(self) -> int:
         """The rows of the input, with their sums: also of those stored before an error or an interrupt."""
-        from rmqtool.store.inputs.append import InputAppender, Queues
+        from rmqtool.write.inputs.append import InputAppender, Queues
 
         started = time.monotonic()
         with self._input() as source, ExitStack() as behind, self._writer() as writer:
@@ -182,7 +182,7 @@ class _Task:
 
     def each(self) -> int:
         """The rows of the input, with a row for each."""
-        from rmqtool.store.inputs.append import put_each
+        from rmqtool.write.inputs.append import put_each
 
         asked = self._asked
         counts: Counter[str] = Counter()
@@ -204,7 +204,7 @@ class _Task:
 
     def check(self) -> int:
         """The rows of the input, checked."""
-        from rmqtool.store.inputs.append import put_each
+        from rmqtool.write.inputs.append import put_each
 
         asked, count = self._asked, 0
         with self._input() as source:
@@ -224,8 +224,8 @@ class _Task:
 
     def _message(self) -> NewMessage:
         from rmqtool.formats.message import RECORD_SIZE_MAX
-        from rmqtool.store.inputs.reader import open_input
-        from rmqtool.store.records.message import NewMessage
+        from rmqtool.write.inputs.reader import open_input
+        from rmqtool.write.records.message import NewMessage
 
         asked = self._asked
         body = (asked.body or "").encode("utf-8", "surrogateescape")
@@ -268,13 +268,13 @@ class _Task:
 
     def _changed(self, message: NewMessage) -> NewMessage:
         """The message, or the first step of a transaction with it where that was asked for."""
-        from rmqtool.store.records.transactions import half
+        from rmqtool.write.records.transactions import half
 
         return message if self._asked.group is None else half(message, self._asked.group)
 
     def _end_of_transaction(self, writer: StoreWriter) -> list[NewMessage]:
-        from rmqtool.store.op_records import open_half
-        from rmqtool.store.records.transactions import commit, rollback
+        from rmqtool.read.op_records import open_half
+        from rmqtool.write.records.transactions import commit, rollback
 
         asked = self._asked
         offset = asked.commit if asked.commit is not None else asked.rollback
@@ -286,8 +286,8 @@ class _Task:
     @contextmanager
     def _input(self) -> Iterator[Input]:
         """The input, with a progress bar; what is wrong with it shows before the store is touched."""
-        from rmqtool.store.inputs.reader import Input, format_of, open_input, size_of
-        from rmqtool.store.row_reader import RowRules
+        from rmqtool.write.inputs.reader import Input, format_of, open_input, size_of
+        from rmqtool.write.row_reader import RowRules
 
         asked = self._asked
         assert asked.input is not None
@@ -321,7 +321,7 @@ class _Task:
     @contextmanager
     def _writer(self) -> Iterator[StoreWriter]:
         """The store, open for writing."""
-        from rmqtool.store.write.store_writer import StoreWriter
+        from rmqtool.write.store_writer import StoreWriter
 
         asked = self._asked
 
@@ -341,7 +341,7 @@ class _Task:
             yield writer
 
     def _dry_run(self) -> DryRun:
-        from rmqtool.store.inputs.dry_run import DryRun
+        from rmqtool.write.inputs.dry_run import DryRun
 
         asked = self._asked
         if asked.create:

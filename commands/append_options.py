@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.errors import FormatError, UsageError
-from rmqtool.quantities import QUEUE_ID_MAX
+from rmqtool.sizes import QUEUE_ID_MAX
 
 NEWEST = "5.4"
 DEFAULT_QUEUES = 4
@@ -95,7 +95,7 @@ Rollback = Annotated[
 
 def _input_path(text: str) -> Path:
     """Raises UsageError for a URL of another place."""
-    from rmqtool.scan.remote_url import is_url, local_path
+    from rmqtool.storage.remote_url import is_url, local_path
 
     local = local_path(text)
     if local is None and is_url(text):
@@ -214,7 +214,7 @@ DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Check everything an
 
 
 @dataclass
-class Asked:
+class AppendOptions:
     """What was asked for, by option."""
 
     store: Path
@@ -299,7 +299,7 @@ class Asked:
     def check_properties(self, given: dict[str, str]) -> None:
         """Raises UsageError where an option says something else than the property that it is."""
         from rmqtool.formats import properties
-        from rmqtool.store.row_reader import disagree, own_value, split_keys
+        from rmqtool.write.row_reader import disagree, own_value, split_keys
 
         for name, option, value in (
             (properties.TAGS, "--tag", self.tag),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:
-    from rmqtool.store.write.put_result import PutResult
+    from rmqtool.write.put_result import PutResult
 
 COLUMNS = (
     "row", "physical_offset", "queue_offset", "size", "topic", "queue_id", "store_timestamp_ms", "store_time",
@@ -40,7 +40,7 @@ def row_of(number: int | None, result: PutResult, zone: tzinfo | None) -> dict[s
 
 def transaction_notes(counts: Mapping[str, int]) -> Iterator[str]:
     """What a broker does with half messages and op records among those stored, `counts` by topic."""
-    from rmqtool.store.system_topics import HALF_TOPICS, OP_TOPICS
+    from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
 
     halves = sum(counts.get(topic, 0) for topic in HALF_TOPICS)
     ops = sum(counts.get(topic, 0) for topic in OP_TOPICS)

@@ -12,9 +12,9 @@ from rmqtool.terminal import print_error
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from rmqtool.store import Store
-    from rmqtool.store.dump import Looked
-    from rmqtool.store.selection import Selection
+    from rmqtool.findings import ScanCounters
+    from rmqtool.read.selection import Selection
+    from rmqtool.read.store import Store
 
 _LINES = 20  # bad places that are told one by one
 
@@ -59,7 +59,7 @@ def tell_unread(store: Store, writer: Output, *, queues: bool, served: Iterable[
 
     `served`: queues of which it says too where a broker would not serve all of what they hold.
     """
-    from rmqtool.store.unread import unread, unserved
+    from rmqtool.read.unread import unread, unserved
 
     seen = BadPlaces(writer)
     for each in (*unread(store, queues=queues), *unserved(store, served)):
@@ -79,7 +79,7 @@ def tell_batches(stores: Sequence[Store], selection: Selection, writer: Output) 
         )
 
 
-def tell_unknown(stores: Sequence[Store], selection: Selection, looked: Looked, *, found: bool) -> int:
+def tell_unknown(stores: Sequence[Store], selection: Selection, looked: ScanCounters, *, found: bool) -> int:
     """Says which topics and queues asked for are in none of the stores, with those that are nearest.
 
     `looked.topics` are topics that records have, `found` is whether anything was selected. Returns
@@ -87,7 +87,7 @@ def tell_unknown(stores: Sequence[Store], selection: Selection, looked: Looked, 
     """
     from difflib import get_close_matches
 
-    from rmqtool.store.dump.small import queue_ids, topic_names
+    from rmqtool.read.known_topics import queue_ids, topic_names
 
     known: set[str] = set()
     for store in stores:

@@ -14,9 +14,9 @@ from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, wor
 from rmqtool.output import Output
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.copy.run import CopyResult
-    from rmqtool.store.selection import Selection
+    from rmqtool.read.selection import Selection
+    from rmqtool.read.store import Store
+    from rmqtool.report.copy.run import CopyResult
 
 _LINES = 20  # messages left out that are told one by one
 
@@ -106,8 +106,8 @@ def copy(
     """  # noqa: D301  a backspace character keeps the lines as they are
     from dataclasses import replace
 
-    from rmqtool.store.copy.run import copy as run
-    from rmqtool.store.dump import Looked
+    from rmqtool.findings import ScanCounters
+    from rmqtool.report.copy.run import copy as run
 
     if output is None:
         raise UsageError("--output is missing", hint="--output NEW names the folder of the new store")
@@ -133,7 +133,7 @@ def copy(
                 profile=profile, options=given, refused=left_out.report,
             )  # fmt: skip
         _tell_result(writer, place, result)
-        looked = Looked(topics=set(selection.topics) if result.messages else set())
+        looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
         tell_batches([opened], selection, writer)
         unknown = tell_unknown([opened], selection, looked, found=result.messages > 0)
         misnamed = _tell_misnamed(opened, renames, result)
@@ -159,7 +159,7 @@ def _tell_result(writer: Output, place: Path, result: CopyResult) -> None:
 
 def _place(output: str) -> Path:
     """Raises UsageError for a URL: a store is written file by file, here and there."""
-    from rmqtool.scan.remote_url import is_url, local_path
+    from rmqtool.storage.remote_url import is_url, local_path
 
     local = local_path(output)
     if not output or (local is None and is_url(output)):
@@ -182,7 +182,7 @@ def _renames(texts: list[str] | None) -> dict[str, str]:
 
 def _check_renames(store: Store, selection: Selection, renames: dict[str, str]) -> None:
     """Raises UsageError for a topic to rename that the selection leaves out, or the store does not know."""
-    from rmqtool.store.dump.small import topic_names
+    from rmqtool.read.known_topics import topic_names
 
     known = topic_names(store.layout) if store.layout.kind == "store" else set()
     for old in renames:
@@ -194,10 +194,10 @@ def _check_renames(store: Store, selection: Selection, renames: dict[str, str]) 
 
 def _tell_misnamed(store: Store, renames: dict[str, str], result: CopyResult) -> int:
     """Says which topics to rename are not in the store; the exit code."""
-    from rmqtool.store.dump import Looked
-    from rmqtool.store.selection import Selection
+    from rmqtool.findings import ScanCounters
+    from rmqtool.read.selection import Selection
 
-    looked = Looked(topics={old for old, new in renames.items() if result.topics.get(new)})
+    looked = ScanCounters(topics={old for old, new in renames.items() if result.topics.get(new)})
     return tell_unknown([store], Selection(topics=set(renames)), looked, found=True)
 
 

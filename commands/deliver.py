@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.interrupts import entering
 from rmqtool.errors import (
     EXIT_FINDINGS,
     EXIT_INPUT,
@@ -22,17 +23,16 @@ from rmqtool.errors import (
     UsageError,
     worst_exit_code,
 )
-from rmqtool.interrupts import entering
 from rmqtool.output import Output
 from rmqtool.times import format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
-    from rmqtool.store import Store
-    from rmqtool.store.broker_conf import BrokerConf
-    from rmqtool.store.write.schedule import Delivery
-    from rmqtool.store.write.store_writer import StoreWriter
+    from rmqtool.read.store import Store
+    from rmqtool.storage.broker_conf import BrokerConf
+    from rmqtool.write.schedule import Delivery
+    from rmqtool.write.store_writer import StoreWriter
 
 COLUMNS = (
     "state", "level", "queue_offset", "physical_offset", "due_timestamp_ms", "due_time", "topic", "queue_id",
@@ -85,7 +85,7 @@ def deliver(
     was not given, or was passed over; 2 for a usage error; 3 when something could not be read or
     written; 4 when a level stopped, or the store was not closed cleanly; 5 when it is in use.
     """
-    from rmqtool.store.broker_conf import read_broker_conf
+    from rmqtool.storage.broker_conf import read_broker_conf
 
     output = Output(format=format, fields=fields, quiet=quiet, changes=apply)
     zone = parse_zone(tz)
@@ -135,7 +135,7 @@ class _Told:
 
     def offsets(self, opened: Store, delays: Sequence[int] | None, *, apply: bool) -> dict[int, int]:
         """How far each level was delivered; to `apply` it must be known, a plan takes none for it."""
-        from rmqtool.store.write.schedule import delivered_offsets, levels
+        from rmqtool.write.schedule import delivered_offsets, levels
 
         try:
             found = delivered_offsets(opened)
@@ -161,9 +161,9 @@ class _Told:
 
 def _planned(asked: _Asked, told: _Told) -> Generator[Delivery]:
     """What is due, from a store that is only read."""
-    from rmqtool.store import Store
-    from rmqtool.store.write.schedule import plan
-    from rmqtool.store.write.topics import TopicTable
+    from rmqtool.read.store import Store
+    from rmqtool.write.schedule import plan
+    from rmqtool.write.topics import TopicTable
 
     with Store.open(
         asked.path,
@@ -187,8 +187,8 @@ def _planned(asked: _Asked, told: _Told) -> Generator[Delivery]:
 
 def _delivered(asked: _Asked, told: _Told) -> Generator[Delivery]:
     """What is due, put into its real queues."""
-    from rmqtool.store.write.schedule import deliver, plan
-    from rmqtool.store.write.store_writer import StoreWriter
+    from rmqtool.write.schedule import deliver, plan
+    from rmqtool.write.store_writer import StoreWriter
 
     def make() -> StoreWriter:
         return StoreWriter.open(
@@ -210,7 +210,7 @@ def _delivered(asked: _Asked, told: _Told) -> Generator[Delivery]:
 
 def _delays(conf: BrokerConf | None) -> tuple[int, ...] | None:
     """The broker's delay levels, ms; None where nobody says."""
-    from rmqtool.store.system_topics import parse_delay_levels
+    from rmqtool.message.system_topics import parse_delay_levels
 
     text = conf.text("messageDelayLevel") if conf is not None else None
     return None if text is None else parse_delay_levels(text)
@@ -249,7 +249,7 @@ def _summary(states: Counter[str], now: str | None) -> str:
 
 
 def _exit_code(states: Counter[str], *, apply: bool) -> int:
-    from rmqtool.store.write.schedule import HELD, SKIPPED
+    from rmqtool.write.schedule import HELD, SKIPPED
 
     codes = [EXIT_OK]
     if states["due"] or not SKIPPED.isdisjoint(states):

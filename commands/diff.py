@@ -15,7 +15,7 @@ from rmqtool.output import Output
 from rmqtool.times import format_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.store.diff import Difference
+    from rmqtool.check.diff import Difference
 
 Row = dict[str, Any]
 
@@ -102,9 +102,9 @@ def diff(
     reports it. Two logs have diverged where from one offset up to their ends each holds sound records
     of its own; then neither is ahead.
     """
-    from rmqtool.scan.source import RateLimiter
-    from rmqtool.store.diff import common_bytes, look_at
-    from rmqtool.store.diff import diff as compare
+    from rmqtool.check.diff import common_bytes, look_at
+    from rmqtool.check.diff import diff as compare
+    from rmqtool.storage.source import RateLimiter
 
     output, zone = Output(format=format, quiet=quiet, progress=progress), parse_zone(tz)
     with (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
-    from rmqtool.store.diff import Difference
+    from rmqtool.check.diff import Difference
 
 Row = dict[str, Any]
 
@@ -49,7 +49,7 @@ def lines(row: Row, found: Difference) -> Iterator[str]:
 def _side_text(side: Row) -> str:
     text = f"{side['path']}"
     if side["written_by"] is not None:
-        from rmqtool.store.profile import WrittenBy
+        from rmqtool.storage.profile import WrittenBy
 
         state = "in use" if side["live"] else "not cleanly stopped" if side["abort"] else "stopped cleanly"
         text += f" (broker {WrittenBy.of_row(side)}, {state})"

@@ -17,9 +17,9 @@ from rmqtool.terminal import counted, print_error
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.dump.kinds import Dump
-    from rmqtool.store.dump.kinds import What as Kind
+    from rmqtool.read.store import Store
+    from rmqtool.report.dump.kinds import Dump
+    from rmqtool.report.dump.kinds import What as Kind
 
 What = Annotated[
     Literal["commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "epoch", "compaction"]
@@ -116,7 +116,7 @@ def dump(
     """
     from dataclasses import replace
 
-    from rmqtool.store.dump.kinds import Dump
+    from rmqtool.report.dump.kinds import Dump
 
     _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
     writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
@@ -178,7 +178,7 @@ def _tell_nothing(task: Dump, kind: Kind, writer: Output) -> None:
 
 def _explain(task: Dump, kind: Kind, offset: int, writer: Output) -> int:
     """Writes one structure as annotated bytes; returns the exit code."""
-    from rmqtool.store.explain import ROW_FIELDS, TABLE_FIELDS
+    from rmqtool.message.explain import ROW_FIELDS, TABLE_FIELDS
 
     found = task.explain(kind, offset)
     if found.note is not None:
@@ -200,8 +200,8 @@ def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writ
     """Returns how many bytes were written."""
     if output is None:
         return writer.write_bytes(records)
-    from rmqtool.store.export.new_file import write_new
-    from rmqtool.store.keep_out import keep_out
+    from rmqtool.report.export.new_file import write_new
+    from rmqtool.storage.output_guard import keep_out
 
     keep_out(store.layout, output, "the file", location=store.location.path)
     return write_new(output, records)

@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.cells import with_times
 from rmqtool.commands import options
 from rmqtool.commands.expire_text import expire_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
+from rmqtool.message.cells import with_times
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
 from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.expire import Expiry, Options, Request
-    from rmqtool.store.plan.plan_file import PlanFile
+    from rmqtool.read.store import Store
+    from rmqtool.repair.expire import Expiry, Options, Request
+    from rmqtool.repair.plan.plan_file import PlanFile
 
 _OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -115,7 +115,7 @@ def expire(
     Exits with 0 when nothing goes or --apply has deleted it; 1 when something would go; 2 for a usage
     error; 3 when something could not be read or written; 4 when it is refused; 5 when the store is in use.
     """
-    from rmqtool.store.expire.report import report
+    from rmqtool.repair.expire.report import report
 
     output = Output(format=format, quiet=quiet, progress=progress, changes=apply)
     _check_options(apply=apply, archive=archive, plan=plan, write_plan=write_plan)
@@ -158,16 +158,16 @@ class _Asked:
 
     def plan_options(self) -> Options:
         """What the plan that was given was made with. Raises InputError where that makes no sense."""
-        from rmqtool.store.expire import Options
-        from rmqtool.store.plan.documents import convert
+        from rmqtool.repair.expire import Options
+        from rmqtool.repair.plan.documents import convert
 
         assert self.plan is not None, "a plan was given"
         return convert(self.plan.options, Options, self.plan.path)
 
     def check(self, opened: Store, expiry: Expiry) -> None:
         """Raise RefusedError unless the plan that was given is for the store as it is."""
-        from rmqtool.store.expire import as_plan
-        from rmqtool.store.plan.plan_file import agree, check_unchanged
+        from rmqtool.repair.expire import as_plan
+        from rmqtool.repair.plan.plan_file import agree, check_unchanged
 
         if self.plan is not None:
             check_unchanged(self.plan, opened.layout)
@@ -176,7 +176,7 @@ class _Asked:
 
 def _read_plan_file(path: Path) -> PlanFile:
     """The plan in a file. Raises InputError where it is none, UsageError where it is another command's."""
-    from rmqtool.store.plan.plan_file import read_plan
+    from rmqtool.repair.plan.plan_file import read_plan
 
     found = read_plan(path, "expire")
     if found.command != "expire":
@@ -201,7 +201,7 @@ def _options(
     broker: list[str] | None,
     tz: str | None,
 ) -> Options:
-    from rmqtool.store.expire import Options
+    from rmqtool.repair.expire import Options
 
     if broker is not None and len(set(broker)) > 1:
         raise UsageError("files go by the rules of one broker", hint="give --broker once")
@@ -218,11 +218,11 @@ def _options(
 
 
 def _planned(asked: _Asked, request: Request, output: Output, write: tuple[Path, Options] | None) -> Expiry:
-    from rmqtool.store.expire import as_plan, plan_expiry
-    from rmqtool.store.expire.remove import refusals
-    from rmqtool.store.expire.report import report
-    from rmqtool.store.plan import fingerprint
-    from rmqtool.store.plan.plan_file import write_plan
+    from rmqtool.repair.expire import as_plan, plan_expiry
+    from rmqtool.repair.expire.remove import refusals
+    from rmqtool.repair.expire.report import report
+    from rmqtool.repair.plan import fingerprint
+    from rmqtool.repair.plan.plan_file import write_plan
 
     with asked.opening() as opened:
         if opened.live:
@@ -241,7 +241,7 @@ def _planned(asked: _Asked, request: Request, output: Output, write: tuple[Path,
 def _applied(
     asked: _Asked, request: Request, output: Output, *, force: bool, archive: Path | None
 ) -> tuple[Expiry, Path | None]:
-    from rmqtool.store.expire.remove import expire as run
+    from rmqtool.repair.expire.remove import expire as run
 
     with output.progress("archive", None) as bar:
         done = run(

@@ -30,7 +30,7 @@ _LIMITS = {
 
 
 def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterator[str]:
-    """The lines of a report, as `rmqtool.store.expire.report` makes it."""
+    """The lines of a report, as `rmqtool.repair.expire.report` makes it."""
     yield f"store        {found['path']}"
     yield f"at           {format_time(found['at_timestamp_ms'], zone)}"
     yield from _rule_lines(found, zone)
@@ -61,7 +61,7 @@ def _go(found: Row, count: int) -> str:
 
 
 def _rules_of(found: Row) -> str:
-    from rmqtool.store.profile import WrittenBy, profile_named
+    from rmqtool.storage.profile import WrittenBy, profile_named
 
     reason = found["rules_reason"]
     by = WrittenBy(profile_named(found["rules"]), tuple(found["rules_candidates"]), reason)

@@ -15,7 +15,7 @@ from rmqtool.output import Output
 from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.store.export.request import ExportRequest
+    from rmqtool.report.export.request import ExportRequest
 
 OutputPath = Annotated[
     str | None,
@@ -171,8 +171,8 @@ def export(
     """  # noqa: D301  a backspace character keeps the lines as they are
     from dataclasses import replace
 
-    from rmqtool.store.dump import Looked
-    from rmqtool.store.export.run import export as run
+    from rmqtool.findings import ScanCounters
+    from rmqtool.report.export.run import export as run
 
     wanted = _column_names(columns)
     if output is None:
@@ -197,7 +197,7 @@ def export(
         with writer.progress("export", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run(opened, selection, request, seen.report, bar.advance, jobs=jobs)
         summary(result, writer)
-        looked = Looked(topics=set(selection.topics) if result.messages else set())
+        looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
         tell_batches([opened], selection, writer)
         unknown = tell_unknown([opened], selection, looked, found=result.messages > 0)
         return worst_exit_code(seen.exit_code(), unknown, EXIT_FINDINGS if result.lost else EXIT_OK)
@@ -205,7 +205,7 @@ def export(
 
 def _column_names(columns: str | None) -> list[str] | None:
     """The names of --columns; `help` shows all and ends."""
-    from rmqtool.store.export.columns import COLUMNS
+    from rmqtool.report.export.columns import COLUMNS
 
     wanted = _names(columns)
     if wanted and "help" in wanted:
@@ -233,7 +233,7 @@ def _request(
     force: bool,
     cursor_file: str | None,
 ) -> ExportRequest:
-    from rmqtool.store.export.request import GROUP_BYTES, export_request
+    from rmqtool.report.export.request import GROUP_BYTES, export_request
 
     return export_request(
         output, format=output_format, compression=compression, columns=columns, body=body, raw=raw,

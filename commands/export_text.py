@@ -8,7 +8,7 @@ from rmqtool.output import Output
 from rmqtool.terminal import print_error
 
 if TYPE_CHECKING:
-    from rmqtool.store.export.run import ExportResult
+    from rmqtool.report.export.run import ExportResult
 
 
 def summary(result: ExportResult, writer: Output) -> None:

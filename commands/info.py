@@ -46,13 +46,13 @@ def info(
     and tails of files, so it takes no longer for a terabyte. Of damage it shows what names and
     sizes of files tell; the rest is the work of verify.
     """
-    from rmqtool.store.info import store_info
+    from rmqtool.report.info import store_info
 
     output, zone = Output(format=format), parse_zone(tz)
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf) as opened:
         found = store_info(opened)
         if residency:
-            from rmqtool.store.residency import residency_rows
+            from rmqtool.report.residency import residency_rows
 
             found["residency"] = list(residency_rows(opened))
     output.write_object(_with_times(found, zone), _lines(found, zone, every_queue=queues))
@@ -83,7 +83,7 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
     yield f"{found['kind']:<13}{found['path']}"
     if found["written_by"] is not None:
         versions = ", ".join(str(version) for version in found["record_versions"]) or "none"
-        from rmqtool.store.profile import WrittenBy
+        from rmqtool.storage.profile import WrittenBy
 
         broker = WrittenBy.of_row(found)
         yield f"written by   broker {broker}, record version {versions}"

@@ -14,12 +14,12 @@ from rmqtool.output import Output
 from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.lookup.coverage import Gap
-    from rmqtool.store.lookup.hits import Hit, Looked
-    from rmqtool.store.lookup.request import Request
-    from rmqtool.store.rows import Row, RowFormat
-    from rmqtool.store.selection import Selection
+    from rmqtool.message.rows import Row, RowFormat
+    from rmqtool.read.coverage import Gap
+    from rmqtool.read.hits import Hit, SearchReport
+    from rmqtool.read.lookup_request import Request
+    from rmqtool.read.selection import Selection
+    from rmqtool.read.store import Store
     from rmqtool.terminal import ProgressBar
 
 _KEYS_MAX_BYTES = 1 << 30  # of --keys-from
@@ -84,7 +84,7 @@ def lookup(
     given = {"key": keys if key or keys_from is not None else None, "uniq_key": uniq_key, "msg_id": msg_id,
              "offset": offset, "queue_offset": queue_offset, "time": time, "tag": tag}  # fmt: skip
     if writer.fields and "help" in writer.fields:
-        from rmqtool.store.lookup.request import FIELDS
+        from rmqtool.read.lookup_request import FIELDS
 
         writer.check_fields(FIELDS)
     kind = _kind({name: value is not None and value != [] for name, value in given.items()})
@@ -128,7 +128,7 @@ def _request(
 ) -> Request:  # fmt: skip
     from dataclasses import replace
 
-    from rmqtool.store.lookup.request import Request
+    from rmqtool.read.lookup_request import Request
 
     values = given[kind]
     assert isinstance(values, list)
@@ -190,7 +190,7 @@ class _Task:
         """--time: one row a queue."""
         from time import time_ns
 
-        from rmqtool.store.lookup.time_rows import TIME_FIELDS, TIME_TABLE, time_rows
+        from rmqtool.read.time_rows import TIME_FIELDS, TIME_TABLE, time_rows
 
         zone = parse_zone(self.tz)
         wanted = parse_time(time, zone, time_ns() // 1_000_000)
@@ -203,7 +203,7 @@ class _Task:
 
     def explain(self, request: Request) -> int:
         """--explain: the way through the index."""
-        from rmqtool.store.lookup.explain import FIELDS, TABLE_FIELDS, explain_rows
+        from rmqtool.read.lookup_explain import FIELDS, TABLE_FIELDS, explain_rows
 
         assert request.kind in ("key", "uniq_key", "tag")
         rows = list(
@@ -218,10 +218,10 @@ class _Task:
 
     def messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
         """The messages, or with `trace` what became of them."""
-        from rmqtool.store.lookup.hits import Looked
-        from rmqtool.store.lookup.request import FIELDS, TABLE_FIELDS
+        from rmqtool.read.hits import SearchReport
+        from rmqtool.read.lookup_request import FIELDS, TABLE_FIELDS
 
-        looked = Looked()
+        looked = SearchReport()
         found: set[str] = set()
         seen = _Damage(self.writer)
         with ExitStack() as stack:
@@ -233,7 +233,9 @@ class _Task:
                 count = self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
         return worst_exit_code(seen.exit_code(), self._ending(request, looked, found, count))
 
-    def _hits(self, request: Request, looked: Looked, found: set[str], stack: ExitStack) -> Iterator[Hit]:
+    def _hits(
+        self, request: Request, looked: SearchReport, found: set[str], stack: ExitStack
+    ) -> Iterator[Hit]:
         """The hits; before the log is scanned this is told, and progress is shown from then on."""
         from rmqtool.commands.lookup_text import scan_text
 
@@ -258,7 +260,7 @@ class _Task:
 
     def _write_traces(self, hits: Iterator[Hit], form: RowFormat) -> int:
         """The fate of each message, once however many of its records are hits; how many hits there were."""
-        from rmqtool.store.fate import FIELDS, message_fate, table_fields, unique_key
+        from rmqtool.report.trace import FIELDS, message_fate, table_fields, unique_key
 
         unknown: dict[str, None] = {}
         unread: dict[str, None] = {}
@@ -299,12 +301,12 @@ class _Task:
             return f"; queue {queue_id} of {topic} has {low} to {high - 1}"
         return f"; queue {queue_id} of {topic} is empty, those below {low} are deleted" if low else ""
 
-    def _ending(self, request: Request, looked: Looked, found: set[str], count: int) -> int:
+    def _ending(self, request: Request, looked: SearchReport, found: set[str], count: int) -> int:
         """What went wrong and what was not found, told; the exit code."""
         code = self._wrong(request, looked)
         return worst_exit_code(code, self._found(request, looked, found, count))
 
-    def _wrong(self, request: Request, looked: Looked) -> int:
+    def _wrong(self, request: Request, looked: SearchReport) -> int:
         """Tells what is damaged and what was left out; the exit code."""
         from rmqtool.commands.bad_places import BadPlaces
         from rmqtool.commands.lookup_text import dead_texts, index_texts, unseen_text
@@ -324,7 +326,7 @@ class _Task:
             seen.report(finding)
         return worst_exit_code(seen.exit_code(), EXIT_FINDINGS if looked.dead else EXIT_OK)
 
-    def _found(self, request: Request, looked: Looked, found: set[str], count: int) -> int:
+    def _found(self, request: Request, looked: SearchReport, found: set[str], count: int) -> int:
         """Tells what was not found; the exit code."""
         from rmqtool.commands.lookup_text import missing_text, nothing_text
 
@@ -357,10 +359,10 @@ class _Task:
     def _nothing(self, selection: Selection, text: str) -> int:
         """Nothing was found: says what was looked at, and topics that are not in the store."""
         from rmqtool.commands.bad_places import tell_unknown
-        from rmqtool.store.dump import Looked as Seen
+        from rmqtool.findings import ScanCounters
 
         self.writer.note(f"rmqtool: {text}")
-        tell_unknown([self.store], selection, Seen(), found=False)
+        tell_unknown([self.store], selection, ScanCounters(), found=False)
         return EXIT_FINDINGS
 
 
@@ -377,8 +379,8 @@ class _Damage:
 
     def rows(self, hits: Iterator[Hit], form: RowFormat, *, several: bool) -> Iterator[Row]:
         """The row of each hit."""
-        from rmqtool.store.lookup.request import hit_row
-        from rmqtool.store.rows import OK
+        from rmqtool.message.rows import OK
+        from rmqtool.read.lookup_request import hit_row
 
         for hit in hits:
             row = hit_row(hit, form, several=several)
@@ -388,7 +390,7 @@ class _Damage:
 
     def _tell(self, hit: Hit, status: list[str]) -> None:
         from rmqtool.commands.bad_places import BadPlaces
-        from rmqtool.store.dump.log import record_findings
+        from rmqtool.read.log_items import record_findings
 
         seen = BadPlaces(self._writer)
         for each in record_findings(hit.stored, status):

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from rmqtool.terminal import counted
 
 if TYPE_CHECKING:
-    from rmqtool.store.lookup.coverage import Gap
-    from rmqtool.store.lookup.hits import Looked
-    from rmqtool.store.lookup.request import Request
+    from rmqtool.read.coverage import Gap
+    from rmqtool.read.hits import SearchReport
+    from rmqtool.read.lookup_request import Request
 
 _NAMES_SHOWN = 5
 _NAME_MAX = 200
@@ -41,7 +41,7 @@ def _places(gaps: Sequence[Gap]) -> str:
     return shown + (f" and {more} more places" if more > 0 else "")
 
 
-def index_texts(looked: Looked) -> Iterable[str]:
+def index_texts(looked: SearchReport) -> Iterable[str]:
     """What is wrong with index files, one line each."""
     for name, why in looked.unreadable:
         yield f"{name} is left out: {why}"
@@ -60,7 +60,7 @@ def missing_text(request: Request, names: Sequence[str]) -> str:
     return f"not found: {len(names)} of {what}: {shown}"
 
 
-def nothing_text(request: Request, looked: Looked) -> str:
+def nothing_text(request: Request, looked: SearchReport) -> str:
     """That nothing was found, and what was looked at."""
     what = _KINDS[request.kind]
     asked = request.asked
@@ -91,12 +91,12 @@ def nothing_text(request: Request, looked: Looked) -> str:
     return text
 
 
-def unseen_text(looked: Looked) -> str:
+def unseen_text(looked: SearchReport) -> str:
     """Which ranges of the log were not looked at."""
     return f"not looked at: the log at {_places(looked.gaps)}: see --scan"
 
 
-def dead_texts(looked: Looked) -> Iterable[str]:
+def dead_texts(looked: SearchReport) -> Iterable[str]:
     """To which places the index leads in vain, one line each."""
     places = sorted(set(looked.dead))
     for offset in places[:_GAPS_SHOWN]:

@@ -10,9 +10,9 @@ from rmqtool.errors import UsageError
 from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.filter import Expression
-    from rmqtool.store.rows import BodyForm, RowFormat
+    from rmqtool.message.rows import BodyForm, RowFormat
+    from rmqtool.read.filter import Expression
+    from rmqtool.read.store import Store
 
 
 def row_form(
@@ -24,9 +24,9 @@ def row_form(
 ) -> RowFormat:
     """How messages become rows: `fields` are those of `--fields`, of which only a message's count."""
     from rmqtool.formats.body import BODY_LIMIT
-    from rmqtool.scan.columns import BY_NAME
-    from rmqtool.store.due_times import due_of
-    from rmqtool.store.rows import RowFormat
+    from rmqtool.message.columns import BY_NAME
+    from rmqtool.message.rows import RowFormat
+    from rmqtool.read.due_times import due_of
 
     roots = dict.fromkeys(name.partition(".")[0] for name in fields or ())
     return RowFormat(
@@ -43,14 +43,14 @@ def expression(text: str | None) -> Expression | None:
     """What `--filter` means. Raises FilterError, with the place, for a text that no broker would take."""
     if text is None:
         return None
-    from rmqtool.store.filter import parse
+    from rmqtool.read.filter import parse
 
     return parse(text)
 
 
 def local_file(text: str, option: str) -> Path:
     """The path that the value of `option` is. Raises UsageError for a URL of elsewhere, or no name."""
-    from rmqtool.scan.remote_url import is_url, local_path
+    from rmqtool.storage.remote_url import is_url, local_path
 
     local = local_path(text)
     if local is None and is_url(text):

@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
-from rmqtool import quantities
+from rmqtool import sizes as quantities
 from rmqtool.errors import UsageError
 from rmqtool.terminal import print_error
 from rmqtool.times import format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.output import Output
-    from rmqtool.store import Store
-    from rmqtool.store.profile import WrittenBy
-    from rmqtool.store.selection import Selection
+    from rmqtool.read.selection import Selection
+    from rmqtool.read.store import Store
+    from rmqtool.storage.profile import WrittenBy
 
 COUNT_MAX = (1 << 63) - 1
 """The most rows that can be asked for: more cannot be counted by islice and arrow."""
@@ -64,7 +64,7 @@ def parse_store(text: str) -> Path:
 
     Raises UsageError for a URL that cannot be one of a store.
     """
-    from rmqtool.store.places.locate import located
+    from rmqtool.storage.locate import located
 
     return located(text)
 
@@ -83,7 +83,7 @@ def _check_store(context: typer.Context, parameter: typer.CallbackParam, value: 
 
 def _check_store_root(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
     """A command that changes stores wants a folder of this machine, spelled out. Raises UsageError."""
-    from rmqtool.store.places.locate import is_elsewhere
+    from rmqtool.storage.locate import is_elsewhere
 
     if is_elsewhere(value) and not context.resilient_parsing:
         raise UsageError("this command changes stores: it wants a folder on a disk of this machine",
@@ -360,7 +360,7 @@ def open_store(
 
     What takes long before the first answer, unpacking an archive, is told on stderr unless `quiet`.
     """
-    from rmqtool.store import Store
+    from rmqtool.read.store import Store
 
     return Store.open(
         store,
@@ -399,7 +399,7 @@ def selection(
 
     Raises UsageError for a time or zone that cannot be read and for an empty range.
     """
-    from rmqtool.store.selection import Selection
+    from rmqtool.read.selection import Selection
 
     zone, now_ms = parse_zone(tz), time.time_ns() // 1_000_000
     first, last = (None if text is None else parse_time(text, zone, now_ms) for text in (since, until))

@@ -18,9 +18,9 @@ from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.plan import Applied
-    from rmqtool.store.rebuild.run import Planned, Request
+    from rmqtool.read.store import Store
+    from rmqtool.repair.plan import Applied
+    from rmqtool.repair.rebuild.run import Planned, Request
 
 COLUMNS = ("state", "change", "path", "length", "problem", "reason", "detail")
 TABLE_COLUMNS = ("state", "change", "path", "length", "reason")
@@ -78,7 +78,7 @@ def rebuild(
     or --queue that is not in the store; 2 for a usage error; 3 when something could not be read or
     written; 4 when something is left or was refused; 5 when the store is in use.
     """
-    from rmqtool.scan import kernels
+    from rmqtool.read import kernels
 
     output = Output(format=format, fields=fields, quiet=quiet, progress=progress, changes=apply)
     if plan is not None and not apply:
@@ -91,7 +91,7 @@ def rebuild(
     opening = partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf, profile=profile)
     kernels.load_kernels()
     if apply:
-        from rmqtool.store.rebuild.run import rebuild_store
+        from rmqtool.repair.rebuild.run import rebuild_store
 
         request = None if plan is not None else _request(only, topic, queue)
         with opening() as opened:
@@ -111,7 +111,7 @@ def rebuild(
 
 
 def _request(only: Sequence[Any] | None, topic: Sequence[str] | None, queue: Sequence[str] | None) -> Request:
-    from rmqtool.store.rebuild.run import PARTS, Request
+    from rmqtool.repair.rebuild.run import PARTS, Request
 
     unknown = sorted(set(only or ()) - set(PARTS))
     if unknown:
@@ -126,8 +126,8 @@ def _request(only: Sequence[Any] | None, topic: Sequence[str] | None, queue: Seq
 def _show(
     opening: Any, request: Request, write_plan: Path | None, output: Output, jobs: int, path: Path
 ) -> int:
-    from rmqtool.store import plan as plans
-    from rmqtool.store.rebuild.run import plan as make_plan
+    from rmqtool.repair import plan as plans
+    from rmqtool.repair.rebuild.run import plan as make_plan
 
     def look(opened: Store) -> tuple[Store, Planned]:
         total = sum(file.size for file in opened.layout.commit_log)
@@ -156,11 +156,11 @@ def _show(
 
 def _unknown(store: Store, planned: Planned) -> int:
     """Tells the topics and queues asked for that the store does not have; the exit code."""
-    from rmqtool.store.dump import Looked
+    from rmqtool.findings import ScanCounters
 
     chosen, there = planned.selection, planned.rebuild.queue_ends
     found = any(chosen.matches_topic(topic) and queue_id in chosen.queues for topic, queue_id in there)
-    return tell_unknown([store], chosen, Looked(topics={topic for topic, _ in there}), found=found)
+    return tell_unknown([store], chosen, ScanCounters(topics={topic for topic, _ in there}), found=found)
 
 
 def _rows(planned: Planned, state: str) -> Iterator[dict[str, Any]]:

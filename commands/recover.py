@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rmqtool.cells import with_times
 from rmqtool.commands import options
 from rmqtool.commands.recover_text import recover_lines, undo_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
+from rmqtool.message.cells import with_times
 from rmqtool.output import Output
 from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.recover import Recovery, Request
+    from rmqtool.read.store import Store
+    from rmqtool.repair.recover import Recovery, Request
 
 Mode = Annotated[
     Literal["best", "broker"] | None,
@@ -155,7 +155,7 @@ def _no_others(others: dict[str, Any], option: str) -> None:
 
 
 def _request(mode: str | None, fill: str | None, brokers: Sequence[str] | None, heap: int | None) -> Request:
-    from rmqtool.store.recover import DEFAULT_HEAP_BYTES, Request
+    from rmqtool.repair.recover import DEFAULT_HEAP_BYTES, Request
 
     heap_bytes = DEFAULT_HEAP_BYTES if heap is None else heap
     if mode != "broker":
@@ -179,8 +179,8 @@ def _show(
     tz: str | None,
 ) -> int:
     """Shows the plan that `request`, or else a written plan, means; returns the exit code."""
-    from rmqtool.store import plan as plans
-    from rmqtool.store.recover import BROKERS, Request, plan_and_predict
+    from rmqtool.repair import plan as plans
+    from rmqtool.repair.recover import BROKERS, Request, plan_and_predict
 
     zone = parse_zone(tz)
     written = None if plan_file is None else plans.read_plan(plan_file, "recover")
@@ -225,7 +225,7 @@ def _show(
 
 def _command(store: Path, recovery: Recovery, request: Request, plan: Path | None) -> str:
     """The command line that does what was shown."""
-    from rmqtool.store.recover import DEFAULT_HEAP_BYTES
+    from rmqtool.repair.recover import DEFAULT_HEAP_BYTES
 
     needs = sorted({f"--{refusal.needs}" for refusal in recovery.refusals if refusal.needs})
     words = ["rmqtool", "recover", str(store)]
@@ -251,7 +251,7 @@ def _apply(
     yes: bool,
     force: bool,
 ) -> int:
-    from rmqtool.store.recover import recover_store
+    from rmqtool.repair.recover import recover_store
 
     zone = parse_zone(tz)
     with asked.open() as opened:
@@ -272,7 +272,7 @@ def _apply(
 
 
 def _undo(asked: _Asked, backup: Path, output: Output, *, moved: bool) -> int:
-    from rmqtool.store.recover import undo_recover
+    from rmqtool.repair.recover import undo_recover
 
     row = undo_recover(asked.open, backup, moved=moved)
     output.write_object(row, undo_lines(row))

@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from rmqtool.message.rows import BodyForm
     from rmqtool.problems import Finding
+    from rmqtool.read.selection import Selection
+    from rmqtool.read.store import Store
     from rmqtool.spark.partitions import ScanPlan
     from rmqtool.spark.scan_job import ScanRequest
     from rmqtool.spark.scan_job_groups import Counts
-    from rmqtool.store import Store
-    from rmqtool.store.rows import BodyForm
-    from rmqtool.store.selection import Selection
 
 
 @dataclass
@@ -66,7 +66,7 @@ class _Run:
     def stores(self) -> Iterator[list[tuple[str, Store]]]:
         """(broker name, store) of all stores, opened on this machine."""
         from rmqtool.spark.options import parse_options
-        from rmqtool.spark.places import open_place
+        from rmqtool.spark.stores import open_place
 
         given = parse_options(self.request.options())
         with ExitStack() as stack:
@@ -264,8 +264,8 @@ def _explain(run: _Run) -> int:
 
 def _show(run: _Run, *, body: BodyForm) -> int:
     from rmqtool.commands.bad_places import BadPlaces
+    from rmqtool.report.dump.log import TABLE_FIELDS
     from rmqtool.spark.scan_job_rows import FIELDS, message_rows
-    from rmqtool.store.dump.log import TABLE_FIELDS
 
     names = None if run.writer.fields is None else [name.partition(".")[0] for name in run.writer.fields]
     seen, run.messages = BadPlaces(run.writer), 0
@@ -312,7 +312,7 @@ def _counted(
 def _tell_missed(run: _Run) -> int:
     """Says what may have been asked for and is not looked for, or not there; the exit code."""
     from rmqtool.commands.bad_places import tell_batches, tell_unknown
-    from rmqtool.store.dump import Looked
+    from rmqtool.findings import ScanCounters
 
     selection = run.request.selection
     if selection.selects_all:
@@ -320,7 +320,7 @@ def _tell_missed(run: _Run) -> int:
     with run.stores() as stores:
         opened = [store for _, store in stores]
         tell_batches(opened, selection, run.writer)
-        return EXIT_OK if run.messages else tell_unknown(opened, selection, Looked(), found=False)
+        return EXIT_OK if run.messages else tell_unknown(opened, selection, ScanCounters(), found=False)
 
 
 def _query(run: _Run, *, sql: str) -> int:
@@ -339,14 +339,14 @@ def _query(run: _Run, *, sql: str) -> int:
 
 def _findings(run: _Run, codes: set[int], told: Callable[[str], None]) -> Iterator[tuple[str, Finding]]:
     """(broker name, finding) of all stores; `told` gets a line on what was checked of each."""
+    from rmqtool.check.verify import Report, verify
     from rmqtool.commands.verify import summary
-    from rmqtool.spark.scan_job_verify import SparkSpread
-    from rmqtool.store.verify import Report, verify
+    from rmqtool.spark.scan_job_verify import SparkExecutor
 
     with run.stores() as stores, run.session() as session:
         for name, store in stores:
             report, counts = Report(), Counter[str]()
-            for each in verify(store, report=report, spread=SparkSpread(session.sparkContext)):
+            for each in verify(store, report=report, spread=SparkExecutor(session.sparkContext)):
                 codes.add(each.problem.exit_code)
                 counts[each.problem.severity] += 1
                 yield name, each

@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from rmqtool.output import Output
+    from rmqtool.read.selection import Selection
     from rmqtool.spark.scan_job_damage import Bad
-    from rmqtool.store.selection import Selection
 
 _OF_QUEUES = ("--topic", "--exclude-topic", "--queue")
 """What units of queues are selected by too; entries of the index by nothing."""

@@ -16,9 +16,9 @@ from rmqtool.output import Output
 from rmqtool.times import parse_time
 
 if TYPE_CHECKING:
-    from rmqtool.store.rows import RowFormat
-    from rmqtool.store.selection import Selection
-    from rmqtool.store.stats.overview import Request
+    from rmqtool.message.rows import RowFormat
+    from rmqtool.read.selection import Selection
+    from rmqtool.report.stats.overview import Request
 
 _LARGEST_OF_ALL = 10
 
@@ -133,8 +133,8 @@ def stats(
     interrupted.
     """
     from rmqtool.commands.stats_text import write_sections
-    from rmqtool.store.dump import Looked
-    from rmqtool.store.stats.overview import overview
+    from rmqtool.findings import ScanCounters
+    from rmqtool.report.stats.overview import overview
 
     writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
     selection = options.selection(
@@ -144,7 +144,7 @@ def stats(
     selection = replace(selection, filter=expression(filter))
     names = _names(by, all=all, others=bool(largest or duplicates or delayed or transactions))
     _check_lag(selection, names, is_alone=not (largest or duplicates or all or plot))
-    seen, looked = BadPlaces(writer), Looked()
+    seen, looked = BadPlaces(writer), ScanCounters()
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         if plot is not None:
             from rmqtool.commands.stats_plot import check_plot, draw
@@ -173,7 +173,7 @@ def stats(
 
 def _names(by: str | None, *, all: bool, others: bool) -> tuple[str, ...] | None:
     """What messages are counted by; None where only other parts are asked for."""
-    from rmqtool.store.stats.dimensions import parse_by
+    from rmqtool.report.stats.dimensions import parse_by
 
     if by is not None:
         return parse_by(by)
@@ -204,7 +204,7 @@ def _request(
     sort: str | None,
     charts: bool,
 ) -> Request:
-    from rmqtool.store.stats.overview import Request
+    from rmqtool.report.stats.overview import Request
 
     now_ms = time.time_ns() // 1_000_000
     at_ms = None if at is None else parse_time(at, form.tz, now_ms)

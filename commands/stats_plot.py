@@ -17,8 +17,8 @@ from rmqtool.errors import InputError, UsageError
 from rmqtool.terminal import escape, format_size
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.stats.overview import Charts
+    from rmqtool.read.store import Store
+    from rmqtool.report.stats.overview import Charts
 
 GROUPS_DRAWN = 20
 _LABEL_MAX = 40
@@ -34,8 +34,8 @@ def check_plot(text: str, store: Store) -> Path:
         RefusedError: the file exists, or would lie in the store.
         InputError: matplotlib is not installed.
     """
-    from rmqtool.store.export.new_file import check_new
-    from rmqtool.store.keep_out import keep_out
+    from rmqtool.report.export.new_file import check_new
+    from rmqtool.storage.output_guard import keep_out
 
     path = local_file(text, "--plot")
     if path.suffix.lower() not in (".svg", ".png"):
@@ -59,7 +59,7 @@ def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
-    from rmqtool.store.export.new_file import write_new
+    from rmqtool.report.export.new_file import write_new
 
     # The same store gives the same file: no date in it, no random names. A dollar sign begins no formula.
     with mpl.rc_context({"svg.hashsalt": "rmqtool", "text.parse_math": False, "font.family": "sans-serif"}):
@@ -129,7 +129,7 @@ def _moment(time_ms: int, tz: tzinfo | None) -> datetime:
 
 
 def _lag(axes: Any, charts: Charts) -> None:
-    from rmqtool.store.stats.lag import worst_groups
+    from rmqtool.report.stats.lag import worst_groups
 
     rows: Sequence[Any] = worst_groups(charts.lags)[:GROUPS_DRAWN][::-1]
     axes.set_title(

@@ -9,7 +9,7 @@ from rmqtool.errors import UsageError
 from rmqtool.output import Output
 
 if TYPE_CHECKING:
-    from rmqtool.store.stats.overview import Overview, Section
+    from rmqtool.report.stats.overview import Overview, Section
 
 BAR_WIDTH = 20
 ROWS_SHOWN = 20

@@ -16,11 +16,11 @@ from rmqtool.output import JsonLines, Output
 from rmqtool.times import parse_duration
 
 if TYPE_CHECKING:
-    from rmqtool.store import Store
-    from rmqtool.store.selection import Selection
-    from rmqtool.store.tail.lines import BulkLines
-    from rmqtool.store.tail.start import Start
-    from rmqtool.store.tail.subscription import Subscription
+    from rmqtool.read.selection import Selection
+    from rmqtool.read.store import Store
+    from rmqtool.report.tail.lines import BulkLines
+    from rmqtool.report.tail.start import StartPosition
+    from rmqtool.report.tail.subscription import Subscription
 
 From = Annotated[
     str | None,
@@ -98,11 +98,11 @@ def tail(
     --topic or --queue that is not in the store; 2 for a usage error; 3 when something could not be
     read or is kept in a form that is out of reach; 70 for a bug in rmqtool; 130 when interrupted.
     """
-    from rmqtool.store.dump import Looked
-    from rmqtool.store.dump.log import FIELDS, table_fields
-    from rmqtool.store.tail.lines import BulkLines
-    from rmqtool.store.tail.rows import tail_rows
-    from rmqtool.store.tail.topics import open_tail
+    from rmqtool.findings import ScanCounters
+    from rmqtool.report.dump.log import FIELDS, table_fields
+    from rmqtool.report.tail.lines import BulkLines
+    from rmqtool.report.tail.rows import tail_rows
+    from rmqtool.report.tail.topics import open_tail
 
     duration_ms = None if max_duration is None else parse_duration(max_duration)
     selection = options.selection(topic=topic, queue=queue, since=since, limit=limit, tz=tz)
@@ -119,7 +119,9 @@ def tail(
             follower = open_tail(
                 opened, selection, start, wanted, follow=follow, report=seen.report, note=_told(writer)
             )
-            code = EXIT_OK if topic is None else tell_unknown([opened], selection, Looked(), found=False)
+            code = (
+                EXIT_OK if topic is None else tell_unknown([opened], selection, ScanCounters(), found=False)
+            )
             code = worst_exit_code(code, tell_unread(opened, writer, queues=True))
             bulk = None
             if opened.is_local and _is_plain(writer, body, body_limit):
@@ -139,19 +141,19 @@ def tail(
 
 def _start(
     from_: str | None, since: int | None, group: str | None, last: int | None, *, follow: bool
-) -> Start:
-    from rmqtool.store.tail.start import Start, parse_position
+) -> StartPosition:
+    from rmqtool.report.tail.start import StartPosition, parse_position
 
     given = {"--from": from_, "--since": since, "--group": group, "--last": last}
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
         raise UsageError(f"{' and '.join(names)} exclude each other", hint="each of them says where to begin")
     position = ("latest" if follow else "earliest") if from_ is None else parse_position(from_)
-    return Start(last=last, group=group, since=since, position=position)
+    return StartPosition(last=last, group=group, since=since, position=position)
 
 
 def _subscription(tag: list[str] | None, filter: str | None) -> Subscription:
-    from rmqtool.store.tail.subscription import Subscription
+    from rmqtool.report.tail.subscription import Subscription
 
     return Subscription.of(tag or (), expression(filter))
 
@@ -162,8 +164,8 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
         if retry:
             raise UsageError("--retry goes with --group")
         return selection
-    from rmqtool.store.system_topics import RETRY_PREFIX
-    from rmqtool.store.tail.start import offsets_of
+    from rmqtool.message.system_topics import RETRY_PREFIX
+    from rmqtool.report.tail.start import offsets_of
 
     own = f"{RETRY_PREFIX}{group}"
     topics = set(selection.topics)

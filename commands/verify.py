@@ -18,7 +18,7 @@ from rmqtool.terminal import counted, format_size
 from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.store.verify import Report
+    from rmqtool.check.verify import Report
 
 COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length", "detail", "repair")
 TABLE_COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length")
@@ -85,10 +85,10 @@ def verify(
     be read or is kept in a form that is out of reach. Notes are normal, after a crash for instance.
     What a kind means and what the broker does with it: rmqtool problems.
     """
-    from rmqtool.scan import kernels
-    from rmqtool.scan.source import RateLimiter
-    from rmqtool.store.verify import DEFAULT_PASSES, Report
-    from rmqtool.store.verify import verify as run
+    from rmqtool.check.verify import DEFAULT_PASSES, Report
+    from rmqtool.check.verify import verify as run
+    from rmqtool.read import kernels
+    from rmqtool.storage.source import RateLimiter
 
     output = Output(format=format, fields=fields, quiet=quiet, progress=progress)
     bounds = _bounds(since, limit_bytes, sample, tz)
@@ -124,7 +124,7 @@ def verify(
 
 
 def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: str | None) -> Any:
-    from rmqtool.store.verify import Bounds
+    from rmqtool.check.verify import Bounds
 
     chosen = None
     if sample is not None:

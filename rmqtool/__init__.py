@@ -10,16 +10,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rmqtool.problems import Finding as Finding
-    from rmqtool.store import Store as Store
-    from rmqtool.store.records.message import NewMessage as NewMessage
+    from rmqtool.read.store import Store as Store
+    from rmqtool.write.records.message import NewMessage as NewMessage
+    from rmqtool.write.store_writer import StoreWriter as StoreWriter
 
 __version__ = "0.1.0"
-__all__ = ["Finding", "NewMessage", "Store", "__version__"]
+__all__ = ["Finding", "NewMessage", "Store", "StoreWriter", "__version__"]
 
 _HOMES = {
     "Finding": "rmqtool.problems",
-    "NewMessage": "rmqtool.store.records.message",
-    "Store": "rmqtool.store",
+    "NewMessage": "rmqtool.write.records.message",
+    "Store": "rmqtool.read.store",
+    "StoreWriter": "rmqtool.write.store_writer",
 }
 
 

@@ -25,6 +25,7 @@ from typer.core import TyperCommand, TyperOption
 
 from rmqtool import __version__
 from rmqtool.commands import ALIASES, COMMANDS
+from rmqtool.commands.interrupts import signals_interrupt
 from rmqtool.errors import (
     EXIT_BUG,
     EXIT_INPUT,
@@ -34,7 +35,6 @@ from rmqtool.errors import (
     RmqtoolError,
     worst_exit_code,
 )
-from rmqtool.interrupts import signals_interrupt
 from rmqtool.output import OutputClosedError, forget_stdout, lost_output
 from rmqtool.terminal import let_go_of_stderr, print_error
 

@@ -23,12 +23,12 @@ import typer
 
 from rmqtool import __version__
 from rmqtool.cli import EXIT_STATUS, PROGRAM, build_app
+from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE
 from rmqtool.formats import STRUCTURES
 from rmqtool.formats.declare import Field, Layout, fields_of
+from rmqtool.message.columns import COLUMNS, Column
 from rmqtool.problems import PROBLEMS, Finding, Problem
-from rmqtool.recovery_page import TEXT as RECOVERY_TEXT
-from rmqtool.scan.columns import COLUMNS, Column
 from rmqtool.spark import options_page
 from rmqtool.terminal import print_error
 

@@ -21,8 +21,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import BinaryIO, NoReturn
 
-from rmqtool.cells import Row, csv_text, field_value, json_text, plain_text, tsv_text
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
+from rmqtool.message.cells import Row, csv_text, field_value, json_text, plain_text, tsv_text
 from rmqtool.table import Heading, Table
 from rmqtool.terminal import ProgressBar, escape, print_error
 

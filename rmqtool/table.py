@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import SupportsInt
 
-from rmqtool.cells import Row, field_value, plain_text
+from rmqtool.message.cells import Row, field_value, plain_text
 from rmqtool.terminal import escape
 
 Heading = str | tuple[str, ...]

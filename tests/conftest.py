@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests import trees
-from tests.programs import SIGNALS
-from tests.stores import Library
+from tests.support import trees
+from tests.support.programs import SIGNALS
+from tests.support.stores import Library
 
 # What a process inherits: the tests mean the same whoever starts them.
 SURROUNDINGS = {"COLUMNS": "100", "LINES": "40", "TZ": "UTC", "LANG": "C.UTF-8", "LC_ALL": "C.UTF-8",

@@ -24,7 +24,23 @@ if TYPE_CHECKING:
 
 NAME = "rocketmq-store"
 
-__all__ = ["NAME", "register"]
+__all__ = [
+    "NAME",
+    "options",
+    "options_page",
+    "partitions",
+    "register",
+    "scan_job",
+    "scan_job_damage",
+    "scan_job_groups",
+    "scan_job_output",
+    "scan_job_progress",
+    "scan_job_rows",
+    "scan_job_sql",
+    "scan_job_verify",
+    "session",
+    "stores",
+]
 
 
 def register(spark: SparkSession) -> None:

@@ -14,10 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqtool.message.rows import OK
 from rmqtool.problems import Finding
 from rmqtool.spark.schema import CORRUPT, Asked, sources_of
-from rmqtool.store.rows import OK
-from rmqtool.store.single_file import offset_of_name
+from rmqtool.storage.single_file import offset_of_name
 
 KAFKA_LOG_APPEND_TIME = 1
 """Kafka's timestampType of a time that the broker set, as the store timestamp is."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rmqtool.errors import UsageError
 from rmqtool.spark.offsets import Bound, QueueName, parse_assign, parse_offsets, parse_times
-from rmqtool.spark.places import BrokerNames, parse_broker_names, parse_paths
+from rmqtool.spark.stores import BrokerNames, parse_broker_names, parse_paths
 from rmqtool.spark.values import (
     one_of,
     parse_bool,
@@ -39,7 +39,7 @@ from rmqtool.spark.values import (
 )
 
 if TYPE_CHECKING:
-    from rmqtool.store.filter import Expression
+    from rmqtool.read.filter import Expression
 
 ColumnSet = Literal["rocketmq", "kafka", "minimal", "full"]
 Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]

@@ -11,7 +11,7 @@ import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
-from rmqtool.scan.columns import BY_NAME as MESSAGE_COLUMNS
+from rmqtool.message.columns import BY_NAME as MESSAGE_COLUMNS
 from rmqtool.spark.offsets import parse_assign, parse_offsets, parse_times
 from rmqtool.spark.option_texts import (
     COLUMN_TEXTS,
@@ -31,8 +31,8 @@ from rmqtool.spark.options import (
     WRITE_PREFIX,
     SourceOptions,
 )
-from rmqtool.spark.places import parse_broker_names, parse_paths
 from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, Field, asked_by_options
+from rmqtool.spark.stores import parse_broker_names, parse_paths
 from rmqtool.spark.values import (
     PARTITIONS_MAX,
     OneOf,
@@ -54,7 +54,7 @@ from rmqtool.spark.values import (
     parse_text,
 )
 from rmqtool.spark.write_options import DEFAULT_QUEUES, PARSERS
-from rmqtool.store.write.options import WriteOptions
+from rmqtool.write.options import WriteOptions
 
 _VALUES: Final[Mapping[Callable[[str, str], Any], str]] = {
     parse_assign: 'JSON, `{"topic": [0, 1]}` or `{"topic": {"broker": [0, 1]}}`',

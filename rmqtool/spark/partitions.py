@@ -17,15 +17,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqtool.errors import UsageError
-from rmqtool.spark.named import check_named, check_offsets
-from rmqtool.spark.places import Place, find_places, open_place
+from rmqtool.spark.check_names import check_names, check_offsets
 from rmqtool.spark.queue_bounds import StoreQueues, envelope
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, Request, build_request, intersect
+from rmqtool.spark.stores import StoreLocation, find_places, open_place
 
 if TYPE_CHECKING:
+    from rmqtool.read.access import Access
+    from rmqtool.read.store import Store
     from rmqtool.spark.options import SourceOptions
-    from rmqtool.store import Store
-    from rmqtool.store.batches import Access
 
 PIECE_BYTES: Final = (128 << 20, 512 << 20)
 """What a task reads of the log when no option says it: an eighth of it all, but so much at least and at most.
@@ -42,7 +42,7 @@ _TRIES = 8
 class Piece:
     """What one task reads: a part of one store. Pieces that were planned together have the same `plan`."""
 
-    place: Place
+    place: StoreLocation
     request: Request
     access: Access
     plan: str
@@ -52,7 +52,7 @@ class Piece:
 class StorePlan:
     """What is read of one store. `request` and `access` are None where nothing of it can be wanted."""
 
-    place: Place
+    place: StoreLocation
     request: Request | None
     access: Access | None
     files_total: int
@@ -122,13 +122,13 @@ def plan_scan(options: SourceOptions, pushed: Pushed = NOTHING_PUSHED) -> ScanPl
         plans.append(plan)
         stores.append((store, plan))
     _check_assigned(options, places)
-    check_named(options, [(plan.place, store) for store, plan in stores])
+    check_names(options, [(plan.place, store) for store, plan in stores])
     return ScanPlan(tuple(plans), tuple(pieces_of(stores, options)))
 
 
 def plan_store(
     store: Store,
-    place: Place,
+    place: StoreLocation,
     options: SourceOptions,
     pushed: Pushed = NOTHING_PUSHED,
     queues: Sequence[QueueRange] | None = None,
@@ -146,7 +146,7 @@ def plan_store(
         narrow: read only the part of the log that these point to, whatever the way to it: for ranges
             that come from units, as those of a stream do.
     """
-    from rmqtool.store.batches import plan_access
+    from rmqtool.read.access import plan_access
 
     files = [file for file in store.layout.commit_log if file.size]
     totals = (len(files), sum(file.size for file in files))
@@ -171,7 +171,7 @@ def _with_whole_damage(store: Store, request: Request) -> Request:
     A filter that ends in the middle of a bad range must not change what is told of it: its length, and
     that sound records follow.
     """
-    from rmqtool.store.batches.boundaries import longest_queues
+    from rmqtool.read.boundaries import longest_queues
 
     selection, files = request.selection, store.commit_log.files
     end = selection.to_offset
@@ -241,7 +241,7 @@ def pieces_of(stores: Sequence[tuple[Store, StorePlan]], options: SourceOptions)
     neither makes pieces below PIECE_BYTES_MIN. No
     piece has more records than `maxRecordsPerPartition`, as far as queues know of the records.
     """
-    from rmqtool.store.batches import split
+    from rmqtool.read.split import split
 
     total = sum(plan.access.bytes_read for _, plan in stores if plan.access is not None)
     target = options.max_bytes_per_partition or min(max(total // 8, PIECE_BYTES[0]), PIECE_BYTES[1])
@@ -270,7 +270,7 @@ def _by_records(store: Store, parts: Sequence[Access], records_max: int) -> list
     """The parts, those with too many records divided further."""
     import numpy as np
 
-    from rmqtool.store.batches import split
+    from rmqtool.read.split import split
 
     places = unit_places(store)
 
@@ -300,8 +300,8 @@ def unit_places(store: Store) -> Any:
     """The physical offsets that units of all queues name, rising; int64, shape (units,)."""
     import numpy as np
 
-    from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
-    from rmqtool.scan.source import open_source
+    from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+    from rmqtool.storage.source import open_source
 
     found = [np.zeros(0, np.int64)]
     for queues, dtype in (
@@ -319,7 +319,7 @@ def unit_places(store: Store) -> Any:
     return np.unique(np.concatenate(found))
 
 
-def _check_assigned(options: SourceOptions, places: Sequence[Place]) -> None:
+def _check_assigned(options: SourceOptions, places: Sequence[StoreLocation]) -> None:
     """Raises UsageError where options name a broker that no store is of."""
     brokers = {place.broker_name for place in places}
     named = [("assign", name) for name in options.assign]

@@ -13,16 +13,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import InputError, UnsupportedStoreError, UsageError
+from rmqtool.read.selection import Selection
 from rmqtool.spark.offsets import EARLIEST, LATEST, Bound, QueueName
 from rmqtool.spark.request import QueueRange, topics_and_pattern
-from rmqtool.store.selection import Selection
 
 if TYPE_CHECKING:
     import re
 
+    from rmqtool.read.store import Store
     from rmqtool.spark.options import SourceOptions
-    from rmqtool.spark.places import Place
-    from rmqtool.store import Store
+    from rmqtool.spark.stores import StoreLocation
 
 Key = tuple[str, int]
 
@@ -43,7 +43,7 @@ class StoreQueues:
     """The queues of one store that a read is of."""
 
     store: Store
-    place: Place
+    place: StoreLocation
     options: SourceOptions
     alone: bool
     """Whether this is the only store of the read: its broker need not be named."""

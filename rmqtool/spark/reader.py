@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from rmqtool.spark.explain_errors import explain_errors
 from rmqtool.spark.partitions import Piece, plan_scan
 from rmqtool.spark.pushdown import pushed_of
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed
 from rmqtool.spark.schema import asked_of
-from rmqtool.spark.told import told_in_full
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,7 +31,7 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """The pieces, in the order of stores and of their logs; none where nothing can match."""
-        with told_in_full():
+        with explain_errors():
             return [InputPartition(piece) for piece in plan_scan(self._options, self._pushed).pieces]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

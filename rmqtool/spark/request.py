@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from glob import escape
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.store.selection import Selection
+from rmqtool.read.selection import Selection
 
 if TYPE_CHECKING:
     from rmqtool.spark.options import SourceOptions
@@ -37,7 +37,7 @@ class QueueRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
+class ExtraPredicate:
     """What rows must pass beside the Selection.
 
     Attributes:
@@ -54,7 +54,7 @@ class Rest:
     @property
     def is_empty(self) -> bool:
         """Whether every row passes."""
-        return self == Rest()
+        return self == ExtraPredicate()
 
     @property
     def columns(self) -> frozenset[str]:
@@ -76,7 +76,7 @@ class Request:
     """What is wanted of one store; picklable."""
 
     selection: Selection = field(default_factory=Selection)
-    rest: Rest = field(default_factory=Rest)
+    rest: ExtraPredicate = field(default_factory=ExtraPredicate)
 
     @property
     def looks_inside(self) -> bool:
@@ -195,7 +195,7 @@ def build_request(
         to_offset=offsets[1],
         filter=options.filter,
     )
-    return Request(selection, Rest(pattern, ranges, *pushed.queue_offsets))
+    return Request(selection, ExtraPredicate(pattern, ranges, *pushed.queue_offsets))
 
 
 def _topics(globs: frozenset[str], pattern: str | None, pushed: Pushed) -> frozenset[str] | None:

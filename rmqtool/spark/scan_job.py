@@ -23,17 +23,17 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError, UnreadableError, UsageError
-from rmqtool.scan.columns import BY_NAME, COLUMNS
+from rmqtool.message.columns import BY_NAME, COLUMNS
+from rmqtool.queue.consume_queue import BatchConsumeQueue
+from rmqtool.read.selection import Selection
 from rmqtool.spark.request import OFFSET_MAX
-from rmqtool.store.consume_queue import BatchConsumeQueue
-from rmqtool.store.selection import Selection
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from rmqtool.read.access import Access
+    from rmqtool.read.store import Store
     from rmqtool.spark.partitions import ScanPlan
-    from rmqtool.store import Store
-    from rmqtool.store.batches import Access
 
 EXPLAIN_FIELDS = (
     "store", "broker_name", "access", "files_read", "files_total", "bytes_read", "bytes_total",
@@ -161,9 +161,9 @@ def plan(request: ScanRequest, *, columns: Sequence[str] = ("topic",)) -> ScanPl
 
 def within_log(request: ScanRequest) -> ScanRequest:
     """The request with offsets that the log has: for `dump`, and so here, others are bounds like any."""
-    from rmqtool.spark.named import log_bounds
+    from rmqtool.spark.check_names import log_bounds
     from rmqtool.spark.options import parse_options
-    from rmqtool.spark.places import find_places, open_place
+    from rmqtool.spark.stores import find_places, open_place
 
     chosen = request.selection
     given = parse_options(request.options())
@@ -222,7 +222,7 @@ def _what_is_read(access: Access) -> str:
 
 def _records(store: Store, keys: Iterable[tuple[str, int]]) -> int:
     """Records that queues point to in the log; a queue that cannot be read is left out."""
-    from rmqtool.store.system_topics import LIGHT_PREFIX
+    from rmqtool.queue.light_queues import LIGHT_PREFIX
 
     count = 0
     for key in keys:

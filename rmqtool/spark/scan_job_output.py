@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from rmqtool.errors import RefusedError, UsageError
-from rmqtool.scan.columns import BY_NAME, COLUMNS
-from rmqtool.scan.remote_url import is_url, local_path, parse
+from rmqtool.message.columns import BY_NAME, COLUMNS
 from rmqtool.spark.scan_job import ScanRequest, engine_name, messages, spark_errors, spark_name
 from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Bad, bad_of, bad_sums
-from rmqtool.store.keep_out import keep_out_of
-from rmqtool.store.places.locate import located
+from rmqtool.storage.locate import located
+from rmqtool.storage.output_guard import keep_out_of
+from rmqtool.storage.remote_url import is_url, local_path, parse
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -10,11 +10,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError
-from rmqtool.scan.columns import BY_NAME, COLUMNS, FIXED_NAMES
+from rmqtool.message.columns import BY_NAME, COLUMNS, FIXED_NAMES
+from rmqtool.message.rows import BodyForm, spell_body
 from rmqtool.spark.scan_job import ScanRequest, messages, spark_errors, spark_name
 from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Report, findings_of
 from rmqtool.spark.scan_job_values import CAST, numbered, shower
-from rmqtool.store.rows import BodyForm, spell_body
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from rmqtool.spark.schema import COLUMN_SETS, Asked, ddl, find_field
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from rmqtool.store import Store
+    from rmqtool.read.store import Store
 
 _COLUMNS = tuple(COLUMN_SETS["full"])
 _ANY_COLUMN = "physicalOffset"  # where rows are wanted, and no column of them

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rmqtool.errors import InputError
-from rmqtool.store.rows import spell_body
+from rmqtool.message.rows import spell_body
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:

@@ -11,9 +11,7 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from rmqtool.problems import Finding
-from rmqtool.spark.scan_job import spark_errors
-from rmqtool.store.verify.spread import (
+from rmqtool.check.verify.distributed import (
     LogResult,
     LogWork,
     QueueResult,
@@ -24,13 +22,15 @@ from rmqtool.store.verify.spread import (
     take_log,
     take_queue,
 )
+from rmqtool.problems import Finding
+from rmqtool.spark.scan_job import spark_errors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from rmqtool.store.verify.file_scan import FileScan
-    from rmqtool.store.verify.log import LogCheck
-    from rmqtool.store.verify.queue_units import UnitCheck
+    from rmqtool.check.verify.file_scan import FileScan
+    from rmqtool.check.verify.log import LogCheck
+    from rmqtool.check.verify.queue_units import UnitCheck
 
 REBUILD_FIELDS = ("part", "path", "topic", "queue_id", "problems", "findings", "units", "message")
 REBUILD_TABLE = ("part", "path", "problems", "units", "message")
@@ -45,7 +45,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
-class SparkSpread:
+class SparkExecutor:
     """Does the reading of a verification on the executors of a session."""
 
     def __init__(self, context: SparkContext) -> None:

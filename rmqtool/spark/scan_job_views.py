@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSource
     from pyspark.sql.types import StructType
 
-    from rmqtool.store import Store
-    from rmqtool.store.layout import IndexFilePath, StoreFile
+    from rmqtool.read.store import Store
+    from rmqtool.storage.layout import IndexFilePath, StoreFile
 
 UNIT_SCHEMA = (
     "brokerName string, topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, "
@@ -146,8 +146,8 @@ def _source(source_name: str, pieces: list[list[Any]], read: _Read, source_schem
 
 def unit_columns(tasks: Iterable[QueueFile]) -> Iterator[list[pa.Array]]:
     """The columns of UNIT_SCHEMA of the units in queue files, block by block."""
-    from rmqtool.scan.queues import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
-    from rmqtool.scan.source import open_source
+    from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+    from rmqtool.storage.source import open_source
 
     for task in tasks:
         with UnitReader(open_source, BATCH_UNIT_DTYPE if task.is_batch else UNIT_DTYPE) as reader:
@@ -188,8 +188,8 @@ def entry_columns(tasks: Iterable[IndexFile]) -> Iterator[list[pa.Array]]:
     import numpy as np
     import pyarrow as pa
 
-    from rmqtool.scan.index import IndexReader
-    from rmqtool.scan.source import open_source
+    from rmqtool.index.blocks import IndexReader
+    from rmqtool.storage.source import open_source
 
     for task in tasks:
         source = open_source(task.file.path)

@@ -1,6 +1,6 @@
 """The columns of the source: which there are, their Spark types, and what is read for each.
 
-Names and types come from `scan.columns`, the one table; what only Spark has (the broker, the Kafka
+Names and types come from `message.columns`, the one table; what only Spark has (the broker, the Kafka
 names, `properties` as JSON text) is here. A user chooses columns by `columnSet`, by `columns`, or by
 `.schema(...)`, where the types listed for a column are free to choose from.
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqtool.errors import UsageError
-from rmqtool.scan.columns import COLUMNS
+from rmqtool.message.columns import COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,7 +44,7 @@ class Field:
     Attributes:
         name: Spark's name.
         types: the Spark types it can have, the usual one first.
-        source: the column of `scan.columns` (engine name) that it is made of; None for a constant.
+        source: the column of `message.columns` (engine name) that it is made of; None for a constant.
     """
 
     name: str

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 
+from rmqtool.spark.explain_errors import explain_errors
 from rmqtool.spark.options import check_read, check_write, parse_options
 from rmqtool.spark.schema import asked_by_options, ddl
-from rmqtool.spark.told import told_in_full
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -29,7 +29,7 @@ class RocketMQStoreSource(DataSource):
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
-        with told_in_full():
+        with explain_errors():
             self.settings = parse_options(options)
 
     @classmethod
@@ -43,7 +43,7 @@ class RocketMQStoreSource(DataSource):
 
     def schema(self) -> str:
         """The columns without a schema of the user's."""
-        with told_in_full():
+        with explain_errors():
             return ddl(asked_by_options(self.settings))
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -51,7 +51,7 @@ class RocketMQStoreSource(DataSource):
         from rmqtool.spark.reader import PushdownReader, StoreReader
 
         takes_filters = self.settings.pushdown and filters_are_offered()
-        with told_in_full():
+        with explain_errors():
             check_read(self.settings)
             return (PushdownReader if takes_filters else StoreReader)(self.settings, schema)
 
@@ -59,7 +59,7 @@ class RocketMQStoreSource(DataSource):
         """The reader of a stream."""
         from rmqtool.spark.stream import StoreStreamReader
 
-        with told_in_full():
+        with explain_errors():
             check_read(self.settings)
             return StoreStreamReader(self.settings, schema)
 
@@ -67,7 +67,7 @@ class RocketMQStoreSource(DataSource):
         """The writer of a new store."""
         from rmqtool.spark.writer import NewStoreWriter
 
-        with told_in_full():
+        with explain_errors():
             check_write(self.settings)
             return NewStoreWriter(self.settings, schema, overwrite)
 

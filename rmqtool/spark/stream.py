@@ -25,12 +25,12 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from rmqtool.errors import UsageError
+from rmqtool.spark.explain_errors import explain_errors
 from rmqtool.spark.partitions import Piece
 from rmqtool.spark.schema import asked_of
 from rmqtool.spark.stream_log import LogStream
 from rmqtool.spark.stream_places import Limits
 from rmqtool.spark.stream_queues import QueueStream
-from rmqtool.spark.told import told_in_full
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,7 +60,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> dict[str, Any]:
         """Where the first batch starts: the end, unless options say otherwise, as with Kafka."""
-        with told_in_full():
+        with explain_errors():
             return self._stream.first()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -78,7 +78,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         Both are None in versions of Spark without admission control: everything there is.
         """
-        with told_in_full():
+        with explain_errors():
             ends = self._stream.ends() if self._target is None else self._target
             if start is None:
                 return ends
@@ -110,17 +110,17 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def reportLatestOffset(self) -> dict[str, Any]:
         """The end of what is there, for the progress that Spark shows."""
-        with told_in_full():
+        with explain_errors():
             return self._stream.ends()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """From now on nothing that comes later is read."""
-        with told_in_full():
+        with explain_errors():
             self._target = self._stream.ends()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         """The pieces of a batch."""
-        with told_in_full():
+        with explain_errors():
             return [InputPartition(piece) for piece in self._stream.pieces(start, end)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

@@ -7,16 +7,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import UsageError
+from rmqtool.read.selection import Selection
 from rmqtool.spark.partitions import Piece, StorePlan, pieces_of, plan_store
-from rmqtool.spark.places import Place
 from rmqtool.spark.request import Request, build_request
+from rmqtool.spark.stores import StoreLocation
 from rmqtool.spark.stream_offsets import log_offset, read_log_offset
 from rmqtool.spark.stream_places import Limits, StreamPlaces
-from rmqtool.store.selection import Selection
 
 if TYPE_CHECKING:
+    from rmqtool.read.store import Store
     from rmqtool.spark.options import SourceOptions
-    from rmqtool.store import Store
 
 
 _HEADS_MAX = 4096  # of records that are in no queue, between one that is and an offset
@@ -38,8 +38,8 @@ class LogStream:
         """Where options say that the stream starts."""
         return log_offset({place.broker_name: self._first_of(place) for place in self._places.find()})
 
-    def _first_of(self, place: Place) -> int:
-        from rmqtool.store.batches import plan_access
+    def _first_of(self, place: StoreLocation) -> int:
+        from rmqtool.read.access import plan_access
 
         options = self._options
         with self._places.opened(place) as store:
@@ -108,7 +108,7 @@ class LogStream:
         self, store: Store, begin: int, stop: int, rows: int, request: Request | None = None
     ) -> int:
         """Where the message behind the next `rows` ones starts; `stop` where there are no more."""
-        from rmqtool.store.batches import frame_batches
+        from rmqtool.read.messages import frame_batches
 
         request = request or build_request(self._options)
         if request is None:

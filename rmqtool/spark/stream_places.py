@@ -7,12 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rmqtool.spark.places import Place, find_places, open_place
 from rmqtool.spark.queue_bounds import tell_loss
+from rmqtool.spark.stores import StoreLocation, find_places, open_place
 
 if TYPE_CHECKING:
+    from rmqtool.read.store import Store
     from rmqtool.spark.options import SourceOptions
-    from rmqtool.store import Store
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +42,16 @@ class StreamPlaces:
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
-    def find(self) -> tuple[Place, ...]:
+    def find(self) -> tuple[StoreLocation, ...]:
         """The stores that there are now; a glob may find more than before."""
         return find_places(self.options)
 
     @contextmanager
-    def opened(self, place: Place) -> Iterator[Store]:
+    def opened(self, place: StoreLocation) -> Iterator[Store]:
         """One of them, opened."""
         with open_place(place, self.options) as store:
             yield store
 
-    def lost(self, place: Place | str, what: str) -> None:
+    def lost(self, place: StoreLocation | str, what: str) -> None:
         """Messages that were to be read are gone: an error, or a warning, as `failOnDataLoss` says."""
         tell_loss(self.options, what, place if isinstance(place, str) else place.path)

@@ -7,18 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import UsageError
+from rmqtool.read.by_time import exact_offset_by_time
 from rmqtool.spark.offsets import EARLIEST, LATEST
 from rmqtool.spark.partitions import Piece, StorePlan, pieces_of, plan_store
-from rmqtool.spark.places import Place
 from rmqtool.spark.queue_bounds import StoreQueues
 from rmqtool.spark.request import QueueRange
+from rmqtool.spark.stores import StoreLocation
 from rmqtool.spark.stream_offsets import QueueKey, queue_offset, read_queue_offset
 from rmqtool.spark.stream_places import Limits, StreamPlaces
-from rmqtool.store.lookup import exact_offset_by_time
 
 if TYPE_CHECKING:
+    from rmqtool.read.store import Store
     from rmqtool.spark.options import SourceOptions
-    from rmqtool.store import Store
 
 
 class QueueStream:
@@ -49,7 +49,7 @@ class QueueStream:
         starting = self._options.starting
         return self._options.since is not None or (starting is not None and starting.kind == "earliest")
 
-    def _start_ranges(self, store: Store, place: Place) -> Mapping[tuple[str, int], int]:
+    def _start_ranges(self, store: Store, place: StoreLocation) -> Mapping[tuple[str, int], int]:
         """The offsets that options name for queues of one store."""
         starting = self._options.starting
         if starting is None or not starting.names_queues:
@@ -68,7 +68,7 @@ class QueueStream:
         ranges = StoreQueues(store, place, options, len(self._places.find()) == 1).ranges() or ()
         return {(each.topic, each.queue_id): _start(store, each) for each in ranges} | ends
 
-    def _stores(self) -> Iterator[tuple[Place, Store, list[tuple[str, int]]]]:
+    def _stores(self) -> Iterator[tuple[StoreLocation, Store, list[tuple[str, int]]]]:
         places = self._places.find()
         for place in places:
             with self._places.opened(place) as store:
@@ -159,7 +159,7 @@ class QueueStream:
         yield from pieces_of(found, self._options)
 
     def _range(
-        self, store: Store, place: Place, key: tuple[str, int], begin: int, stop: int, known: bool
+        self, store: Store, place: StoreLocation, key: tuple[str, int], begin: int, stop: int, known: bool
     ) -> QueueRange:
         low, high = _span(store, *key)
         if begin < low and known:

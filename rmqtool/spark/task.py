@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rmqtool.errors import InputError
+from rmqtool.message.columns import NAMES
 from rmqtool.problems import BY_CODE, Finding
-from rmqtool.scan.columns import NAMES
 from rmqtool.spark.convert import Converter, sound
-from rmqtool.spark.places import open_place
+from rmqtool.spark.explain_errors import explain_errors
+from rmqtool.spark.extra_filter import ExtraFilter
 from rmqtool.spark.queue_bounds import DataLossError
-from rmqtool.spark.rest import RestFilter
 from rmqtool.spark.schema import Asked, arrow_schema_of, tells_damage
-from rmqtool.spark.told import told_in_full
+from rmqtool.spark.stores import open_place
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from rmqtool.read.store import Store
     from rmqtool.spark.options import SourceOptions
     from rmqtool.spark.partitions import Piece
-    from rmqtool.store import Store
 
 _OF_RECORDS = frozenset(("CL03", "CL06", "CL09", "CL13", "CL14", "UN01"))
-"""The codes that `store.rows` gives a record: it is a row, with the code in `status`."""
+"""The codes that `message.rows` gives a record: it is a row, with the code in `status`."""
 _TOLD_MAX = 20  # bad places of a task that are told on stderr
 
 
@@ -44,17 +44,17 @@ def read_piece(
         DataLossError: files have gone since the read was planned, unless `failOnDataLoss` is false.
         InputError: the store cannot be read.
     """
-    with told_in_full():
+    with explain_errors():
         yield from _read(piece, options, asked, schema)
 
 
 def _read(
     piece: Piece, options: SourceOptions, asked: Sequence[Asked], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
-    from rmqtool.store.batches import message_batches
+    from rmqtool.read.messages import message_batches
 
     converter = Converter(asked, arrow_schema_of(schema), piece.place.broker_name, options.include_body)
-    keep = RestFilter(piece.request.rest)
+    keep = ExtraFilter(piece.request.rest)
     judges = options.mode != "PERMISSIVE"
     columns = converter.columns | piece.request.rest.columns | ({"status"} if judges else set())
     names = [name for name in NAMES if name in columns] or ["size"]

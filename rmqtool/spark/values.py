@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, get_args
 
-from rmqtool import quantities
+from rmqtool import sizes as quantities
 from rmqtool.errors import FilterError, UsageError
 from rmqtool.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
-    from rmqtool.store.filter import Expression
+    from rmqtool.read.filter import Expression
 
 
 def wrong(name: str, what: str, hint: str | None = None) -> UsageError:
@@ -135,8 +135,8 @@ def parse_regex(name: str, text: str) -> str:
 
 
 def parse_filter(name: str, text: str) -> Expression:
-    """A filter of properties, as `rmqtool.store.filter` knows it."""
-    from rmqtool.store.filter import parse
+    """A filter of properties, as `rmqtool.read.filter` knows it."""
+    from rmqtool.read.filter import parse
 
     try:
         return parse(parse_text(name, text))

@@ -16,9 +16,9 @@ import msgspec
 import pyarrow as pa
 
 from rmqtool.errors import InputError, UsageError
-from rmqtool.scan.columns import COLUMNS as MESSAGE_COLUMNS
+from rmqtool.message.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqtool.spark.schema import FIELDS, HEADERS_TYPE, INTEGERS
-from rmqtool.store.row_reader import COLUMNS
+from rmqtool.write.row_reader import COLUMNS
 
 _MAP: Final = pa.map_(pa.string(), pa.string())
 _OTHERS: Final = {

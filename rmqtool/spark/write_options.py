@@ -36,7 +36,7 @@ def write_arguments(options: SourceOptions) -> dict[str, Any]:
     Raises:
         UsageError: an unknown option, a value that makes no sense, or a profile that is not known.
     """
-    from rmqtool.store.profile import profile_named
+    from rmqtool.storage.profile import profile_named
 
     profile_named(options.profile)
     known = {name.lower(): name for name in PARSERS}

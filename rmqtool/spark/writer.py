@@ -29,7 +29,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES
 from rmqtool.formats.message import INNER_BATCH
-from rmqtool.spark.told import told_in_full
+from rmqtool.spark.explain_errors import explain_errors
 from rmqtool.spark.write_columns import WriteColumns, write_columns
 from rmqtool.spark.write_options import write_arguments
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from rmqtool.spark.options import SourceOptions
-    from rmqtool.store.write.store_writer import StoreWriter
+    from rmqtool.write.store_writer import StoreWriter
 
 _ROWS: Final = "rows"
 _NEW: Final = "store"
@@ -98,7 +98,7 @@ class NewStoreWriter(DataSourceArrowWriter):
                 path=self._path,
                 hint="mode('overwrite') replaces a store; rmqtool append adds to one",
             )
-        from rmqtool.store import Store
+        from rmqtool.read.store import Store
 
         store = Store.open(self._path)
         if store.layout.root is None:
@@ -115,7 +115,7 @@ class NewStoreWriter(DataSourceArrowWriter):
             InputError: rows that no message can be made of.
             UnwritableError: it could not be written.
         """
-        with told_in_full(), _unwritable(self._folder):
+        with explain_errors(), _unwritable(self._folder):
             return self._write(iterator)
 
     def _write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
@@ -155,7 +155,7 @@ class NewStoreWriter(DataSourceArrowWriter):
             RefusedError: something has come to the path meanwhile.
             UnwritableError: it could not be written.
         """
-        with told_in_full(), _unwritable(self._folder):
+        with explain_errors(), _unwritable(self._folder):
             self._commit(messages)
 
     def _commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -183,7 +183,7 @@ class NewStoreWriter(DataSourceArrowWriter):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _build(self, parts: Sequence[Part]) -> None:
-        from rmqtool.store.write.store_writer import StoreWriter
+        from rmqtool.write.store_writer import StoreWriter
 
         target = self._folder / _NEW
         profile, arguments = self._options.profile, dict(self._arguments)
@@ -221,9 +221,9 @@ class NewStoreWriter(DataSourceArrowWriter):
     def _append(self, writer: StoreWriter, path: Path) -> None:
         from datetime import UTC
 
-        from rmqtool.store.inputs.append import InputAppender
-        from rmqtool.store.inputs.reader import Input, open_input
-        from rmqtool.store.row_reader import RowRules
+        from rmqtool.write.inputs.append import InputAppender
+        from rmqtool.write.inputs.reader import Input, open_input
+        from rmqtool.write.row_reader import RowRules
 
         with open_input(path) as file:
             source = Input(file, "arrow", RowRules(profile=writer.options.profile, zone=UTC))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
-from rmqtool.store.write.store_writer import StoreWriter
+from rmqtool.write.store_writer import StoreWriter
 from tests.benchmarks import messages as made
 from tests.benchmarks.machine import Clock, anonymous_bytes, peak_of_anonymous_bytes
 

@@ -36,9 +36,9 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from rmqtool.store.inputs.reader import Input, format_of, open_input
-from rmqtool.store.row_reader import RowRules
-from rmqtool.store.write.store_writer import StoreWriter
+from rmqtool.write.inputs.reader import Input, format_of, open_input
+from rmqtool.write.row_reader import RowRules
+from rmqtool.write.store_writer import StoreWriter
 from tests.benchmarks import messages as made
 from tests.benchmarks.java_store import JavaStore, most_topics
 from tests.benchmarks.machine import SMALL, STORES, Clock, against, finish, rate, report, touch_memory

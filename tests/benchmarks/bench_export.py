@@ -21,15 +21,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from rmqtool.cells import json_text
-from rmqtool.store import Store
-from rmqtool.store.batches import message_batches
-from rmqtool.store.dump.log import message_rows
-from rmqtool.store.export.request import export_request
-from rmqtool.store.export.run import export
-from rmqtool.store.rows import RowFormat
-from rmqtool.store.selection import Selection
-from rmqtool.store.stats.overview import Request, overview
+from rmqtool.message.cells import json_text
+from rmqtool.message.rows import RowFormat
+from rmqtool.read.messages import message_batches
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.report.dump.log import message_rows
+from rmqtool.report.export.request import export_request
+from rmqtool.report.export.run import export
+from rmqtool.report.stats.overview import Request, overview
 from tests.benchmarks.big_store import make_store
 from tests.benchmarks.machine import SMALL, peak_of_anonymous_bytes, report
 

@@ -29,10 +29,12 @@ import pyarrow as pa
 import pytest
 
 from rmqtool.formats import index
-from rmqtool.store import Store
-from rmqtool.store.layout import DEFAULT_CONSUME_QUEUE_FILE_SIZE
-from rmqtool.store.lookup import ColumnLookup, find_by_key, lookup_columns
-from rmqtool.store.write.store_writer import StoreWriter
+from rmqtool.read.by_key import find_by_key
+from rmqtool.read.key_columns import ColumnLookup, lookup_columns
+from rmqtool.read.store import Store
+from rmqtool.storage.layout import DEFAULT_CONSUME_QUEUE_FILE_SIZE
+from rmqtool.write.store_writer import StoreWriter
+from tests import ROOT
 from tests.benchmarks import messages as made
 from tests.benchmarks.java_store import VERSION
 from tests.benchmarks.machine import BUILD, SMALL, STORES, Clock, report
@@ -46,7 +48,6 @@ RUNS = 3 if SMALL else 30
 ROUNDS = 2 if SMALL else 8
 BODY = b"x" * 100
 LOG_FILE_SIZE = (16 << 20) if SMALL else (1 << 30)
-ROOT = Path(__file__).resolve().parents[2]
 _MQADMIN = "org.apache.rocketmq.tools.command.MQAdminStartup"
 _EMPTY = """
 import typer

@@ -23,8 +23,8 @@ from typing import NamedTuple
 
 import pytest
 
-from rmqtool.store import Store
-from rmqtool.store.write.store_writer import StoreWriter
+from rmqtool.read.store import Store
+from rmqtool.write.store_writer import StoreWriter
 from tests.benchmarks import messages as made
 from tests.benchmarks.java_store import VERSION
 from tests.benchmarks.machine import BUILD, SMALL, Clock, against, rate, report, touch_memory

@@ -14,14 +14,14 @@ import sys
 import time
 from pathlib import Path
 
-from rmqtool.scan.frames import Frames, walk
-from rmqtool.scan.keys import dispatch_columns
-from rmqtool.scan.reference import walk_reference
-from rmqtool.scan.source import open_source
-from rmqtool.store import Store
-from rmqtool.store.verify.context import Bounds, Context, Report
-from rmqtool.store.verify.queues import QueueCheck
-from rmqtool.store.verify.spans import Spans
+from rmqtool.check.verify.context import Bounds, Context, Report
+from rmqtool.check.verify.queues import QueueCheck
+from rmqtool.check.verify.spans import Spans
+from rmqtool.log.dispatch import dispatch_columns
+from rmqtool.log.frames import Frames, walk
+from rmqtool.log.python_scan import walk_reference
+from rmqtool.read.store import Store
+from rmqtool.storage.source import open_source
 from tests.benchmarks.big_store import make_store
 
 GIB = float(os.environ.get("RMQTOOL_BENCH_GIB", "4"))

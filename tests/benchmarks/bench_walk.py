@@ -18,9 +18,9 @@ import numpy as np
 import pytest
 
 from rmqtool.formats import message
-from rmqtool.scan.frames import Frames, walk
-from rmqtool.scan.keys import dispatch_columns
-from rmqtool.scan.source import ByteSource, BytesSource, open_source
+from rmqtool.log.dispatch import dispatch_columns
+from rmqtool.log.frames import Frames, walk
+from rmqtool.storage.source import ByteSource, BytesSource, open_source
 from tests.benchmarks.big_store import make_log
 
 PARTS = 32

@@ -13,7 +13,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-BUILD = Path(__file__).resolve().parents[2] / "build" / "bench"
+from tests import ROOT
+
+BUILD = ROOT / "build" / "bench"
 """Where `make bench` compiles."""
 STORES = Path(os.environ.get("RMQTOOL_BENCH_DIR", BUILD)) / "stores"
 """Where the stores of both sides lie while they are measured, on one file system."""

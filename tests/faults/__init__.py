@@ -25,9 +25,9 @@ from typing import Any, Literal, Self
 
 import pytest
 
-from tests.confined import Ended
+from tests import ROOT
+from tests.support.confined import Ended
 
-ROOT = Path(__file__).resolve().parents[2]
 SOURCE = Path(__file__).with_name("faults.c")
 How = Literal["fail", "short", "kill-before", "kill-half", "kill-after", "cut"]
 HOWS: tuple[How, ...] = ("fail", "short", "kill-before", "kill-half", "kill-after", "cut")

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.cli import main
-from rmqtool.scan.kernels import load_kernels
-from tests.confined import confined
+from rmqtool.read.kernels import load_kernels
 from tests.faults import HOWS, KINDS
-from tests.whole_store import write_everything
+from tests.support.confined import confined
+from tests.support.whole_store import write_everything
 
 
 def _library() -> ctypes.CDLL:

@@ -12,12 +12,12 @@ from pathlib import Path
 from random import Random
 
 from rmqtool.cli import build_app
-from tests.confined import confined, load_everything
 from tests.fuzz import decoders
 from tests.fuzz.case import CORPUS, PARTS, Case, Failure, Part
 from tests.fuzz.mutate import mutate
 from tests.fuzz.outside import Outside
 from tests.fuzz.stores import Stores
+from tests.support.confined import confined, load_everything
 
 FAILED = Path("build/fuzz")
 PER_STORE = {"decoders": 64, "files": 4, "stores": 1}

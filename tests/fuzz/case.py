@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from tests.confined import Ended
+from tests.support.confined import Ended
 
 CORPUS = Path(__file__).with_name("corpus")
 Part = Literal["decoders", "stores", "files"]
@@ -35,7 +35,7 @@ class Case:
         part: which part of the fuzzer it is of.
         name: the decoder, the store, or the kind of file.
         data: the input, of decoders and files.
-        edits: what is done to the store, in the words of `tests.stores.apply_edit`.
+        edits: what is done to the store, in the words of `tests.support.stores.apply_edit`.
         commands: which are run over the store; none: all.
         why: what it shows, for the corpus.
     """

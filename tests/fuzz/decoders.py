@@ -38,19 +38,21 @@ from rmqtool.formats import (
     timer,
     trace,
 )
-from rmqtool.scan import index_lookup, property_ranges, texts
-from rmqtool.scan.frames import Frames, walk
-from rmqtool.scan.index import IndexReader, check_entries
-from rmqtool.scan.index_lookup import Names
-from rmqtool.scan.keys import dispatch_columns
-from rmqtool.scan.packed import pack
-from rmqtool.scan.queues import UnitReader, pre_blank, present
-from rmqtool.scan.reference import walk_reference
-from rmqtool.scan.source import BytesSource
-from rmqtool.store.filter import parser
-from tests.records import record
-from tests.scan_logs import HOST_V6, blank, log, values
-from tests.test_json_columns import check as check_json_lines
+from rmqtool.index import many_keys as index_lookup
+from rmqtool.index.blocks import IndexReader, check_entries
+from rmqtool.index.many_keys import Names
+from rmqtool.log import properties as property_ranges
+from rmqtool.log import string_ranges as texts
+from rmqtool.log.dispatch import dispatch_columns
+from rmqtool.log.frames import Frames, walk
+from rmqtool.log.python_scan import walk_reference
+from rmqtool.log.scan_cache import pack
+from rmqtool.queue.units import UnitReader, pre_blank, present
+from rmqtool.read.filter import parser
+from rmqtool.storage.source import BytesSource
+from tests.support.records import record
+from tests.support.scan_logs import HOST_V6, blank, log, values
+from tests.unit.write.test_json_columns import check as check_json_lines
 
 BASE = 1 << 30
 _MOST = 1 << 18  # bytes of an input

@@ -22,8 +22,8 @@ import zstandard
 from tests.fuzz.case import Case, Failure, judge
 from tests.fuzz.mutate import mutate, mutate_json
 from tests.fuzz.stores import Stores, run_command
-from tests.stores import damage
-from tests.trees import copy_tree, tree_rows
+from tests.support.stores import damage
+from tests.support.trees import copy_tree, tree_rows
 
 _CODES = (0, 1, 2, 3, 4)
 _ROWS: list[dict[str, Any]] = [

@@ -13,15 +13,15 @@ from typing import Any
 
 from rmqtool.cli import main
 from rmqtool.problems import PROBLEMS
-from rmqtool.store import Store
-from tests.confined import Ended, confined
-from tests.crash_child import DELAY_LEVEL, Scenario, message
-from tests.damage import random_edits
+from rmqtool.write.store_writer import StoreWriter
 from tests.fuzz.case import Case, Failure, judge
 from tests.fuzz.mutate import NUMBERS, TEXTS, mutate, mutate_json
-from tests.stores import Library, damage
-from tests.trees import copy_tree, tree_rows
-from tests.whole_store import write_everything
+from tests.support.confined import Ended, confined
+from tests.support.crash_child import DELAY_LEVEL, Scenario, message
+from tests.support.damage import random_edits
+from tests.support.stores import Library, damage
+from tests.support.trees import copy_tree, tree_rows
+from tests.support.whole_store import write_everything
 
 # Seldom: these are larger, and of real brokers.
 _REAL = ("ok_540_small_ipv6", "ok_540_small_propcrc", "ok_497_small_ipv6")
@@ -361,7 +361,7 @@ def _possible(root: Path, edits: Sequence[dict[str, Any]]) -> tuple[dict[str, An
 
 def _written(root: Path) -> None:
     """Of our own writer: many small files, and delayed messages among others."""
-    with Store.create(root, "5.4", **{**Scenario().options(), "reserve": False}) as writer:
+    with StoreWriter.create(root, "5.4", **{**Scenario().options(), "reserve": False}) as writer:
         for number in range(60):
             level = DELAY_LEVEL if number % 7 == 3 else 0
             writer.put(replace(message(number), uniq_key=f"U{number:08}", delay_level=level))
@@ -370,7 +370,7 @@ def _written(root: Path) -> None:
 
 def _waiting(root: Path) -> None:
     """Delayed messages that wait, and consumers that lag."""
-    with Store.create(root, "5.4", **{**Scenario().options(), "reserve": False}) as writer:
+    with StoreWriter.create(root, "5.4", **{**Scenario().options(), "reserve": False}) as writer:
         for number in range(12):
             writer.put(
                 replace(message(number), topic="Orders", uniq_key=f"U{number:08}", delay_level=number % 3)

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from rmqtool.check.verify import verify
 from rmqtool.cli import main
 from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK, encode
-from rmqtool.store import Store, StoredMessage
-from rmqtool.store.system_topics import DLQ_PREFIX, is_system_topic
-from rmqtool.store.verify import verify
+from rmqtool.log.commit_log import StoredMessage
+from rmqtool.message.system_topics import DLQ_PREFIX, is_system_topic
+from rmqtool.read.store import Store
 from tests.interop.brokers import Broker, wait_for_topic, write_settings
 from tests.interop.processes import LabError, Program
 from tests.interop.verdicts import Library

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from typing import Any
 
-from rmqtool.store.filter import EvaluationError, FilterError, parse
+from rmqtool.read.filter import EvaluationError, FilterError, parse
 
 NAMES = ("a", "b", "size", "Color", "_x$1", "contains", "TAGS")
 TEXTS = (

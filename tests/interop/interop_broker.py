@@ -18,14 +18,14 @@ from typing import Any
 
 import pytest
 
+from rmqtool.check.verify import verify
 from rmqtool.formats import properties
 from rmqtool.formats.message_id import host_bytes, offset_message_id
-from rmqtool.store import Store
-from rmqtool.store.records import transactions
-from rmqtool.store.records.message import NewMessage
-from rmqtool.store.system_topics import parse_delay_levels
-from rmqtool.store.verify import verify
-from rmqtool.store.write.store_writer import PutResult, StoreWriter
+from rmqtool.message.system_topics import parse_delay_levels
+from rmqtool.read.store import Store
+from rmqtool.write.records import transactions
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import PutResult, StoreWriter
 from tests.interop.brokers import (
     BROKER_VERSIONS,
     INDEX_ENTRIES,

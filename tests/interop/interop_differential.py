@@ -18,15 +18,15 @@ import pytest
 from rmqtool.errors import FormatError
 from rmqtool.formats import message, properties
 from rmqtool.formats.message import Message
-from rmqtool.scan.events import BODY_CRC, Blank, Record
-from rmqtool.scan.frames import Frames, walk
-from rmqtool.scan.keys import BAD_NUMBER, Dispatch, dispatch_columns
-from rmqtool.scan.reference import walk_reference
-from rmqtool.scan.source import BytesSource
-from rmqtool.store.system_topics import deliver_timestamp, parse_delay_levels
+from rmqtool.log.dispatch import BAD_NUMBER, Dispatch, dispatch_columns
+from rmqtool.log.events import BODY_CRC, Blank, Record
+from rmqtool.log.frames import Frames, walk
+from rmqtool.log.python_scan import walk_reference
+from rmqtool.message.system_topics import deliver_timestamp, parse_delay_levels
+from rmqtool.storage.source import BytesSource
 from tests.interop.mutations import HUGE, MUTATIONS, SCHEDULE_TOPIC, mutated
 from tests.interop.processes import store_library
-from tests.stores import VERSIONS, Library, real_case
+from tests.support.stores import VERSIONS, Library, real_case
 
 COUNT = 8000
 """Mutated records per version."""

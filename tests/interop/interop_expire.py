@@ -15,15 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.store import Store
-from rmqtool.store.expire import Expiry, Request, plan_expiry
-from rmqtool.store.profile import profile_named
+from rmqtool.read.store import Store
+from rmqtool.repair.expire import Expiry, Request, plan_expiry
+from rmqtool.storage.profile import named
 from tests.interop.after_repair import check_library, conf_of, run, verify_finds
 from tests.interop.brokers import BROKER_VERSIONS
 from tests.interop.lab_stores import MANY, LabStore, Shelf
 from tests.interop.processes import Program, store_library, wait_until
 from tests.interop.verdicts import Library, hashes, libraries
-from tests.stores import Library as Cases
+from tests.support.stores import Library as Cases
 
 HOUR_S = 3600
 ALL_HOURS = ";".join(map(str, range(24)))
@@ -100,7 +100,7 @@ def settings_of(case: Case, sound: LabStore) -> dict[str, str]:
 
 def plan(root: Path, sound: LabStore, settings: Mapping[str, str]) -> Expiry:
     """What we say that a broker with these settings does of it now."""
-    request = Request(int(time.time() * 1000), profile=profile_named(sound.profile))
+    request = Request(int(time.time() * 1000), rules_of=named(sound.profile))
     with Store.open(root, broker_conf=conf_of(root, settings)) as store:
         return plan_expiry(store, request)
 

@@ -13,15 +13,16 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store import ConsumeQueue, Store
-from rmqtool.store.records.message import NewMessage
-from rmqtool.store.tail.get_message import get_message
-from rmqtool.store.tail.subscription import Subscription
-from rmqtool.store.write.store_writer import StoreWriter
-from tests.extension_damage import DAMAGE, STORES, Verdict, damaged, key_of, predicted, verdicts
+from rmqtool.queue.consume_queue import ConsumeQueue
+from rmqtool.read.store import Store
+from rmqtool.report.tail.get_message import get_message
+from rmqtool.report.tail.subscription import Subscription
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
 from tests.interop.processes import store_library
-from tests.rebuild_checks import conf_of, rebuilt
-from tests.stores import case
+from tests.support.extension_damage import DAMAGE, STORES, Verdict, damaged, key_of, predicted, verdicts
+from tests.support.rebuild_checks import conf_of, rebuilt
+from tests.support.stores import case
 
 _PARTS = ("consumequeue", "consumequeue_ext")
 

@@ -12,11 +12,12 @@ import pytest
 
 from rmqtool.formats import message, properties
 from rmqtool.formats.message_id import OffsetMessageId
-from rmqtool.store import Store, StoredMessage
+from rmqtool.log.commit_log import StoredMessage
+from rmqtool.read.store import Store
 from tests.interop.brokers import BROKER_VERSIONS, Broker, store_settings
 from tests.interop.interop_differential import java_host
 from tests.interop.processes import store_library
-from tests.trees import copy_tree
+from tests.support.trees import copy_tree
 
 THREADS = 4
 SENT = 3000

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import ROOT
 from tests.interop.brokers import free_port, write_settings
 from tests.interop.processes import wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
 _CHILD = """
 import sys, time
 from pathlib import Path

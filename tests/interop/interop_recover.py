@@ -17,10 +17,10 @@ from random import Random
 
 import pytest
 
+from rmqtool.broker.predict import predict
+from rmqtool.broker.prediction import Prediction
 from rmqtool.errors import EXIT_REFUSED
-from rmqtool.store import Store
-from rmqtool.store.predict import Prediction, predict
-from tests.damage import LOG, PARTS, QUEUES, damage_store, describe
+from rmqtool.read.store import Store
 from tests.interop.after_repair import (
     NO_CRC,
     check_broker,
@@ -35,10 +35,11 @@ from tests.interop.brokers import BROKER_VERSIONS
 from tests.interop.lab_stores import MANY, LabStore, Shelf
 from tests.interop.processes import LabError
 from tests.interop.verdicts import Library, libraries
-from tests.stores import VERSIONS
-from tests.stores import Library as Cases
-from tests.trees import copy_tree
-from tests.verdicts import differences
+from tests.support.damage import LOG, PARTS, QUEUES, damage_store, describe
+from tests.support.stores import VERSIONS
+from tests.support.stores import Library as Cases
+from tests.support.trees import copy_tree
+from tests.support.verdicts import differences
 
 SEEDS = int(os.environ.get("LAB_SEEDS", "10"))
 WORKERS = 4

@@ -18,12 +18,13 @@ from typing import Any
 import pytest
 
 from rmqtool.formats import index, properties
-from rmqtool.store import Store, StoredBlank
+from rmqtool.log.commit_log import StoredBlank
+from rmqtool.read.store import Store
 from tests.interop.brokers import store_settings
 from tests.interop.processes import Program, store_library
 from tests.interop.replay import Group, groups, new_store, put_again
-from tests.stores import VERSIONS, Case, Library, case, real_case, real_cases
-from tests.trees import copy_tree
+from tests.support.stores import VERSIONS, Case, Library, case, real_case, real_cases
+from tests.support.trees import copy_tree
 
 UNIT_SIZES = {"consumequeue": 20, "batchconsumequeue": 46}
 Entries = list[tuple[int, int]]

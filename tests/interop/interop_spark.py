@@ -15,14 +15,14 @@ from typing import Any
 
 import pytest
 
+from rmqtool.check.verify import verify
 from rmqtool.cli import main
+from rmqtool.read.store import Store
 from rmqtool.spark.session import spark_session
-from rmqtool.store import Store
-from rmqtool.store.verify import verify
 from tests.interop.brokers import Broker
 from tests.interop.ledger import command, text_message
 from tests.interop.processes import BUILD, JAVA, Program, wait_until
-from tests.stores import Library
+from tests.support.stores import Library
 
 SOURCE = Path(__file__).with_name("hdfs") / "Mini.java"
 JARS = BUILD / "hdfs" / "lib"

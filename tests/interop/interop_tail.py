@@ -16,11 +16,11 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store import Store
+from rmqtool.read.store import Store
+from tests import ROOT
 from tests.interop.brokers import BROKER_VERSIONS, Broker
 from tests.interop.processes import Program, wait_until
 
-ROOT = Path(__file__).resolve().parents[2]
 RATE = int(os.environ.get("LAB_TAIL_RATE", "20000"))  # messages per second
 SECONDS = int(os.environ.get("LAB_TAIL_SECONDS", "6"))
 TOPIC = "Steady"

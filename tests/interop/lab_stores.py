@@ -7,15 +7,15 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rmqtool.store.predict import Broker
-from rmqtool.store.records import transactions
-from rmqtool.store.records.message import NewMessage
-from rmqtool.store.system_topics import parse_delay_levels
-from rmqtool.store.write.store_writer import StoreWriter
+from rmqtool.broker.rules import Broker
+from rmqtool.message.system_topics import parse_delay_levels
+from rmqtool.write.records import transactions
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
 from tests.interop.brokers import DELAY_LEVELS, INDEX_ENTRIES, INDEX_SLOTS, QUEUE_FILE_SIZE, store_settings
 from tests.interop.ledger import messages, text_message
-from tests.stores import Library, real_case
-from tests.trees import copy_tree
+from tests.support.stores import Library, real_case
+from tests.support.trees import copy_tree
 
 PROFILES: dict[str, Broker] = {"4.9.7": "4.9", "5.3.3": "5.3", "5.4.0": "5.4"}
 MANY = "many"
@@ -54,7 +54,7 @@ class Shelf:
         self._made: dict[str, Path] = {}
 
     def get(self, version: str, state: str) -> LabStore:
-        """The store of a state; see `tests.stores` for the names, or MANY."""
+        """The store of a state; see `tests.support.stores` for the names, or MANY."""
         if state == MANY:
             if version not in self._made:
                 self._made[version] = make_many(self._folder / f"many-{version}", PROFILES[version])

@@ -10,8 +10,8 @@ from hashlib import sha256
 from random import Random
 from typing import Any, Literal
 
-from rmqtool.store.records.message import NewMessage
-from rmqtool.store.write.store_writer import PutResult, StoreWriter
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import PutResult, StoreWriter
 
 TAGS = ("TagA", "TagB", "标签", None)
 _WORDS = ("order", "订单", "payment", "\U0001f600", "shipping", "退款")

@@ -20,7 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-BUILD = Path(__file__).resolve().parents[2] / "build" / "interop"
+from tests import ROOT
+
+BUILD = ROOT / "build" / "interop"
 """What `make interop` has put there: <version>/lib/*.jar and <version>/classes."""
 JAVA = str(Path(os.environ["JAVA_HOME"], "bin", "java")) if os.environ.get("JAVA_HOME") else "java"
 PATIENCE_SECONDS = 180.0

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.formats import message
-from rmqtool.store import Store, StoredBlank, StoredMessage
-from rmqtool.store.records.message import NewMessage
-from rmqtool.store.system_topics import parse_delay_levels
-from rmqtool.store.write.store_writer import StoreWriter
-from tests.stores import Case
+from rmqtool.log.commit_log import StoredBlank, StoredMessage
+from rmqtool.message.system_topics import parse_delay_levels
+from rmqtool.read.store import Store
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
+from tests.support.stores import Case
 
 Group = list[StoredMessage]
 

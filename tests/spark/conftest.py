@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import InputError
+from tests import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 CONF = (
     "spark.ui.enabled=false",
     "spark.driver.host=127.0.0.1",

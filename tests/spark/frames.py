@@ -27,17 +27,17 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from rmqtool.message.columns import BY_NAME, COLUMNS
+from rmqtool.message.rows import RowFormat
 from rmqtool.problems import Finding
-from rmqtool.scan.columns import BY_NAME, COLUMNS
+from rmqtool.read.due_times import due_of
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.report.dump.log import message_rows
 from rmqtool.spark.options import SourceOptions, parse_options
 from rmqtool.spark.partitions import Piece, ScanPlan, plan_scan
 from rmqtool.spark.schema import HEADERS_TYPE, Asked, arrow_schema_of, asked_by_options, asked_by_schema
 from rmqtool.spark.task import read_piece
-from rmqtool.store import Store
-from rmqtool.store.due_times import due_of
-from rmqtool.store.dump.log import message_rows
-from rmqtool.store.rows import RowFormat
-from rmqtool.store.selection import Selection
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 TYPES: dict[str, DataType] = {

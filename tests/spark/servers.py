@@ -22,8 +22,8 @@ from typing import Any, Self
 from urllib.error import URLError
 from urllib.request import urlopen
 
-from rmqtool.scan.compiled import cache_folder
-from tests.programs import PATIENCE_S, dispositions
+from rmqtool.log.compiled import cache_folder
+from tests.support.programs import PATIENCE_S, dispositions
 
 MARK = "RMQTOOL_TEST_MARK"
 JVM = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

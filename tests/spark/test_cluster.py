@@ -20,12 +20,12 @@ from typing import Any
 
 import pytest
 
-from rmqtool.store import Store
-from rmqtool.store.verify import verify
-from tests.programs import PATIENCE_S, dispositions
+from rmqtool.check.verify import verify
+from rmqtool.read.store import Store
 from tests.spark.conftest import ROOT
 from tests.spark.servers import MARK, Cluster, S3Server, left_over, wait_until
-from tests.stores import Library
+from tests.support.programs import PATIENCE_S, dispositions
+from tests.support.stores import Library
 
 REAL, DAMAGED = "ok_540_clean", "bad_cl04_wrong_length"
 _DRIVER_SECONDS = 400.0

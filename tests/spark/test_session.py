@@ -8,7 +8,7 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.spark import session
-from tests.stores import Library
+from tests.support.stores import Library
 
 
 @pytest.mark.parametrize("lacks", ["rmqtool", "file"])

@@ -30,12 +30,12 @@ from rmqtool.spark.schema import asked_by_options
 from rmqtool.spark.source import RocketMQStoreSource
 from rmqtool.spark.stream import StoreStreamReader
 from rmqtool.spark.stream_offsets import log_offset, queue_offset, read_log_offset, read_queue_offset
+from tests import ROOT
 from tests.spark.frames import Row, library_rows, read, struct
-from tests.stores import Library
+from tests.support.stores import Library
 
 CLEAN = "ok_540_clean"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-ROOT = Path(__file__).resolve().parents[2]
 MANY = (
     CLEAN, "ok_497_small_ipv6", "ok_533_small_propcrc", "ok_533_expired", "torn_497_killed_burst",
     "bad_cl03_body_crc", "bad_cl04_wrong_length", "bad_cl14_bad_body", "gap_cl02_zero_hole",

@@ -8,14 +8,14 @@ import time
 import pytest
 
 from rmqtool.errors import InputError, UsageError
+from rmqtool.read.store import Store
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.partitions import PIECE_BYTES_MIN, plan_scan
 from rmqtool.spark.queue_bounds import DataLossError
 from rmqtool.spark.schema import asked_by_options
 from rmqtool.spark.stream import StoreStreamReader
-from rmqtool.store import Store
 from tests.spark.frames import read, read_pieces, struct
-from tests.stores import Library
+from tests.support.stores import Library
 
 SMALL = {"columns": "topic,queueId,queueOffset,physicalOffset"}
 

@@ -12,15 +12,15 @@ import pytest
 from pyspark.sql import datasource as spark
 
 from rmqtool.errors import NotAStoreError, UsageError
+from rmqtool.read.selection import Selection
 from rmqtool.spark.offsets import Bound, QueueName
 from rmqtool.spark.options import OPTION_NAMES, SourceOptions, check_read, check_write, parse_options
-from rmqtool.spark.places import find_places
 from rmqtool.spark.pushdown import pushed_of
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, build_request, globs_of_pattern
 from rmqtool.spark.schema import COLUMN_SETS, asked_by_options, asked_by_schema, asked_of, ddl
-from rmqtool.store.selection import Selection
+from rmqtool.spark.stores import find_places
 from tests.spark.frames import struct
-from tests.stores import Library
+from tests.support.stores import Library
 
 
 def options(**given: str) -> SourceOptions:

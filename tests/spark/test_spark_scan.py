@@ -11,13 +11,13 @@ from urllib.parse import unquote
 import pyarrow.dataset
 import pytest
 
+from rmqtool.check.verify import verify
+from rmqtool.read.store import Store
 from rmqtool.spark.scan_job import ScanRequest
 from rmqtool.spark.scan_job_sql import query_frame, reads_of
-from rmqtool.store import Store
-from rmqtool.store.verify import verify
 from tests.spark.scan_runs import Result, Run, runner, without_broker
-from tests.stores import Library
-from tests.trees import unchanged
+from tests.support.stores import Library
+from tests.support.trees import unchanged
 
 REAL = "ok_540_clean"
 DAMAGED = "bad_cl04_wrong_length"

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.spark.scan_runs import Result, Row, Run, runner, without_broker
-from tests.stores import Library, case_names
+from tests.support.stores import Library, case_names
 
 DAMAGED = "bad_cl04_wrong_length"
 RECORDS = (

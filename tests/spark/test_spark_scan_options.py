@@ -15,20 +15,20 @@ from typing import Any
 
 import pytest
 
+from rmqtool.check.verify import verify
 from rmqtool.cli import main
 from rmqtool.errors import InputError, RefusedError, UsageError
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
 from rmqtool.spark import java, scan_job, session
 from rmqtool.spark.package import write_package
 from rmqtool.spark.scan_job_groups import group_fields, parse_groups
 from rmqtool.spark.scan_job_output import output_names, output_place, partition_names
 from rmqtool.spark.scan_job_progress import JobProgress
 from rmqtool.spark.scan_job_verify import rebuild_rows
-from rmqtool.store import Store
-from rmqtool.store.selection import Selection
-from rmqtool.store.verify import verify
-from tests.programs import PATIENCE_S, started, until
 from tests.spark.conftest import ROOT
-from tests.stores import Library
+from tests.support.programs import PATIENCE_S, started, until
+from tests.support.stores import Library
 
 REAL = "ok_540_small_propcrc"
 
@@ -291,7 +291,8 @@ def test_package_in_a_zip(tmp_path: Path) -> None:
     first, second = write_package(tmp_path / "a.zip"), write_package(tmp_path / "b.zip")
     assert first.read_bytes() == second.read_bytes()
     code = (
-        "import rmqtool.formats.message, rmqtool.store, rmqtool.commands.spark_scan as c; print(c.__file__)"
+        "import rmqtool.formats.message, rmqtool.read.store; "
+        "import rmqtool.commands.spark_scan as command; print(command.__file__)"
     )
     environment = {**os.environ, "PYTHONPATH": str(first)}
     done = subprocess.run(

@@ -16,7 +16,7 @@ from rmqtool.spark.options import parse_options
 from rmqtool.spark.queue_bounds import DataLossError
 from rmqtool.spark.schema import asked_by_options
 from rmqtool.spark.stream import StoreStreamReader
-from rmqtool.store.write.store_writer import StoreWriter
+from rmqtool.write.store_writer import StoreWriter
 from tests.spark.frames import Row, struct
 
 SIZES: dict[str, Any] = {
@@ -29,7 +29,7 @@ MODES = ("commitlog", "queue")
 @pytest.fixture
 def writer(tmp_path: Path) -> Iterator[StoreWriter]:
     """A store that is being written."""
-    with Store.create(tmp_path / "broker-a", auto_create_queues=3, **SIZES) as opened:
+    with StoreWriter.create(tmp_path / "broker-a", auto_create_queues=3, **SIZES) as opened:
         yield opened
 
 
@@ -214,7 +214,7 @@ def test_another_log_in_the_place_of_the_one_that_was_read(writer: StoreWriter, 
     end = stream_of(writer.root).initialOffset()
     other = tmp_path / "other" / writer.root.name
     other.parent.mkdir()
-    with Store.create(other, auto_create_queues=3, **SIZES) as longer:
+    with StoreWriter.create(other, auto_create_queues=3, **SIZES) as longer:
         put(longer, 90, "Longer")
     assert stream_of(writer.root).latestOffset(end) == end
     with pytest.raises(DataLossError, match="inside of a record"):
@@ -231,7 +231,7 @@ def test_a_log_that_is_shorter_than_what_was_read(writer: StoreWriter, mode: str
     end = stream_of(writer.root, streamOffsets=mode).initialOffset()
     other = tmp_path / "other" / writer.root.name
     other.parent.mkdir()
-    with Store.create(other, auto_create_queues=3, **SIZES) as shorter:
+    with StoreWriter.create(other, auto_create_queues=3, **SIZES) as shorter:
         put(shorter, 30)
     with pytest.raises(DataLossError, match="ends at"):
         stream_of(other, streamOffsets=mode).latestOffset(end)

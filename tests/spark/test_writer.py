@@ -13,15 +13,16 @@ import pytest
 from pyspark.errors import PySparkException, PythonException
 from pyspark.sql.types import StructType
 
+from rmqtool.check.verify import verify
 from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
+from rmqtool.read.store import Store
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.schema import asked_by_options
 from rmqtool.spark.write_columns import write_columns
 from rmqtool.spark.writer import NewStoreWriter, Part
-from rmqtool.store import Store
-from rmqtool.store.verify import verify
+from rmqtool.write.store_writer import StoreWriter
 from tests.spark.frames import read, read_table, struct
-from tests.stores import Library
+from tests.support.stores import Library
 
 SMALL = {
     "write.commitLogFileSize": "1M", "write.consumeQueueFileSize": "20000", "write.indexSlots": "1000",
@@ -129,7 +130,7 @@ def test_only_a_free_path_or_a_store_is_written_over(cases: Library, tmp_path: P
         assert beside(path) == []
     with pytest.raises(RefusedError, match="new store"):
         writer_of(path, source)
-    with Store.open(path, "a"), pytest.raises(RefusedError, match="in use"):
+    with StoreWriter.open(path), pytest.raises(RefusedError, match="in use"):
         writer_of(path, source, overwrite=True)
 
 

@@ -1,0 +1,189 @@
+"""The first step of a start: which files a broker opens, and which of them it does not start with.
+
+Source: DefaultMessageStore#load, MappedFileQueue#doLoad, ConsumeQueueStore#loadConsumeQueues,
+IndexService#load; spec 02 1.2 and 1.3.
+"""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqtool.broker.rules import StartRules
+from rmqtool.formats import index as index_form
+from rmqtool.formats.java import parse_integer
+from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
+from rmqtool.storage.open_files import head_of
+
+QueueKey = tuple[str, int]
+
+
+class Entry(NamedTuple):
+    """One entry of a folder of mapped files."""
+
+    path: Path
+    size: int
+    is_folder: bool
+
+
+class IndexFile(NamedTuple):
+    """An index file that a broker opens: its size on disk and its header."""
+
+    path: Path
+    size: int
+    header: index_form.Header
+
+
+@dataclass
+class Loaded:
+    """What a broker has opened, and why it gave up.
+
+    Attributes:
+        error: why load fails, for a person; None when it does not.
+        path: the file or folder that it fails on.
+        log: the commit log's files in the broker's order.
+        queues: files of plain queues by (topic, queue id).
+        batch_queues: the same of batch queues.
+        extensions: extension files of plain queues by (topic, queue id).
+        index: in the order of their names, those of a start with abort still included.
+        deleted: empty files that were deleted.
+        recovers: recovery runs: load has not failed, or fails behind it.
+    """
+
+    error: str | None = None
+    path: Path | None = None
+    recovers: bool = False
+    log: tuple[StoreFile, ...] = ()
+    queues: dict[QueueKey, tuple[StoreFile, ...]] = field(default_factory=dict)
+    batch_queues: dict[QueueKey, tuple[StoreFile, ...]] = field(default_factory=dict)
+    extensions: dict[QueueKey, tuple[StoreFile, ...]] = field(default_factory=dict)
+    index: tuple[IndexFile, ...] = ()
+    deleted: list[Path] = field(default_factory=list)
+
+    def fails(self, error: str, path: Path | None) -> None:
+        """Load fails; the first reason counts."""
+        if self.error is None:
+            self.error, self.path = error, path
+
+
+def load(
+    layout: StoreLayout, rules: StartRules, is_batch_topic: Callable[[str], bool], *, extended: bool = False
+) -> Loaded:
+    """What a broker opens of this store.
+
+    Args:
+        layout: of a store root.
+        rules: the broker's.
+        extended: whether it opens extension files (enableConsumeQueueExt).
+        is_batch_topic: whether topics.json gives a topic queue.type=BatchCQ.
+    """
+    loaded = Loaded()
+    others = [*layout.commit_log_strays, *([layout.guard] if layout.guard is not None else [])]
+    entries = _entries(layout.commit_log, others)
+    entries.sort(key=lambda entry: entry.path.name)
+    files = _mapped(loaded, entries, layout.commit_log_file_size, rules)
+    if files is None:
+        return loaded
+    loaded.log = files
+    wrong = _wrong_type(layout, is_batch_topic) if rules.has_batch_queues else None
+    if wrong is not None:
+        loaded.fails("topics.json gives this topic queues of the other type (queue.type)", wrong)
+        return loaded
+    _load_queues(loaded, loaded.queues, layout.consume_queues, layout.consume_queue_file_size, rules)
+    if extended:
+        mine = {key: queue for key, queue in layout.ext_queues.items() if key in loaded.queues}
+        _load_queues(loaded, loaded.extensions, mine, layout.ext_queue_file_size, rules)
+    if rules.has_batch_queues:
+        _load_queues(loaded, loaded.batch_queues, layout.batch_queues, layout.batch_queue_file_size, rules)
+    if loaded.error is None:
+        loaded.recovers = True
+        loaded.index = tuple(_index(loaded, layout, rules))
+    return loaded
+
+
+def _wrong_type(layout: StoreLayout, is_batch_topic: Callable[[str], bool]) -> Path | None:
+    """A queue folder that is not of its topic's type. Source: ConsumeQueueStore#queueTypeShouldBe."""
+    for queues, is_batch in ((layout.consume_queues, False), (layout.batch_queues, True)):
+        for queue in queues.values():
+            if is_batch_topic(queue.topic) != is_batch:
+                return queue.folder
+    return None
+
+
+def _entries(files: Iterable[StoreFile], others: Iterable[Path]) -> list[Entry]:
+    """The entries of a folder, by name."""
+    found = [Entry(file.path, file.size, False) for file in files]
+    more = False
+    for path in others:
+        try:
+            status = path.stat()
+        except OSError:  # a link that leads nowhere: Java sees a file of length 0
+            found.append(Entry(path, 0, False))
+        else:
+            found.append(Entry(path, status.st_size, stat.S_ISDIR(status.st_mode)))
+        more = True
+    if more:
+        found.sort(key=lambda entry: entry.path.name)
+    return found
+
+
+def _mapped(
+    loaded: Loaded, entries: Sequence[Entry], size: int, rules: StartRules
+) -> tuple[StoreFile, ...] | None:
+    """The mapped files of one folder; None when load fails. Source: MappedFileQueue#doLoad."""
+    files = []
+    for number, entry in enumerate(entries):
+        if entry.is_folder and rules.profile.skips_stray_folders:
+            continue
+        if entry.size == 0 and number == len(entries) - 1 and rules.deletes_empty_last:
+            loaded.deleted.append(entry.path)
+            continue
+        if entry.size != size or entry.is_folder:
+            what = "it is a folder" if entry.is_folder else f"it has {entry.size} bytes in place of {size}"
+            loaded.fails(what, entry.path)
+            return None
+        start = parse_integer(entry.path.name, 1 << 63)
+        if start is None:
+            loaded.fails("its name is no offset", entry.path)
+            return None
+        files.append(StoreFile(entry.path, start, entry.size))
+    return tuple(files)
+
+
+def _load_queues(
+    loaded: Loaded, into: dict[QueueKey, tuple[StoreFile, ...]], queues: Queues, size: int, rules: StartRules
+) -> None:
+    """Open the queues of one folder, up to the first that cannot be opened."""
+    for key, queue in queues.items():
+        files = _mapped(loaded, _entries(queue.files, queue.strays), size, rules)
+        if files is None:
+            return
+        into[key] = files
+
+
+def _index(loaded: Loaded, layout: StoreLayout, rules: StartRules) -> list[IndexFile]:
+    """The index files. A name that is no number is passed over. Source: IndexService#load."""
+    found: list[IndexFile] = []
+    entries: Mapping[Path, int | None] = {file.path: file.size for file in layout.index_files} | {
+        path: None for path in layout.index_strays
+    }
+    for path in sorted(entries):
+        if parse_integer(path.name, 1 << 63) is None:
+            continue
+        size = entries[path]
+        if size is None:
+            try:
+                status = path.stat()
+                size = None if stat.S_ISDIR(status.st_mode) else status.st_size
+            except OSError:
+                size = None
+        if size is None:
+            if rules.index_must_load:
+                loaded.fails("the index file cannot be opened", path)
+            return found
+        head = head_of(path, index_form.HEADER_SIZE).ljust(index_form.HEADER_SIZE, b"\0")
+        found.append(IndexFile(path, size, index_form.decode_header(head)))
+    return found

@@ -1,0 +1,227 @@
+"""What a start of broker 4.9, 5.3 or 5.4 would do to a store, computed without changing a byte.
+
+    from rmqtool.read.store import Store
+    from rmqtool.broker.predict import predict_all
+
+    with Store.open(path) as store:
+        for prediction in predict_all(store):
+            print(prediction.row())
+
+The log is walked once for all brokers. The version differences are one table, `rules.RULES`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqtool.broker.prediction import IndexPrediction, OffsetBeyond, Prediction, QueuePrediction
+from rmqtool.broker.rules import BROKERS, DEFAULT_HEAP_BYTES, Broker, StartRules, StartSettings, rules_of
+from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, UsageError
+from rmqtool.formats import checkpoint as checkpoint_format
+from rmqtool.formats import config_json
+from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.read.store import Store
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.open_files import OpenFiles, head_of, read_head
+
+if TYPE_CHECKING:
+    from rmqtool.broker.load import QueueKey
+    from rmqtool.broker.log_scan import Event as LogEvent
+    from rmqtool.broker.queue_reader import QueueReader
+    from rmqtool.broker.queues import QueueState
+    from rmqtool.broker.start import BrokerStart, StartInputs
+    from rmqtool.log.scan_cache import ScanCache
+
+__all__ = [
+    "BROKERS", "DEFAULT_HEAP_BYTES", "Broker", "IndexPrediction", "OffsetBeyond", "Prediction",
+    "QueuePrediction", "StartRules", "StartSettings", "predict", "predict_all", "rules_of",
+]  # fmt: skip
+
+_PARTS = frozenset({"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"})
+
+
+def predict(
+    store: Store,
+    broker: Broker,
+    *,
+    abort: bool | None = None,
+    settings: StartSettings | None = None,
+    unreachable: bool = True,
+) -> Prediction:
+    """What one broker would do; see `predict_all`."""
+    return predict_all(store, (broker,), abort=abort, settings=settings, unreachable=unreachable)[0]
+
+
+def predict_all(
+    store: Store,
+    brokers: Sequence[str] = BROKERS,
+    *,
+    abort: bool | None = None,
+    settings: StartSettings | None = None,
+    keep_cache: bool = False,
+    index_slots: bool = False,
+    unreachable: bool = True,
+    sound: ScanCache | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> list[Prediction]:
+    """What the start of each of these brokers would do to the store as it stands.
+
+    Args:
+        store: a store root, opened for reading.
+        brokers: 4.9, 5.3, 5.4.
+        abort: whether the abort file is there; None: as it is.
+        settings: of the broker; None: from broker.conf, else the defaults.
+        keep_cache: leave what was read in the page cache.
+        index_slots: count the slots in use of index files that change, too: that costs more than all else.
+        unreachable: count the messages that no queue leads to afterwards, for which the whole log is walked;
+            without, only the part that a broker reads.
+        sound: log files that were walked already, by salvage.
+        progress: is told how many bytes of the log more were walked.
+
+    Raises:
+        UsageError: a broker that is not modelled, or no store root.
+        UnsupportedStoreError: the queues are in RocksDB.
+        UnreadableError: a file cannot be read.
+    """
+    from rmqtool.broker import log_scan
+    from rmqtool.broker.start import StartInputs
+
+    layout = store.layout
+    if layout.kind != "store" or layout.root is None:
+        raise UsageError("a start can be predicted for a whole store only, give its root")
+    layout.check_forms(log=True, queues=True)
+    for part in layout.unsupported:
+        if part.what == "second consume queues":  # its start begins where the shorter of both ends
+            raise UnsupportedStoreError("the consume queues are written twice", path=part.path)
+    rules = [rules_of(broker) for broker in brokers]
+    settings = settings or StartSettings.of(layout.broker_conf)
+    has_abort = layout.abort is not None if abort is None else abort
+    for path, reason in layout.unreadable:
+        if layout.relative(path).partition("/")[0] in _PARTS or path.parent in layout.commit_log_folders:
+            raise UnreadableError(f"cannot read: {reason}", path=path)
+    try:
+        with OpenFiles() as open_files:
+            checkpoint, is_batch_topic = _checkpoint(layout), _batch_topics(layout)
+            world = StartInputs(
+                layout, open_files, checkpoint, is_batch_topic, has_abort, settings, index_slots, unreachable
+            )
+            walk = partial(log_scan.scan, sound=sound, keep_cache=keep_cache, progress=progress)
+            return _predict(world, rules, store.profile.searches_min_offset, walk)
+    except OSError as error:
+        if isinstance(error, UnreadableError):
+            raise
+        path = error.filename or layout.root
+        raise UnreadableError(f"cannot read: {error.strerror}", path=Path(os.fsdecode(path))) from error
+
+
+def _predict(
+    world: StartInputs,
+    rules: Sequence[StartRules],
+    searches: bool,
+    walk: Callable[..., Iterator[tuple[int, LogEvent]]],
+) -> list[Prediction]:
+    from rmqtool.broker.prediction import prediction_of
+    from rmqtool.broker.queue_reader import QueueReader
+    from rmqtool.broker.start import BrokerStart
+
+    starts = [BrokerStart(world, each) for each in rules]
+    running = [start for start in starts if start.runs]
+    reader = QueueReader(world.open_files)
+    plain, batch = _recovered(reader, running, world.layout)
+    before = _spans(reader, [*plain.values(), *batch.values()], world.layout, searches)
+    for start in running:
+        start.prepare(plain, batch)
+    _scan(running, world.settings, walk)
+    for start in running:
+        start.finish()
+    return [prediction_of(start, before) for start in starts]
+
+
+def _recovered(
+    reader: QueueReader, starts: Sequence[BrokerStart], layout: StoreLayout
+) -> tuple[dict[QueueKey, QueueState], dict[QueueKey, QueueState]]:
+    """The plain and the batch queues behind recovery, which is the same for all brokers."""
+    plain: dict[QueueKey, QueueState] = {}
+    batch: dict[QueueKey, QueueState] = {}
+    for start in starts:
+        if not plain:
+            for key, files in start.loaded.queues.items():
+                size = layout.consume_queue_file_size
+                plain[key] = reader.recovered(key, files, is_batch=False, file_size=size)
+        if not batch:
+            for key, files in start.loaded.batch_queues.items():
+                size = layout.batch_queue_file_size
+                batch[key] = reader.recovered(key, files, is_batch=True, file_size=size)
+    return plain, batch
+
+
+def _spans(
+    reader: QueueReader, states: Sequence[QueueState], layout: StoreLayout, searches: bool
+) -> dict[tuple[QueueKey, bool], tuple[int, int]]:
+    """(min, max) of the queues as they are now, by queue and whether it is a batch queue."""
+    from rmqtool.broker.queue_reader import StartError
+
+    minimum = layout.commit_log[0].file_from_offset if layout.commit_log else -1
+    spans = {}
+    for state in states:
+        now = state.copy()
+        try:
+            reader.correct_min(now, minimum, searches=searches)
+        except StartError:
+            pass  # an empty last file: the minimum is not known, and stays 0
+        low, high = now.span()
+        key = state.topic, state.queue_id
+        spans[key, state.is_batch] = low, max([high, *(reader.end_of(now, file) for file in state.deleted)])
+    return spans
+
+
+def _scan(
+    starts: Sequence[BrokerStart],
+    settings: StartSettings,
+    walk: Callable[..., Iterator[tuple[int, LogEvent]]],
+) -> None:
+    """Walk the log once, from the first file that any start scans."""
+    from rmqtool.broker.log_scan import ahead
+
+    log = starts[0].loaded.log if starts else ()
+    if not log:
+        return
+    first = 0 if starts[0].world.unreachable else min(start.first for start in starts)
+    leaders: list[BrokerStart] = []
+    led: list[tuple[BrokerStart, BrokerStart]] = []
+    for start in starts:
+        leader = next((other for other in leaders if start.scans_like(other)), None)
+        if leader is None:
+            leaders.append(start)
+        else:
+            leader.lead(start)
+            led.append((start, leader))
+    for number, event in ahead(walk(log[first:], settings)):
+        for start in leaders:
+            start.take(first + number, event)
+    for start, leader in led:
+        start.follow(leader)
+
+
+def _checkpoint(layout: StoreLayout) -> checkpoint_format.Checkpoint:
+    """The checkpoint; zeros where there is none: a broker makes one, and extends a short one with zeros."""
+    if layout.checkpoint is None:
+        return checkpoint_format.Checkpoint()
+    head = read_head(layout.checkpoint, checkpoint_format.CHECKPOINT.size) or b""
+    return checkpoint_format.decode(head.ljust(checkpoint_format.CHECKPOINT.size, b"\0"))
+
+
+def _batch_topics(layout: StoreLayout) -> Callable[[str], bool]:
+    """Whether topics.json, or its .bak, gives a topic queue.type=BatchCQ."""
+    names = ("topics.json", "topics.json.bak")
+    texts = (head_of(layout.config[name], READ_LIMIT) if name in layout.config else None for name in names)
+    try:
+        configs = config_json.topics(config_json.load_with_bak(*texts).document)
+    except FormatError:
+        return frozenset[str]().__contains__  # the broker ends before load(), or begins with an empty table
+    batch = frozenset(name for name, config in configs.items() if config.is_batch)
+    return batch.__contains__

@@ -1,0 +1,401 @@
+"""What a start would do to a store: the result, for people and programs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import FormatError
+from rmqtool.formats import config_json
+from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.storage.folder_names import can_be_folder
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.open_files import head_of
+
+if TYPE_CHECKING:
+    from rmqtool.broker.load import QueueKey
+    from rmqtool.broker.queues import QueueState
+    from rmqtool.broker.start import BrokerStart
+
+_BROKER_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "consumerFilter.json")
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePrediction:
+    """One queue: [min, max) before and after, in queue offsets; None before for a queue that is made.
+
+    `cut_to` is its end where that goes down; `shifted`: units are put at another place than their
+    queue offset. `log_min` and `log_max` are the range of queue offsets that the log holds, None for
+    none; `unreachable` counts those that the queue does not serve. `lost`: the log holds messages of it,
+    and the broker has no such queue, or an empty one; the next message gets queue offset 0. These are
+    known only where they were asked for.
+    """
+
+    topic: str
+    queue_id: int
+    min_before: int | None
+    max_before: int | None
+    min_after: int
+    max_after: int
+    files_deleted: tuple[str, ...] = ()
+    shifted: bool = False
+    lost: bool = False
+    log_min: int | None = None
+    log_max: int | None = None
+    unreachable: int = 0
+
+    @property
+    def cut_to(self) -> int | None:
+        """Its end afterwards, where that is lower than before."""
+        return self.max_after if self.max_before is not None and self.max_after < self.max_before else None
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "topic": self.topic, "queue_id": self.queue_id, "min_before": self.min_before,
+            "max_before": self.max_before, "min_after": self.min_after, "max_after": self.max_after,
+            "cut_to": self.cut_to, "files_deleted": list(self.files_deleted), "shifted": self.shifted,
+            "lost": self.lost, "log_min": self.log_min, "log_max": self.log_max,
+            "messages_unreachable": self.unreachable,
+        }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class IndexPrediction:
+    """An index file afterwards.
+
+    `name` is None for one that is made, which gets the time as its name; `hash_slot_count` is None
+    where it changes and was not asked for.
+    """
+
+    name: str | None
+    begin_timestamp: int
+    end_timestamp: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    hash_slot_count: int | None
+    index_count: int
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetBeyond:
+    """A group's offset behind the end that its queue then has."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    queue_end: int
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"group": self.group, "topic": self.topic, "queue_id": self.queue_id,
+                "offset": self.offset, "queue_end": self.queue_end}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What a start of one broker would do, offsets physical, times ms since 1970.
+
+    Attributes:
+        broker: its version.
+        abort: whether the start is one after a crash.
+        loads: load() succeeds. What follows holds also where it fails late.
+        load_error: why not.
+        load_path: the file or folder that it fails on.
+        hangs: start() never returns (4.x, at a gap of the log).
+        hangs_at: where.
+        crashes: the process ends with an OutOfMemoryError (4.x).
+        claimed_bytes: what a damaged size field says, where 4.x allocates that and it is more than 64 MiB;
+            else None.
+        heap_bytes: the heap (-Xmx) that was taken for granted.
+        start_file: file_from_offset of the first file that is scanned; None when it comes not so far.
+        end_offset: where the log ends for the broker afterwards.
+        min_offset: where it begins; -1 without files.
+        ends_with_blank: the log's last file is full, and its blank will be written over.
+        log_files_deleted: names below the store root, as all names here.
+        bytes_abandoned: from `end_offset` to behind the last byte of the log that holds anything.
+        messages_abandoned: sound records behind `end_offset`.
+        topics_abandoned: how many of each topic.
+        first_abandoned_timestamp, last_abandoned_timestamp: their smallest and largest store time.
+        queues: every queue that the broker knows afterwards, and those that it does not know though the log
+            holds messages of them (among the `lost` ones).
+        messages_unreachable: messages in the log that no queue leads to afterwards: no consumer gets them.
+            None where it was not asked for. Sound records behind `end_offset` are not among them.
+        loaded_spans: (min, max) of every queue behind load(), before start() (4.x differs).
+        index_files_deleted: of the files that were there.
+        index: the files afterwards.
+        dispatched_again: records that are handed to dispatch.
+        units_added: units that this adds to queues.
+        keys_added: entries that this adds to the index.
+        never_dispatched: records in the scanned part of the log, behind the end of their queue, that get
+            no unit.
+        consumer_offsets_beyond: offsets of groups that then point behind their queue's end.
+        files_deleted, files_made, files_changed: of log, queues and index; those that are made again
+            as they were are in none. Index files that are made have no name yet: see `index`.
+        notes: remarks for a person.
+    """
+
+    broker: str
+    abort: bool
+    loads: bool
+    load_error: str | None
+    load_path: str | None
+    hangs: bool
+    hangs_at: int | None
+    crashes: bool
+    claimed_bytes: int | None
+    heap_bytes: int
+    start_file: int | None
+    end_offset: int
+    min_offset: int
+    ends_with_blank: bool
+    log_files_deleted: tuple[str, ...]
+    bytes_abandoned: int
+    messages_abandoned: int
+    topics_abandoned: Mapping[str, int]
+    first_abandoned_timestamp: int | None
+    last_abandoned_timestamp: int | None
+    queues: Mapping[tuple[str, int], QueuePrediction]
+    loaded_spans: Mapping[tuple[str, int], tuple[int, int]]
+    index_files_deleted: tuple[str, ...]
+    index: tuple[IndexPrediction, ...]
+    dispatched_again: int
+    units_added: int
+    keys_added: int
+    never_dispatched: int
+    messages_unreachable: int | None
+    consumer_offsets_beyond: tuple[OffsetBeyond, ...]
+    files_deleted: tuple[str, ...]
+    files_made: tuple[str, ...]
+    files_changed: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def queues_lost(self) -> int:
+        """How many queues are empty or unknown to the broker though the log holds messages of them."""
+        return sum(queue.lost for queue in self.queues.values())
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        names = (
+            "broker", "abort", "loads", "load_error", "load_path", "hangs", "hangs_at", "crashes",
+            "claimed_bytes", "heap_bytes",
+            "start_file", "end_offset", "min_offset", "bytes_abandoned", "messages_abandoned",
+            "dispatched_again", "units_added", "keys_added", "never_dispatched",
+            "queues_lost", "messages_unreachable",
+        )  # fmt: skip
+        row: dict[str, Any] = {name: getattr(self, name) for name in names}
+        row["first_abandoned_timestamp_ms"] = self.first_abandoned_timestamp
+        row["last_abandoned_timestamp_ms"] = self.last_abandoned_timestamp
+        row["topics_abandoned"] = dict(self.topics_abandoned)
+        for name in ("log_files_deleted", "index_files_deleted", "files_deleted", "files_made",
+                     "files_changed", "notes"):  # fmt: skip
+            row[name] = list(getattr(self, name))
+        row["queues"] = [queue.row() for queue in self.queues.values()]
+        row["consumer_offsets_beyond"] = [offset.row() for offset in self.consumer_offsets_beyond]
+        return row
+
+
+def prediction_of(start: BrokerStart, before: Mapping[tuple[QueueKey, bool], tuple[int, int]]) -> Prediction:
+    """The result of a start that is over.
+
+    Args:
+        start: the start.
+        before: (min, max) of the queues as they are now, by queue and whether it is a batch queue.
+    """
+    world, rules = start.world, start.rules
+    name = world.layout.relative
+    end = start.end if start.end is not None else 0
+    queues = _queues(start, before)
+    gone, made, changed = _files(start)
+    abandoned = start.abandoned
+    dispatch = start.dispatch
+    folders = list(dispatch.folders()) if dispatch is not None else []
+    ran = start.runs
+    return Prediction(
+        broker=rules.profile.name,
+        abort=world.abort,
+        loads=start.error is None,
+        load_error=start.error,
+        load_path=name(start.error_path) if start.error_path is not None else None,
+        hangs=start.hangs,
+        hangs_at=start.hangs_at,
+        crashes=start.crashes,
+        claimed_bytes=start.claimed_bytes,
+        heap_bytes=world.settings.heap_bytes,
+        start_file=start.loaded.log[start.first].file_from_offset if ran and start.loaded.log else None,
+        end_offset=start.max_offset if ran and not start.crashes else end,
+        min_offset=start.loaded.log[0].file_from_offset if start.crashes else start.min_offset,
+        ends_with_blank=start.ends_with_blank,
+        log_files_deleted=tuple(name(file.path) for file in start.deleted),
+        bytes_abandoned=max(abandoned.end - end, 0) if ran else 0,
+        messages_abandoned=abandoned.records,
+        topics_abandoned=dict(sorted(abandoned.topics.items())),
+        first_abandoned_timestamp=abandoned.first_timestamp,
+        last_abandoned_timestamp=abandoned.last_timestamp,
+        queues=queues,
+        loaded_spans=start.loaded_spans,
+        index_files_deleted=tuple(name(file.path) for file in start.index_deleted),
+        index=_index(start),
+        dispatched_again=dispatch.records if dispatch is not None else 0,
+        units_added=sum(folder.admitted for folder in folders),
+        keys_added=start.index.keys if start.index is not None else 0,
+        never_dispatched=sum(folder.refused for folder in folders) + start.passed_over,
+        messages_unreachable=sum(each.unreachable for each in queues.values()) if world.unreachable else None,
+        consumer_offsets_beyond=_beyond(world.layout, queues) if start.error is None else (),
+        files_deleted=tuple(sorted(gone)),
+        files_made=tuple(sorted(made)),
+        files_changed=tuple(sorted(changed)),
+        notes=tuple(_notes(start, queues)),
+    )
+
+
+def _index(start: BrokerStart) -> tuple[IndexPrediction, ...]:
+    """The index files afterwards."""
+    files = start.index.files if start.index is not None else []
+    return tuple(
+        IndexPrediction(
+            file.path.name if file.path is not None else None,
+            *file.header[:4],
+            file.header.hash_slot_count if file.slots_counted else None,
+            file.header.index_count,
+        )  # fmt: skip
+        for file in files
+    )
+
+
+def _queues(
+    start: BrokerStart, before: Mapping[tuple[QueueKey, bool], tuple[int, int]]
+) -> dict[QueueKey, QueuePrediction]:
+    """All queues afterwards, with what the log holds for them, and those that are not there for it."""
+    name = start.world.layout.relative
+    found = {
+        key: _queue(state, before.get((key, state.is_batch)), start, name)
+        for key, state in start.states().items()
+    }
+    for folder in start.dispatch.folders() if start.dispatch is not None and not start.crashes else ():
+        for key, held in folder.held.queues(start.world.topics.names):
+            if key not in found and not can_be_folder(key[0]):
+                continue  # of no broker, before or after the start
+            queue = found.get(key) or QueuePrediction(*key, None, None, 0, 0)
+            low, high = held.span
+            outside = held.outside(queue.min_after, queue.max_after)
+            found[key] = replace(
+                queue, lost=queue.max_after <= 0, log_min=low, log_max=high,
+                unreachable=queue.unreachable + outside,
+            )  # fmt: skip
+    return dict(sorted(found.items()))
+
+
+def _queue(
+    state: QueueState, before: tuple[int, int] | None, start: BrokerStart, name: Any
+) -> QueuePrediction:
+    low, high = state.span()
+    key = state.topic, state.queue_id
+    shifted = any(key in folder.shifted for folder in (start.dispatch.folders() if start.dispatch else ()))
+    return QueuePrediction(
+        state.topic,
+        state.queue_id,
+        before[0] if before is not None else None,
+        before[1] if before is not None else None,
+        low,
+        high,
+        tuple(name(file.path) for file in state.deleted if file.file_from_offset not in state.made),
+        shifted,
+    )
+
+
+def _files(start: BrokerStart) -> tuple[set[str], set[str], set[str]]:
+    """Files that are deleted, made and changed, by name."""
+    name = start.world.layout.relative
+    gone = {name(path) for path in start.loaded.deleted}
+    gone |= {name(file.path) for file in (*start.deleted, *start.index_deleted)}
+    made: set[str] = set()
+    changed: set[str] = set()
+    for folder in start.dispatch.folders() if start.dispatch is not None else ():
+        for key, state in folder.states.items():
+            deleted = {file.file_from_offset for file in state.deleted}
+            gone |= {name(file.path) for file in state.deleted if file.file_from_offset not in state.made}
+            made |= {folder.name_of(key, offset) for offset in state.made - deleted}
+        for key, offset in folder.changed:
+            changed.add(folder.name_of(key, offset))
+    if start.extensions is not None:
+        of_extensions = start.extensions.files(name)
+        gone, made, changed = (a | b for a, b in zip((gone, made, changed), of_extensions, strict=True))
+    if start.index is not None:
+        changed |= {
+            name(file.path) for file in start.index.files if file.path is not None and file.has_changed
+        }
+    again = gone & made  # an empty file: deleted at load, and made with its full size
+    return gone - again, made - again, (changed - made - gone) | again
+
+
+def _loaded(layout: StoreLayout, name: str) -> config_json.Loaded:
+    """What a broker takes from a config file and its .bak."""
+    names = (name, f"{name}.bak")
+    file, bak = (head_of(layout.config[n], READ_LIMIT) if n in layout.config else None for n in names)
+    return config_json.load_with_bak(file, bak)
+
+
+def _beyond(
+    layout: StoreLayout, queues: Mapping[tuple[str, int], QueuePrediction]
+) -> tuple[OffsetBeyond, ...]:
+    """Consumer offsets behind the end of their queue; those of queues that are not there are left out."""
+    try:
+        offsets = config_json.consumer_offsets(_loaded(layout, "consumerOffset.json").document)
+    except FormatError:
+        return ()  # verify tells; the broker does not start with it, or begins with an empty table
+    return tuple(
+        OffsetBeyond(group, topic, queue_id, offset, queues[topic, queue_id].max_after)
+        for (topic, group), by_queue in sorted(offsets.items())
+        for queue_id, offset in sorted(by_queue.items())
+        if (topic, queue_id) in queues and offset > queues[topic, queue_id].max_after
+    )
+
+
+def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> list[str]:
+    """Remarks: what slaves and operators should know. Source: spec 02 12.2, 15.1 C7, C17, 15.2 Q5."""
+    notes = []
+    if start.error is None and any(queue.unreachable for queue in queues.values()):
+        notes.append(
+            "unreachable messages stay in the log, and no queue leads to them: no consumer gets them, before"
+            " they expire; no later start mends it"
+        )
+    if start.error is None and any(queue.lost for queue in queues.values()):
+        notes.append(
+            "a lost queue begins again at queue offset 0: groups that had consumed more of it get nothing"
+            " until it is as long as before"
+        )
+    if not start.rules.has_batch_queues and start.world.layout.batch_queues:
+        notes.append(
+            "this version does not know the queues of batchconsumequeue: it loses them, and their messages"
+        )
+    if start.abandoned.records and start.runs and not start.crashes:
+        notes.append(
+            f"a slave that holds more than {start.end} is then ahead: its bytes from there on stay different,"
+            " and nothing reports it; queue offsets are given out again"
+        )
+    if start.ends_with_blank:
+        notes.append(
+            "the last file is full: its blank is written over, and a slave that has the blank differs from"
+            " there on"
+        )
+    if start.hangs:
+        notes.append(
+            f"start() waits for ever: dispatch does not get past {start.hangs_at}, where the log does not go"
+            " on, or comes back there because files overlap"
+        )
+    if start.dispatch is not None and start.dispatch.has_light:
+        if start.world.settings.dispatches_light is None:
+            notes.append(
+                "light queues get units as from a broker with enableMultiDispatch set: --broker-conf tells"
+                " whether it is"
+            )
+    for name in _BROKER_FILES:
+        if _loaded(start.world.layout, name).source == "failed":
+            notes.append(f"config/{name} and its .bak cannot be read: the broker ends before load()")
+    if start.crashes:
+        notes.append("checkCRCOnRecover does not help: the size is allocated before anything is compared")
+    return notes

@@ -1,0 +1,152 @@
+"""In what the starts of the three brokers differ: one table, and the settings that matter to a start.
+
+Source: spec 02 sections 1 to 5 and 17; DefaultMessageStore#load and #start, CommitLog#recoverNormally and
+#recoverAbnormally of 4.9.7, 5.3.3 and 5.4.0. Brokers before 4.9 are not modelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from rmqtool.errors import UsageError
+from rmqtool.message.system_topics import DEFAULT_DELAYS_MS, parse_delay_levels
+from rmqtool.storage.broker_conf import BrokerConf
+from rmqtool.storage.profile import PROFILES, Profile
+
+Broker = Literal["4.9", "5.3", "5.4"]
+BROKERS: tuple[Broker, ...] = ("4.9", "5.3", "5.4")
+DEFAULT_HEAP_BYTES = 2 << 30
+ARRAY_BYTES_MAX = (1 << 31) - 3
+"""The longest byte array of a JVM."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartRules:
+    """What one broker does when it starts.
+
+    Attributes:
+        profile: its row in the version table; the rest are the rules of the start alone.
+        deletes_empty_last: an empty file at the end of a folder is deleted; 4.x does not start with one.
+        normal_start: where the scan begins without abort: at the third-last file, at the last file whose
+            name is not above the queues' end, or at the last one whose first record is sound and not
+            above it.
+        checks_first_record: with abort the first record of a start file must be sound in all; else its
+            magic and store time are enough.
+        limits_files_back: at most commitLogRecoverMaxNum files are looked at.
+        bounds_size: a record's size is compared with what is left before it is allocated.
+        dispatches_normally: records behind the queues' end are dispatched by the scan without abort too.
+        measures_after_dispatch: whether queues are cut is decided by their end after the dispatch.
+        dispatches_at_start: start() dispatches from the queues' end on, and does not return before that
+            is done.
+        has_batch_queues: knows the folder batchconsumequeue and queue.type=BatchCQ.
+        makes_delay_queues: load() makes a queue of SCHEDULE_TOPIC_XXXX, without files, for every delay level.
+        knows_delays: the delay levels are known when the scan dispatches delayed messages.
+        index_must_load: an index file that cannot be opened ends the start.
+        flushes_index: the index is flushed when the broker stops: empty files get an index_count of 1.
+    """
+
+    profile: Profile
+    deletes_empty_last: bool
+    normal_start: Literal["third_last", "queue_end", "first_record"]
+    checks_first_record: bool
+    limits_files_back: bool
+    bounds_size: bool
+    dispatches_normally: bool
+    measures_after_dispatch: bool
+    dispatches_at_start: bool
+    has_batch_queues: bool
+    makes_delay_queues: bool
+    knows_delays: bool
+    index_must_load: bool
+    flushes_index: bool
+
+
+_4_9 = StartRules(
+    profile=PROFILES["4.9"], deletes_empty_last=False, normal_start="third_last",
+    checks_first_record=False, limits_files_back=False, bounds_size=False, dispatches_normally=False,
+    measures_after_dispatch=False, dispatches_at_start=True, has_batch_queues=False,
+    makes_delay_queues=True, knows_delays=False,
+    index_must_load=False, flushes_index=False,
+)  # fmt: skip
+_5_3 = StartRules(
+    profile=PROFILES["5.3"], deletes_empty_last=True, normal_start="queue_end",
+    checks_first_record=False, limits_files_back=False, bounds_size=True, dispatches_normally=True,
+    measures_after_dispatch=False, dispatches_at_start=False, has_batch_queues=True,
+    makes_delay_queues=False, knows_delays=True,
+    index_must_load=True, flushes_index=True,
+)  # fmt: skip
+_5_4 = replace(
+    _5_3, profile=PROFILES["5.4"], normal_start="first_record", checks_first_record=True,
+    limits_files_back=True, measures_after_dispatch=True,
+)  # fmt: skip
+
+RULES: dict[str, StartRules] = {"4.9": _4_9, "5.3": _5_3, "5.4": _5_4}
+
+
+def rules_of(broker: str) -> StartRules:
+    """The rules of a broker. Raises UsageError for one that is not modelled."""
+    if broker not in RULES:
+        raise UsageError(
+            f"the start of broker {broker!r} is not modelled", hint="modelled are " + ", ".join(RULES)
+        )
+    return RULES[broker]
+
+
+@dataclass(frozen=True, slots=True)
+class StartSettings:
+    """Settings of the broker that change what its start does; the defaults are the broker's.
+
+    Attributes:
+        checks_crc: checkCRCOnRecover.
+        checks_property_crc: forceVerifyPropCRC (5.x): the property CRC is checked, the body's is not.
+        index_enabled: messageIndexEnable.
+        index_safe: messageIndexSafe.
+        files_back: commitLogRecoverMaxNum (5.4).
+        is_master: brokerId is 0.
+        delays_ms: messageDelayLevel, delay of level n at n - 1.
+        dispatches_light: enableMultiDispatch: light queues get the units that records name; None: nobody
+            says, and a record that names its numbers there was stored by a broker that has it.
+        extends_units: enableConsumeQueueExt; None: nobody says, and a broker that has left extension files
+            has it.
+        heap_bytes: the JVM's heap, -Xmx: 4.x allocates what a damaged size field says, and the start ends
+            when it cannot. No array is longer than 2^31 - 3 bytes, however large the heap.
+    """
+
+    checks_crc: bool = True
+    checks_property_crc: bool = False
+    index_enabled: bool = True
+    index_safe: bool = False
+    files_back: int = 10
+    is_master: bool = True
+    delays_ms: Sequence[int] = DEFAULT_DELAYS_MS
+    heap_bytes: int = DEFAULT_HEAP_BYTES
+    dispatches_light: bool | None = None
+    extends_units: bool | None = None
+
+    @classmethod
+    def of(cls, conf: BrokerConf | None) -> StartSettings:
+        """The settings of a broker.conf; without one the defaults.
+
+        Raises:
+            UsageError: messageDelayLevel cannot be read.
+        """
+        if conf is None:
+            return cls()
+        plain = cls()
+        files_back, broker_id = conf.integer("commitLogRecoverMaxNum"), conf.integer("brokerId", bits=64)
+        levels = conf.text("messageDelayLevel")
+        tells_extension = conf.text("enableConsumeQueueExt") is not None
+        tells_light = any(conf.text(name) is not None for name in ("enableMultiDispatch", "enableLmq"))
+        return cls(
+            checks_crc=conf.flag("checkCRCOnRecover", default=True),
+            checks_property_crc=conf.flag("forceVerifyPropCRC"),
+            index_enabled=conf.flag("messageIndexEnable", default=True),
+            index_safe=conf.flag("messageIndexSafe"),
+            files_back=plain.files_back if files_back is None or files_back <= 0 else files_back,
+            is_master=broker_id in (None, 0),
+            delays_ms=plain.delays_ms if levels is None else parse_delay_levels(levels),
+            dispatches_light=conf.flag("enableMultiDispatch") if tells_light else None,
+            extends_units=conf.flag("enableConsumeQueueExt") if tells_extension else None,
+        )

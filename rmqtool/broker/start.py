@@ -1,0 +1,393 @@
+"""The start of one broker, step by step: load, recover, dispatch, cut, dispatch again (4.x).
+
+`BrokerStart.take` is given the events of one walk over the log, which the starts of several brokers share.
+
+Source: DefaultMessageStore#load, #start, CommitLog#recoverNormally, #recoverAbnormally; spec 02 1 to 3.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqtool.broker.dispatch import Folder, QueueDispatch
+from rmqtool.broker.extension import Extensions, check_extension
+from rmqtool.broker.index import IndexBuild
+from rmqtool.broker.load import Loaded, QueueKey, load
+from rmqtool.broker.log_scan import Batch, Event, first_unsound
+from rmqtool.broker.queue_reader import QueueReader, StartError
+from rmqtool.broker.queues import QueueState
+from rmqtool.broker.reput import LogFile, Reput
+from rmqtool.broker.rules import ARRAY_BYTES_MAX, StartRules, StartSettings
+from rmqtool.broker.start_file import start_file
+from rmqtool.broker.topics import Topics
+from rmqtool.formats import message as form
+from rmqtool.formats.checkpoint import Checkpoint
+from rmqtool.formats.index import Shape
+from rmqtool.formats.java import java_utf8_decode
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
+from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.open_files import OpenFiles
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, np.dtype[Any]]
+
+_LARGE = 64 << 20  # bytes; less than this is never more than a broker's heap has
+_SOUND = 0  # status of a record with right CRC, at its place
+
+
+@dataclass
+class DiscardedTail:
+    """Sound records behind the end that recovery finds; times are the first and last store time, ms."""
+
+    records: int = 0
+    topics: Counter[str] = field(default_factory=Counter)
+    first_timestamp: int | None = None
+    last_timestamp: int | None = None
+    end: int = 0
+
+    def take(self, batch: Batch, first: int) -> None:
+        """Count the rows from `first` on."""
+        rows = batch.rows[first:]
+        rows = rows[rows["status"] == _SOUND]
+        if not len(rows):
+            return
+        self.end = max(self.end, batch.end)
+        self.records += len(rows)
+        counts = np.bincount(rows["topic_id"], minlength=len(batch.topics))
+        for topic, count in zip(batch.topics, counts.tolist(), strict=True):
+            if count:
+                self.topics[java_utf8_decode(topic)] += count
+        low, high = int(rows["store_timestamp"].min()), int(rows["store_timestamp"].max())
+        self.first_timestamp = low if self.first_timestamp is None else min(low, self.first_timestamp)
+        self.last_timestamp = high if self.last_timestamp is None else max(high, self.last_timestamp)
+
+
+@dataclass(frozen=True)
+class StartInputs:
+    """What all starts of a store share."""
+
+    layout: StoreLayout
+    open_files: OpenFiles
+    checkpoint: Checkpoint
+    is_batch_topic: Callable[[str], bool]
+    abort: bool
+    settings: StartSettings
+    index_slots: bool
+    unreachable: bool
+    topics: Topics = field(default_factory=Topics)
+
+    @property
+    def extended(self) -> bool:
+        """Whether the broker gives units extension units."""
+        told = self.settings.extends_units
+        return self.layout.writes_extensions if told is None else told
+
+
+class BrokerStart:
+    """One broker's start.
+
+    Attributes:
+        end: physical offset at which the scan ends, None while it goes on.
+        error: why load fails; None when it does not.
+        crashes: the process ends with an OutOfMemoryError.
+        claimed_bytes: what the damaged record at `end` says its size is, where the broker allocates that
+            and it is large.
+        hangs: start() never returns; `hangs_at` is where.
+        first: number of the first file that is scanned.
+        deleted: log files that are deleted.
+        log: the log's files behind recovery.
+        loaded_spans: (min, max) of every queue behind load().
+        missed: records in the scanned part that have no unit and get none.
+    """
+
+    def __init__(self, world: StartInputs, rules: StartRules) -> None:
+        self.world, self.rules = world, rules
+        self.loaded: Loaded = load(world.layout, rules, world.is_batch_topic, extended=world.extended)
+        self._check_extensions()
+        self.error, self.error_path = self.loaded.error, self.loaded.path
+        self.end: int | None = None
+        self.ends_with_blank = False
+        self.crashes = self.hangs = False
+        self.hangs_at: int | None = None
+        self.claimed_bytes: int | None = None
+        self.first = self._file = 0
+        self.queue_end = -1
+        self.abandoned = DiscardedTail()
+        self.deleted: list[StoreFile] = []
+        self.log: list[LogFile] = []
+        self.loaded_spans: dict[QueueKey, tuple[int, int]] = {}
+        self.before: dict[QueueKey, tuple[int, int]] = {}
+        self.passed_over = 0
+        self.index_deleted: tuple[Any, ...] = ()
+        self.dispatch: QueueDispatch | None = None
+        self.extensions: Extensions | None = None
+        self.index: IndexBuild | None = None
+        self._indexes: list[IndexBuild] = []
+
+    def _check_extensions(self) -> None:
+        """Recovery of a queue goes through its extension files, and ends load() where it cannot."""
+        loaded = self.loaded
+        for files in loaded.extensions.values() if loaded.recovers else ():
+            wrong = check_extension(files, self.world.open_files)
+            if wrong is not None:
+                loaded.fails(*wrong)
+                loaded.recovers = False
+                return
+
+    @property
+    def runs(self) -> bool:
+        """Whether it comes to the scan."""
+        return self.loaded.recovers
+
+    # before the scan
+
+    def prepare(self, recovered: dict[QueueKey, QueueState], batch: dict[QueueKey, QueueState]) -> None:
+        """Recover queues and index, and find the start file; the states are copied.
+
+        Raises:
+            UnreadableError: a file cannot be read.
+        """
+        world, rules = self.world, self.rules
+        layout, files = world.layout, world.open_files
+        plain = {key: recovered[key].copy() for key in self.loaded.queues}
+        batches = {key: batch[key].copy() for key in self.loaded.batch_queues}
+        if world.extended:
+            self.extensions = Extensions(layout, files, self.loaded)
+        self.dispatch = QueueDispatch(
+            Folder(plain, layout, files, world.topics, is_batch=False, extensions=self.extensions),
+            Folder(batches, layout, files, world.topics, is_batch=True),
+            rules, world.settings, world.is_batch_topic, world.topics,
+        )  # fmt: skip
+        self.queue_end = self._queue_end()
+        limit = world.checkpoint.index_msg_timestamp
+        dropped = [file for file in self.loaded.index if world.abort and file.header.end_timestamp > limit]
+        self.index_deleted = tuple(dropped)
+        self.index = IndexBuild(
+            tuple(file for file in self.loaded.index if file not in dropped),
+            Shape(layout.index_slots, layout.index_entries),
+            tags=rules.profile.indexes_tags,
+            enabled=world.settings.index_enabled,
+            flushes=rules.flushes_index,
+            slots=world.index_slots,
+        )
+        self._indexes = [self.index]
+        self.first = self._file = start_file(
+            self.loaded.log, files, rules, world.settings,
+            abort=world.abort, queue_end=self.queue_end, checkpoint=world.checkpoint,
+        )  # fmt: skip
+        if not self.loaded.log:
+            self.end = 0
+
+    def states(self) -> dict[QueueKey, QueueState]:
+        """All queues as they are now."""
+        if self.dispatch is None:
+            return {}
+        return self.dispatch.plain.states | self.dispatch.batch.states
+
+    def _queue_end(self) -> int:
+        return max((state.max_physical for state in self.states().values()), default=-1)
+
+    # the scan
+
+    def scans_like(self, other: BrokerStart) -> bool:
+        """Whether the scan of both takes the same records and dispatches them alike, tags apart."""
+        mine, others = self.rules, other.rules
+        return (
+            self.first == other.first
+            and mine.profile.writes_version_2 == others.profile.writes_version_2
+            and mine.has_batch_queues == others.has_batch_queues
+            and mine.knows_delays == others.knows_delays
+            and mine.bounds_size == others.bounds_size
+            and mine.dispatches_normally == others.dispatches_normally
+        )
+
+    def lead(self, other: BrokerStart) -> None:
+        """Scan for another start too, that `scans_like` this one: only its index is kept apart."""
+        self._indexes.append(other._indexes[0])
+
+    def follow(self, other: BrokerStart) -> None:
+        """Take over the scan of the start that led this one."""
+        assert other.dispatch is not None and self.dispatch is not None
+        other.dispatch.finish()
+        self.dispatch.take_over(other.dispatch)
+        self.end, self.ends_with_blank, self.crashes = other.end, other.ends_with_blank, other.crashes
+        self.claimed_bytes = other.claimed_bytes
+        self.abandoned, self.passed_over = other.abandoned, other.passed_over
+
+    def take(self, number: int, event: Event) -> None:
+        """Take an event of file `number`; files come in order, from `first` or before it.
+
+        What lies before `first` the broker does not read: its records are held, and that is all.
+        """
+        if number < self.first:
+            if isinstance(event, Batch):
+                self._hold(event, len(event.rows))
+            return
+        if self.end is not None:
+            if isinstance(event, Batch):
+                self.abandoned.take(event, 0)
+            else:
+                self.abandoned.end = max(self.abandoned.end, event.end)
+        elif number < self._file:  # behind a blank that does not end its file
+            if isinstance(event, Batch):
+                self.passed_over += len(event.rows)
+                self._hold(event, len(event.rows))
+        elif isinstance(event, Batch):
+            count = first_unsound(event, self.rules, self.world.settings)
+            self._scanned(event, count)
+            if count < len(event.rows):
+                self._stop(int(event.positions[count]))
+                self.abandoned.take(event, count)
+        elif not event.is_blank:
+            self._stop(event.at)
+            self.abandoned.end = max(self.abandoned.end, event.end)
+        else:
+            self._file += 1
+            if self._file == len(self.loaded.log):
+                self.ends_with_blank = True
+                self._stop(event.at)
+
+    def _scanned(self, batch: Batch, count: int) -> None:
+        """The first `count` rows are sound for this broker."""
+        if not count:
+            return
+        dispatch = self.dispatch
+        assert dispatch is not None
+        self._hold(batch, count)
+        if self.world.abort:
+            self._dispatch(batch, None if count == len(batch.rows) else np.arange(count))
+            return
+        offsets = batch.rows["physical_offset"][:count]
+        behind = offsets > self.queue_end if self.rules.dispatches_normally else offsets >= self.queue_end
+        passed = np.flatnonzero(~behind)
+        if len(passed):
+            dispatch.pass_over(batch, passed)
+        if self.rules.dispatches_normally and len(passed) < count:
+            self._dispatch(batch, np.flatnonzero(behind))
+
+    def _hold(self, batch: Batch, count: int) -> None:
+        if self.world.unreachable:
+            assert self.dispatch is not None
+            self.dispatch.hold(batch, count)
+
+    def _dispatch(self, batch: Batch, chosen: Array | None) -> None:
+        assert self.dispatch is not None
+        self.dispatch.put(batch, chosen)
+        for index in self._indexes:
+            index.put(batch, chosen)
+
+    def _stop(self, at: int) -> None:
+        self.end = at
+        if self.rules.bounds_size:
+            return
+        file = next((file for file in self.loaded.log if file.file_from_offset <= at <= file.end), None)
+        if file is None:  # named by an offset near the end of all offsets, where Java's sums wrap
+            return
+        head = self.world.open_files.read(file.path, at - file.file_from_offset, form.BLANK_SIZE)
+        if len(head) == form.BLANK_SIZE:
+            total, magic = form.BLANK.unpack(head)
+            limit = min(self.world.settings.heap_bytes, ARRAY_BYTES_MAX)
+            if magic == form.MAGIC_V1 and total > min(limit, _LARGE):
+                self.claimed_bytes, self.crashes = total, total > limit
+
+    # behind the scan
+
+    def finish(self) -> None:
+        """Cut log and queues, and start.
+
+        Raises:
+            UnreadableError: a file cannot be read.
+        """
+        dispatch, index = self.dispatch, self.index
+        assert dispatch is not None and index is not None and self.end is not None
+        reader = QueueReader(self.world.open_files)
+        dispatch.finish()
+        if self.crashes:
+            self.error = self.error or "OutOfMemoryError: a damaged size field is allocated"
+        elif not self.loaded.log:
+            for state in self.states().values():
+                state.destroy()
+            for extension in self.extensions.states.values() if self.extensions is not None else ():
+                extension.destroy()
+        else:
+            measured = self._queue_end() if self.rules.measures_after_dispatch else self.queue_end
+            self._cut_log(self.end)
+            if measured >= self.end:
+                for state in self.states().values():
+                    reader.truncate(state, self.end)
+        if not self.crashes:
+            self._find_minimums(reader)
+            if self.rules.makes_delay_queues:
+                self._make_delay_queues()
+            self.loaded_spans = {key: state.span() for key, state in self.states().items()}
+            if self.error is None and self.rules.dispatches_at_start:
+                self._reput(reader)
+        index.finish()
+        for folder in dispatch.folders():
+            folder.settle_made()
+
+    def _cut_log(self, end: int) -> None:
+        """Source: MappedFileQueue#truncateDirtyFiles."""
+        size = self.world.layout.commit_log_file_size
+        for file in self.loaded.log:
+            if file.file_from_offset + size <= end:
+                self.log.append(LogFile(file, size))
+            elif end >= file.file_from_offset:
+                self.log.append(LogFile(file, end % size))
+            else:
+                self.deleted.append(file)
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins; -1 without files."""
+        return self.log[0].file.file_from_offset if self.log else -1
+
+    @property
+    def max_offset(self) -> int:
+        """Where the log ends for the broker: 0 without files."""
+        if not self.log:
+            return 0
+        return self.log[-1].file.file_from_offset + self.log[-1].position
+
+    def _find_minimums(self, reader: QueueReader) -> None:
+        for state in self.states().values():
+            before, searches = state.min_logic, self.rules.profile.searches_min_offset
+            try:
+                reader.correct_min(state, self.min_offset, searches=searches)
+                if self.extensions is not None and not state.is_batch:
+                    self.extensions.cut_before(state, reader, before, searches=searches)
+            except StartError as error:
+                self.error = self.error or str(error)
+                return
+
+    def _make_delay_queues(self) -> None:
+        """Source: ScheduleMessageService#correctDelayOffset."""
+        assert self.dispatch is not None
+        size = self.world.layout.consume_queue_file_size
+        for number in range(len(self.world.settings.delays_ms)):
+            empty = QueueState(SCHEDULE_TOPIC, number, False, size)
+            self.dispatch.plain.states.setdefault((SCHEDULE_TOPIC, number), empty)
+
+    def _reput(self, reader: QueueReader) -> None:
+        dispatch, index = self.dispatch, self.index
+        assert dispatch is not None and index is not None
+
+        def put(batch: Batch, count: int) -> None:
+            self._dispatch(batch, None if count == len(batch.rows) else np.arange(count))
+
+        for folder in dispatch.folders():
+            folder.forget()
+        reput = Reput(
+            self.log, self.world.layout.commit_log_file_size, self.rules, put,
+            is_master=self.world.settings.is_master,
+        )  # fmt: skip
+        self.hangs = not reput.run(self._queue_end())
+        if self.hangs:
+            self.hangs_at = reput.position
+        dispatch.finish()
+        self._find_minimums(reader)

@@ -1,0 +1,202 @@
+"""Two stores compared: a master and its slave, a backup and its source.
+
+    commit log   the range that both hold, byte by byte; who is ahead, what one side alone holds
+    queues       the units of the offsets that both have, by content
+    config       by value, however a broker spells it
+
+Index, checkpoint, abort and timer files are made by each broker for itself and are not compared.
+Nothing is changed. Memory does not grow with the stores.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.check.diff.operands import Operand, ReadOptions, look_at, where
+from rmqtool.errors import InputError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rmqtool.check.diff.config import ConfigDifference
+    from rmqtool.check.diff.log import LogDifference
+    from rmqtool.check.diff.queues import QueuesDifference
+    from rmqtool.read.store import Store
+    from rmqtool.storage.source import RateLimiter
+
+__all__ = ["Difference", "common_bytes", "diff", "look_at"]
+
+_OWN_PARTS = (
+    ("index", "index_files"), ("checkpoint", "checkpoint"), ("abort", "abort"), ("epoch file", "epoch"),
+    ("timer log", "timer_log"), ("timer wheel", "timer_wheel"),
+    ("consume queue extensions", "ext_queues"), ("compaction", "compaction_checkpoint"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What two stores have in common and what not; a part is None where not both sides have it.
+
+    `own` are parts that are never compared, `unread` is what could not be: (side, path, reason).
+    `vanished` are files that running brokers deleted meanwhile.
+    """
+
+    a: Operand
+    b: Operand
+    log: LogDifference | None
+    queues: QueuesDifference | None
+    config: ConfigDifference | None
+    own: tuple[str, ...]
+    unread: tuple[tuple[str, str, str], ...]
+    vanished: tuple[str, ...]
+
+    @property
+    def differs(self) -> bool:
+        """Whether what both sides hold differs somewhere."""
+        return self.differs_in_common or (self.config is not None and self.config.differs())
+
+    @property
+    def differs_in_common(self) -> bool:
+        """As `differs`; offsets of consumers and of deliveries, which move all the time, do not count.
+
+        Two logs that both hold something and have no range in common differ.
+        """
+        log, queues, config = self.log, self.queues, self.config
+        if log is not None and (log.differs or (log.start >= log.stop and bool(log.only))):
+            return True
+        if queues is not None and queues.differs:
+            return True
+        return config is not None and config.differs(progress=False)
+
+    @property
+    def has_more(self) -> bool:
+        """Whether one side holds what the other one does not reach: it begins earlier or is ahead."""
+        if self.log is not None and not self.log.is_same_extent:
+            return True
+        return self.queues is not None and self.queues.more + self.queues.behind > 0
+
+    def row(self) -> dict[str, Any]:
+        """As JSON; offsets and lengths in bytes, times in ms since 1970."""
+        return {
+            "identical": not self.differs and not self.has_more,
+            "identical_in_common": not self.differs_in_common,
+            "a": self.a.row(),
+            "b": self.b.row(),
+            "commit_log": self.log.row() if self.log is not None else None,
+            "queues": self.queues.row() if self.queues is not None else None,
+            "config": self.config.row() if self.config is not None else None,
+            "not_compared": list(self.own),
+            "unread": [{"side": side, "path": path, "reason": reason} for side, path, reason in self.unread],
+            "vanished": list(self.vanished),
+        }
+
+
+def common_bytes(a: Operand, b: Operand) -> int:
+    """Bytes of the commit logs that both sides reach over; 0 where there is no such range."""
+    return max(min(a.end, b.end) - max(a.start, b.start, 0), 0)
+
+
+def diff(
+    a: Store | Operand,
+    b: Store | Operand,
+    *,
+    limit: int = 10,
+    jobs: int = 0,
+    keep_cache: bool = False,
+    limiter: RateLimiter | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Difference:
+    """Compare two stores, two folders of commit log files, or two queues.
+
+    Args:
+        a: one store, opened for reading, or what `look_at` says of it; a running broker is tolerated.
+        b: the other one.
+        limit: how many differing ranges, queues and entries are told of each part.
+        jobs: threads; 0 for one per processor.
+        keep_cache: leave what was read in the page cache.
+        limiter: bounds the rate of reading.
+        progress: called with bytes of the log as they are compared, from any thread.
+
+    Raises:
+        InputError: the two have no part in common: a commit log file and a queue, for instance.
+    """
+    one, other = (side if isinstance(side, Operand) else look_at(side) for side in (a, b))
+    reading = ReadOptions(keep_cache, limiter)
+    log = queues = config = None
+    if _has_log(one) and _has_log(other):
+        from rmqtool.check.diff.log import diff_logs
+
+        log = diff_logs(
+            one, other, reading, limit=limit, jobs=jobs or os.cpu_count() or 1,
+            progress=progress or (lambda size: None),
+        )  # fmt: skip
+    if _has_queues(one) and _has_queues(other):
+        from rmqtool.check.diff.queues import diff_queues
+
+        parted = log.diverged.start if log is not None and log.diverged is not None else None
+        span = None if log is None else (log.start, log.stop if parted is None else parted)
+        queues = diff_queues(one, other, span, reading, limit=limit, parted=parted)
+    if one.store.layout.kind == other.store.layout.kind == "store":
+        from rmqtool.check.diff.config import diff_config
+
+        config = diff_config(one, other, limit=limit)
+    if log is None and queues is None and config is None:
+        kinds = (f"{where(side.store)} is {_KINDS[side.store.layout.kind]}" for side in (one, other))
+        raise InputError("nothing to compare", hint=", ".join(kinds))
+    own = tuple(_own(one, other, config))
+    gone = [path for part in (log, queues) if part is not None for path in part.unread.gone]
+    vanished = tuple(dict.fromkeys(map(str, gone))) if one.live or other.live else ()
+    unread = tuple(dict.fromkeys(_unread(one, other, log, queues, config)))
+    return Difference(one, other, log, queues, config, own, unread, vanished)
+
+
+_KINDS = {
+    "store": "a store", "commitlog": "a part of a commit log", "consumequeue": "a consume queue",
+    "index": "an index file",
+}  # fmt: skip
+
+
+def _has_log(side: Operand) -> bool:
+    return side.store.layout.kind in ("store", "commitlog")
+
+
+def _has_queues(side: Operand) -> bool:
+    layout = side.store.layout
+    return layout.kind == "consumequeue" or (layout.kind == "store" and layout.has_files_of_queues)
+
+
+def _own(a: Operand, b: Operand, config: ConfigDifference | None) -> Iterator[str]:
+    for name, attribute in _OWN_PARTS:
+        if any(getattr(side.store.layout, attribute) for side in (a, b)):
+            yield name
+    if config is not None:
+        yield from (f"config/{name}" for name in config.own)
+
+
+def _unread(
+    a: Operand,
+    b: Operand,
+    log: LogDifference | None,
+    queues: QueuesDifference | None,
+    config: ConfigDifference | None,
+) -> Iterator[tuple[str, str, str]]:
+    """Everything that could not be compared, with its side."""
+    for letter, side in (("a", a), ("b", b)):
+        for path, reason in side.unreadable:
+            yield letter, path, reason
+        for part in side.store.layout.unsupported:
+            yield letter, side.name(part.path), f"{part.what} in {part.form}"
+        for found in (log, queues):
+            if found is None:
+                continue
+            for start, stop, file, reason in getattr(found.unread, letter):
+                place = f" (offsets {start} to {stop})" if found is log else ""
+                yield letter, side.name(file), reason + place
+            if not (a.live or b.live):
+                yield from ((letter, side.name(path), "it is gone") for path in found.unread.gone
+                            if side.name(path) != str(path))  # fmt: skip
+    if config is not None:
+        yield from config.unread

@@ -1,0 +1,159 @@
+"""The ends of two commit logs: what one side alone holds, and what the shorter one has behind its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from rmqtool.check.diff.operands import Operand, ReadOptions
+from rmqtool.check.diff.windows import Common
+from rmqtool.errors import UnreadableError
+from rmqtool.formats.message import BLANK_SIZE
+
+SideName = Literal["a", "b"]
+Place = Literal["before", "inside", "after"]
+
+_COUNTED_BYTES = 16 << 20  # records of a longer range are not counted
+_TAIL_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Only:
+    """Bytes [start, stop) of the log that one side alone holds.
+
+    `place` is `before` or `after` the common range, or `inside` it: a file that the other side lacks,
+    or has in part. `records` is None where they were not counted; times are ms since 1970.
+    """
+
+    side: SideName
+    place: Place
+    start: int
+    stop: int
+    records: int | None
+    first_store_timestamp: int | None
+    last_store_timestamp: int | None
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "side": self.side,
+            "place": self.place,
+            "physical_offset": self.start,
+            "length": self.stop - self.start,
+            "records": self.records,
+            "first_store_timestamp_ms": self.first_store_timestamp,
+            "last_store_timestamp_ms": self.last_store_timestamp,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class TrailingRange:
+    """What the shorter log has behind its end, where the other one goes on at `physical_offset`.
+
+    `state` is `empty` (zeros), `part` (the first bytes of what the other log has there, then zeros:
+    a record on its way) or `other` (a damaged record, or what an older log left).
+    """
+
+    side: SideName
+    physical_offset: int
+    state: Literal["empty", "part", "other"]
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {"side": self.side, "physical_offset": self.physical_offset, "state": self.state}
+
+
+def only_one_side(a: Operand, b: Operand, both: Common, start: int, stop: int) -> Iterator[Only]:
+    """What one side alone holds of the log, where [start, stop) is the common range."""
+    if start >= stop:
+        for side in (a, b):
+            if 0 <= side.start < side.end:
+                place: Place = "after" if side.end >= max(a.end, b.end) else "before"
+                yield held_by("a" if side is a else "b", place, side, side.start, side.end)
+        return
+    for side, other, inside in ((a, b, both.only_a), (b, a, both.only_b)):
+        name: SideName = "a" if side is a else "b"
+        if side.start < other.start:
+            yield held_by(name, "before", side, side.start, start)
+        for low, high in inside:
+            yield held_by(name, "inside", side, low, high)
+        if side.end > other.end:
+            yield held_by(name, "after", side, stop, side.end)
+
+
+def held_by(name: SideName, place: Place, side: Operand, low: int, high: int) -> Only:
+    """What one side holds in [low, high): its times, and how many records it is where it is short."""
+    log = side.store.commit_log
+    count = first = last = None
+    try:
+        head = log.head(low)
+        first = head.store_timestamp if head is not None else None
+        if high == side.end and side.tail.last is not None:
+            last = side.tail.last.store_timestamp
+        if high - low <= _COUNTED_BYTES:
+            count, position = 0, low
+            for head in log.heads(low) if first is not None else ():
+                if head.physical_offset >= high:
+                    break
+                count, last, position = count + 1, head.store_timestamp, head.end
+            if first is None or (place == "after" and position < high):
+                count = None  # some of the bytes are no records: verify tells what they are
+    except UnreadableError:
+        count = None
+    return Only(name, place, low, high, count, first, last)
+
+
+def trailing_range(a: Operand, b: Operand, reading: ReadOptions) -> TrailingRange | None:
+    """What the shorter log has behind its end; None where both end at one offset or it cannot be read."""
+    if a.end == b.end or min(a.start, b.start) < 0:
+        return None
+    name: SideName = "a" if a.end < b.end else "b"
+    shorter, longer = (a, b) if a.end < b.end else (b, a)
+    offset = shorter.end
+    try:
+        head = longer.store.commit_log.head(offset)
+        length = head.total_size if head is not None else BLANK_SIZE
+        with (
+            closing(_Bytes(shorter, offset, reading)) as here,
+            closing(_Bytes(longer, offset, reading)) as there,
+        ):
+            return TrailingRange(name, offset, _state(here, there, length))
+    except OSError:
+        return None
+
+
+class _Bytes:
+    """The bytes of one side from an offset to the end of its file. Raises OSError."""
+
+    def __init__(self, side: Operand, offset: int, reading: ReadOptions) -> None:
+        file = side.store.commit_log.file_of(offset)
+        self._source = reading.open(file.path) if file is not None else None
+        self._position = offset - file.file_from_offset if file is not None else 0
+
+    def read(self, start: int, length: int) -> np.ndarray:
+        """`length` bytes; zeros behind the file's end."""
+        data = self._source.read(self._position + start, length) if self._source is not None else b""
+        return np.frombuffer(data.ljust(length, b"\0"), np.uint8)
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._source is not None:
+            self._source.close()
+
+
+def _state(here: _Bytes, there: _Bytes, length: int) -> Literal["empty", "part", "other"]:
+    """What `here` has of the `length` bytes that `there` has."""
+    met = ended = False
+    for start in range(0, length, _TAIL_BLOCK):
+        size = min(_TAIL_BLOCK, length - start)
+        left, right = here.read(start, size), there.read(start, size)
+        differs = np.flatnonzero(left != right)
+        tail = left if ended else left[int(differs[0]) :] if len(differs) else left[:0]
+        if tail.any():
+            return "other"
+        met, ended = met or bool(left.any()), ended or bool(len(differs))
+    return "part" if met else "empty"

@@ -1,0 +1,131 @@
+"""One side of a comparison: a store as it was when the comparison began.
+
+A running broker's store moves on, so the ends of the queues are looked at first and the log's end
+then: what a queue holds is in the log that is compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import UnreadableError
+from rmqtool.formats.consume_queue import BatchUnit, Unit
+from rmqtool.log.log_files import Tail
+from rmqtool.queue.consume_queue import Span
+from rmqtool.read.store import Store
+from rmqtool.storage.open_files import path_of
+from rmqtool.storage.profile import NOT_WRITTEN_BY
+
+if TYPE_CHECKING:
+    from rmqtool.storage.source import ByteSource, RateLimiter
+
+Key = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """How files are read: `keep_cache` leaves what was read in the page cache."""
+
+    keep_cache: bool = False
+    limiter: RateLimiter | None = None
+
+    def open(self, path: Path) -> ByteSource:
+        """A source over a local file. Raises OSError."""
+        from rmqtool.storage import source
+
+        return source.open_source(path, keep_cache=self.keep_cache, limiter=self.limiter)
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A store, where its log begins (-1 without files) and ends, and the offsets of its queues.
+
+    `tail.end` is behind the last whole record: what follows is no part of the log, as for a broker
+    that starts. `unreadable` names what could not be read so far: (path, reason). `dispatched` is
+    where the dispatch of a store in use was before its queues were looked at.
+    """
+
+    store: Store
+    live: bool
+    spans: dict[Key, Span]
+    start: int
+    tail: Tail
+    unreadable: tuple[tuple[str, str], ...]
+    dispatched: int
+
+    @property
+    def end(self) -> int:
+        """Where the log ends, a physical offset."""
+        return self.tail.end
+
+    def name(self, path: Path) -> str:
+        """`path` as rows show it."""
+        return self.store.layout.relative(path)
+
+    def row(self) -> dict[str, Any]:
+        """The side as JSON; offsets and sizes in bytes."""
+        layout = self.store.layout
+        return {
+            "path": where(self.store),
+            "kind": layout.kind,
+            **(self.store.written_by.row() if layout.kind == "store" else NOT_WRITTEN_BY),
+            "live": self.live,
+            "abort": layout.abort is not None,
+            "repair_unfinished": layout.guard is not None,
+            "commit_log": {
+                "files": len(layout.commit_log),
+                "file_size": layout.commit_log_file_size,
+                "min_offset": self.start,
+                "end_offset": self.end,
+                "last_store_timestamp_ms": self.tail.last.store_timestamp if self.tail.last else None,
+            }
+            if layout.commit_log
+            else None,
+            "queues": len(self.spans),
+        }
+
+
+def look_at(store: Store) -> Operand:
+    """The side as it is now."""
+    live, layout = store.live, store.layout
+    reasons = {layout.relative(path): reason for path, reason in layout.unreadable}
+    # A running broker dispatches in the order of the log: what lies before this has its units by now.
+    dispatched = store.dispatched_end() if live else -1
+    spans: dict[Key, Span] = {}
+    for key, queue in store.queues.items():
+        try:
+            spans[key] = queue.span(store.commit_log.min_offset, store.profile)
+        except UnreadableError as error:
+            if not (live and isinstance(error.__cause__, FileNotFoundError)):
+                reasons.setdefault(layout.relative(path_of(error)), error.message)
+    units = (span.last for span in spans.values() if span.last is not None)
+    places = [(unit.physical_offset, unit.size) for unit in units if not is_filler(unit)]
+    start = _start_now(store) if live else store.commit_log.min_offset
+    tail = store.commit_log.tail(places)
+    return Operand(store, live, spans, start, tail, tuple(reasons.items()), dispatched)
+
+
+def _start_now(store: Store) -> int:
+    """Where the log begins by now: a running broker deletes its oldest files, then those of queues."""
+    files = store.layout.commit_log
+    there = (file.file_from_offset for file in files if file.path.exists())
+    return next(there, store.commit_log.min_offset)
+
+
+def is_filler(unit: Unit | BatchUnit) -> bool:
+    """Whether a unit is a filler, which names no record."""
+    return isinstance(unit, Unit) and unit.is_pre_blank
+
+
+def where(store: Store) -> str:
+    """The path that was given, as far as the layout knows it: the root, a folder or a single file."""
+    layout = store.layout
+    if layout.root is not None:
+        return str(layout.root)
+    queues = (*layout.consume_queues.values(), *layout.batch_queues.values())
+    paths = [file.path for file in layout.commit_log]
+    paths += (file.path for queue in queues for file in queue.files)
+    paths += (file.path for file in layout.index_files)
+    return str(paths[0] if len(paths) == 1 else paths[0].parent) if paths else ""

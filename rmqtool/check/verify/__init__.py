@@ -1,0 +1,180 @@
+"""Verify a store: every pass in order, all findings, nothing changed.
+
+    files       the set of files: names, sizes, gaps, strays, what is out of reach
+    log         every record: frame, body CRC, property CRC, stored offset, blanks, the log's end
+    queues      every record against its consume queue unit, and every unit against its record
+    index       header, chains, every key found again, every entry explained
+    checkpoint  checkpoint and abort against the log
+    config      the JSON files and their .bak, topics and offsets against log and queues
+    timer       timer log, timer wheel, epoch file, compaction checkpoint
+    bodies      every compressed body decompresses, every batch can be read; only when asked for
+
+`queues`, `index` and `bodies` work while the log is walked, so choosing one of them walks it too.
+Findings are data; an exception means that nothing could be checked.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING
+
+from rmqtool.check.verify.context import Bounds, Context, Progress, Report
+from rmqtool.check.verify.files import check_files
+from rmqtool.check.verify.state import ConfigCheck, check_checkpoint, read_checkpoint
+from rmqtool.check.verify.timer import check_timer
+from rmqtool.errors import UnreadableError, UsageError
+from rmqtool.problems import Finding
+
+if TYPE_CHECKING:
+    from rmqtool.check.verify.distributed import Executor
+    from rmqtool.read.store import Store
+    from rmqtool.storage.source import RateLimiter
+
+DEFAULT_PASSES = ("files", "log", "queues", "index", "checkpoint", "config", "timer")
+PASSES = (*DEFAULT_PASSES, "bodies")
+_OF_LOG = {"log", "queues", "index", "bodies"}
+# What can be checked of less than a store: there is nothing to compare it with.
+_OF_KIND = {
+    "commitlog": {"files", "log", "bodies"},
+    "consumequeue": {"files", "queues"},
+    "index": {"files", "index"},
+}
+
+# Damage that explains what other passes leave out is theirs to tell when `log` was not chosen.
+_ALWAYS_TOLD = {"CL12", "CL14", "UN01"}
+
+__all__ = [
+    "DEFAULT_PASSES",
+    "PASSES",
+    "Bounds",
+    "Report",
+    "context",
+    "distributed",
+    "file_scan",
+    "files",
+    "index",
+    "log",
+    "queue_order",
+    "queue_units",
+    "queues",
+    "ranges",
+    "spans",
+    "state",
+    "timer",
+    "verify",
+]
+
+
+def verify(
+    store: Store,
+    *,
+    passes: Collection[str] = DEFAULT_PASSES,
+    bounds: Bounds | None = None,
+    jobs: int = 0,
+    keep_cache: bool = False,
+    limiter: RateLimiter | None = None,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    spread: Executor | None = None,
+) -> Iterator[Finding]:
+    """Check `store` and yield what is wrong, pass by pass.
+
+    Args:
+        store: opened for reading; a running broker is tolerated (design section 5, a live store).
+        passes: names from `PASSES`.
+        bounds: how much of the log to check; everything by default.
+        jobs: threads; 0 for one per processor.
+        keep_cache: leave what was read in the page cache.
+        limiter: bounds the rate of reading.
+        report: filled with what was checked; complete when the iterator is exhausted.
+        progress: called with bytes of the log as they are checked, from any thread.
+        spread: reads log and queues on other machines, say; None for threads of this process.
+
+    Raises:
+        UsageError: an unknown pass.
+    """
+    unknown = sorted(set(passes) - set(PASSES))
+    if unknown:
+        raise UsageError(f"unknown pass {unknown[0]!r}", hint=f"passes: {', '.join(PASSES)}")
+    report = report if report is not None else Report()
+    possible = _OF_KIND.get(store.layout.kind, set(PASSES))
+    report.passes = tuple(name for name in PASSES if name in passes and name in possible)
+    report.left_out = tuple(name for name in PASSES if name in passes and name not in possible)
+    report.live = store.live
+    context = Context(
+        store, bounds or Bounds(), report, jobs or os.cpu_count() or 1, keep_cache, limiter,
+        progress or (lambda size: None), report.live, spread=spread,
+    )  # fmt: skip
+    started = time.monotonic()
+    try:
+        yield from _run(context, set(report.passes))
+    finally:
+        report.seconds = time.monotonic() - started
+
+
+def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
+    layout = context.layout
+    context.log_start = layout.commit_log[0].file_from_offset if layout.commit_log else 0
+    early = list(read_checkpoint(context))
+    config = ConfigCheck(context) if "config" in passes else None
+    if "files" in passes:
+        yield from check_files(layout, context.store.profile)
+    if passes & _OF_LOG:
+        yield from _log(context, passes)
+    if passes & {"checkpoint", "config"}:
+        _look_at_ends(context, passes)
+    if "checkpoint" in passes:
+        yield from early
+        yield from check_checkpoint(context)
+    if config is not None:
+        yield from config.run()
+    if "timer" in passes:
+        yield from check_timer(context)
+
+
+def _look_at_ends(context: Context, passes: set[str]) -> None:
+    """What `checkpoint` and `config` compare with, where the passes that would tell it were not chosen."""
+    store = context.store
+    if not passes & _OF_LOG:
+        newest = next(store.messages(reverse=True, damage="skip"), None)
+        context.last_store_timestamp = newest.message.store_timestamp if newest is not None else 0
+    if "queues" in passes:
+        return
+    for key in store.queues:
+        try:
+            low, high = store.min_offset(*key), store.max_offset(*key)
+        except UnreadableError:
+            continue  # told by the pass `queues`
+        context.queue_ends[key] = high
+        if not passes & _OF_LOG and high > low:
+            context.topics[key[0]] = context.topics.get(key[0], 0) + high - low
+
+
+def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
+    """The passes that walk the log; their modules load numpy and numba, so only here."""
+    from rmqtool.check.verify.index import IndexCheck
+    from rmqtool.check.verify.log import LogCheck
+    from rmqtool.check.verify.queue_units import UnitCheck
+    from rmqtool.check.verify.queues import QueueCheck
+
+    queues = QueueCheck(context) if "queues" in passes else None
+    index = IndexCheck(context) if "index" in passes else None
+    # Known before the threads start, for it reads files that they must not share; and in a live
+    # store the ends of queues and index have to be known before the log's.
+    _ = context.dispatch_from
+    of_index = list(index.prepare()) if index is not None else []
+    try:
+        for item in LogCheck(context, queues, index, bodies="bodies" in passes).run():
+            if "log" in passes or item.problem.code in _ALWAYS_TOLD:
+                yield item
+        context.report.log_end = context.log_end if context.log_end >= 0 else None
+        if queues is not None:
+            yield from UnitCheck(context, queues).run()
+        if index is not None:
+            yield from of_index
+            yield from index.finish()
+    finally:
+        if index is not None:
+            index.close()

@@ -1,0 +1,230 @@
+"""What the passes of a verification share: the store, its bounds, and what earlier passes learned."""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqtool.check.verify.ranges import contains, overlaps
+from rmqtool.errors import FormatError, RmqtoolError
+from rmqtool.formats import checkpoint as checkpoint_format
+from rmqtool.formats import config_json
+from rmqtool.queue.extension import Extension
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.open_files import head_of
+
+if TYPE_CHECKING:
+    from rmqtool.check.verify.distributed import Executor
+    from rmqtool.queue.units import UnitReader
+    from rmqtool.read.store import Store
+    from rmqtool.storage.source import ByteSource, RateLimiter
+
+CONFIG_LIMIT = 64 << 20
+"""A config file of more bytes is not read: brokers write a few megabytes at most."""
+
+_FILES_MAX = 4096
+_FILES_MIN = 4
+_OTHER_FILES = 100  # what the store and the index keep open, one log file per thread, standard streams
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes just read."""
+
+
+def reason_of(error: Exception) -> str:
+    """What an I/O error says, without the path: the finding names it."""
+    if isinstance(error, RmqtoolError):
+        return error.message
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """How much of the commit log is checked; everything by default.
+
+    `since_ms` leaves out files whose records are all older; `limit_bytes` takes only the newest
+    bytes of the log, counted back from its end to the record that holds the first of them; `sample`
+    of (k, n) takes every n-th file from the k-th on.
+    """
+
+    since_ms: int | None = None
+    limit_bytes: int | None = None
+    sample: tuple[int, int] | None = None
+
+    @property
+    def bounded(self) -> bool:
+        """Whether a part of the log may be left out."""
+        return self.since_ms is not None or self.limit_bytes is not None or self.sample is not None
+
+
+@dataclass
+class Report:
+    """What was checked: the summary of a verification. Complete when the findings are exhausted.
+
+    `left_out` are passes that were asked for and make no sense for less than a whole store.
+    """
+
+    passes: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+    files: int = 0
+    records: int = 0
+    bytes: int = 0
+    units: int = 0
+    index_entries: int = 0
+    keys: int = 0
+    seconds: float = 0.0
+    log_end: int | None = None
+    live: bool = False
+    vanished: set[str] = field(default_factory=set)
+    """Files that were deleted while they were checked, as a broker does with what has expired."""
+
+
+@dataclass
+class Context:
+    """One verification under way.
+
+    `bad` are ranges of the log that hold no sound record, `covered` ranges that were walked, both
+    half-open physical offsets in ascending order. `log_end` is the end of the newest record, -1
+    before it is known; of a log of nothing but zeros its start. `zombies_from` is where records of
+    an older log begin, when there are any. `live` is whether a broker held the lock when the verification
+    began. `spread` does the reading elsewhere than in threads of this process.
+    """
+
+    store: Store
+    bounds: Bounds
+    report: Report
+    jobs: int
+    keep_cache: bool
+    limiter: RateLimiter | None
+    progress: Progress
+    live: bool
+    bad: list[tuple[int, int]] = field(default_factory=list)
+    covered: list[tuple[int, int]] = field(default_factory=list)
+    topics: dict[str, int] = field(default_factory=dict)
+    queue_ends: dict[tuple[str, int], int] = field(default_factory=dict)
+    log_start: int = 0
+    log_end: int = -1
+    last_store_timestamp: int = 0
+    checkpoint: checkpoint_format.Checkpoint | None = None
+    zombies_from: int | None = None
+    spread: Executor | None = None
+
+    @property
+    def layout(self) -> StoreLayout:
+        """The store's layout."""
+        return self.store.layout
+
+    @property
+    def after_crash(self) -> bool:
+        """Whether the next start is an abnormal one: abort is there and no broker is running."""
+        return self.layout.abort is not None and not self.live
+
+    def extension(self, key: tuple[str, int], reader: UnitReader) -> Extension:
+        """The extension files of a queue, which may have none; read by `reader`."""
+        queue = self.layout.ext_queues.get(key)
+        return Extension(() if queue is None else queue.files, reader.read_bytes)
+
+    def name(self, path: Path) -> str:
+        """`path` as findings name it."""
+        return self.layout.relative(path)
+
+    def open(self, path: Path) -> ByteSource:
+        """A source over a file of the store, read as this verification was told to.
+
+        Raises:
+            FileNotFoundError: the file is gone since the folder was listed; the report says so.
+            OSError: it cannot be opened.
+        """
+        from rmqtool.storage.source import open_source
+
+        try:
+            return open_source(path, keep_cache=self.keep_cache, limiter=self.limiter)
+        except OSError as error:
+            if not self.is_gone(path, error):
+                raise
+            raise FileNotFoundError(error.errno, error.strerror, str(path)) from error
+
+    def is_gone(self, path: Path, error: OSError) -> bool:
+        """Whether an error says that a file was deleted under the reader; the report then names it."""
+        gone = error.errno in (errno.ENOENT, errno.ESTALE)
+        if gone:
+            self.report.vanished.add(self.name(path))
+        return gone
+
+    def has_vanished(self, offset: int) -> bool:
+        """Whether the log file that held a physical offset was deleted since the folder was listed."""
+        file = self.store.commit_log.file_of(offset)
+        if file is None or file.path.exists():
+            return False
+        self.report.vanished.add(self.name(file.path))
+        return True
+
+    def in_bad(self, start: int, stop: int) -> bool:
+        """Whether [start, stop) of the log touches a damaged range."""
+        return overlaps(self.bad, start, stop)
+
+    def all_bad(self, start: int, stop: int) -> bool:
+        """Whether [start, stop) of the log lies in a damaged range."""
+        return contains(self.bad, start, stop)
+
+    def is_covered(self, offset: int) -> bool:
+        """Whether the record at `offset` lies in a range that was walked."""
+        return overlaps(self.covered, offset, offset + 1)
+
+    @cached_property
+    def known_topics(self) -> frozenset[str] | None:
+        """The topics of topics.json or its .bak; None where neither can be read."""
+        config = self.layout.config
+        texts = (
+            head_of(config[name], CONFIG_LIMIT) if name in config else None
+            for name in ("topics.json", "topics.json.bak")
+        )
+        loaded = config_json.load_with_bak(*texts)
+        try:
+            return frozenset(config_json.topics(loaded.document)) if loaded.document else None
+        except FormatError:
+            return None
+
+    @cached_property
+    def files_per_reader(self) -> int:
+        """How many queue files one thread may keep open, so that all threads stay within the limit."""
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        if limit == resource.RLIM_INFINITY:
+            limit = _FILES_MAX
+        return max((min(limit, _FILES_MAX) - _OTHER_FILES) // (self.jobs + 2), _FILES_MIN)
+
+    @cached_property
+    def end_offset(self) -> int:
+        """The log's end by its tail alone. In a live store it moves, and this is where it was."""
+        return self.store.end_offset()
+
+    @cached_property
+    def dispatch_from(self) -> int:
+        """The next start, or the running broker, dispatches records from this offset on.
+
+        After a clean stop dispatch goes on behind the newest unit of all queues, and 5.x leaves
+        out the first record there unless it begins a file (spec 02 section 2, point 3). After a
+        crash everything from the start file on is dispatched again.
+        """
+        if self.after_crash:
+            return self.recovery_start
+        end = self.store.dispatched_end()
+        starts_file = any(file.file_from_offset == end for file in self.layout.commit_log)
+        skips = self.store.profile.name != "4.9" and end >= 0 and not starts_file and not self.live
+        return end + 1 if skips else end
+
+    @cached_property
+    def recovery_start(self) -> int:
+        """Where an abnormal start begins to dispatch: offset of the start file (spec 02 3.1)."""
+        limit = self.checkpoint.min_timestamp if self.checkpoint is not None else 0
+        files = self.layout.commit_log
+        tested = files if self.store.profile.name != "5.4" else files[-10:]
+        for file in reversed(tested):
+            first = self.store.find(file.file_from_offset)
+            if first is not None and 0 < first.message.store_timestamp <= limit:
+                return file.file_from_offset
+        return tested[0].file_from_offset if tested else 0

@@ -1,0 +1,212 @@
+"""One commit log file after its walk, and what the walk found means within the log.
+
+    where the file stands     a region at its end          zeros to its end without a blank
+    INSIDE  records follow    damage                       CL11, no blank
+    LAST_DATA                 torn tail, when it is one    the log's end, no finding
+    BEHIND  only zeros here   -                            CL24, an unused next file
+
+Source: spec 02 sections 2 and 15.1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from rmqtool.check.verify.context import Context
+from rmqtool.check.verify.ranges import contains, merged, overlaps
+from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.log.damage import is_torn
+from rmqtool.log.events import Blank, CorruptRange
+from rmqtool.problems import Finding, finding
+from rmqtool.storage.layout import StoreFile
+
+if TYPE_CHECKING:
+    from rmqtool.check.verify.index import IndexPart
+    from rmqtool.check.verify.spans import Spans
+
+
+REGIONS_MAX = 5_000
+TOPICS_MAX = 100_000
+
+
+class FileRole(Enum):
+    """Where a file stands in the log."""
+
+    INSIDE = 1
+    LAST_DATA = 2
+    BEHIND = 3
+
+
+@dataclass
+class FileScan:
+    """What the walk over one commit log file found. Positions in events are bytes from its start.
+
+    However damaged the file is, at most REGIONS_MAX bad regions and findings are kept; the last of
+    them then reaches over all that follow.
+
+    `bad` pairs each bad region with the problem code it has if it is no torn tail. `end` is the
+    physical offset behind the last record (-1: no record); `zero_from` is where zeros reach to the
+    file's end; `done` says that the file ended properly, with a blank. [start, stop) was walked;
+    nothing at all of a file that is `gone`.
+    """
+
+    file: StoreFile
+    start: int
+    stop: int
+    gone: bool = False
+    findings: list[Finding] = field(default_factory=list)
+    bad: list[tuple[CorruptRange, str]] = field(default_factory=list)
+    blanks: list[Blank] = field(default_factory=list)
+    zero_from: int | None = None
+    done: bool = False
+    records: int = 0
+    end: int = -1
+    last_store_timestamp: int = 0
+    unsound_last: Finding | None = None
+    unreadable: list[tuple[int, int]] = field(default_factory=list)
+    error: str | None = None
+    topics: dict[str, int] = field(default_factory=dict)
+    queues: Spans | None = None
+    index_parts: list[IndexPart] = field(default_factory=list)
+    _last_of: dict[str, int] = field(default_factory=dict)
+    _count_of: Counter[str] = field(default_factory=Counter)
+
+    def add_records(self, code: str, where: str, start: int, stop: int, records: int) -> None:
+        """A finding on `records` records in [start, stop), physical offsets; joined to its neighbour."""
+        place = self._last_of.get(code)
+        if place is not None:
+            last = self.findings[place]
+            low, length = last.physical_offset or 0, last.length or 0
+            joins = low + length == start and last is not self.unsound_last
+            if joins or self._count_of[code] >= REGIONS_MAX:
+                count = last.detail["records"] + records
+                self.findings[place] = finding(code, where, low, stop - low, records=count)
+                return
+        self._last_of[code] = len(self.findings)
+        self._count_of[code] += 1
+        self.findings.append(finding(code, where, start, stop - start, records=records))
+
+    def add_bad(self, bad: CorruptRange, kind: Callable[[], str]) -> None:
+        """A bad region; `kind` is asked for only while there is room for one more."""
+        if len(self.bad) < REGIONS_MAX:
+            self.bad.append((bad, kind()))
+            return
+        first, code = self.bad[-1]
+        self.bad[-1] = replace(first, length=bad.end - first.position, nonzero_end=bad.nonzero_end,
+                               to_end=bad.to_end), code  # fmt: skip
+
+    def count_topic(self, topic: str, count: int) -> None:
+        """Count records of a topic; beyond TOPICS_MAX topics the rest are not told apart."""
+        if topic in self.topics or len(self.topics) < TOPICS_MAX:
+            self.topics[topic] = self.topics.get(topic, 0) + count
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether the walk stopped before the file's end: then the end says nothing."""
+        return self.stop < self.file.size
+
+    @property
+    def has_data(self) -> bool:
+        """Whether the file holds anything but zeros."""
+        return bool(self.records or self.blanks or self.unreadable or any(
+            bad.nonzero_end > bad.position for bad, _ in self.bad))  # fmt: skip
+
+
+def judge(context: Context, scan: FileScan, place: FileRole) -> Iterator[Finding]:
+    """The findings of one file by offset; adds the file to what the context knows of the log."""
+    if scan.gone:
+        return
+    base = scan.file.file_from_offset
+    context.covered.append((base + scan.start, base + scan.stop))
+    context.report.files += 1
+    context.report.records += scan.records
+    context.report.bytes += scan.stop - scan.start
+    context.log_end = max(context.log_end, scan.end)
+    context.last_store_timestamp = max(context.last_store_timestamp, scan.last_store_timestamp)
+    for topic, count in scan.topics.items():
+        context.topics[topic] = context.topics.get(topic, 0) + count
+    found = [*_records(scan, place), *_unreadable(context, scan), *_file_end(context, scan, place)]
+    found = [*_regions(context, scan, place, found), *found]
+    context.bad += merged(
+        (item.physical_offset, item.physical_offset + item.length)
+        for item in found
+        if item.problem.code in _UNUSABLE and item.physical_offset is not None and item.length is not None
+    )
+    yield from sorted(found, key=lambda item: item.physical_offset or 0)
+
+
+# Ranges of these kinds hold no record that could be compared with queues and index.
+_UNUSABLE = frozenset({"CL01", "CL02", "CL04", "CL05", "CL08", "CL10", "CL11", "CL12", "CL13"})
+
+
+def _regions(context: Context, scan: FileScan, place: FileRole, found: list[Finding]) -> Iterator[Finding]:
+    """Bad regions and blanks of a wrong size.
+
+    A record that was cut and the region right behind it are one, and so are a blank's magic in
+    place of a record's and the rest of that record.
+    """
+    where, base = context.name(scan.file.path), scan.file.file_from_offset
+    blanks = {blank.position: blank for blank in scan.blanks if blank.size != blank.left}
+    cut = {(item.physical_offset or 0) + (item.length or 0): item
+           for item in found if item.problem.code in ("CL13", "CL01")}  # fmt: skip
+    unread = merged(scan.unreadable)
+    for bad, code in scan.bad:
+        if bad.to_end and scan.is_partial:
+            continue
+        start = base + bad.position
+        if overlaps(unread, bad.position, bad.end):
+            if not contains(unread, bad.position, bad.end):
+                yield finding("CL12", where, start, bad.length, reason="a part of it cannot be read")
+            continue
+        blank = blanks.pop(bad.position - BLANK_SIZE, None)
+        if blank is not None:
+            start -= BLANK_SIZE
+            yield finding(
+                "CL10", where, start, base + bad.end - start, blank_size=blank.size, left=blank.left
+            )
+            continue
+        before = cut.get(start)
+        if before is not None and before.physical_offset is not None:
+            found.remove(before)
+            start = before.physical_offset
+        torn = place is FileRole.LAST_DATA and is_torn(bad)
+        yield finding("CL01" if torn else code, where, start, base + bad.end - start,
+                      declared_size=bad.declared_size, reason=bad.reason.name.lower())  # fmt: skip
+    for blank in blanks.values():
+        yield finding(
+            "CL10", where, base + blank.position, blank.left, blank_size=blank.size, left=blank.left
+        )
+
+
+def _records(scan: FileScan, place: FileRole) -> Iterator[Finding]:
+    """Findings on records; the log's last record with cut properties is a torn tail."""
+    for item in scan.findings:
+        if item is scan.unsound_last and place is FileRole.LAST_DATA and not scan.done:
+            yield finding("CL01", item.path, item.physical_offset, item.length, reason="properties")
+        else:
+            yield item
+
+
+def _unreadable(context: Context, scan: FileScan) -> Iterator[Finding]:
+    where, base = context.name(scan.file.path), scan.file.file_from_offset
+    for start, stop in scan.unreadable:
+        yield finding("CL12", where, base + start, stop - start, reason=scan.error)
+
+
+def _file_end(context: Context, scan: FileScan, place: FileRole) -> Iterator[Finding]:
+    if scan.zero_from is None or scan.is_partial:
+        return
+    where, base = context.name(scan.file.path), scan.file.file_from_offset
+    length = scan.file.size - scan.zero_from
+    if overlaps(merged(scan.unreadable), scan.zero_from, scan.file.size):
+        return
+    if not scan.has_data:
+        yield finding("CL02" if place is FileRole.INSIDE else "CL24", where, base, length)
+    elif place is FileRole.INSIDE and all(
+        blank.position + BLANK_SIZE != scan.zero_from for blank in scan.blanks
+    ):
+        yield finding("CL11", where, base + scan.zero_from, length)

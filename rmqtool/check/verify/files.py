@@ -1,0 +1,97 @@
+"""Pass `files`: the set of files. Names, sizes, gaps, strays; what is out of reach.
+
+No content is read: the layout tells all, so `info` shows these findings too.
+
+Source: MappedFileQueue#doLoad, spec 02 sections 1.3 and 15.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from rmqtool.problems import Finding, finding
+from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
+from rmqtool.storage.profile import Profile
+from rmqtool.storage.remote_path import RemotePath
+
+
+def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
+    """Findings on the store's files and folders as such; `profile` is the broker that used it last."""
+    for part in layout.unsupported:
+        yield finding("UN01", layout.relative(part.path), what=part.what, form=part.form)
+    for path, reason in layout.unreadable:
+        yield finding("CP06", layout.relative(path), reason=reason)
+    for entry in layout.odd_entries:
+        yield finding("CP08", layout.relative(entry.path), found=entry.what, expected=entry.instead_of)
+    for stray in (*layout.timer_log_strays, *layout.ext_queue_strays):
+        yield finding("CP08", layout.relative(stray), expected="a file of the queue of files around it")
+    if layout.guard is not None:
+        yield finding("CP05", layout.relative(layout.guard))
+    yield from _commit_log(layout, profile)
+    for queues, size in (
+        (layout.consume_queues, layout.consume_queue_file_size),
+        (layout.batch_queues, layout.batch_queue_file_size),
+        (layout.ext_queues, layout.ext_queue_file_size),
+    ):
+        for queue in queues.values():
+            yield from _queue(layout, queue, size)
+    for stray in (*layout.consume_queue_strays, *layout.batch_queue_strays):
+        yield finding("CQ11", layout.relative(stray))
+    for stray in layout.index_strays:
+        yield finding("IX07", layout.relative(stray))
+    expected = layout.index_file_size
+    for file in layout.index_files:
+        # The size that is right is found from the content: of what cannot be read it is not known.
+        if file.size != expected and _may_read(file.path):
+            yield finding("IX06", layout.relative(file.path), 0, file.size, expected_bytes=expected)
+
+
+def _may_read(path: Path) -> bool:
+    return isinstance(path, RemotePath) or os.access(path, os.R_OK)
+
+
+def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
+    files, size = layout.commit_log, layout.commit_log_file_size
+    for stray in layout.commit_log_strays:
+        skipped = stray.is_dir() and profile.skips_stray_folders
+        yield finding("CL27" if skipped else "CL22", layout.relative(stray))
+    known = "commitlog" not in layout.unreadable_parts
+    odd = any(entry.path.name == "commitlog" for entry in layout.odd_entries)
+    if layout.lacks_log and known and not odd:
+        yield finding("CL26", "commitlog")
+    for file in files:
+        where = layout.relative(file.path)
+        if file.size == 0:
+            yield finding("CL23", where, file.file_from_offset, 0)
+        elif file.size != size and layout.kind != "commitlog":
+            yield finding("CL21", where, file.file_from_offset, file.size, expected_bytes=size)
+        if file.file_from_offset % size:
+            yield finding("CL25", where, file.file_from_offset, file.size, file_size=size)
+    aligned = [file for file in files if file.file_from_offset % size == 0]
+    for before, after in _pairs(aligned):
+        start, stop = before.file_from_offset + size, after.file_from_offset
+        if start < stop and known:
+            missing = layout.relative(before.path.with_name(f"{start:020}"))
+            detail = {"files": (stop - start) // size, "before": before.path.name, "after": after.path.name}
+            yield finding("CL20", missing, start, stop - start, **detail)
+        elif start > stop:
+            yield finding("CL25", layout.relative(after.path), stop, start - stop, overlaps=before.path.name)
+
+
+def _queue(layout: StoreLayout, queue: QueueFiles, size: int) -> Iterator[Finding]:
+    for stray in queue.strays:
+        yield finding("CQ11", layout.relative(stray))
+    for file in queue.files:
+        if file.size != size and layout.kind == "store":
+            yield finding("CQ09", layout.relative(file.path), 0, file.size, expected_bytes=size)
+    for before, after in _pairs(queue.files):
+        start, stop = before.file_from_offset + size, after.file_from_offset
+        if start < stop:
+            missing = layout.relative(before.path.with_name(f"{start:020}"))
+            yield finding("CQ10", missing, 0, stop - start, before=before.path.name, after=after.path.name)
+
+
+def _pairs(files: Sequence[StoreFile]) -> Iterator[tuple[StoreFile, StoreFile]]:
+    return zip(files, files[1:], strict=False)

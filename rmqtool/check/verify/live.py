@@ -1,0 +1,136 @@
+"""A store that a broker is using: what was under way when it was looked at is looked at again.
+
+The ends of the queues are read first, then the log's end; so every record below the queues' ends
+must have its unit, and what lies above is not judged but for the question whether its unit comes.
+Reading is not atomic: a unit may be half written, and a page may be read before a unit in it is
+written and the next page after; so nothing that is missing is a finding before two seconds have
+passed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqtool.check.verify.context import Context
+from rmqtool.check.verify.queues import QueueCheck
+from rmqtool.check.verify.spans import Key, Kind, Mismatch
+from rmqtool.errors import UnreadableError
+from rmqtool.queue.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqtool.queue.units import UnitReader, present
+from rmqtool.storage.folder_names import can_be_folder
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import OpenFiles
+
+if TYPE_CHECKING:
+    from rmqtool.check.verify.queue_units import Units
+
+WAIT_S = 2.0
+_UNITS_MAX = 1 << 20  # looked at again in one piece
+
+
+def look_again(context: Context, check: QueueCheck, units: dict[Key, Units], reader: UnitReader) -> None:
+    """Take back what has come right in the meantime, and what dispatch had not passed at the start."""
+    spans = check.spans.queues
+    waiting = [key for key, found in units.items() if found.gaps]
+    for key, span in spans.items():
+        span.mismatches = [item for item in span.mismatches if _is_judged(context, item)]
+        if any(item.kind is Kind.MISSING for item in span.mismatches):
+            waiting.append(key)
+    if not waiting:
+        return
+    time.sleep(WAIT_S)
+    for key in sorted(set(waiting)):
+        files = _files_now(context, key)
+        if key in spans:
+            found = spans[key].mismatches
+            spans[key].mismatches = [
+                item for item in found if _is_still(context, check, reader, files, key, item)
+            ]
+        if key in units:
+            gaps = units[key].gaps
+            units[key].gaps = [gap for gap in gaps if _come(reader, files, *gap) < gap[1] - gap[0]]
+
+
+def _is_judged(context: Context, item: Mismatch) -> bool:
+    """Whether dispatch had passed these records at the start; whether a unit comes is always asked."""
+    return item.kind is Kind.MISSING or item.start < context.dispatch_from
+
+
+def _is_still(
+    context: Context, check: QueueCheck, reader: UnitReader, files: list[StoreFile], key: Key, item: Mismatch
+) -> bool:
+    """Whether units of `item` are still missing; those that have come are taken from its beginning."""
+    if item.kind is not Kind.MISSING:
+        return True
+    if key in context.layout.batch_queues:
+        return _is_still_in_batch(check, key, item)
+    come = _come(reader, files, item.first, item.last + 1)
+    if come:
+        first, last = (reader.read(files, item.first + place, 1)[0] for place in (0, come - 1))
+        if int(first["physical_offset"]) != item.start:
+            return True
+        item.first += come
+        item.start = int(last["physical_offset"]) + int(last["size"])
+    return item.first <= item.last
+
+
+def _is_still_in_batch(check: QueueCheck, key: Key, item: Mismatch) -> bool:
+    try:
+        units = check.batch_units(key)
+    except OSError:
+        return True
+    physical = units["physical_offset"].astype(np.int64)
+    low, high = np.searchsorted(physical, (item.start, item.end)).tolist()
+    if low == high or physical[low] != item.start:
+        return True
+    last = units[high - 1]
+    item.first = int(last["base_offset"]) + int(last["batch_size"])
+    item.start = int(last["physical_offset"]) + int(last["size"])
+    return item.first <= item.last
+
+
+def _come(reader: UnitReader, files: list[StoreFile], first: int, stop: int) -> int:
+    """How many units from slot `first` on are there now, without one missing."""
+    try:
+        there = present(reader.read(files, first, min(stop - first, _UNITS_MAX)))
+    except OSError:
+        return 0
+    missing = np.flatnonzero(~there)
+    return int(missing[0]) if len(missing) else len(there)
+
+
+def queue_end_now(context: Context, key: Key) -> int | None:
+    """The queue offset behind a queue's last message, by its files as they are now; None without."""
+    batch = context.layout.batch_queues.get(key)
+    with OpenFiles() as open_files:
+        try:
+            if batch is not None:
+                files = tuple(_listed(batch.folder))
+                return BatchConsumeQueue(replace(batch, files=files), open_files).max_offset()
+            found = context.layout.consume_queues[key]
+            return ConsumeQueue(replace(found, files=tuple(_listed(found.folder))), open_files).max_offset()
+        except (KeyError, UnreadableError):
+            return None
+
+
+def _files_now(context: Context, key: Key) -> list[StoreFile]:
+    """The files of a queue as they are now: a broker may have added some, or made the queue."""
+    root, (topic, queue_id) = context.layout.root, key
+    known = context.layout.consume_queues.get(key)
+    if known is not None:
+        folder = known.folder
+    elif root is not None and can_be_folder(topic):
+        folder = root / "consumequeue" / topic / str(queue_id)
+    else:
+        return []
+    return _listed(folder)
+
+
+def _listed(folder: Path) -> list[StoreFile]:
+    return [StoreFile(*entry) for entry in Listing().mapped_files(folder)[0]]

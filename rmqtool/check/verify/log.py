@@ -1,0 +1,265 @@
+"""Pass `log`: every record of the commit log, in one walk that also feeds the passes `queues` and `index`.
+
+Files are walked side by side (`jobs` threads; the kernels release the GIL) and judged in the order
+of their offsets: whether a bad region is a torn tail or damage depends on whether records follow in
+a later file. Only damage and per-queue sums outlive a window, so memory does not grow with the log.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import replace
+from threading import Event
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqtool.check.verify.bodies import check_bodies
+from rmqtool.check.verify.context import Context, reason_of
+from rmqtool.check.verify.file_scan import FileRole, FileScan, judge
+from rmqtool.check.verify.ranges import runs
+from rmqtool.check.verify.spans import Spans
+from rmqtool.formats.java import java_utf8_decode
+from rmqtool.log.damage import kind_of, zero_page
+from rmqtool.log.dispatch import BAD_NUMBER, PROPERTIES_UNSOUND, PROPERTY_CRC_BAD, Dispatch, dispatch_columns
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, TrailingZeros
+from rmqtool.log.frames import Frames, walk
+from rmqtool.problems import Finding
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.source import WINDOW
+
+if TYPE_CHECKING:
+    from rmqtool.check.verify.index import IndexCheck
+    from rmqtool.check.verify.queues import QueueCheck
+    from rmqtool.queue.units import UnitReader
+    from rmqtool.storage.source import ByteSource
+
+
+class LogCheck:
+    """The walk over the commit log's files, and what it means for the log as a whole."""
+
+    window = WINDOW
+
+    def __init__(
+        self, context: Context, queues: QueueCheck | None, index: IndexCheck | None, *, bodies: bool = False
+    ) -> None:
+        self.context = context
+        self.bodies = bodies
+        self.queues = queues
+        self.index = index
+        self._stopped = Event()
+
+    def run(self) -> Iterator[Finding]:
+        """Walk all files within the bounds; findings in the order of the log."""
+        pending: list[FileScan] = []
+        tasks, spread = list(chosen_files(self.context)), self.context.spread
+        with closing(self._threads(tasks) if spread is None else spread.scan_files(self, tasks)) as scans:
+            for scan in scans:
+                yield from self._take(scan, pending)
+        for number, scan in enumerate(pending):
+            yield from self._finish(scan, FileRole.LAST_DATA if number == 0 else FileRole.BEHIND)
+        if self.context.bounds.bounded:  # the newest records may not be among those that were walked
+            self.context.log_end = max(self.context.log_end, self.context.end_offset)
+        elif self.context.log_end < 0 and pending and not self.context.bad:
+            self.context.log_end = pending[0].file.file_from_offset  # all zero: nothing was lost
+
+    def _threads(self, tasks: Sequence[tuple[StoreFile, int, int]]) -> Generator[FileScan]:
+        """Walk the files in threads; in the order of `tasks`."""
+        with ThreadPoolExecutor(self.context.jobs, "rmqtool-verify") as pool:
+            waiting: deque[Future[FileScan]] = deque()
+            is_done = False
+            try:
+                for task in tasks:
+                    waiting.append(pool.submit(self.scan, *task))
+                    if len(waiting) > self.context.jobs:
+                        yield waiting.popleft().result()
+                while waiting:
+                    yield waiting.popleft().result()
+                is_done = True
+            finally:
+                if not is_done:
+                    self._stop(waiting)
+
+    def _stop(self, waiting: Iterable[Future[FileScan]]) -> None:
+        """Have all threads come back soon; those that wait for the rate too."""
+        self._stopped.set()
+        if self.context.limiter is not None:
+            self.context.limiter.stop()
+        for future in waiting:
+            future.cancel()
+
+    def _take(self, scan: FileScan, pending: list[FileScan]) -> Iterator[Finding]:
+        """Judge the files before `scan` once it is known that records follow them."""
+        if scan.has_data:
+            for before in pending:
+                yield from self._finish(before, FileRole.INSIDE)
+            pending.clear()
+        pending.append(scan)
+
+    def _finish(self, scan: FileScan, place: FileRole) -> Iterator[Finding]:
+        yield from judge(self.context, scan, place)
+        if self.queues is not None:
+            self.queues.take(scan)
+        if self.index is not None:
+            self.index.take(scan)
+
+    # One file, in a thread of the pool
+
+    def scan(self, file: StoreFile, start: int, stop: int) -> FileScan:
+        """Walk positions [start, stop) of one file, in bytes from its start."""
+        scan = FileScan(file, start, stop)
+        try:
+            source = self.context.open(file.path)
+        except FileNotFoundError:
+            scan.gone = True
+            return scan
+        except OSError as error:
+            scan.error = reason_of(error)
+            scan.unreadable.append((0, file.size))
+            return scan
+        if source.size < stop:
+            scan.error = "the file became shorter while it was read"
+            scan.unreadable.append((source.size, stop))
+            scan.stop = stop = source.size
+        reader = None
+        if self.queues is not None:
+            reader, scan.queues = self.queues.reader(), Spans()
+        try:
+            position = start
+            for event in self.events(source, file, start, stop):
+                if self._stopped.is_set():
+                    break
+                if isinstance(event, tuple):
+                    position = self._frames(scan, source, *event, reader, position)
+                else:
+                    self._event(scan, source, event)
+            scan.unreadable += source.unreadable
+        finally:
+            source.close()
+            if reader is not None:
+                reader.close()
+        return scan
+
+    def events(
+        self, source: ByteSource, file: StoreFile, start: int, stop: int
+    ) -> Iterator[tuple[Frames, Dispatch] | Blank | TrailingZeros | CorruptRange]:
+        """What is at the positions [start, stop) of a file, in order; records with what dispatch needs."""
+        for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop,
+                          window=self.window):  # fmt: skip
+            if isinstance(event, Frames):
+                yield event, without_cut(event, dispatch_columns(event))
+            else:
+                yield event
+
+    def _frames(
+        self, scan: FileScan, source: ByteSource, frames: Frames, dispatch: Dispatch,
+        reader: UnitReader | None, position: int,
+    ) -> int:  # fmt: skip
+        rows = frames.rows
+        scan.unsound_last = None
+        self._flagged(scan, source, frames, dispatch)
+        if self.bodies:
+            scan.findings += check_bodies(frames, self.context.name(scan.file.path))
+        scan.records += len(rows)
+        scan.end = int(rows["physical_offset"][-1]) + int(rows["size"][-1])
+        scan.last_store_timestamp = max(scan.last_store_timestamp, int(rows["store_timestamp"].max()))
+        counts = np.bincount(rows["topic_id"], minlength=len(frames.topics))
+        for name, count in zip(frames.topics, counts, strict=True):
+            scan.count_topic(java_utf8_decode(name), int(count))
+        if self.queues is not None and reader is not None and scan.queues is not None:
+            self.queues.part(frames, dispatch, reader, scan.queues)
+        if self.index is not None:
+            scan.index_parts.append(self.index.part(frames, dispatch))
+        now = scan.end - scan.file.file_from_offset
+        self.context.progress(now - position)
+        return now
+
+    def _flagged(self, scan: FileScan, source: ByteSource, frames: Frames, dispatch: Dispatch) -> None:
+        """Findings on records whose frame is sound but whose content is not; neighbours as one."""
+        rows, base = frames.rows, scan.file.file_from_offset
+        where = self.context.name(scan.file.path)
+        marks = (
+            ("CL03", rows["status"] & BODY_CRC),
+            ("CL06", rows["status"] & OFFSET_MISMATCH),
+            ("CL09", dispatch.flags & PROPERTY_CRC_BAD),
+            ("CL13", dispatch.flags & PROPERTIES_UNSOUND),
+            ("CL18", dispatch.flags & BAD_NUMBER),
+            ("CL17", rows["store_timestamp"] <= 0),
+        )
+        for code, mark in marks:
+            marked = np.flatnonzero(mark)
+            for low, high in runs(marked):
+                first, last = int(marked[low]), int(marked[high - 1])
+                start = int(rows["physical_offset"][first])
+                stop = int(rows["physical_offset"][last]) + int(rows["size"][last])
+                actual = code
+                if code == "CL03" and zero_page(source, start - base, stop - base) is not None:
+                    actual = "CL08"
+                scan.add_records(actual, where, start, stop, last - first + 1)
+                if code == "CL13" and last == len(rows) - 1:
+                    scan.unsound_last = scan.findings[-1]
+
+    def _event(self, scan: FileScan, source: ByteSource, event: CorruptRange | Blank | TrailingZeros) -> None:
+        if isinstance(event, CorruptRange):
+            scan.unsound_last = None
+            scan.add_bad(event, lambda: kind_of(source, event))
+        elif isinstance(event, Blank):
+            scan.blanks.append(event)
+            scan.done = event.size == event.left
+        else:
+            scan.zero_from = event.position
+
+
+def without_cut(frames: Frames, dispatch: Dispatch) -> Dispatch:
+    """The same with records whose properties end in zero bytes marked unsound, and without their keys.
+
+    Such a record was written only in part, and what its properties say is not all of it. Without
+    properties it is the topic that ends in zero bytes.
+    """
+    rows = frames.rows
+    bare = rows["properties_length"] <= 0
+    topic_ends, ends = frames.topic_starts() + rows["topic_length"], frames.starts() + rows["size"]
+    last = frames.data[np.where(bare, topic_ends, ends) - 1]
+    cut = (last == 0) & (~bare | (rows["topic_length"] > 0))
+    if not cut.any():
+        return dispatch
+    flags = dispatch.flags | np.where(cut, PROPERTIES_UNSOUND, 0).astype(dispatch.flags.dtype)
+    return replace(dispatch, flags=flags, keys=dispatch.keys[~cut[dispatch.keys["row"]]])
+
+
+def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int, int]]:
+    """The commit log files to walk, oldest first, with the half-open range of positions in each."""
+    bounds = context.bounds
+    # A file at an impossible offset (CL25) is no part of the log: its records would be told thrice.
+    step = context.layout.commit_log_file_size
+    files = [file for file in context.layout.commit_log if file.size and file.file_from_offset % step == 0]
+    if bounds.since_ms is not None:
+        files = files[_first_since(context, files, bounds.since_ms) :]
+    if bounds.sample is not None:
+        first, step = bounds.sample
+        files = files[first - 1 :: step]
+    oldest = 0 if bounds.limit_bytes is None else max(context.end_offset - bounds.limit_bytes, 0)
+    for file in files:
+        if file.end <= oldest:
+            continue
+        start = context.store.record_before(file, oldest) - file.file_from_offset
+        stop = file.size
+        if context.live:
+            stop = min(stop, context.end_offset - file.file_from_offset)
+        if start < stop:
+            yield file, start, stop
+
+
+def _first_since(context: Context, files: Sequence[StoreFile], since_ms: int) -> int:
+    """Number of the file that holds the first record stored at or after `since_ms`.
+
+    That is the last file whose first record is older, for store timestamps rise along the log.
+    """
+    for number in range(len(files) - 1, -1, -1):
+        first = context.store.find(files[number].file_from_offset)
+        if first is not None and first.message.store_timestamp < since_ms:
+            return number
+    return 0

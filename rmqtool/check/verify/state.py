@@ -1,0 +1,210 @@
+"""Passes `checkpoint` and `config`: the small files beside the log.
+
+checkpoint  its size, whether it is newer than the log, and the abort file
+config      every JSON file and its .bak by the broker's rule; topics, committed and delay offsets
+            against what the log and the queues hold
+
+Source: StoreCheckpoint, ConfigManager#load; spec 01 sections 7 to 9, spec 02 section 15.3.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rmqtool.check.verify.context import CONFIG_LIMIT, Context
+from rmqtool.errors import FormatError
+from rmqtool.formats import checkpoint as checkpoint_format
+from rmqtool.formats import config_json
+from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
+from rmqtool.problems import Finding, finding
+from rmqtool.read.lost_config import lost_config
+from rmqtool.storage.open_files import pread, reading
+
+_REWRITE_S = 0.5  # a broker renames: for a moment the file is not there
+
+CONFIG_FILES = (
+    "topics.json", "subscriptionGroup.json", "consumerOffset.json", "delayOffset.json", "consumerFilter.json",
+    "lmqConsumerOffset.json", "consumerOrderInfo.json", "topicQueueMapping.json", "messageRequestMode.json",
+    "timermetrics", "transactionMetrics",
+)  # fmt: skip
+
+
+def read_checkpoint(context: Context) -> Iterator[Finding]:
+    """Findings on the checkpoint file as such; leaves its values in the context."""
+    path = context.layout.checkpoint
+    if path is None:
+        if context.layout.kind == "store" and "checkpoint" not in context.layout.unreadable_parts:
+            yield finding("CP01", "checkpoint")
+        return
+    name = context.name(path)
+    try:
+        data = read_small(path, checkpoint_format.FILE_SIZE + 1)
+    except OSError as error:
+        yield finding("CP06", name, reason=error.strerror)
+        return
+    if data and len(data) != checkpoint_format.FILE_SIZE:
+        yield finding("CP02", name, 0, len(data), expected_bytes=checkpoint_format.FILE_SIZE)
+    # A broker extends a short file with zeros, so this is what it will read.
+    padded = data[: checkpoint_format.FILE_SIZE].ljust(checkpoint_format.FILE_SIZE, b"\0")
+    context.checkpoint = checkpoint_format.decode(padded)
+    if not any(padded):
+        yield finding("CP01", name, 0, len(data))
+
+
+def check_checkpoint(context: Context) -> Iterator[Finding]:
+    """The checkpoint against the log's newest record, and the abort file."""
+    layout = context.layout
+    if layout.abort is not None:
+        said = "a broker is running, or was when this began" if context.live else "the last stop was unclean"
+        yield replace(finding("CP04", context.name(layout.abort), live=context.live), message=said)
+    values, newest = context.checkpoint, context.last_store_timestamp
+    if values is None or layout.checkpoint is None or not newest or context.bounds.bounded:
+        return
+    for offset, name in (
+        (0, "physic_msg_timestamp"),
+        (8, "logics_msg_timestamp"),
+        (16, "index_msg_timestamp"),
+    ):
+        value = getattr(values, name)
+        if value > newest and not context.live:
+            yield finding("CP03", context.name(layout.checkpoint), offset, 8, field=name,
+                          timestamp_ms=value, newest_store_timestamp_ms=newest)  # fmt: skip
+    # A clean stop dispatches everything first, so the queues' time is then the last record's.
+    if layout.abort is None and not context.live and 0 < values.logics_msg_timestamp < newest:
+        yield finding("CP07", context.name(layout.checkpoint), 8, 8, field="logics_msg_timestamp",
+                      timestamp_ms=values.logics_msg_timestamp, newest_store_timestamp_ms=newest)  # fmt: skip
+
+
+class ConfigCheck:
+    """Every config file with its .bak, and what they say against the log and the queues.
+
+    The files are read when this is made: in a live store the queues' ends must be read after the
+    offsets that consumers have committed.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.documents: dict[str, Any] = {}
+        self._found: list[Finding] = []
+        if context.layout.kind == "store":
+            for name in CONFIG_FILES:
+                self._found += self._load(name)
+
+    def run(self) -> Iterator[Finding]:
+        """All findings; the log was walked, or its ends were looked at."""
+        yield from self._found
+        if self.context.live:  # topics that were made in the meantime
+            self._load("topics.json")
+        if self.context.layout.kind == "store":
+            yield from _topics(self.context, self.documents)
+            yield from _consumer_offsets(self.context, self.documents)
+            yield from _delay_offsets(self.context, self.documents)
+            yield from lost_config(self.context.layout, self.context.topics)
+
+    def _load(self, name: str) -> list[Finding]:
+        """Read one file; a second time in a live store, whose broker may just be writing it."""
+        config, bak = self.context.layout.config, f"{name}.bak"
+        if name not in config and bak not in config:
+            return []
+        found = self._read(name, bak)
+        if found and self.context.live:
+            time.sleep(_REWRITE_S)
+            found = self._read(name, bak)
+        return found
+
+    def _read(self, name: str, bak: str) -> list[Finding]:
+        config = self.context.layout.config
+        folder = config.get(name, config.get(bak, Path())).parent
+        path = self.context.name(config.get(name, config.get(bak, Path(name))))
+        try:
+            parts = [_read_config(folder / part) for part in (name, bak)]
+        except OSError as error:
+            return [finding("CP06", path, reason=error.strerror)]
+        loaded = config_json.load_with_bak(*parts)
+        if loaded.source in ("file", "bak"):
+            self.documents[name] = loaded.document
+        if loaded.source == "bak":
+            reason = loaded.file_error or ("empty" if parts[0] is not None else "missing")
+            return [finding("CF01", path, reason=reason)]
+        if loaded.source != "file" and parts[0] is not None:
+            reason = loaded.bak_error or loaded.file_error or "empty, and so is the .bak"
+            return [finding("CF02", path, reason=reason)]
+        return []
+
+
+def _read_config(path: Path) -> bytes | None:
+    """The bytes of a config file; None where there is none. Raises OSError."""
+    try:
+        return read_small(path, CONFIG_LIMIT)
+    except FileNotFoundError:
+        return None
+
+
+def read_small(path: Path, limit: int) -> bytes:
+    """The first `limit` bytes of a small file. Raises OSError."""
+    with reading(path) as file:
+        return pread(file, limit, 0)
+
+
+def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
+    if any(part.what == "config" for part in context.layout.unsupported):
+        return
+    if "config" in context.layout.unreadable_parts:
+        return
+    document = documents.get("topics.json")
+    if document is None:
+        config = context.layout.config
+        if "topics.json" not in config and "topics.json.bak" not in config and context.topics:
+            yield finding("CF06", "config/topics.json", topics=len(context.topics))
+        return
+    try:
+        known = config_json.topics(document)
+    except FormatError as error:
+        yield finding("CF02", "config/topics.json", reason=error.message)
+        return
+    for topic, count in sorted(context.topics.items()):
+        if topic not in known and not is_system_topic(topic):
+            yield finding("CF03", "config/topics.json", topic=topic, records=count)
+
+
+def _consumer_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
+    try:
+        offsets = config_json.consumer_offsets(documents.get("consumerOffset.json", {}))
+    except FormatError as error:
+        yield finding("CF02", "config/consumerOffset.json", reason=error.message)
+        return
+    for (topic, group), queues in offsets.items():
+        for queue_id, offset in queues.items():
+            end = _queue_end(context, (topic, queue_id), offset)
+            if end is not None and offset > end:
+                yield finding("CF04", "config/consumerOffset.json", topic=topic, group=group,
+                              queue_id=queue_id, offset=offset, queue_end=end)  # fmt: skip
+
+
+def _queue_end(context: Context, key: tuple[str, int], offset: int) -> int | None:
+    """Where a queue ends; None for one that is not there or could not be read.
+
+    In a live store the offset may lie in a file that was made after the folders were listed.
+    """
+    end = context.queue_ends.get(key)
+    if end is not None and offset > end and context.live:
+        from rmqtool.check.verify.live import queue_end_now
+
+        return queue_end_now(context, key)
+    return end
+
+
+def _delay_offsets(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:
+    try:
+        offsets = config_json.delay_offsets(documents.get("delayOffset.json", {}))
+    except FormatError as error:
+        yield finding("CF02", "config/delayOffset.json", reason=error.message)
+        return
+    for level, offset in offsets.items():
+        end = _queue_end(context, (SCHEDULE_TOPIC, level - 1), offset)
+        if end is not None and not 0 <= offset <= end:
+            yield finding("CF05", "config/delayOffset.json", level=level, offset=offset, queue_end=end)

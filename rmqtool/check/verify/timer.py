@@ -1,0 +1,142 @@
+"""Pass `timer`: timer log, timer wheel and its checkpoint, epoch file, compaction checkpoint (5.x).
+
+The timer log is judged as the broker's recovery judges it: units of 52 bytes one after another, up
+to the file's end mark or to zeros. The wheel is a projection of the log and is only measured.
+
+Source: TimerLog, TimerWheel, TimerCheckpoint, CheckpointFile; spec 01 9.9 to 9.11, spec 02 T1, E1.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqtool.check.verify.context import CONFIG_LIMIT, Context
+from rmqtool.check.verify.state import read_small
+from rmqtool.errors import FormatError
+from rmqtool.formats import compaction, config_json, epoch
+from rmqtool.formats import timer as timer_format
+from rmqtool.problems import Finding, finding
+from rmqtool.storage.layout import StoreFile
+
+if TYPE_CHECKING:
+    from rmqtool.storage.source import ByteSource
+
+_BLOCK = 1 << 20
+WHEEL_SIZE = timer_format.DEFAULT_SLOTS * timer_format.SLOT.size
+
+
+def check_timer(context: Context) -> Iterator[Finding]:
+    """Findings on the files that only 5.x writes."""
+    layout = context.layout
+    for path, size in ((layout.timer_wheel, WHEEL_SIZE), (layout.timer_check, timer_format.CHECK_FILE_SIZE)):
+        if path is not None:
+            yield from _size(context, path, size)
+    sizes = Counter(file.size for file in layout.timer_log)
+    usual = sizes.most_common(1)[0][0] if sizes else 0
+    for number, file in enumerate(layout.timer_log):
+        if file.size != usual:
+            yield finding("TM01", context.name(file.path), 0, file.size, expected_bytes=usual)
+        yield from _timer_log(context, file, is_last=number == len(layout.timer_log) - 1)
+    if layout.epoch is not None:
+        yield from _epoch(context, layout.epoch)
+    if layout.compaction_checkpoint is not None:
+        yield from _compaction(context, layout.compaction_checkpoint)
+
+
+def _size(context: Context, path: Path, expected: int) -> Iterator[Finding]:
+    try:
+        size = path.stat().st_size
+    except OSError as error:
+        yield finding("CP06", context.name(path), reason=error.strerror)
+        return
+    if size not in (0, expected):  # an empty file is made anew
+        yield finding("TM01", context.name(path), 0, size, expected_bytes=expected)
+
+
+def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[Finding]:
+    from rmqtool.storage.source import open_source
+
+    name, unit = context.name(file.path), timer_format.LOG_UNIT.size
+    try:
+        source = open_source(file.path, keep_cache=context.keep_cache, limiter=context.limiter)
+    except OSError as error:
+        yield finding("CP06", name, reason=error.strerror)
+        return
+    try:
+        end = _units_end(source)
+        is_zero = is_zero_from(source, end)
+        if not is_zero and not _is_blank(source.read(end, timer_format.LOG_BLANK.size)):
+            yield finding("TM02", name, end, unit, units_before=end // unit)
+        elif not is_last and is_zero and end < source.size:
+            yield finding("TM02", name, end, source.size - end, reason="the file ends without its end mark")
+        for start, stop in source.unreadable:
+            yield finding("CP06", name, start, stop - start)
+    finally:
+        source.close()
+
+
+def _units_end(source: ByteSource) -> int:
+    """The position behind the last unit of a timer log file."""
+    import numpy as np
+
+    unit, end = timer_format.LOG_UNIT.size, 0
+    while True:
+        data = source.read(end, _BLOCK // unit * unit)
+        units = np.frombuffer(data, timer_format.LOG_UNIT.dtype, len(data) // unit)
+        wrong = np.flatnonzero(
+            (units["size"] != unit) | (units["magic"] & ~np.int32(timer_format.MAGIC_BITS))
+        )
+        end += (int(wrong[0]) if len(wrong) else len(units)) * unit
+        if len(wrong) or not len(units):
+            return end
+
+
+def is_zero_from(source: ByteSource, start: int) -> bool:
+    """Whether nothing but zeros lies behind a position; holes are not read."""
+    rest = source.data_from(start)
+    while rest < source.size and not any(source.read(rest, _BLOCK)):
+        rest = source.data_from(rest + _BLOCK)
+    return rest >= source.size
+
+
+def _is_blank(data: bytes) -> bool:
+    if len(data) < timer_format.LOG_BLANK.size:
+        return False
+    return timer_format.LogBlank(*timer_format.LOG_BLANK.unpack(data)).magic == timer_format.LOG_BLANK_MAGIC
+
+
+def _epoch(context: Context, path: Path) -> Iterator[Finding]:
+    name = context.name(path)
+    try:
+        entries = epoch.decode(read_small(path, CONFIG_LIMIT))
+    except OSError as error:
+        # FormatError is no OSError; what is left are real read errors
+        yield finding("CP06", name, reason=error.strerror)
+        return
+    except FormatError as error:
+        yield finding("EP01", name, reason=error.message)
+        return
+    if not epoch.is_ordered(entries):
+        yield finding("EP01", name, reason="epochs or start offsets do not rise")
+    elif entries and 0 <= context.log_end < entries[-1].start_offset:
+        yield finding("EP01", name, start_offset=entries[-1].start_offset, log_end=context.log_end)
+
+
+def _compaction(context: Context, path: Path) -> Iterator[Finding]:
+    name = context.name(path)
+    bak = path.with_name(f"{path.name}.bak")
+    try:
+        data = read_small(path, CONFIG_LIMIT)
+        loaded = config_json.load_with_bak(data, read_small(bak, CONFIG_LIMIT) if bak.is_file() else None)
+        compaction.positions(loaded.document)
+    except OSError as error:
+        yield finding("CP06", name, reason=error.strerror)
+        return
+    except FormatError as error:
+        yield finding("CC01", name, reason=error.message)
+        return
+    if loaded.source != "file":
+        yield finding("CC01", name, reason=loaded.file_error or "empty")

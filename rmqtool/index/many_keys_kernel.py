@@ -1,0 +1,239 @@
+"""The compiled half of `many_keys`: many keys hashed, their chains followed, their records judged.
+
+Every function works through all keys step by step rather than key by key, and asks for the memory of
+a later key while it looks at this one: index and log are read at random, and nearly every access
+would wait for the memory. Imports numba: only `many_keys` imports this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from rmqtool.log.compiled import compiled, inlined
+from rmqtool.log.dispatch_kernel import (
+    KEYS,
+    NAME_COUNT,
+    TAGS,
+    UNIQ_KEY,
+    Marks,
+    hash_text,
+    is_ascii,
+    is_utf8,
+    key_hash,
+    split_properties,
+)
+from rmqtool.log.frame_kernel import Numbers
+from rmqtool.log.intrinsics import i8, i16, i32, i64, prefetch, u8
+
+_AHEAD = 16  # keys, or records, whose memory is asked for before they are looked at
+_NEAR = 8
+
+
+class Shape(NamedTuple):
+    """Where things are in an index file: made by `many_keys`."""
+
+    slots_at: int
+    slots: int
+    slot_size: int
+    entries_at: int
+    entries: int
+    entry_size: int
+    hash_at: int
+    physical_at: int
+    previous_at: int
+
+
+class Verdict(NamedTuple):
+    """What a record can be judged to be."""
+
+    other: int
+    found: int
+    python: int
+    longer: int
+    gone: int
+
+
+@compiled
+def hash_keys(texts: Any, ends: Any, seeds: Any, hashes: Any) -> None:
+    """The key hash of each text texts[ends[k - 1] : ends[k]], UTF-8, continued from seeds[k % len(seeds)]."""
+    begin = 0
+    count = len(seeds)
+    for k in range(len(ends)):
+        hashes[k] = key_hash(hash_text(texts, begin, ends[k], seeds[k % count]))
+        begin = ends[k]
+
+
+@compiled
+def newest_entries(data: Any, hashes: Any, shape: Shape, active: Any, numbers: Any) -> Any:
+    """Fill `active` with the keys whose slot holds an entry, `numbers` with that entry; how many they are."""
+    count = 0
+    for k in range(len(hashes)):
+        if k + _AHEAD < len(hashes):
+            prefetch(data, shape.slots_at + shape.slot_size * (hashes[k + _AHEAD] % shape.slots))
+        number = i32(data, shape.slots_at + shape.slot_size * (hashes[k] % shape.slots))
+        if number != 0:
+            active[count] = k
+            numbers[count] = number
+            count += 1
+    return count
+
+
+@compiled
+def follow_chains(
+    data: Any, hashes: Any, shape: Shape, active: Any, numbers: Any, limits: Any, state: Any,
+    keys: Any, offsets: Any, broken: Any,
+) -> None:  # fmt: skip
+    """Go one entry further in every active chain; chains that end are dropped.
+
+    `state` holds how many chains are active, how many hits were written to `keys` and `offsets`, and
+    how many chains are broken, whose keys go to `broken`. `limits` holds, per chain, the entry before.
+    """
+    active_count, found, broken_count = state[0], state[1], state[2]
+    left = 0
+    for place in range(active_count):
+        if place + _AHEAD < active_count:
+            prefetch(data, shape.entries_at + shape.entry_size * numbers[place + _AHEAD])
+        number = numbers[place]
+        k = active[place]
+        if number <= 0 or number >= limits[place]:
+            broken[broken_count] = k
+            broken_count += 1
+            continue
+        at = shape.entries_at + shape.entry_size * number
+        held = i32(data, at + shape.hash_at)
+        if held == hashes[k]:
+            keys[found] = k
+            offsets[found] = i64(data, at + shape.physical_at)
+            found += 1
+        elif held < 0 or held % shape.slots != hashes[k] % shape.slots:  # an entry of another slot's chain
+            broken[broken_count] = k
+            broken_count += 1
+            continue
+        previous = i32(data, at + shape.previous_at)
+        if previous != 0:
+            active[left] = k
+            numbers[left] = previous
+            limits[left] = number
+            left += 1
+    state[0], state[1], state[2] = left, found, broken_count
+
+
+@inlined
+def _equal(data: Any, start: int, stop: int, texts: Any, begin: int, end: int) -> Any:
+    if stop - start != end - begin:
+        return False
+    for i in range(stop - start):
+        if u8(data, start + i) != texts[begin + i]:
+            return False
+    return True
+
+
+@inlined
+def _has_name(data: Any, found: Any, texts: Any, begin: int, end: int, kind: int, separator: int) -> Any:
+    """Whether the values in `found` hold the name: kind 0 key or unique key, 1 unique key, 2 tags."""
+    if kind == 2:
+        return found[TAGS, 1] > 0 and _equal(data, found[TAGS, 0], found[TAGS, 1], texts, begin, end)
+    if found[UNIQ_KEY, 1] > 0 and _equal(data, found[UNIQ_KEY, 0], found[UNIQ_KEY, 1], texts, begin, end):
+        return True
+    if kind == 1:
+        return False
+    start = found[KEYS, 0]
+    stop = found[KEYS, 1]
+    i = start
+    while i <= stop and stop > 0:
+        if i == stop or data[i] == separator:
+            if i > start and _equal(data, start, i, texts, begin, end):
+                return True
+            start = i + 1
+        i += 1
+    return False
+
+
+@inlined
+def _judge(
+    data: Any, at: int, physical: int, is_end: Any, topics: Any, topic_begin: int, topic_end: int,
+    texts: Any, begin: int, end: int, kind: int, names: Any, name_ends: Any, longest: int, found: Any,
+    n: Numbers, m: Marks, v: Verdict,
+) -> Any:  # fmt: skip
+    """The verdict on the record at data[at:], which the index names for `physical`."""
+    cut = v.gone if is_end else v.longer
+    if at < 0:
+        return v.gone
+    if at + n.min_record > len(data):
+        return cut
+    size = i32(data, at)
+    magic = i32(data, at + n.magic)
+    if (magic != n.magic_v1 and magic != n.magic_v2) or size < n.min_record:
+        return v.gone
+    if i64(data, at + n.physical_offset) != physical:
+        return v.gone
+    if at + size > len(data):
+        return cut
+    flags = i32(data, at + n.sys_flag)
+    head = n.head
+    if flags & n.born_host_v6:
+        head += n.host_growth
+    if flags & n.store_host_v6:
+        head += n.host_growth
+    width = 1 if magic == n.magic_v1 else 2
+    if head + width + 2 > size:
+        return v.gone
+    body = max(i32(data, at + head - 4), 0)
+    if body > size - head - width - 2:
+        return v.gone
+    place = at + head + body
+    length = i8(data, place) if width == 1 else i16(data, place)
+    place += width
+    if length < 0 or place + length + 2 > at + size:
+        return v.gone
+    topic = place
+    place += length
+    property_length = max(i16(data, place), 0)
+    place += 2
+    if place + property_length != at + size:
+        return v.gone
+    if not _equal(data, topic, topic + length, topics, topic_begin, topic_end):
+        return v.other
+    split_properties(data, place, place + property_length, names, name_ends, longest, found, m)
+    if _has_name(data, found, texts, begin, end, kind, m.separator):
+        return v.found
+    plain = is_ascii(data, place, place + property_length) or is_utf8(data, place, place + property_length)
+    return v.other if plain else v.python
+
+
+@compiled
+def judge_records(
+    data: Any, base: int, is_end: Any, offsets: Any, rows: Any, topics: Any, topic_ends: Any, texts: Any,
+    ends: Any, kind: int, names: Any, name_ends: Any, found: Any, n: Numbers, m: Marks, v: Verdict,
+    sizes: Any, verdicts: Any,
+) -> None:  # fmt: skip
+    """Judge the records at `offsets`, rising, all of which start in `data`; `base` is where that starts.
+
+    `rows` are the numbers of their keys among `ends`; that of the topic is the key's number modulo the
+    number of topics. Fills `sizes` and `verdicts`. With `is_end` nothing follows `data` in its file.
+    """
+    longest = 0
+    for number in range(NAME_COUNT):
+        start = name_ends[number - 1] if number else 0
+        longest = max(longest, name_ends[number] - start)
+    count = len(offsets)
+    topic_count = len(topic_ends)
+    for i in range(count):
+        if i + _AHEAD < count:
+            prefetch(data, offsets[i + _AHEAD] - base)
+            prefetch(data, offsets[i + _AHEAD] - base + 64)
+        if i + _NEAR < count:
+            near = offsets[i + _NEAR] - base
+            if near + 4 <= len(data):
+                stop = near + i32(data, near)
+                prefetch(data, stop - 64)
+                prefetch(data, stop - 128)
+                prefetch(data, stop - 192)
+        k = rows[i]
+        topic = k % topic_count
+        at = offsets[i] - base
+        verdicts[i] = _judge(
+            data, at, offsets[i], is_end, topics, topic_ends[topic - 1] if topic else 0, topic_ends[topic],
+            texts, ends[k - 1] if k else 0, ends[k], kind, names, name_ends, longest, found, n, m, v,
+        )  # fmt: skip
+        sizes[i] = i32(data, at) if 0 <= at and at + 4 <= len(data) else 0

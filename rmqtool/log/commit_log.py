@@ -1,0 +1,349 @@
+"""The commit log of a store, read: one record by its offset, all of them forwards or backwards, its end.
+
+Everything here is plain Python and reads what it needs: `frames` scans a whole log.
+
+Source: MappedFileQueue#findMappedFileByOffset, CommitLog#lookMessageByOffset; spec 02 0.3, 8.1.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rmqtool.errors import FormatError, InputError, UnreadableError
+from rmqtool.formats import message as form
+from rmqtool.formats.message import Message
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, Reason, Record, TrailingZeros
+from rmqtool.log.log_files import LogFiles
+from rmqtool.log.log_heads import reader
+from rmqtool.log.python_scan import frame_lengths, walk_reference
+from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.source import open_source
+from rmqtool.storage.unreadable import Unreadable
+
+_READ_AHEAD = 4096  # most records are smaller
+_ANCHOR_STEP = 4096  # records walked again at a time on the way back
+_HINTS = 16  # furthest queue units that are tried; units that point nowhere are damage
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A record of the log.
+
+    `physical_offset` is its place in the log, `file` the file's name as rows show it. `status` has
+    the bits BODY_CRC and OFFSET_MISMATCH of `events`; 0 is a sound record.
+    """
+
+    message: Message
+    physical_offset: int
+    path: Path
+    file: str
+    status: int = 0
+
+    @property
+    def end(self) -> int:
+        """The physical offset just behind the record."""
+        return self.physical_offset + self.message.total_size
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBlank:
+    """The blank that ends a file: `size` is what it says is left of the file."""
+
+    physical_offset: int
+    size: int
+    path: Path
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredZeros:
+    """Zeros up to the end of a file."""
+
+    physical_offset: int
+    length: int
+    path: Path
+    file: str
+
+
+@dataclass(frozen=True, slots=True)
+class StoredDamage:
+    """Bytes that are no sound record; with `to_end` nothing sound follows in the file.
+
+    `reason` is None where the operating system could not read the bytes.
+    """
+
+    physical_offset: int
+    length: int
+    path: Path
+    file: str
+    reason: Reason | None
+    to_end: bool
+
+
+def status_of(message: Message, physical_offset: int) -> int:
+    """The status bits of a record that lies at `physical_offset`; 0 for a sound one."""
+    status = 0 if message.physical_offset == physical_offset else OFFSET_MISMATCH
+    if message.body and form.masked_crc(message.body) != message.body_crc:
+        status |= BODY_CRC
+    return status
+
+
+LogEvent = StoredMessage | StoredBlank | StoredZeros | StoredDamage
+
+
+def _before(limit: int, events: Iterable[LogEvent]) -> Iterator[LogEvent]:
+    """The events before `limit`; unreadable bytes come before the event that has them, and end there."""
+    for event in events:
+        if isinstance(event, StoredDamage) and event.reason is None:
+            left = limit - event.physical_offset
+            if left > 0:
+                yield replace(event, length=min(event.length, left))
+        elif event.physical_offset < limit:
+            yield event
+        else:
+            return
+
+
+def _is_wanted(event: LogEvent, start: int) -> bool:
+    """Whether an event that may begin before `start` is part of a walk from there."""
+    if isinstance(event, StoredDamage | StoredZeros):
+        return event.physical_offset + event.length > start
+    return event.physical_offset >= start
+
+
+def sound(events: Iterable[LogEvent], *, reverse: bool) -> Iterator[LogEvent]:
+    """The events up to the first damage with records behind it, which is raised."""
+    gap: StoredDamage | StoredZeros | None = None
+    met_record = False
+    for event in events:
+        if isinstance(event, StoredMessage):
+            if gap is not None and not reverse:
+                raise _damage(gap)
+            met_record = True
+        elif isinstance(event, StoredDamage | StoredZeros):
+            if reverse and met_record:
+                raise _damage(event)
+            gap = event
+        yield event
+
+
+def _damage(gap: StoredDamage | StoredZeros) -> InputError:
+    unreadable = isinstance(gap, StoredDamage) and gap.reason is None
+    kind = UnreadableError if unreadable else FormatError
+    return kind(
+        "cannot be read" if unreadable else "no sound record here, but some follow",
+        path=gap.file,
+        physical_offset=gap.physical_offset,
+        hint="rmqtool verify shows the damage",
+    )
+
+
+class CommitLog(LogFiles):
+    """The records of a commit log, in the files that it had when the layout was made."""
+
+    def __init__(self, layout: StoreLayout, files: OpenFiles) -> None:
+        super().__init__(layout.commit_log, files)
+        self.file_size = layout.commit_log_file_size
+        self._layout = layout
+
+    def read(self, physical_offset: int) -> StoredMessage | StoredBlank:
+        """The record or blank at `physical_offset`.
+
+        Every length is checked before it is used. CRC and stored offset are not required to be
+        right: `status` of the result says so. A record above RECORD_SIZE_MAX is refused.
+
+        Raises:
+            FormatError: no file holds the offset, no whole record starts there, or it is too large.
+            UnreadableError: the file cannot be read.
+        """
+        file = self.file_of(physical_offset)
+        if file is None:
+            raise FormatError("no file of the commit log holds this offset", physical_offset=physical_offset)
+        name = self._layout.relative(file.path)
+        try:
+            found = self._read(file, physical_offset - file.file_from_offset)
+        except FormatError as error:
+            raise FormatError(
+                f"no record here: {error.message}", path=name, physical_offset=physical_offset
+            ) from error
+        if isinstance(found, int):
+            return StoredBlank(physical_offset, found, file.path, name)
+        return StoredMessage(found, physical_offset, file.path, name, status_of(found, physical_offset))
+
+    def _read(self, file: StoreFile, position: int) -> Message | int:
+        """The record at `position` of `file`, or the size that a blank there states."""
+        left = file.size - position
+        data = self._open_files.read_listed(file.path, position, min(_READ_AHEAD, left))
+        if len(data) < form.BLANK_SIZE:
+            raise FormatError(f"only {left} bytes are left in the file")
+        total_size, magic = form.BLANK.unpack(data)
+        if magic == form.BLANK_MAGIC:
+            return int(total_size)
+        version = form.VERSION_BY_MAGIC.get(magic)
+        if version is not None and len(data) < total_size <= left:
+            # Read a long record only when its parts add up: a size alone may be any number.
+            read = reader(self._open_files, file, position, data)
+            if frame_lengths(read, position, total_size, version) is None:
+                raise FormatError(f"record size {total_size}, but its parts do not add up to it")
+            if total_size > form.RECORD_SIZE_MAX:
+                raise FormatError(
+                    f"record size {total_size} is above {form.RECORD_SIZE_MAX}, the most that is read whole"
+                )
+            data = self._open_files.read_listed(file.path, position, total_size)
+        return form.decode(data)
+
+    def walk(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        units_before: Callable[[int], Iterable[tuple[int, int]]] | None = None,
+    ) -> Iterator[LogEvent]:
+        """Everything in the log in order, from `start` on and before `stop`.
+
+        Args:
+            start: physical offset of a record, or anything up to the next one; None: the log's start.
+            stop: records that start at or behind it are left out.
+            units_before: gives (physical offset, size) of queue units at or before an offset: with
+                them a start inside a record need not be looked for from the file's start on.
+
+        After damage the walk goes on with the next sound record of the file, else with the next
+        file. A file that vanished or cannot be opened is one StoredDamage without a reason.
+        """
+        first = self.min_offset if start is None else start
+        for file in self.files:
+            if file.end <= first:
+                continue
+            if stop is not None and file.file_from_offset >= stop:
+                return
+            begin = self.record_before(file, first, units_before)
+            for event in self._walk_file(file, begin, stop):
+                if _is_wanted(event, first):
+                    yield event
+
+    def record_before(
+        self,
+        file: StoreFile,
+        offset: int,
+        units_before: Callable[[int], Iterable[tuple[int, int]]] | None,
+    ) -> int:
+        """A place in `file` to walk from so that nothing at or behind `offset` is missed."""
+        if offset <= file.file_from_offset or self.is_sound_at(offset):
+            return max(offset, file.file_from_offset)
+        units = units_before(offset) if units_before is not None else ()
+        for place, _ in sorted(units, reverse=True)[:_HINTS]:
+            if place < file.file_from_offset:
+                break
+            if self.is_sound_at(place):
+                return place
+        return file.file_from_offset
+
+    def _walk_file(self, file: StoreFile, start: int, stop: int | None) -> Iterator[LogEvent]:
+        """What starts in [start, stop) of `file`; a record, or nothing that is known, is at `start`."""
+        base, name = file.file_from_offset, self._layout.relative(file.path)
+        end = file.end if stop is None else min(stop, file.end)
+        if start >= end:
+            return
+        try:
+            source = open_source(file.path, listed_size=file.size)
+        except OSError:
+            yield StoredDamage(start, end - start, file.path, name, None, True)
+            return
+        with closing(source):
+            unread = Unreadable()
+            reported = 0
+            walk = walk_reference(source, file_from_offset=base, start=start - base, stop=end - base)
+            cut: StoredMessage | None = None
+            for event in walk:
+                if cut is not None:
+                    # Zeros begin inside the record: its writer died, although CRC and lengths are right.
+                    is_torn = isinstance(event, TrailingZeros)
+                    size = cut.message.total_size
+                    torn = StoredDamage(cut.physical_offset, size, file.path, name, Reason.UNSOUND, True)
+                    yield torn if is_torn else cut
+                    cut = None
+                for low, high in source.unreadable[reported:]:
+                    reported += 1
+                    unread.note(low, high)
+                    yield StoredDamage(base + low, high - low, file.path, name, None, high == source.size)
+                match event:
+                    case Record(position=at, status=status, message=message):
+                        found = StoredMessage(message, base + at, file.path, name, status)
+                        if message.ends_in_zeros:
+                            cut = found
+                        else:
+                            yield found
+                    case Blank(position=at, size=size):
+                        yield StoredBlank(base + at, size, file.path, name)
+                    case TrailingZeros(position=at, length=length) if not unread.touches(at, at + length):
+                        yield StoredZeros(base + at, length, file.path, name)
+                    case TrailingZeros(position=at, length=length):
+                        yield StoredDamage(base + at, length, file.path, name, None, True)
+                    case CorruptRange(position=at, length=length, to_end=to_end):
+                        reason = None if unread.touches(at, at + length) else event.reason
+                        yield StoredDamage(base + at, length, file.path, name, reason, to_end)
+            if cut is not None:
+                yield cut
+
+    def walk_back(
+        self,
+        start: int | None = None,
+        stop: int | None = None,
+        units: Iterable[tuple[int, int]] = (),
+    ) -> Iterator[LogEvent]:
+        """What `walk` yields for the same bounds, from the last to the first.
+
+        Args:
+            start: see `walk`.
+            stop: see `walk`.
+            units: (physical offset, size) of records, falling by offset: the store's queue units.
+                They only save work: what lies between them is walked, and a unit whose record is
+                not there is left out of account.
+        """
+        low = self.min_offset if start is None else start
+        upper = max((file.end for file in self.files), default=0)
+        stop = upper if stop is None else min(stop, upper)
+        upper = stop
+        for offset, size in units:
+            if offset < low:
+                break
+            if offset >= upper or size <= 0:
+                continue
+            record = self._sound_record(offset)
+            if record is None or record.message.total_size != size or record.end > upper:
+                continue
+            yield from self._range_back(record.end, upper, stop)
+            yield record
+            upper = offset
+        yield from self._range_back(low, upper, stop)
+
+    def _sound_record(self, offset: int) -> StoredMessage | None:
+        try:
+            found = self.read(offset)
+        except InputError:
+            return None
+        if not isinstance(found, StoredMessage) or found.status or found.message.ends_in_zeros:
+            return None
+        return found
+
+    def _range_back(self, start: int, upper: int, stop: int) -> Iterator[LogEvent]:
+        """What `walk(start, stop)` yields before `upper`, where a record or `stop` is, backwards."""
+        for file in reversed(self.files):
+            if file.file_from_offset >= upper or file.end <= start or start >= upper:
+                continue
+            begin = self.record_before(file, start, None)
+            # First the places to start from, then the pieces between them, the last one first.
+            anchors = array("q", [begin])
+            for count, event in enumerate(_before(upper, self._walk_file(file, begin, stop))):
+                is_unread = isinstance(event, StoredDamage) and event.reason is None
+                if count >= len(anchors) * _ANCHOR_STEP and not is_unread:
+                    anchors.append(event.physical_offset)
+            limit = upper
+            for anchor in reversed(anchors):
+                piece = list(_before(limit, self._walk_file(file, anchor, stop)))
+                yield from (event for event in reversed(piece) if _is_wanted(event, start))
+                limit = anchor

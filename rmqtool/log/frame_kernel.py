@@ -1,0 +1,404 @@
+"""The compiled half of the walk: records of one window into rows, and the search for a sound one.
+
+Every function takes `data`, a read-only uint8 array, and `base`, the file position of data[0]. A
+kernel reads data only where it has shown that the index is inside, whatever the bytes say. What
+does not fit into the window is asked for: the caller comes back with a longer one.
+Format numbers come in as `Numbers`: numba would freeze constants of other modules into its cache.
+Imports numba: only `frames.walk` imports this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmqtool.log.compiled import compiled, inlined
+from rmqtool.log.crc import crc_of
+from rmqtool.log.intrinsics import i8, i16, i32, i64, prefetch, u8, u64
+
+# Why walk_window stopped
+END = 0  # the walk's end
+FULL = 1  # no place for more rows or topics
+WINDOW = 2  # `need` bytes from `position` on are not all in the window
+SHORT = 3  # fewer bytes left in the file than a blank has
+BLANK = 4
+ZERO = 5
+MAGIC = 6
+SIZE = 7
+LENGTHS = 8
+SUSPECT = 9  # CRC or stored offset are wrong, and no record, blank, zeros or end follows
+
+# What search_window found
+NONE = 0
+FOUND = 1
+# and WINDOW
+
+# places in the result array
+STOPPED, POSITION, NEED, TOPICS, BUDGET = range(5)
+RESULT_SIZE = 5
+
+TOPIC_SLOTS = 1 << 15
+TOPICS_LIMIT = TOPIC_SLOTS // 2
+_SLOT_SHIFT = np.uint64(64 - 15)  # leaves the bits of a slot
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+_PROBES = 32
+
+
+class Numbers(NamedTuple):
+    """What the kernels know of the format; made from formats.message by `frames.numbers`."""
+
+    magic_v1: int
+    magic_v2: int
+    blank_magic: int
+    blank_size: int
+    min_record: int
+    head: int
+    born_host_v6: int
+    store_host_v6: int
+    host_growth: int
+    crc_mask: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp: int
+    store_timestamp: int
+    reconsume_times: int
+    prepared_transaction_offset: int
+    body_length: int
+    body_crc_bit: int
+    foreign_bit: int
+    candidate_cost: int
+
+
+class WindowBounds(NamedTuple):
+    """Where the walk is allowed to go: all in bytes from the start of the file."""
+
+    base: int
+    end: int
+    size: int
+    file_from_offset: int
+    accept: int  # a suspect record at this position is taken as it is
+
+
+class Checks(NamedTuple):
+    """What is checked, and isal's CRC function."""
+
+    crc: bool
+    stored_offset: bool
+    crc_address: int
+
+
+@inlined
+def version_of(magic: int, n: Numbers) -> Any:
+    """1 or 2 for a message magic, else 0."""
+    if magic == n.magic_v1:
+        return 1
+    if magic == n.magic_v2:
+        return 2
+    return 0
+
+
+@inlined
+def lengths(data: Any, i: int, total: int, version: int, n: Numbers) -> Any:
+    """(sound, born growth, growth, body, topic, properties) of the `total` bytes of a record at data[i].
+
+    The caller has shown that data[i : i + total] is inside and that `total` is at least n.min_record.
+    body and properties are as stored, so they may be negative.
+    """
+    sys_flag = i32(data, i + n.sys_flag)
+    born = n.host_growth if sys_flag & n.born_host_v6 else 0
+    growth = born + (n.host_growth if sys_flag & n.store_host_v6 else 0)
+    used = n.head + growth + version + 2
+    if used > total:
+        return False, 0, 0, 0, 0, 0
+    body = i32(data, i + n.body_length + growth)
+    used += max(body, 0)
+    if used > total:
+        return False, 0, 0, 0, 0, 0
+    at = i + used - version - 2
+    topic = i8(data, at) if version == 1 else i16(data, at)
+    used += topic
+    if topic < 0 or used > total:
+        return False, 0, 0, 0, 0, 0
+    properties = i16(data, at + version + topic)
+    return used + max(properties, 0) == total, born, growth, body, topic, properties
+
+
+@inlined
+def body_matches(data: Any, i: int, growth: int, body: int, checks: Checks, tables: Any, n: Numbers) -> Any:
+    """Whether the body of the record at data[i] has the CRC that it should have; an empty one always."""
+    if body <= 0:
+        return True
+    crc = np.int64(crc_of(data, i + n.head + growth, body, checks.crc_address, tables))
+    return (crc & n.crc_mask) == i32(data, i + n.body_crc)
+
+
+@inlined
+def same(data: Any, a: int, others: Any, b: int, length: int) -> Any:
+    """Whether data[a:] and others[b:] begin with the same `length` bytes; the last eight may overlap."""
+    if length < 8:
+        for k in range(length):
+            if u8(data, a + k) != u8(others, b + k):
+                return False
+        return True
+    if u64(data, a) != u64(others, b) or u64(data, a + length - 8) != u64(others, b + length - 8):
+        return False
+    k = 8
+    while k < length - 8:
+        if u64(data, a + k) != u64(others, b + k):
+            return False
+        k += 8
+    return True
+
+
+@inlined
+def spread(data: Any, start: int, length: int) -> Any:
+    """A hash of these bytes, u64; its highest bits are the best."""
+    value = np.uint64(length)
+    if length < 8:
+        for k in range(length):
+            value = (value ^ u8(data, start + k)) * _SPREAD
+    else:
+        value = (value ^ u64(data, start)) * _SPREAD
+        k = 8
+        while k < length - 8:
+            value = ((value >> np.uint64(32)) ^ value ^ u64(data, start + k)) * _SPREAD
+            k += 8
+        value = ((value >> np.uint64(32)) ^ value ^ u64(data, start + length - 8)) * _SPREAD
+    return value
+
+
+@inlined
+def topic_id(data: Any, start: int, length: int, topics: Any, slots: Any, count: int) -> Any:
+    """The number of the topic data[start : start + length] within this batch; -1 when there is no place.
+
+    `topics` holds (start, length) of the first place of each, `slots` is a hash table of numbers + 1.
+    A result equal to `count` is a new topic.
+    """
+    slot = np.int64(spread(data, start, length) >> _SLOT_SHIFT)
+    for _ in range(_PROBES):
+        number = np.int64(slots[slot]) - 1
+        if number < 0:
+            if count == len(topics):
+                return -1
+            slots[slot] = count + 1
+            topics[count, 0] = start
+            topics[count, 1] = length
+            return count
+        if topics[number, 1] == length and same(data, topics[number, 0], data, start, length):
+            return number
+        slot = (slot + 1) & (TOPIC_SLOTS - 1)
+    return -1
+
+
+@inlined
+def leads_on(data: Any, place: WindowBounds, position: int, n: Numbers) -> Any:
+    """Whether a record ending at `position` is followed by the end, a record's or blank's head, or zeros."""
+    left = place.size - position
+    if left < n.blank_size:
+        return left == 0
+    total = i32(data, position - place.base)
+    magic = i32(data, position - place.base + n.magic)
+    if total == 0 and magic == 0:
+        return True
+    if magic == n.blank_magic:
+        return total == left
+    return version_of(magic, n) != 0 and n.min_record <= total <= left
+
+
+@inlined
+def fill(row: Any, data: Any, i: int, physical_offset: int, born: int, growth: int, n: Numbers) -> None:
+    """Copy the head at data[i] into `row`, all but lengths, version and status."""
+    row.physical_offset = physical_offset
+    row.store_timestamp = i64(data, i + n.store_timestamp + born)
+    row.born_timestamp = i64(data, i + n.born_timestamp)
+    row.queue_offset = i64(data, i + n.queue_offset)
+    row.prepared_transaction_offset = i64(data, i + n.prepared_transaction_offset + growth)
+    row.size = i32(data, i)
+    row.queue_id = i32(data, i + n.queue_id)
+    row.flag = i32(data, i + n.flag)
+    row.sys_flag = i32(data, i + n.sys_flag)
+    row.body_crc = i32(data, i + n.body_crc)
+    row.reconsume_times = i32(data, i + n.reconsume_times + growth)
+
+
+@inlined
+def head_stop(data: Any, place: WindowBounds, position: int, n: Numbers) -> Any:
+    """(why the walk stops at `position` or END, size, version) from the first bytes there."""
+    left = place.size - position
+    if left < n.blank_size:
+        return SHORT, 0, 0
+    i = position - place.base
+    if i + n.blank_size > len(data):
+        return WINDOW, n.blank_size, 0
+    total = i32(data, i)
+    magic = i32(data, i + n.magic)
+    version = version_of(magic, n)
+    if version == 0:
+        if magic == n.blank_magic:
+            return BLANK, total, 0
+        return (ZERO if magic == 0 and total == 0 else MAGIC), total, 0
+    if total < n.min_record or total > left:
+        return SIZE, total, version
+    # 8 bytes more, for the look at what follows
+    need = min(total + n.blank_size, left)
+    if i + need > len(data):
+        return WINDOW, need, version
+    return END, total, version
+
+
+@compiled
+def walk_window(
+    data: Any, position: int, place: WindowBounds, checks: Checks, tables: Any, n: Numbers,
+    rows: Any, topics: Any, slots: Any, result: Any,
+) -> Any:  # fmt: skip
+    """Fill `rows` with the records from `position` on; the number of rows. `result` says why it stopped."""
+    count = 0
+    topic_count = 0
+    stopped = END
+    need = 0
+    while position < place.end:
+        if count == len(rows):
+            stopped = FULL
+            break
+        stopped, need, version = head_stop(data, place, position, n)
+        if stopped != END:
+            break
+        total = need
+        i = position - place.base
+        # the head of the next record, and its tail if it is as long as this one
+        prefetch(data, i + total)
+        prefetch(data, i + total + 64)
+        prefetch(data, i + 2 * total - 128)
+        sound, born, growth, body, topic, properties = lengths(data, i, total, version, n)
+        if not sound:
+            stopped = LENGTHS
+            break
+        physical_offset = place.file_from_offset + position
+        status = 0
+        if checks.stored_offset and i64(data, i + n.physical_offset) != physical_offset:
+            status = n.foreign_bit
+        if checks.crc and not body_matches(data, i, growth, body, checks, tables, n):
+            status |= n.body_crc_bit
+        if status != 0 and position != place.accept and not leads_on(data, place, position + total, n):
+            stopped = SUSPECT
+            break
+        number = topic_id(
+            data, i + n.head + growth + max(body, 0) + version, topic, topics, slots, topic_count
+        )
+        if number < 0:
+            stopped = FULL
+            break
+        topic_count = max(topic_count, number + 1)
+        row = rows[count]
+        fill(row, data, i, physical_offset, born, growth, n)
+        row.body_length = body
+        row.topic_id = number
+        row.topic_length = topic
+        row.properties_length = properties
+        row.version = version
+        row.status = status
+        count += 1
+        position += total
+    result[STOPPED] = stopped
+    result[POSITION] = position
+    result[NEED] = need
+    result[TOPICS] = topic_count
+    return count
+
+
+@compiled
+def first_nonzero(data: Any, start: int) -> Any:
+    """The first index >= start where data is not zero; len(data) when none."""
+    i = start
+    size = len(data)
+    # words, for a loop over bytes is not turned into vectors: a tenth of the speed of memory
+    while i + 256 <= size:
+        bits = u64(data, i)
+        for k in range(8, 256, 8):
+            bits |= u64(data, i + k)
+        if bits != 0:
+            break
+        i += 256
+    while i < size and data[i] == 0:
+        i += 1
+    return i
+
+
+@inlined
+def _candidate(
+    data: Any, position: int, place: WindowBounds, checks: Checks, tables: Any, n: Numbers, result: Any
+) -> Any:
+    """FOUND, NONE or WINDOW (`result[NEED]` bytes) for the magic at position + 4.
+
+    Failed candidates are paid for from result[BUDGET], so that a file full of plausible heads costs
+    no more than a few reads of itself: one that cannot be paid for is not looked at.
+    """
+    i = position - place.base
+    left = place.size - position
+    total = i32(data, i)
+    magic = i32(data, i + n.magic)
+    if magic == n.blank_magic:
+        return FOUND if total == left else NONE
+    version = version_of(magic, n)
+    if version == 0 or total < n.min_record or total > left:
+        return NONE
+    if i + n.min_record > len(data):
+        result[NEED] = n.min_record
+        return WINDOW
+    if checks.stored_offset and i64(data, i + n.physical_offset) != place.file_from_offset + position:
+        return NONE
+    if result[BUDGET] < n.candidate_cost:
+        return NONE
+    if i + total > len(data):
+        result[NEED] = total
+        return WINDOW
+    sound, _, growth, body, _, _ = lengths(data, i, total, version, n)
+    if sound and (not checks.crc or body <= 0):
+        return FOUND
+    result[BUDGET] -= n.candidate_cost
+    if not sound or body > result[BUDGET]:
+        return NONE
+    if body_matches(data, i, growth, body, checks, tables, n):
+        result[BUDGET] += n.candidate_cost
+        return FOUND
+    result[BUDGET] -= body
+    return NONE
+
+
+@compiled
+def search_window(
+    data: Any,
+    start: int,
+    stop: int,
+    place: WindowBounds,
+    checks: Checks,
+    tables: Any,
+    n: Numbers,
+    result: Any,
+) -> Any:
+    """Look for a sound record, or a blank of the right size, that starts in [start, stop).
+
+    FOUND: at result[POSITION]. WINDOW: the candidate at result[POSITION] needs result[NEED] bytes.
+    NONE: positions before result[POSITION] hold none; the window shows no more, or `stop` is reached.
+    """
+    last = min(stop, place.base + len(data) - n.blank_size + 1)
+    position = start
+    while position < last:
+        i = position - place.base
+        magic = i32(data, i + n.magic)
+        if magic == n.magic_v1 or magic == n.magic_v2 or magic == n.blank_magic:
+            found = _candidate(data, position, place, checks, tables, n, result)
+            if found != NONE:
+                result[POSITION] = position
+                return found
+        elif magic == 0:
+            position = max(position, place.base + first_nonzero(data, i) - n.blank_size)
+        position += 1
+    result[POSITION] = position
+    return NONE

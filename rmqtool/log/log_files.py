@@ -1,0 +1,163 @@
+"""The files of a commit log, seen by the heads of their records alone: which file holds an offset, the end.
+
+Source: MappedFileQueue#findMappedFileByOffset, CommitLog#getMinOffset; spec 02 0.3.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import nlargest
+from itertools import islice
+from typing import NamedTuple
+
+from rmqtool.errors import UnreadableError
+from rmqtool.log.log_heads import Head, head_at, heads_of_file, is_sound
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.open_files import OpenFiles
+
+_HINTS = 16  # furthest queue units that are tried; units that point nowhere are damage
+_HEAD_HINTS = 2  # newest files with a record at their start that are tried after the units
+
+
+class Tail(NamedTuple):
+    """The log's end, a physical offset, and the head of the last whole record before it, if it was met."""
+
+    end: int
+    last: Head | None
+
+
+def file_with(files: Sequence[StoreFile], starts: Sequence[int], first: int, stop: int) -> StoreFile | None:
+    """The file that holds the physical offsets [first, stop); None where none does.
+
+    Of files that overlap the one whose name is a multiple of its size: others are misplaced (CL25).
+
+    Args:
+        files: of the log, in the order of their offsets.
+        starts: their offsets.
+        first: where the range begins.
+        stop: behind its end.
+    """
+    found = None
+    for place in range(bisect_right(starts, first) - 1, -1, -1):
+        file = files[place]
+        is_placed = file.size > 0 and file.file_from_offset % file.size == 0
+        if stop <= file.end:
+            if is_placed:
+                return file
+            found = found or file
+        elif is_placed:
+            break
+    return found
+
+
+class LogFiles:
+    """Files of a log in the order of their offsets, and what heads of records tell."""
+
+    def __init__(self, files: tuple[StoreFile, ...], open_files: OpenFiles) -> None:
+        self.files = files
+        self._open_files = open_files
+        self._starts = [file.file_from_offset for file in files]
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins; -1 without files, as the broker says. Source: CommitLog#getMinOffset."""
+        return self.files[0].file_from_offset if self.files else -1
+
+    def file_of(self, physical_offset: int) -> StoreFile | None:
+        """The file that holds a physical offset; None outside the log and in a gap."""
+        return file_with(self.files, self._starts, physical_offset, physical_offset + 1)
+
+    def head(self, physical_offset: int) -> Head | None:
+        """The head of the record at an offset; None where no file or no whole record is there.
+
+        Lengths are checked, CRC and stored offset are not. Raises UnreadableError.
+        """
+        file = self.file_of(physical_offset)
+        return None if file is None else head_at(self._open_files, file, physical_offset)
+
+    def end_offset(self, units: Iterable[tuple[int, int]] = ()) -> int:
+        """The physical offset behind the last whole record. See `tail`."""
+        return self.tail(units).end
+
+    def tail(self, units: Iterable[tuple[int, int]] = ()) -> Tail:
+        """Where a broker would go on writing, and the last whole record.
+
+        Args:
+            units: (physical offset, size) of the newest unit of every queue, in any order.
+
+        The place is walked to from the furthest unit whose record is there, or from the start of
+        the newest file that begins with a record, whichever is further. Only heads are read. A walk
+        ends at the first place that is neither record nor blank, and at a file that cannot be read;
+        the last record counts only when its CRC is right. The end is 0 for a log without files.
+        """
+        if not self.files:
+            return Tail(0, None)
+        found = None
+        for start in self._starts_of_tail(units):
+            tail = self._tail_from(start)
+            if tail.last is not None:
+                return tail
+            found = found or tail  # nothing but a torn record: the one before it is still wanted
+        return found or self._tail_from(self.min_offset)
+
+    def _starts_of_tail(self, units: Iterable[tuple[int, int]]) -> Iterator[int]:
+        starts = (file.file_from_offset for file in reversed(self.files))
+        heads = list(islice((start for start in starts if self._has_head(start)), _HEAD_HINTS))
+        newest = heads[0] if heads else self.min_offset
+        for offset, _ in nlargest(_HINTS, units):
+            if offset <= newest:
+                break
+            if self._has_head(offset):
+                yield offset
+        yield from heads
+
+    def _has_head(self, offset: int) -> bool:
+        try:
+            head = self.head(offset)
+        except UnreadableError:
+            return False
+        return head is not None and head.stored_offset == offset
+
+    def _tail_from(self, position: int) -> Tail:
+        """The log's tail, when a record, a blank or the end is at `position`."""
+        last = before = None
+        while (file := self.file_of(position)) is not None:
+            met, is_blank = False, False
+            try:
+                for head in heads_of_file(self._open_files, file, position):
+                    is_blank = head.total_size == 0
+                    if not is_blank:
+                        last, before, met, position = head, last, True, head.end
+            except UnreadableError:
+                is_blank = False
+            if not is_blank or self.file_of(file.end) is None:
+                if met and last is not None and not self.is_sound_at(last.physical_offset):
+                    return Tail(last.physical_offset, before)
+                break
+            position = file.end
+        return Tail(position, last)
+
+    def is_sound_at(self, offset: int) -> bool:
+        """Whether a record with right lengths, stored offset and CRC is at an offset, and can be read."""
+        file = self.file_of(offset)
+        try:
+            return file is not None and is_sound(self._open_files, file, offset)
+        except UnreadableError:
+            return False
+
+    def heads(self, start: int) -> Iterator[Head]:
+        """The heads of the records from `start` on, where one starts, up to the log's end.
+
+        Only the first bytes of every record are looked at; CRC and lengths are not.
+        """
+        position = start
+        while (file := self.file_of(position)) is not None:
+            is_blank = False
+            for head in heads_of_file(self._open_files, file, position):
+                is_blank = head.total_size == 0
+                if not is_blank:
+                    yield head
+            if not is_blank:
+                return
+            position = file.end

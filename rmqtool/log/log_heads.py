@@ -1,0 +1,144 @@
+"""Commit log files by nothing but the heads of their records: one record, a walk, the check of one body.
+
+It finds the log's end and counts records at a fraction of a scan's price, and takes the same memory
+however long a record is.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+from zlib import crc32
+
+from rmqtool.formats import message as form
+from rmqtool.log.python_scan import Lengths, frame_lengths
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.open_files import OpenFiles
+
+_WINDOW = 256 << 10
+_CRC_BLOCK = 1 << 20  # bytes of a body that are read at once
+_PLACE = struct.Struct(">qi")  # physical_offset, sys_flag
+_CRC_OFFSET = form.HEADS[0].offsets["body_crc"]
+_HEAD_MAX = max(layout.size for layout in form.HEADS.values())
+
+
+class Head(NamedTuple):
+    """The first fields of a record: where it lies, its size in bytes, when it was stored, its version.
+
+    `stored_offset` is the physical offset that the record itself names; 0 in a blank.
+    """
+
+    physical_offset: int
+    total_size: int
+    store_timestamp: int
+    version: int
+    stored_offset: int
+
+    @property
+    def end(self) -> int:
+        """The physical offset just behind the record."""
+        return self.physical_offset + self.total_size
+
+
+def heads_of_file(open_files: OpenFiles, file: StoreFile, start: int) -> Iterator[Head]:
+    """The heads of the records of one file, from the one at physical offset `start` on.
+
+    The blank that ends the file is a head of size 0. Ends without one where the bytes are no
+    record's. CRC and lengths are not checked: `scan` does that. Raises UnreadableError.
+    """
+    base = file.file_from_offset
+    position = start - base
+    window, window_start = b"", 0
+    while True:
+        at = position - window_start
+        if at + _HEAD_MAX > len(window) and window_start + len(window) < file.size:
+            window = open_files.read_listed(file.path, position, min(_WINDOW, file.size - position))
+            window_start, at = position, 0
+        if len(window) - at < form.BLANK_SIZE:
+            return
+        total_size, magic = form.BLANK.unpack(window, at)  # a record begins with the same two
+        if magic == form.BLANK_MAGIC:
+            yield Head(base + position, 0, 0, 0, 0)
+            return
+        left = file.size - position
+        if magic not in form.VERSION_BY_MAGIC or not form.MIN_RECORD_SIZE <= total_size <= left:
+            return
+        if len(window) - at < form.HEAD_SIZE_V4:
+            return
+        head = _head(window, at, base + position)
+        if head is None or head.stored_offset != base + position:
+            return
+        yield head
+        position += total_size
+
+
+def _head(data: bytes, at: int, physical_offset: int) -> Head | None:
+    """The head of the record at `at` of `data`, which has at least its first HEAD_SIZE_V4 bytes."""
+    total_size, magic = form.BLANK.unpack(data, at)
+    stored_offset, sys_flag = _PLACE.unpack_from(data, at + form.PHYSICAL_OFFSET_OFFSET)
+    time_at = at + form.head_layout(sys_flag).offsets["store_timestamp"]
+    if time_at + 8 > len(data):
+        return None
+    timestamp = int.from_bytes(data[time_at : time_at + 8], signed=True)
+    return Head(physical_offset, total_size, timestamp, form.VERSION_BY_MAGIC[magic], stored_offset)
+
+
+def head_at(open_files: OpenFiles, file: StoreFile, physical_offset: int) -> Head | None:
+    """The head of the record at an offset in `file`; None where no record's lengths add up.
+
+    CRC and stored offset are not required to be right. Raises UnreadableError.
+    """
+    found = _framed(open_files, file, physical_offset - file.file_from_offset)
+    return _head(found[0], 0, physical_offset) if found is not None else None
+
+
+def is_sound(open_files: OpenFiles, file: StoreFile, physical_offset: int) -> bool:
+    """Whether a record with right lengths, stored offset and CRC is at an offset in `file`.
+
+    The body is read block by block. That of a record above RECORD_SIZE_MAX is not read: the
+    lengths decide. Raises UnreadableError.
+    """
+    position = physical_offset - file.file_from_offset
+    found = _framed(open_files, file, position)
+    if found is None:
+        return False
+    data, lengths = found
+    head = _head(data, 0, physical_offset)
+    if head is None or head.stored_offset != physical_offset:
+        return False
+    if lengths.body <= 0 or head.total_size > form.RECORD_SIZE_MAX:
+        return True
+    crc, at, stop = 0, position + lengths.head, position + lengths.head + lengths.body
+    while at < stop:
+        block = open_files.read_listed(file.path, at, min(_CRC_BLOCK, stop - at))
+        crc = crc32(block, crc)
+        at += len(block)
+    stored = int.from_bytes(data[_CRC_OFFSET : _CRC_OFFSET + 4], signed=True)
+    return crc & form.CRC_MASK == stored
+
+
+def _framed(open_files: OpenFiles, file: StoreFile, position: int) -> tuple[bytes, Lengths] | None:
+    """The first bytes of the record at `position`, and its parts; None when they do not add up."""
+    left = file.size - position
+    data = open_files.read_listed(file.path, position, min(_HEAD_MAX, left))
+    if len(data) < form.MIN_RECORD_SIZE:
+        return None
+    total_size, magic = form.BLANK.unpack(data)
+    version = form.VERSION_BY_MAGIC.get(magic)
+    if version is None or not form.MIN_RECORD_SIZE <= total_size <= left:
+        return None
+    lengths = frame_lengths(reader(open_files, file, position, data), position, total_size, version)
+    return (data, lengths) if lengths is not None else None
+
+
+def reader(open_files: OpenFiles, file: StoreFile, position: int, data: bytes) -> Callable[[int, int], bytes]:
+    """Reads bytes of `file`, of which `data` is known to be at `position`; zeros behind its end."""
+
+    def read(at: int, length: int) -> bytes:
+        start = at - position
+        if 0 <= start and start + length <= len(data):
+            return data[start : start + length]
+        return open_files.read(file.path, at, length).ljust(length, b"\0")
+
+    return read

@@ -1,0 +1,117 @@
+"""Records of a commit log file whose places are known, as rows: the walk without what lies between.
+
+What is not exactly the record that the place names (size, stored offset, CRC) ends the picking: there
+only a walk can tell what the bytes are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from rmqtool.log.frames import FRAME, Frames, numbers
+from rmqtool.storage.source import ByteSource
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_GAP_MAX = 16 << 10  # bytes between records: reading them for nothing is cheaper than another read
+_ROWS_MAX = 32 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class PickedFrames(Frames):
+    """Records that need not follow each other: where each of them stands in `data` is noted.
+
+    `places` are the physical offsets of all records of the batch, rising, `data_starts` their indices.
+    """
+
+    places: Array
+    data_starts: Array
+
+    def starts(self) -> Array:
+        """Per row, the index of the record's first byte in `data`."""
+        found: Array = self.data_starts[np.searchsorted(self.places, self.rows["physical_offset"])]
+        return found
+
+
+def pick(
+    source: ByteSource, *, file_from_offset: int, offsets: Array, sizes: Array, crc: bool, window: int
+) -> Iterator[PickedFrames]:
+    """The records at these places, in batches; ends early at the first that is not what it should be.
+
+    Args:
+        source: the file.
+        file_from_offset: physical offset of its first byte.
+        offsets: i8, physical offsets, rising; the records lie inside of the file and do not overlap.
+        sizes: i8, their sizes in bytes.
+        crc: check bodies.
+        window: bytes that are read together, about; one record is always read whole.
+    """
+    first = 0
+    while first < len(offsets):
+        used = np.cumsum(_costs(offsets[first : first + _ROWS_MAX], sizes[first : first + _ROWS_MAX]))
+        stop = first + max(int(np.searchsorted(used, window, "right")), 1)
+        data, starts = _read(source, offsets[first:stop] - file_from_offset, sizes[first:stop])
+        done = 0
+        while first + done < stop:
+            part = slice(first + done, stop)
+            frames, is_odd = _frames(
+                data, starts[done:], offsets[part], sizes[part], file_from_offset, crc=crc
+            )
+            if len(frames.rows):
+                yield frames
+            if is_odd:
+                return
+            done += len(frames.rows)
+        first = stop
+
+
+def _costs(offsets: Array, sizes: Array) -> Array:
+    """The bytes that are read for each record: with those before it, where these are few."""
+    costs = sizes.copy()
+    gaps = offsets[1:] - offsets[:-1] - sizes[:-1]
+    costs[1:] += np.where(gaps <= _GAP_MAX, gaps, 0)
+    return costs
+
+
+def _read(source: ByteSource, positions: Array, sizes: Array) -> tuple[Array, Array]:
+    """(data, index of each record in it); neighbours are read together."""
+    ends = positions + sizes
+    breaks = np.flatnonzero(positions[1:] - ends[:-1] > _GAP_MAX) + 1
+    lows = positions[np.concatenate([[0], breaks])]
+    highs = ends[np.concatenate([breaks, [len(ends)]]) - 1]
+    pieces = []
+    for low, high in zip(lows.tolist(), highs.tolist(), strict=True):
+        piece = source.read(low, high - low)
+        pieces.append(piece.ljust(high - low, b"\0"))  # the file has become shorter
+    places = np.cumsum(highs - lows) - (highs - lows)
+    group = np.searchsorted(lows, positions, "right") - 1
+    return np.frombuffer(b"".join(pieces), np.uint8), positions - lows[group] + places[group]
+
+
+def _frames(
+    data: Array, starts: Array, offsets: Array, sizes: Array, file_from_offset: int, *, crc: bool
+) -> tuple[PickedFrames, bool]:
+    """(the records up to the first odd one or a full table of topics, whether it was an odd one)."""
+    from rmqtool.log import frame_kernel
+    from rmqtool.log import point_read_kernel as picked_kernel
+    from rmqtool.log.crc import crc_address, crc_tables
+
+    rows = np.empty(len(offsets), FRAME)
+    topics = np.empty((frame_kernel.TOPICS_LIMIT, 2), np.int64)
+    slots = np.zeros(frame_kernel.TOPIC_SLOTS, np.int32)
+    result = np.zeros(picked_kernel.RESULT_SIZE, np.int64)
+    checks = frame_kernel.Checks(crc, True, crc_address())
+    picked_kernel.rows_at(
+        data, starts, sizes, offsets, checks, crc_tables(), numbers(), rows, topics, slots, result
+    )
+    names = [
+        data[start : start + length].tobytes()
+        for start, length in topics[: int(result[picked_kernel.TOPICS])].tolist()
+    ]
+    count = int(result[picked_kernel.COUNT])
+    frames = PickedFrames(rows[:count], names, data, 0, file_from_offset, offsets, starts)
+    return frames, bool(result[picked_kernel.ODD])

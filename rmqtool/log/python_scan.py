@@ -1,0 +1,290 @@
+"""The walk over a commit log file in plain Python: for small reads, and what the kernel is held against.
+
+Yields what `frames.walk` yields, with one `Record` per record in place of batches. Loads neither
+numpy nor numba.
+
+The rules, at the position that the walk has come to:
+  1. Zeros up to the walk's end: TrailingZeros, done. A blank: Blank; done when its size is what is left.
+  2. A record whose lengths add up is a Record, also when its CRC or stored offset is wrong; but
+     then what follows must look like a record, a blank, zeros or the file's end, or no sound record
+     may start inside it.
+  3. Anything else is bad up to the next sound record: magic, lengths that add up, stored offset ==
+     position, CRC; or up to a blank whose size is what is left of the file there.
+Copies of records inside a body are never taken for records: their stored offset differs.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from rmqtool.errors import FormatError
+from rmqtool.formats import message as form
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, Reason, Record, TrailingZeros
+from rmqtool.storage.source import ByteSource
+
+CANDIDATE_COST = 4096
+"""What a candidate that is no sound record costs of the budget, beside the body that CRC read."""
+
+_START = struct.Struct(">ii")
+_MAGICS = (form.MAGIC_V1, form.MAGIC_V2, form.BLANK_MAGIC)
+_ANY_MAGIC = re.compile(b"|".join(re.escape(struct.pack(">i", magic)) for magic in _MAGICS))
+_BLOCK = 64 << 10
+_ZEROS = bytes(_BLOCK)
+_MAGIC_OFFSET = form.BLANK.offsets["magic"]
+
+Read = Callable[[int, int], bytes]
+
+
+def search_budget(size: int) -> int:
+    """Bytes that failed candidates of a search may cost in a file of `size` bytes.
+
+    It keeps a file full of plausible heads linear. Damage never comes near it: records that fail
+    do not overlap, so they cost the file's size at most.
+    """
+    return 2 * size + (1 << 20)
+
+
+class Lengths(NamedTuple):
+    """The parts of a record whose lengths add up, in bytes; body and properties as stored."""
+
+    head: int
+    body: int
+    topic: int
+    properties: int
+
+
+def frame_lengths(read: Read, position: int, total: int, version: int) -> Lengths | None:
+    """The parts of the `total` bytes at `position`, of which `read` has all; None when they do not add up.
+
+    Reads the head and the two length fields only, however long the body is.
+    """
+    sys_flag = int.from_bytes(read(position + form.SYS_FLAG_OFFSET, 4), signed=True)
+    layout = form.head_layout(sys_flag)
+    left = total - layout.size - version - 2
+    if left < 0:
+        return None
+    body = layout.unpack(read(position, layout.size))[-1]
+    left -= max(body, 0)
+    if left < 0:
+        return None
+    at = position + layout.size + max(body, 0)
+    topic = int.from_bytes(read(at, version), signed=True)
+    left -= topic
+    if topic < 0 or left < 0:
+        return None
+    properties = int.from_bytes(read(at + version + topic, 2), signed=True)
+    return Lengths(layout.size, body, topic, properties) if left == max(properties, 0) else None
+
+
+def look(read: Read, position: int, size: int) -> tuple[Reason | None, int]:
+    """What a file of `size` bytes has at `position`, judged by magic and lengths.
+
+    (why there is no record, 0), or (None, size) of a record, or (None, -1) for a blank.
+    """
+    left = size - position
+    if left < form.BLANK_SIZE:
+        return Reason.MAGIC, 0
+    total, magic = _START.unpack(read(position, form.BLANK_SIZE))
+    if magic == form.BLANK_MAGIC:
+        return None, -1
+    version = form.VERSION_BY_MAGIC.get(magic)
+    if version is None:
+        return Reason.MAGIC if total or magic else Reason.ZERO, 0
+    if not form.MIN_RECORD_SIZE <= total <= left:
+        return Reason.SIZE, 0
+    return (None, total) if frame_lengths(read, position, total, version) else (Reason.LENGTHS, 0)
+
+
+def first_nonzero(source: ByteSource, start: int, stop: int) -> int:
+    """The first position in [start, stop) whose byte is not zero; `stop` when there is none."""
+    position = source.data_from(start)
+    while position < stop:
+        data = source.read(position, min(_BLOCK, stop - position))
+        if data != _ZEROS[: len(data)]:
+            return position + len(data) - len(data.lstrip(b"\0"))
+        position = source.data_from(position + len(data))
+    return stop
+
+
+def nonzero_end(source: ByteSource, start: int, stop: int) -> int:
+    """The position behind the last byte of [start, stop) that is not zero; `start` when there is none."""
+    step = _BLOCK
+    while stop > start:
+        block = max(start, stop - step)
+        if source.data_from(block) >= stop:  # a hole: it may be a long one
+            stop, step = block, 2 * step
+        elif step > _BLOCK:
+            step = _BLOCK
+        else:
+            data = source.read(block, stop - block)
+            if data != _ZEROS[: len(data)]:
+                return block + len(data.rstrip(b"\0"))
+            stop = block
+    return start
+
+
+def walk_reference(
+    source: ByteSource,
+    *,
+    file_from_offset: int,
+    start: int = 0,
+    stop: int | None = None,
+    crc: bool = True,
+    check_stored_offset: bool = True,
+) -> Iterator[Record | Blank | TrailingZeros | CorruptRange]:
+    """Records, blanks and bad regions from `start` on; arguments as for `frames.walk`."""
+    return _Walk(source, file_from_offset, start, stop, crc, check_stored_offset).events()
+
+
+class _Walk:
+    def __init__(
+        self,
+        source: ByteSource,
+        file_from_offset: int,
+        start: int,
+        stop: int | None,
+        crc: bool,
+        check_stored_offset: bool,
+    ) -> None:
+        self.source = source
+        self.read = _Buffer(source).read
+        self.size = source.size
+        self.file_from_offset = file_from_offset
+        self.position = start
+        self.end = self.size if stop is None else min(stop, self.size)
+        self.crc = crc
+        self.check_stored_offset = check_stored_offset
+        self.budget = search_budget(self.size)
+
+    def events(self) -> Iterator[Record | Blank | TrailingZeros | CorruptRange]:
+        while self.position < self.end:
+            position = self.position
+            reason, total = look(self.read, position, self.size)
+            if reason is not None:
+                yield self.region(position, reason, position + 1)
+            elif total >= 0:
+                yield self.record(position, total)
+            else:
+                blank = self.blank(position)
+                yield blank
+                self.position += form.BLANK_SIZE
+                if blank.size == blank.left:
+                    return
+                if self.position < self.end and self.search(self.position, self.position + 1) < 0:
+                    reason, _ = look(self.read, self.position, self.size)
+                    yield self.region(self.position, reason or Reason.UNSOUND, self.position + 1)
+
+    def blank(self, position: int) -> Blank:
+        return Blank(position, _START.unpack(self.read(position, form.BLANK_SIZE))[0], self.size - position)
+
+    def record(self, position: int, total: int) -> Record | CorruptRange | TrailingZeros:
+        try:
+            message = form.decode(self.read(position, total))
+        except FormatError:  # not what `look` has seen: the file became shorter, or was written over
+            return self.region(position, Reason.UNSOUND, position + 1)
+        status = 0
+        if self.check_stored_offset and message.physical_offset != self.file_from_offset + position:
+            status = OFFSET_MISMATCH
+        if self.crc and message.body and form.masked_crc(message.body) != message.body_crc:
+            status |= BODY_CRC
+        if status and not self.leads_on(position + total) and self.budget >= len(message.body):
+            sound = self.search(position + 1, min(position + total, self.end))
+            if sound >= 0:
+                self.budget -= CANDIDATE_COST + len(message.body)
+                return self.bad(position, Reason.UNSOUND, sound)
+        self.position = position + total
+        return Record(position, status, message)
+
+    def leads_on(self, position: int) -> bool:
+        """Whether the end, a record's or blank's head, or zeros are at `position`, where a record ends."""
+        left = self.size - position
+        if left < form.BLANK_SIZE:
+            return left == 0
+        total, magic = _START.unpack(self.read(position, form.BLANK_SIZE))
+        if magic == form.BLANK_MAGIC:
+            return bool(total == left)
+        if magic in form.VERSION_BY_MAGIC:
+            return bool(form.MIN_RECORD_SIZE <= total <= left)
+        return not total and not magic
+
+    def region(self, position: int, reason: Reason, first: int) -> CorruptRange | TrailingZeros:
+        """The bad region or the zeros at `position`; the next sound record is at `first` or behind it."""
+        if reason is Reason.ZERO or self.end - position < form.BLANK_SIZE:
+            nonzero = first_nonzero(self.source, position, self.end)
+            if nonzero >= self.end:
+                self.position = self.end
+                return TrailingZeros(position, self.end - position)
+            # the size field is the earliest byte of a record that is not zero
+            first = max(first, nonzero - _MAGIC_OFFSET + 1)
+        return self.bad(position, reason, self.search(first, self.end))
+
+    def bad(self, position: int, reason: Reason, sound: int) -> CorruptRange:
+        stop = self.end if sound < 0 else sound
+        self.position = stop
+        declared = self.read(position, 4)
+        size = int.from_bytes(declared, signed=True) if len(declared) == 4 else 0
+        last = nonzero_end(self.source, position, stop)
+        return CorruptRange(position, stop - position, reason, size, last, sound < 0)
+
+    def search(self, start: int, stop: int) -> int:
+        """The first position in [start, stop) of a sound record, or of a blank of the right size; or -1."""
+        block = start
+        while block < stop:
+            block = max(block, self.source.data_from(block) - form.BLANK_SIZE + 1)
+            length = min(_BLOCK, stop - block)
+            # magics of candidates that start in [block, block + length)
+            data = self.read(block + _MAGIC_OFFSET, length + form.BLANK_SIZE - _MAGIC_OFFSET - 1)
+            for match in _ANY_MAGIC.finditer(data):
+                if match.start() < length and self.is_sound(block + match.start()):
+                    return block + match.start()
+            block += length
+        return -1
+
+    def is_sound(self, position: int) -> bool:
+        """Whether a sound record, or a blank of the right size, starts where a magic was found."""
+        left = self.size - position
+        total, magic = _START.unpack(self.read(position, form.BLANK_SIZE))
+        if magic == form.BLANK_MAGIC:
+            return bool(total == left)
+        if magic not in form.VERSION_BY_MAGIC or not form.MIN_RECORD_SIZE <= total <= left:
+            return False  # no magic: the file has changed since the magic was found
+        stored = int.from_bytes(self.read(position + form.PHYSICAL_OFFSET_OFFSET, 8), signed=True)
+        if self.check_stored_offset and stored != self.file_from_offset + position:
+            return False
+        if self.budget < CANDIDATE_COST:
+            return False
+        parts = frame_lengths(self.read, position, total, form.VERSION_BY_MAGIC[magic])
+        if parts and (not self.crc or parts.body <= 0):
+            return True
+        if parts is None or parts.body > self.budget - CANDIDATE_COST:
+            self.budget -= CANDIDATE_COST
+            return False
+        if self.body_matches(position, parts):
+            return True
+        self.budget -= CANDIDATE_COST + parts.body
+        return False
+
+    def body_matches(self, position: int, parts: Lengths) -> bool:
+        crc = int.from_bytes(self.read(position + form.HEADS[0].offsets["body_crc"], 4), signed=True)
+        return form.masked_crc(self.read(position + parts.head, parts.body)) == crc
+
+
+class _Buffer:
+    """Small reads out of larger ones."""
+
+    def __init__(self, source: ByteSource) -> None:
+        self.source = source
+        self.data = b""
+        self.base = 0
+
+    def read(self, position: int, length: int) -> bytes:
+        at = position - self.base
+        if at < 0 or at + length > len(self.data):
+            if length > _BLOCK // 2:
+                return self.source.read(position, length)
+            self.data = self.source.read(position, _BLOCK)
+            self.base, at = position, 0
+        return self.data[at : at + length]

@@ -1,0 +1,134 @@
+"""The compiled half of `string_ranges`: runs of bytes copied behind each other, numbered, spelled in hex.
+
+Every function takes `data`, a read-only uint8 array, and ranges of it that the caller has shown to
+be inside. Imports numba: only `string_ranges` and `properties` import this module.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rmqtool.log.compiled import compiled, inlined
+from rmqtool.log.dispatch_kernel import Marks, is_ascii, is_utf8, property_crc_flags
+from rmqtool.log.frame_kernel import same, spread, topic_id
+from rmqtool.log.intrinsics import address_of, u8
+from rmqtool.log.store_intrinsics import copy_short, put_8
+
+
+@compiled
+def gather(data: Any, starts: Any, offsets: Any, out: Any) -> None:
+    """Copy data[starts[k]:] to out[offsets[k] : offsets[k + 1]] for every k; nothing where that is empty."""
+    for k in range(len(starts)):
+        length = np.int64(offsets[k + 1]) - np.int64(offsets[k])
+        if length > 0:
+            copy_short(out, np.int64(offsets[k]), address_of(data, starts[k]), length)
+
+
+@compiled
+def number_ranges(
+    data: Any, starts: Any, lengths: Any, first: int, table: Any, slots: Any, numbers: Any, result: Any
+) -> Any:
+    """Number the different runs of bytes from row `first` on; the row where the table had no more place.
+
+    `table` gets (start, length) of each, result[0] how many there are.
+    """
+    count = 0
+    k = first
+    while k < len(starts):
+        number = topic_id(data, starts[k], lengths[k], table, slots, count)
+        if number < 0:
+            break
+        count = max(count, number + 1)
+        numbers[k] = number
+        k += 1
+    result[0] = count
+    return k
+
+
+@inlined
+def _slot(data: Any, start: int, length: Any, texts: Any, starts: Any, lengths: Any, slots: Any) -> Any:
+    """The slot that holds the number of the equal text, else an empty one."""
+    mask = len(slots) - 1
+    slot = np.int64(spread(data, start, length) >> np.uint64(32)) & mask
+    while slots[slot] != 0:
+        k = slots[slot] - 1
+        if lengths[k] == length and same(texts, starts[k], data, start, length):
+            break
+        slot = (slot + 1) & mask
+    return slot
+
+
+@compiled
+def fill_slots(texts: Any, starts: Any, lengths: Any, slots: Any) -> None:
+    """Put the number + 1 of every text into `slots`, zeros, a power of two, more than there are texts."""
+    for k in range(len(starts)):
+        slots[_slot(texts, starts[k], np.int64(lengths[k]), texts, starts, lengths, slots)] = k + 1
+
+
+@compiled
+def in_slots(
+    data: Any,
+    starts: Any,
+    lengths: Any,
+    texts: Any,
+    text_starts: Any,
+    text_lengths: Any,
+    slots: Any,
+    flags: Any,
+) -> None:
+    """flags[k] = whether data[starts[k]:] of lengths[k] bytes is a text of `fill_slots`; -1 is none."""
+    for k in range(len(starts)):
+        length = np.int64(lengths[k])
+        flags[k] = (
+            length >= 0
+            and slots[_slot(data, starts[k], length, texts, text_starts, text_lengths, slots)] != 0
+        )
+
+
+@compiled
+def utf8_flags(data: Any, starts: Any, lengths: Any, flags: Any) -> None:
+    """flags[k] = whether data[starts[k] : starts[k] + lengths[k]] is UTF-8; negative lengths are 0."""
+    for k in range(len(starts)):
+        start = starts[k]
+        stop = start + max(np.int64(lengths[k]), 0)
+        flags[k] = is_ascii(data, start, stop) or is_utf8(data, start, stop)
+
+
+@inlined
+def _put_hex(out: Any, at: Any, data: Any, start: Any, count: Any) -> Any:
+    """The upper-case hex digits of `count` bytes; the index behind them."""
+    for k in range(count):
+        value = np.int64(u8(data, start + k))
+        high = value >> 4
+        low = value & 15
+        put_8(out, at, high + (0x30 if high < 10 else 0x37))
+        put_8(out, at + 1, low + (0x30 if low < 10 else 0x37))
+        at += 2
+    return at
+
+
+@compiled
+def offset_ids(data: Any, starts: Any, offset_at: int, host_starts: Any, offsets: Any, out: Any) -> None:
+    """Write the offset message ids: the host's bytes and the 8 of the stored offset, in hex.
+
+    `starts` are those of the records, `offset_at` is where in a record the offset stands.
+    """
+    for k in range(len(starts)):
+        at = np.int64(offsets[k])
+        host = (np.int64(offsets[k + 1]) - at) // 2 - 8
+        at = _put_hex(out, at, data, host_starts[k], host)
+        _put_hex(out, at, data, starts[k] + offset_at, 8)
+
+
+@compiled
+def property_crc_states(
+    data: Any, starts: Any, sizes: Any, lengths: Any, names: Any, name_ends: Any,
+    address: int, tables: Any, m: Marks, flags: Any,
+) -> None:  # fmt: skip
+    """flags[k]: 0, m.crc_present, or with m.crc_bad too, of the records at `starts`."""
+    for k in range(len(starts)):
+        flags[k] = 0
+        if lengths[k] >= m.property_crc_size:
+            flags[k] = property_crc_flags(data, starts[k], sizes[k], names, name_ends, address, tables, m)

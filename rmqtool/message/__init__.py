@@ -1,0 +1,14 @@
+"""What a message says: columns, rows, bodies, system topics, and its text as JSON and CSV."""
+
+__all__ = [
+    "arrow_arrays",
+    "bodies",
+    "cells",
+    "column_arrays",
+    "columns",
+    "explain",
+    "rows",
+    "schema",
+    "string_table",
+    "system_topics",
+]

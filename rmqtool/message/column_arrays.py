@@ -1,0 +1,259 @@
+"""The columns of a batch of records as Arrow arrays: what `rmqtool.message.rows` says, for whole batches.
+
+Only what is asked for is computed. Texts are UTF-8 whatever the bytes on disk are: as in Java, what is
+no UTF-8 reads as U+FFFD.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import pyarrow as pa
+
+from rmqtool.errors import FormatError
+from rmqtool.formats import body as body_form
+from rmqtool.formats import message
+from rmqtool.formats.body import is_reproduced
+from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats.message_id import host_text
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
+from rmqtool.log.frames import Frames
+from rmqtool.log.properties import Pairs, property_crc_wrong, read_pairs, split_keys, stored_properties
+from rmqtool.log.string_ranges import (
+    Array,
+    Gathered,
+    Ranges,
+    are_utf8,
+    distinct,
+    from_table,
+    gather,
+    hosts,
+    offset_message_ids,
+)
+from rmqtool.message import rows as row_form
+from rmqtool.message.arrow_arrays import binary_array
+from rmqtool.message.bodies import Bodies, stored_bodies
+from rmqtool.message.columns import BY_NAME
+from rmqtool.message.system_topics import DueOf
+
+BodyKind = Literal["plain", "stored"]
+
+_NUMBERS = {
+    "physical_offset": "physical_offset", "size": "size", "version": "version", "queue_id": "queue_id",
+    "queue_offset": "queue_offset", "flag": "flag", "sys_flag": "sys_flag", "body_crc": "body_crc",
+    "born_timestamp_ms": "born_timestamp", "store_timestamp_ms": "store_timestamp",
+    "reconsume_times": "reconsume_times", "prepared_transaction_offset": "prepared_transaction_offset",
+    "body_length": "body_length",
+}  # fmt: skip
+"""Columns that are fields of a frame."""
+BODY_COLUMNS = frozenset({"body", "body_encoding", "stored_body"})
+_STATUS_CODES = ("CL03", "CL06", "CL09", "CL13", "CL14", "UN01")
+_MIN_MS, _MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
+
+
+class Chunk:
+    """Some records of one file that become one batch; `frames.data` is valid as long as it lives.
+
+    `due_of` tells when delayed messages are due, for `system`.
+    """
+
+    def __init__(
+        self, frames: Frames, file: str, bodies: Bodies | None, due_of: DueOf | None = None
+    ) -> None:  # fmt: skip
+        self.frames = frames
+        self.rows: Any = frames.rows
+        self.file = file
+        self.bodies = bodies
+        self.due_of = due_of
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @cached_property
+    def pairs(self) -> Pairs:
+        """The properties of the records."""
+        return read_pairs(self.frames)
+
+    @cached_property
+    def topics(self) -> list[str]:
+        """The topics that the rows' topic ids name."""
+        return [java_utf8_decode(topic) for topic in self.frames.topics]
+
+    @cached_property
+    def states(self) -> Array:
+        """Per row the bits of _STATUS_CODES that hold, u1."""
+        status = self.rows["status"]
+        flags = [(status & BODY_CRC) != 0, (status & OFFSET_MISMATCH) != 0, property_crc_wrong(self.frames)]
+        flags.append(~self.pairs.sound)
+        if self.bodies is not None and self.bodies.unpackable is not None:
+            flags += [self.bodies.unpackable, self.bodies.codec_missing]
+        states = np.zeros(len(self), np.uint8)
+        for bit, flag in enumerate(flags):
+            states |= flag.astype(np.uint8) << bit
+        return states
+
+
+def column(name: str, chunk: Chunk) -> pa.Array:
+    """One column of a chunk, by its engine name."""
+    field = _NUMBERS.get(name)
+    if field is None:
+        return _MAKERS[name](chunk)
+    values = np.ascontiguousarray(chunk.rows[field])
+    return pa.array(values.view(np.int8) if values.dtype == np.uint8 else values)
+
+
+def codes_of(state: int) -> list[str]:
+    """The problem codes of one of `Chunk.states`."""
+    return [code for bit, code in enumerate(_STATUS_CODES) if state & 1 << bit]
+
+
+def _text(ranges: Ranges) -> pa.Array:
+    return binary_array(gather(ranges), pa.string())
+
+
+def _spelled(numbers: Array, texts: Sequence[str | None]) -> pa.Array:
+    """Row k is texts[numbers[k]]."""
+    return _text(from_table(numbers, [None if text is None else utf8(text) for text in texts]))
+
+
+def _constant(text: str, count: int) -> pa.Array:
+    """The same text in every row."""
+    data = utf8(text)
+    offsets = np.arange(count + 1, dtype=np.int32) * np.int32(len(data))
+    return binary_array(Gathered(offsets, np.frombuffer(data * count, np.uint8), None), pa.string())
+
+
+def utf8(text: str) -> bytes:
+    """The UTF-8 of a text that may come from a file name: what is no character is `?`."""
+    return text.encode("utf-8", "replace")
+
+
+def _time(chunk: Chunk, field: str) -> pa.Array:
+    found = np.ascontiguousarray(chunk.rows[field])
+    outside = (found < _MIN_MS) | (found > _MAX_MS)
+    kind = pa.timestamp("us", "UTC")
+    if not outside.any():
+        return pa.array(found * 1000).view(kind)
+    return pa.array(np.where(outside, 0, found) * 1000, mask=outside).view(kind)
+
+
+def _host(chunk: Chunk, *, born: bool) -> pa.Array:
+    numbers, values = distinct(hosts(chunk.frames, born=born))
+    return _spelled(numbers, [host_text(value) for value in values])
+
+
+def _compression(chunk: Chunk) -> pa.Array:
+    if not (chunk.rows["sys_flag"] & message.COMPRESSED).any():
+        return _constant("none", len(chunk))
+    bits = chunk.rows["sys_flag"] & (message.COMPRESSED | message.COMPRESSION_TYPE_MASK)
+    values, numbers = np.unique(bits, return_inverse=True)
+    return _spelled(numbers, [_compression_of(value) for value in values.tolist()])
+
+
+def _compression_of(sys_flag: int) -> str | None:
+    try:
+        return body_form.compression_of(sys_flag)
+    except FormatError:
+        return None
+
+
+def _bodies(chunk: Chunk) -> Ranges:
+    assert chunk.bodies is not None, "a batch with a body column is made with its bodies"
+    return chunk.bodies.ranges
+
+
+def _body_encoding(chunk: Chunk) -> pa.Array:
+    found = _bodies(chunk)
+    numbers = np.where(found.lengths < 0, 2, np.where(are_utf8(found), 0, 1))
+    return _spelled(numbers, ["utf-8", "base64", None])
+
+
+def _stored_body(chunk: Chunk) -> pa.Array:
+    """Null where compressing the body gives the stored bytes, where `body` is these, or does not unpack."""
+    plain, stored = _bodies(chunk), stored_bodies(chunk.frames).ranges
+    flags = chunk.rows["sys_flag"]
+    found: list[bytes | None] = [None] * len(chunk)
+    for row in np.flatnonzero((flags & message.COMPRESSED != 0) & (plain.lengths >= 0)).tolist():
+        kept, value = stored.bytes_of(row), plain.bytes_of(row)
+        if value != kept and not is_reproduced(kept, value, int(flags[row])):
+            found[row] = kept
+    return pa.array(found, pa.binary())
+
+
+def _keys(chunk: Chunk) -> pa.Array:
+    stops, keys = split_keys(chunk.pairs.keys)
+    return pa.ListArray.from_arrays(pa.array(stops), _text(keys))
+
+
+def _properties(chunk: Chunk) -> pa.Array:
+    pairs = chunk.pairs
+    return pa.MapArray.from_arrays(pa.array(pairs.stops), _text(pairs.names), _text(pairs.values))
+
+
+def _properties_base64(chunk: Chunk) -> pa.Array:
+    import base64
+
+    stored = stored_properties(chunk.frames)
+    inexact = np.flatnonzero(~chunk.pairs.exact)
+    texts = [base64.b64encode(stored.bytes_of(row)) for row in inexact.tolist()]
+    numbers = np.zeros(len(chunk), np.int64)
+    numbers[inexact] = np.arange(1, len(texts) + 1)
+    return _text(from_table(numbers, [None, *texts]))
+
+
+def _status(chunk: Chunk) -> pa.Array:
+    if not chunk.states.any():
+        each = np.arange(len(chunk) + 1, dtype=np.int32)
+        return pa.ListArray.from_arrays(pa.array(each), _constant(row_form.OK, len(chunk)))
+    values, numbers = np.unique(chunk.states, return_inverse=True)
+    lists = [codes_of(value) or [row_form.OK] for value in values.tolist()]
+    sizes = np.array([len(codes) for codes in lists], np.int64)
+    stops = np.zeros(len(chunk) + 1, np.int32)
+    np.cumsum(sizes[numbers], out=stops[1:])
+    # the number of each code: where its list begins, and its place in that
+    begins = (np.cumsum(sizes) - sizes)[numbers]
+    places = np.arange(int(stops[-1])) - np.repeat(stops[:-1] - begins, sizes[numbers])
+    texts = _spelled(places, [code for codes in lists for code in codes])
+    return pa.ListArray.from_arrays(pa.array(stops), texts)
+
+
+def _system(chunk: Chunk) -> pa.Array:
+    """One record after the other: most messages are none of the system's, and few ask for this column."""
+    body: row_form.BodyForm = "none" if chunk.bodies is None else "text"
+    form = row_form.RowFormat(body=body, names=("system",), due_of=chunk.due_of)
+    texts: list[str | None] = []
+    data: Any = chunk.frames.data
+    places = zip(chunk.frames.starts().tolist(), chunk.rows["physical_offset"].tolist(), strict=True)
+    for start, physical_offset in places:
+        record = message.decode(data.data, start)
+        found = row_form.message_row(record, physical_offset, chunk.file, form)["system"]
+        texts.append(None if found is None else json.dumps(found))
+    return pa.array(texts, pa.string())
+
+
+_MAKERS: dict[str, Callable[[Chunk], pa.Array]] = {
+    "topic": lambda chunk: _spelled(chunk.rows["topic_id"], chunk.topics),
+    "born_time": lambda chunk: _time(chunk, "born_timestamp"),
+    "born_host": lambda chunk: _host(chunk, born=True),
+    "store_time": lambda chunk: _time(chunk, "store_timestamp"),
+    "store_host": lambda chunk: _host(chunk, born=False),
+    "body": lambda chunk: binary_array(gather(_bodies(chunk)), pa.binary()),
+    "body_encoding": _body_encoding,
+    "body_compression": _compression,
+    "stored_body": _stored_body,
+    "tags": lambda chunk: _text(chunk.pairs.tags),
+    "keys": _keys,
+    "uniq_key": lambda chunk: _text(chunk.pairs.uniq_key),
+    "offset_msg_id": lambda chunk: binary_array(offset_message_ids(chunk.frames), pa.string()),
+    "properties": _properties,
+    "properties_base64": _properties_base64,
+    "status": _status,
+    "file": lambda chunk: _constant(chunk.file, len(chunk)),
+    "system": _system,
+}
+
+assert {*_NUMBERS, *_MAKERS} == set(BY_NAME)

@@ -1,0 +1,30 @@
+"""From a selection to messages: the access path, frames, batches and rows; look-ups; `Store`.
+
+`access` decides whether queues, index or the log answer a selection, `messages` reads what it decided.
+"""
+
+__all__ = [
+    "access",
+    "boundaries",
+    "by_time",
+    "consumer_offsets",
+    "coverage",
+    "due_times",
+    "filter",
+    "hits",
+    "kernels",
+    "known_topics",
+    "log_items",
+    "lookup_explain",
+    "lookup_request",
+    "lost_config",
+    "messages",
+    "op_records",
+    "reading",
+    "residual",
+    "selection",
+    "split",
+    "store",
+    "time_rows",
+    "unread",
+]

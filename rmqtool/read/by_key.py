@@ -1,0 +1,336 @@
+"""Messages by key, unique key or tag: through the index, and by scan where the index does not reach.
+
+The index holds 31 bits of a hash, so every entry is judged by its record: topic and keys must be
+those that were asked for. Where the index lacks a part of the log (`coverage`), that part is scanned;
+for names that are then still missing the rest of the log is too: a broker whose index was off for a while
+leaves files that seem to cover what they do not. Batch records are opened. Nothing is cut off.
+
+Source: IndexService#buildIndex, MQAdminImpl#queryMessage; spec 01 section 6, spec 02 sections 8.5, 9.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property, partial
+from itertools import chain
+
+from rmqtool.errors import UnreadableError
+from rmqtool.formats import properties
+from rmqtool.formats.index import texts_of
+from rmqtool.formats.java import index_key_hash
+from rmqtool.index.index_file import IndexFileView, open_views
+from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import OFFSET_MISMATCH
+from rmqtool.read import coverage
+from rmqtool.read.coverage import Gap
+from rmqtool.read.hits import Hit, KeyMatcher, NameKind, ScanMode, SearchReport
+from rmqtool.read.log_scan import Progress, batch_hits, has_tags, scan
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.open_files import OpenFiles, head_of
+
+BrokenChain = Callable[[str, str, int], None]
+"""Told the index file, why a chain in it cannot be followed, and one entry or 0."""
+BeforeScan = Callable[[Sequence[Gap]], None]
+"""Called before ranges of the log are scanned, once or twice: where and why."""
+
+_GLOB = frozenset("*?[")
+_TOPIC_NAME = re.compile(rb'"topicName"\s*:\s*"([%|a-zA-Z0-9_-]+)"')
+_CONFIG_BYTES = 64 << 20
+_MANY = 2048  # chains to follow: above, they are followed by compiled code
+
+
+def find_by_key(
+    store: Store,
+    keys: str | Collection[str],
+    selection: Selection | None = None,
+    *,
+    kind: NameKind = "key",
+    scan: ScanMode = "auto",
+    looked: SearchReport | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Hit]:
+    """The messages that have one of `keys`, in the log's order, each once.
+
+    Args:
+        store: the store.
+        keys: one key, or several that are looked for together.
+        selection: what else must hold; its own keys and tags too. Topics narrow the search, for the
+            index knows a key only together with its topic: without them every topic is tried.
+        kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS.
+        scan: `auto` scans what the index does not cover, and for names that were not found all of the
+            log; `always` the whole log at once; `never` nothing, and opens no batch record.
+        looked: takes what was looked at.
+        progress: told about bytes of the log that were scanned.
+
+    Raises:
+        UnreadableError: the log cannot be read where it is scanned.
+    """
+    search = KeySearch.of(store, keys, selection, kind=kind, scan=scan, looked=looked, progress=progress)
+    return search.hits()
+
+
+def topics_of(store: Store, selection: Selection) -> list[str]:
+    """The topics that a look-up tries: those that are named, and those of the store that globs select.
+
+    A topic of the store has queues, or stands in topics.json: its queues may be lost.
+    """
+    exact = {topic for topic in selection.topics if not _GLOB & set(topic)}
+    if exact == set(selection.topics) and exact:
+        return sorted(topic for topic in exact if selection.matches_topic(topic))
+    layout = store.layout
+    known = {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)}
+    if layout.kind == "store":
+        known |= _configured_topics(layout)
+    return sorted(topic for topic in known | exact if selection.matches_topic(topic))
+
+
+class KeySearch:
+    """One look-up of names; see `find_by_key`."""
+
+    def __init__(
+        self,
+        store: Store,
+        wanted: KeyMatcher,
+        selection: Selection,
+        scan: ScanMode = "auto",
+        looked: SearchReport | None = None,
+        progress: Progress | None = None,
+        before_scan: BeforeScan | None = None,
+    ) -> None:
+        self.store = store
+        self.wanted = wanted
+        self.scan = scan
+        self.looked = SearchReport() if looked is None else looked
+        self.progress = progress
+        self._before_scan = before_scan
+        self._limit = selection.limit
+        self._selection = replace(selection, limit=None)
+        self._hashes: set[int] = set()
+        self._astray: set[int] = set()
+        self._seen: dict[int, set[str]] = {}
+        self._missing = set(wanted.names)
+
+    @classmethod
+    def of(
+        cls,
+        store: Store,
+        names: str | Collection[str],
+        selection: Selection | None = None,
+        *,
+        kind: NameKind = "key",
+        scan: ScanMode = "auto",
+        looked: SearchReport | None = None,
+        progress: Progress | None = None,
+        before_scan: BeforeScan | None = None,
+    ) -> KeySearch:
+        """The look-up that `find_by_key` makes of these arguments.
+
+        Raises:
+            UnsupportedStoreError: the log is in DLedger.
+        """
+        store.layout.check_forms(log=True)
+        wanted = KeyMatcher(frozenset([names] if isinstance(names, str) else names), kind)
+        return cls(store, wanted, selection or Selection(), scan, looked, progress, before_scan)
+
+    def hits(self) -> Iterator[Hit]:
+        """The hits, up to the selection's limit.
+
+        In the log's order; behind them what is inside of batches, and what the index should have known.
+        """
+        if self._limit == 0 or not self.wanted.names:
+            return
+        steps = (self._known, self._where_entries_stray, self._inside_of_batches, self._not_held)
+        for hit in chain.from_iterable(step() for step in steps):
+            self._missing.difference_update(hit.names)
+            told = self._seen.setdefault(hit.stored.physical_offset, set())
+            # A batch record may have been found by its own key, and then by those of messages inside.
+            if told and (hit.found_by != "batch" or told.issuperset(hit.names)):
+                continue
+            told.update(hit.names)
+            yield hit
+            if len(self._seen) == self._limit:
+                return
+
+    def _known(self) -> Iterator[Hit]:
+        topics = topics_of(self.store, self._selection)
+        with OpenFiles() as files:
+            views = open_views(
+                self.store.layout, files, lambda *failed: self.looked.unreadable.append(failed)
+            )
+            self.looked.index_files = len(views)
+            offsets = self._candidates(topics, views)
+            self.looked.gaps = self._gaps(topics, views, files)
+        gaps = self.looked.gaps if self.scan != "never" else []
+        self._announce(gaps)
+        place = 0
+        for gap in gaps:
+            start = bisect_left(offsets, gap.start, place)
+            stop = len(offsets) if gap.stop is None else bisect_left(offsets, gap.stop, start)
+            yield from self._judged(offsets[place:start])
+            known = set(offsets[start:stop])
+            for hit in self._scanned(gap, self.wanted):
+                is_known = hit.stored.physical_offset in known
+                yield hit._replace(found_by="index") if is_known else hit
+            place = stop
+        yield from self._judged(offsets[place:])
+
+    def _where_entries_stray(self) -> Iterator[Hit]:
+        """What damaged index files cover: those with an entry that names no record of its hash."""
+        if self.scan != "auto" or not self._astray:
+            return
+        with OpenFiles() as files:
+            views = open_views(self.store.layout, files)
+            found = [
+                Gap(*coverage.covered_range(self.store, view), coverage.DAMAGED)
+                for view in views
+                if view.is_plausible and not self._astray.isdisjoint(self._entries(self._hashes, [view]))
+            ]
+        low, high = self._bounds()
+        gaps = [
+            gap
+            for rest in coverage.outside(self.looked.gaps, coverage.DAMAGED)
+            for gap in coverage.within(
+                coverage.within(coverage.merged(found), low, high), rest.start, rest.stop
+            )
+        ]
+        self._announce(gaps)
+        self.looked.gaps = coverage.merged([*self.looked.gaps, *gaps])
+        for gap in gaps:
+            yield from self._scanned(gap, self.wanted)
+
+    def _inside_of_batches(self) -> Iterator[Hit]:
+        """No broker indexes the messages inside. A unique key that was found is not there again."""
+        names = self._missing if self.wanted.kind == "uniq_key" else self.wanted.names
+        if names and self.scan != "never" and self.store.layout.batch_queues:
+            wanted = KeyMatcher(frozenset(names), self.wanted.kind)
+            yield from batch_hits(self.store, wanted, self._selection, self.looked)
+
+    def _not_held(self) -> Iterator[Hit]:
+        """Of names that were not found what is in the rest of the log."""
+        self.looked.without_log = not self.store.commit_log.files
+        if self.scan != "auto" or not self._missing or self.looked.without_log:
+            return
+        rest = coverage.outside(self.looked.gaps, coverage.NOT_HELD)
+        gaps = coverage.within(rest, *self._bounds())
+        self._announce(gaps)
+        for gap in gaps:
+            yield from self._scanned(gap, KeyMatcher(frozenset(self._missing), self.wanted.kind))
+
+    def _bounds(self) -> tuple[int | None, int | None]:
+        """Where the log is of interest, as physical offsets: what `coverage.within` takes."""
+        low, high = self._selection.from_offset, self._selection.to_offset
+        return max(low or 0, self.store.commit_log.min_offset), high
+
+    def _announce(self, gaps: Sequence[Gap]) -> None:
+        if gaps and self._before_scan is not None:
+            self._before_scan(gaps)
+
+    # the index
+
+    def _candidates(self, topics: Collection[str], views: Sequence[IndexFileView]) -> list[int]:
+        """Physical offsets of the entries with a hash that is asked for, ascending, each once."""
+        self.looked.topics = len(topics)
+        self._hashes = self.wanted.hashes(topics)
+        found = self._entries(self._hashes, views, self._broken)
+        self.looked.entries += len(found)
+        return sorted(set(found))
+
+    def _entries(
+        self, hashes: Collection[int], views: Sequence[IndexFileView], broken: BrokenChain = lambda *why: None
+    ) -> list[int]:
+        """What the entries with these hashes name, in no order."""
+        if len(hashes) * len(views) > _MANY:
+            from rmqtool.read.key_columns import offsets_of_hashes
+
+            return offsets_of_hashes(self.store, views, hashes, broken)
+        found: list[int] = []
+        for view in views:
+            for key_hash in hashes:
+                found += view.offsets(key_hash, partial(broken, view.name))
+        return found
+
+    def _broken(self, name: str, why: str, entry: int) -> None:
+        self.looked.broken.append((name, why, entry))
+
+    def _judged(self, offsets: Iterable[int]) -> Iterator[Hit]:
+        """The hits among the records at `offsets`."""
+        for offset in offsets:
+            if not self._selection.matches_offset(offset):
+                continue
+            stored = self.store.find(offset)
+            if stored is None or stored.status & OFFSET_MISMATCH:
+                if self.store.commit_log.min_offset <= offset < self._log_end:
+                    self.looked.dead.append(offset)
+                    self._astray.add(offset)
+                else:
+                    self.looked.gone += 1
+                continue
+            names = self._names(stored)
+            if not names:
+                self.looked.collisions += 1
+                if self._hashes.isdisjoint(hashes_of(stored)):
+                    self._astray.add(offset)
+            elif self._selection.matches(stored.message, offset):
+                yield Hit(stored, "index", names)
+            else:
+                self.looked.excluded += 1
+                self._missing.difference_update(names)  # the index holds it
+
+    @cached_property
+    def _log_end(self) -> int:
+        """Behind the last record; of a log that cannot be read, behind its last file."""
+        try:
+            return self.store.end_offset()
+        except UnreadableError:
+            return max((file.end for file in self.store.commit_log.files), default=0)
+
+    def _names(self, stored: StoredMessage) -> tuple[str, ...]:
+        return self.wanted.found_in(properties.decode(stored.message.properties_bytes))
+
+    # the log
+
+    def _gaps(self, topics: Collection[str], views: Sequence[IndexFileView], files: OpenFiles) -> list[Gap]:
+        """The ranges of the log that are to be scanned, ascending and apart."""
+        store = self.store
+        if self.scan == "always":
+            found = coverage.whole_log(store, coverage.ASKED)
+        elif not topics:
+            found = coverage.whole_log(store, coverage.NO_TOPICS)
+        else:
+            found = coverage.gaps(store, views, files)
+            broken = {name for name, _, _ in self.looked.broken}
+            for view in views:
+                if view.name in broken and view.is_plausible:
+                    found.append(Gap(*coverage.covered_range(store, view), coverage.DAMAGED))
+                elif self.wanted.kind == "tag" and view.is_plausible and not has_tags(store, view):
+                    found.append(Gap(*coverage.covered_range(store, view), coverage.NO_TAGS))
+        merged = coverage.merged(found)
+        return coverage.within(merged, self._selection.from_offset, self._selection.to_offset)
+
+    def _scanned(self, gap: Gap, wanted: KeyMatcher) -> Iterator[Hit]:
+        """The hits in one range of the log."""
+        for stored in scan(self.store, wanted, self._selection, gap, self.looked, self.progress):
+            names = wanted.found_in(properties.decode(stored.message.properties_bytes))
+            if names and self._selection.matches(stored.message, stored.physical_offset):
+                yield Hit(stored, "scan", names)
+
+
+def hashes_of(stored: StoredMessage) -> Iterator[int]:
+    """The hashes under which an index may hold a record."""
+    found = properties.decode(stored.message.properties_bytes)
+    values = (found.get(name) for name in (properties.UNIQ_KEY, properties.KEYS, properties.TAGS))
+    return (index_key_hash(text) for _, text in texts_of(stored.message.topic, *values))
+
+
+def _configured_topics(layout: StoreLayout) -> set[str]:
+    """The topics that topics.json or its .bak names, not read as JSON: one too many does no harm."""
+    found: set[bytes] = set()
+    for name in ("topics.json", "topics.json.bak"):
+        if name in layout.config:
+            found.update(_TOPIC_NAME.findall(head_of(layout.config[name], _CONFIG_BYTES)))
+    return {name.decode("ascii") for name in found}

@@ -1,0 +1,190 @@
+"""Messages by their place: a physical offset, an offset message id, a queue offset.
+
+An offset message id holds the broker's host and the record's physical offset. A broker looks at the
+offset alone, and so a message is found after the broker has moved. A unique id has as many digits:
+what is no record's offset is looked for as a unique key.
+
+Source: MessageDecoder#decodeMessageId, DefaultMessageStore#lookMessageByOffset; spec 02 section 8.1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats import properties
+from rmqtool.formats.message import INNER_BATCH, Message
+from rmqtool.formats.message_id import OffsetMessageId, offset_message_id
+from rmqtool.log.commit_log import StoredMessage
+from rmqtool.queue.light_queues import LIGHT_PREFIX
+from rmqtool.read import coverage
+from rmqtool.read.by_key import BeforeScan, KeySearch
+from rmqtool.read.hits import Hit, ScanMode, SearchReport
+from rmqtool.read.log_scan import Progress, selected
+from rmqtool.read.queue_gaps import lacking
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+
+_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+
+Note = Callable[[str], None]
+"""Told, in one line, what a person should know of a hit."""
+
+
+def find_by_offset(store: Store, physical_offset: int, note: Note | None = None) -> Iterator[Hit]:
+    """The message at a physical offset; `note` is told where a record only holds the offset inside."""
+    store.layout.check_forms(log=True)
+    stored = _record_at(store, physical_offset)
+    if stored is not None:
+        yield Hit(stored, "offset")
+    elif note is not None:
+        note(_what_is_at(store, physical_offset))
+
+
+def find_by_msg_id(
+    store: Store,
+    msg_id: str,
+    selection: Selection | None = None,
+    *,
+    scan: ScanMode = "auto",
+    looked: SearchReport | None = None,
+    progress: Progress | None = None,
+    note: Note | None = None,
+) -> Iterator[Hit]:
+    """The messages that an id names, be it an offset message id or a unique key.
+
+    First the record whose own id it is; then the messages with that unique key; then the record at
+    the id's offset, which was stored under another host.
+    """
+    store.layout.check_forms(log=True)
+    place = _place_of(msg_id)
+    stored = None if place is None else _record_at(store, place.physical_offset)
+    if stored is not None and _id_of(stored) == msg_id.upper():
+        yield Hit(stored, "id")
+        return
+    search = KeySearch.of(
+        store, (msg_id,), selection, kind="uniq_key", scan=scan, looked=looked, progress=progress
+    )
+    found = False
+    for hit in search.hits():
+        found = True
+        yield hit
+    if stored is not None and place is not None and not found:
+        if note is not None:
+            note(f"{msg_id} names {place.store_host}, but {_id_host(stored)} stored the record at its offset")
+        yield Hit(stored, "id")
+
+
+def find_by_queue_offset(
+    store: Store,
+    topic: str,
+    queue_id: int,
+    queue_offsets: int | Iterable[int],
+    *,
+    scan: ScanMode = "never",
+    looked: SearchReport | None = None,
+    progress: Progress | None = None,
+    before_scan: BeforeScan | None = None,
+) -> Iterator[Hit]:
+    """The messages at one or more queue offsets; in a batch queue the records that hold them.
+
+    Where the queue lacks a unit, the log may hold the record nevertheless: `auto` scans it where that
+    can be, `always` all of it, `never` only puts the place into the gaps of `looked`.
+
+    Raises:
+        FormatError: the queue's unit names no record.
+        UnreadableError: queue or log cannot be read.
+    """
+    store.layout.check_forms(log=True)
+    looked = SearchReport() if looked is None else looked
+    wanted = dict.fromkeys([queue_offsets] if isinstance(queue_offsets, int) else queue_offsets)
+    gaps = coverage.whole_log(store, coverage.ASKED) if scan == "always" else []
+    seen: set[int] = set()
+    for queue_offset in tuple(wanted):
+        stored = store.get_by_queue_offset(topic, queue_id, queue_offset)
+        is_wrong = stored is not None and not _is_at(stored.message, topic, queue_id, queue_offset)
+        if stored is not None and not is_wrong:
+            yield Hit(stored, "queue", (str(queue_offset),))
+            seen.add(stored.physical_offset)
+        if scan != "always":
+            found = (
+                lacking(store, topic, queue_id, queue_offset, is_wrong=is_wrong)
+                if stored is None or is_wrong
+                else []
+            )
+            gaps += found
+            wanted = wanted if found else {each: None for each in wanted if each != queue_offset}
+    looked.gaps = coverage.merged(gaps)
+    if scan == "never" or not gaps:
+        return
+    if before_scan is not None:
+        before_scan(looked.gaps)
+    selection = Selection(topics=(topic,), queues=(queue_id,))
+    for gap in looked.gaps:
+        for stored in selected(store, selection, gap, looked, progress):
+            held = queue_offsets_of(stored.message)
+            names = tuple(str(each) for each in wanted if each in held)
+            if names and stored.physical_offset not in seen:
+                yield Hit(stored, "scan", names)
+
+
+def _is_at(record: Message, topic: str, queue_id: int, queue_offset: int) -> bool:
+    """Whether a record says of itself that it is there; one of a light queue is another queue's."""
+    if topic.startswith(LIGHT_PREFIX):
+        return True
+    return (record.topic, record.queue_id) == (topic, queue_id) and queue_offset in queue_offsets_of(record)
+
+
+def queue_offsets_of(record: Message) -> range:
+    """The queue offsets that a record takes: one, or as many as there are messages in a batch record."""
+    if not record.sys_flag & INNER_BATCH:
+        return range(record.queue_offset, record.queue_offset + 1)
+    told = properties.decode(record.properties_bytes)
+    base, count = (told.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
+    first = int(base) if _NUMBER.fullmatch(base) else record.queue_offset
+    return range(first, first + (int(count) if _NUMBER.fullmatch(count) else 1))
+
+
+def _record_at(store: Store, physical_offset: int) -> StoredMessage | None:
+    """The record that was stored for the offset; None where there is none."""
+    try:
+        return store.get(physical_offset)
+    except (FormatError, UnreadableError):
+        return None
+
+
+def _place_of(msg_id: str) -> OffsetMessageId | None:
+    try:
+        return OffsetMessageId.decode(msg_id)
+    except FormatError:
+        return None
+
+
+def _id_of(stored: StoredMessage) -> str:
+    return offset_message_id(stored.message.store_host, stored.message.physical_offset)
+
+
+def _id_host(stored: StoredMessage) -> str:
+    return str(OffsetMessageId.decode(_id_of(stored)).store_host)
+
+
+def _what_is_at(store: Store, physical_offset: int) -> str:
+    """In words, what is there in place of a record's start."""
+    log = store.commit_log
+    if not log.files:
+        return "the store has no commit log"
+    file = log.file_of(physical_offset)
+    if file is None:
+        end = log.files[-1].end
+        return f"no file of the log holds offset {physical_offset}: they hold {log.min_offset} to {end - 1}"
+    try:
+        begin = store.record_before(file, physical_offset)
+        for head in log.heads(begin):
+            if head.physical_offset <= physical_offset < head.end:
+                return f"offset {physical_offset} is inside the record at {head.physical_offset}"
+            if head.physical_offset > physical_offset:
+                break
+    except UnreadableError:
+        pass  # the reader of the row's file says so where it matters
+    return f"no record begins at offset {physical_offset}"

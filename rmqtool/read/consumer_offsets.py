@@ -1,0 +1,110 @@
+"""How far consumer groups have come: the committed offsets that a broker would load.
+
+Source: ConsumerOffsetManager, LmqConsumerOffsetManager (topics and queues of MQTT and light topics).
+"""
+
+from __future__ import annotations
+
+from rmqtool.errors import (
+    FormatError,
+    InputError,
+    RmqtoolError,
+    UnreadableError,
+    UnsupportedStoreError,
+    UsageError,
+)
+from rmqtool.formats import config_json
+from rmqtool.read.lost_config import lost_config
+from rmqtool.read.store import Store
+from rmqtool.storage.config_files import FOLDER, read_config
+
+OFFSET_FILES = ("consumerOffset.json", "lmqConsumerOffset.json")
+
+Offsets = dict[tuple[str, str], dict[int, int]]
+"""By (topic, group) and queue id the next queue offset to consume."""
+
+
+def consumer_offsets(store: Store) -> Offsets:
+    """The committed offsets of all groups, from the files or their .bak.
+
+    Raises:
+        UsageError: no store root was opened.
+        UnsupportedStoreError: they are in RocksDB.
+        UnreadableError: a file is there and cannot be read.
+        FormatError: a file cannot be understood, or is empty. A broker then takes the .bak, and where there
+            is none it goes on with no offsets at all; where the groups stood is not known.
+    """
+    offsets: Offsets = {}
+    _check(store)
+    for name in OFFSET_FILES:
+        offsets |= _of_file(store, name) or {}
+    return offsets
+
+
+def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[str]]:
+    """The committed offsets that can be had, and in words what cannot.
+
+    Args:
+        store: of a root.
+        needed: a missing consumerOffset.json is reported too. A broker writes the file within seconds, also
+            without any group: where it is not there, that no group reads here is not known.
+    """
+    offsets: Offsets = {}
+    unknown: list[str] = []
+    try:
+        _check(store)
+    except RmqtoolError as error:
+        return {}, [error.message]
+    missing: list[str] = []
+    for name in OFFSET_FILES:
+        try:
+            found = _of_file(store, name)
+        except InputError as error:
+            if isinstance(error, UnreadableError):
+                store.note_failure(error)
+            unknown.append(f"{name}: {error.message}")
+            continue
+        if found is None:
+            missing.append(name)
+        else:
+            offsets |= found
+    if needed and not unknown and OFFSET_FILES[0] in missing:
+        unknown.append(f"{OFFSET_FILES[0]}: there is none, and no .bak: whether groups read here is not told")
+    return offsets, unknown
+
+
+def offsets_are_lost(store: Store) -> bool:
+    """Whether the store must have had committed offsets, and the file and its .bak are gone (CF08)."""
+    messages = dict.fromkeys((topic for topic, _ in store.queues), 1)
+    return any(found.problem.code == "CF08" for found in lost_config(store.layout, messages))
+
+
+def _check(store: Store) -> None:
+    if store.layout.kind != "store" or store.layout.root is None:
+        raise UsageError("no store root was given: only there are the offsets of consumers")
+    for part in store.layout.unsupported:
+        if part.what == "config":
+            raise UnsupportedStoreError(f"the consumer offsets are in {part.form}", path=part.path)
+
+
+def _of_file(store: Store, name: str) -> Offsets | None:
+    """The offsets of one file; None where a broker loads nothing under its name: no file, no .bak."""
+    root = store.layout.root
+    assert root is not None, "_check was called"
+    loaded = read_config(root / FOLDER, name)
+    if loaded.source == "none" and loaded.file_error:
+        raise FormatError(
+            f"the offsets of consumers cannot be understood, and there is no .bak: {loaded.file_error}",
+            path=root / FOLDER / name,
+        )
+    if loaded.source == "none" and loaded.is_empty:
+        raise FormatError(
+            "the offsets of consumers are lost: the file is empty, and there is no .bak with any",
+            path=root / FOLDER / name,
+        )
+    if loaded.source == "none":
+        return None
+    try:
+        return config_json.consumer_offsets(loaded.document)
+    except FormatError as error:
+        raise FormatError(f"the offsets of consumers: {error.message}", path=root / FOLDER / name) from error

@@ -1,0 +1,184 @@
+"""Which records the index cannot know, because its files are missing, damaged or behind.
+
+An index file covers the records from its first entry's to its last entry's. What lies before, between
+and behind the files was never put into one that is still there: its files were deleted or could not
+be read, or the index was off. Mostly these ranges are empty, or hold messages without keys. The keys
+of one record may be in two files: beside a gap the record of a first or last entry belongs to it.
+
+Source: IndexService#load, #buildIndex; spec 01 sections 6.6 and 6.7.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice, takewhile
+from typing import Literal, NamedTuple
+
+from rmqtool.errors import UnreadableError
+from rmqtool.formats import message as form
+from rmqtool.index.index_file import IndexFileView
+from rmqtool.log.log_heads import Head, heads_of_file
+from rmqtool.read.store import Store
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.open_files import OpenFiles
+
+NO_INDEX = "there are no index files"
+BEFORE = "older than the index"
+BETWEEN = "between two index files"
+BEHIND = "newer than the index"
+DAMAGED = "damaged index file"
+NO_TAGS = "the index holds no tags there"
+NOT_HELD = "the index does not hold it"
+NO_TOPICS = "the store names no topic to look for"
+ASKED = "asked for"
+
+_HEADS_MAX = 4096  # heads of records that are read to find where a gap ends
+_FILES_MAX = 8
+_ZEROS_SEEN = 64 << 10  # bytes of zeros that are taken for the end of what was written
+
+
+class Gap(NamedTuple):
+    """Records of the log that the index does not cover: [start, stop), physical offsets; None: to the end."""
+
+    start: int
+    stop: int | None
+    reason: str
+
+    def holds(self, physical_offset: int) -> bool:
+        """Whether an offset lies in it."""
+        return physical_offset >= self.start and (self.stop is None or physical_offset < self.stop)
+
+
+def whole_log(store: Store, reason: str) -> list[Gap]:
+    """All of the log as one gap; none for a store without a log."""
+    return [Gap(store.commit_log.min_offset, None, reason)] if store.commit_log.files else []
+
+
+def _record_end(store: Store, physical_offset: int) -> int:
+    """Behind the record at an offset; the offset itself where there is none."""
+    try:
+        head = store.commit_log.head(physical_offset)
+    except UnreadableError:
+        head = None
+    return physical_offset if head is None else head.end
+
+
+def covered_range(store: Store, view: IndexFileView) -> tuple[int, int]:
+    """The records that a file covers: from its first entry's to behind its last entry's."""
+    header = view.header
+    return header.begin_physical_offset, _record_end(store, header.end_physical_offset)
+
+
+def gaps(store: Store, views: Iterable[IndexFileView], files: OpenFiles) -> list[Gap]:
+    """The ranges of the log that no usable index file covers, ascending, without those that hold no record.
+
+    Args:
+        store: the store.
+        views: its index files.
+        files: to read the log with.
+    """
+    usable = [view for view in views if view.is_plausible and not view.is_empty]
+    if not usable:
+        return whole_log(store, NO_INDEX)
+    found: list[Gap] = []
+    position, last, reason = store.commit_log.min_offset, store.commit_log.min_offset, BEFORE
+    for view in sorted(usable, key=lambda view: view.header.begin_physical_offset):
+        start, stop = covered_range(store, view)
+        if start > position >= 0 and _without_end(store, Gap(position, start, reason), files):
+            found.append(Gap(last, _record_end(store, start), reason))
+        if stop >= position:
+            position, last, reason = stop, view.header.end_physical_offset, BETWEEN
+    behind = _without_end(store, Gap(position, None, BEHIND), files)
+    if behind is None and usable[-1].is_full:
+        behind = Gap(position, position, BEHIND)
+    return found if behind is None else [*found, behind._replace(start=last)]
+
+
+def merged(found: Iterable[Gap]) -> list[Gap]:
+    """The gaps in order; those that overlap or touch are one, with the reasons of all."""
+    result: list[Gap] = []
+    for gap in sorted(found, key=lambda each: each.start):
+        last = result[-1] if result else None
+        if last is None or (last.stop is not None and last.stop < gap.start):
+            result.append(gap)
+            continue
+        stop = None if last.stop is None or gap.stop is None else max(last.stop, gap.stop)
+        reasons = last.reason if gap.reason in last.reason.split("; ") else f"{last.reason}; {gap.reason}"
+        result[-1] = last._replace(stop=stop, reason=reasons)
+    return result
+
+
+def outside(found: Iterable[Gap], reason: str) -> list[Gap]:
+    """What lies between gaps that are in order and apart, from 0 on."""
+    result: list[Gap] = []
+    position: int | None = 0
+    for gap in found:
+        if position is not None and position < gap.start:
+            result.append(Gap(position, gap.start, reason))
+        position = gap.stop
+    return result if position is None else [*result, Gap(position, None, reason)]
+
+
+def within(found: Iterable[Gap], start: int | None, stop: int | None) -> list[Gap]:
+    """What lies of the gaps in [start, stop), physical offsets."""
+    result = []
+    for gap in found:
+        low = gap.start if start is None else max(gap.start, start)
+        ends = [end for end in (gap.stop, stop) if end is not None]
+        high = min(ends) if ends else None
+        if high is None or low < high:
+            result.append(Gap(low, high, gap.reason))
+    return result
+
+
+def _without_end(store: Store, gap: Gap, files: OpenFiles) -> Gap | None:
+    """The gap up to the last record in it; None where no record begins in it.
+
+    Only heads are read, and not more than some thousand: a longer gap stays as it is, and so does one
+    with damage in it, which may hide records.
+    """
+    position = gap.start
+    for _ in range(_FILES_MAX):
+        for head in islice(_heads(store, files, position), _HEADS_MAX):
+            position = head.end
+            if gap.stop is not None and position >= gap.stop:
+                return gap
+        file = store.commit_log.file_of(position)
+        kind = "end" if file is None else _kind_at(files, file, position)
+        if kind == "blank" and file is not None:
+            if gap.stop is not None and file.end >= gap.stop:
+                return None if position == gap.start else gap._replace(stop=position)
+            gap = gap._replace(start=file.end) if position == gap.start else gap
+            position = file.end
+            continue
+        if kind == "end" or (kind == "zeros" and file is not None and _is_end(store, files, file.end)):
+            return None if position == gap.start else gap._replace(stop=position)
+        return gap
+    return gap
+
+
+def _heads(store: Store, files: OpenFiles, position: int) -> Iterator[Head]:
+    file = store.commit_log.file_of(position)
+    try:
+        if file is not None:
+            yield from takewhile(lambda head: head.total_size > 0, heads_of_file(files, file, position))
+    except UnreadableError:
+        return
+
+
+def _kind_at(files: OpenFiles, file: StoreFile, offset: int) -> Literal["blank", "zeros", "other"]:
+    """What is at an offset of a file: a blank, nothing as far as can be seen, or something else."""
+    try:
+        data = files.read(file.path, offset - file.file_from_offset, _ZEROS_SEEN)
+    except UnreadableError:
+        return "other"
+    if not data.strip(b"\0"):
+        return "zeros"
+    is_blank = len(data) >= form.BLANK_SIZE and form.BLANK.unpack(data)[1] == form.BLANK_MAGIC
+    return "blank" if is_blank else "other"
+
+
+def _is_end(store: Store, files: OpenFiles, offset: int) -> bool:
+    """Whether no file from `offset` on begins with anything but zeros."""
+    behind = (file for file in store.commit_log.files if file.file_from_offset >= offset)
+    return all(_kind_at(files, file, file.file_from_offset) == "zeros" for file in behind)

@@ -1,0 +1,53 @@
+"""When a delayed message is due: what its unit says, for nobody else knows it for certain.
+
+The broker computes the time once, when it dispatches the record, and stores it as the unit's tags code.
+The table that it computed it by is in its configuration, which is not in the store.
+
+Source: ConsumeQueue#putMessagePositionInfoWrapper, ScheduleMessageService; spec 01 5.2.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+
+from rmqtool.errors import InputError
+from rmqtool.formats.message import Message
+from rmqtool.message.system_topics import DueOf, due_by_table, parse_delay_levels
+from rmqtool.queue.consume_queue import ConsumeQueue
+from rmqtool.read.store import Store
+
+
+def due_of(store: Store) -> DueOf:
+    """When delayed messages of a store are due: by their units, else by the store's messageDelayLevel.
+
+    None for a message without a unit where broker.conf is not there or does not name the levels. Threads
+    may ask at once.
+
+    Raises:
+        UsageError: messageDelayLevel cannot be read.
+    """
+    conf = store.layout.broker_conf
+    levels = conf.text("messageDelayLevel") if conf is not None else None
+    by_table = due_by_table(parse_delay_levels(levels)) if levels else None
+    lock = Lock()
+
+    def due(record: Message, level: int) -> int | None:
+        with lock:
+            told = _by_unit(store, record)
+        return by_table(record, level) if told is None and by_table is not None else told
+
+    return due
+
+
+def _by_unit(store: Store, record: Message) -> int | None:
+    try:
+        queue = store.queue(record.topic, record.queue_id)
+        if not isinstance(queue, ConsumeQueue):
+            return None
+        unit = queue.unit(record.queue_offset)
+    except InputError:  # it cannot be read, or is in RocksDB
+        return None
+    if unit is None or unit.is_pre_blank or unit.physical_offset != record.physical_offset:
+        return None
+    code = queue.tags_code(unit)
+    return code if code is not None and code >= record.store_timestamp else None  # else the hash of a tag

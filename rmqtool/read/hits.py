@@ -1,0 +1,103 @@
+"""What a look-up gives back, and what it looked at on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rmqtool.formats import properties
+from rmqtool.formats.index import key_text, tag_text
+from rmqtool.formats.java import index_key_hashes
+from rmqtool.log.commit_log import StoredMessage
+from rmqtool.problems import Finding
+from rmqtool.read.coverage import Gap
+
+if TYPE_CHECKING:
+    from rmqtool.formats.batch import BatchItem
+
+FoundBy = Literal["index", "scan", "batch", "offset", "id", "queue", "time"]
+NameKind = Literal["key", "uniq_key", "tag"]
+ScanMode = Literal["auto", "always", "never"]
+
+
+class Hit(NamedTuple):
+    """A message that was found.
+
+    Attributes:
+        stored: the record.
+        found_by: `index`, `scan` of the log, `batch` (inside an inner batch, found through its queue),
+            `offset`, `id` (an offset message id), `queue` or `time`.
+        names: which of the names asked for it has.
+        inside: of a batch record the messages that have them, each with its number in the batch.
+    """
+
+    stored: StoredMessage
+    found_by: FoundBy
+    names: tuple[str, ...] = ()
+    inside: tuple[tuple[int, BatchItem], ...] = ()
+
+
+class KeyMatcher(NamedTuple):
+    """Names that are looked for: keys (of KEYS, or UNIQ_KEY), unique keys alone, or whole values of TAGS."""
+
+    names: frozenset[str]
+    kind: NameKind = "key"
+
+    def text(self, topic: str, name: str) -> str:
+        """What the index hashes. Source: IndexService#buildKey."""
+        return tag_text(topic, name) if self.kind == "tag" else key_text(topic, name)
+
+    def hashes(self, topics: Iterable[str]) -> set[int]:
+        """The hashes of all names in all of the topics."""
+        return index_key_hashes((self.text(topic, "") for topic in topics), self.names)
+
+    def found_in(self, found: Mapping[str, str]) -> tuple[str, ...]:
+        """Those of the names that a message with these properties has, each once."""
+        if self.kind == "tag":
+            has = [found.get(properties.TAGS, "")]
+        else:
+            has = [found.get(properties.UNIQ_KEY, "")]
+            has += properties.keys_of(found) if self.kind == "key" else []
+        return tuple(name for name in dict.fromkeys(has) if name in self.names)
+
+
+class SearchReport:
+    """What was looked at: for a person who found nothing, or too much.
+
+    Attributes:
+        topics: how many topics a key was looked for in.
+        index_files: how many index files were read.
+        entries: index entries with a hash that was asked for.
+        collisions: those whose record has another key, or another topic.
+        excluded: messages with a name that was asked for which the selection leaves out.
+        gone: those whose record is no longer in the log.
+        dead: places in the log that entries name and where no sound record is.
+        damage: what was met by scans of the log, by file and offset; notes left out.
+        unreadable: (name, why) of index files that cannot be read.
+        broken: chains that cannot be followed to their end, as (file, why, entry).
+        gaps: ranges of the log that the index does not cover.
+        scanned_bytes: bytes of the log that were scanned.
+        batches: inner batch records that were opened.
+        without_log: there is no commit log, as for an index file by itself.
+    """
+
+    def __init__(self) -> None:
+        self.topics = 0
+        self.index_files = 0
+        self.entries = 0
+        self.collisions = 0
+        self.excluded = 0
+        self.gone = 0
+        self.dead: list[int] = []
+        self.damage: dict[tuple[str, int | None], Finding] = {}
+        self.unreadable: list[tuple[str, str]] = []
+        self.broken: list[tuple[str, str, int]] = []
+        self.gaps: list[Gap] = []
+        self.scanned_bytes = 0
+        self.batches = 0
+        self.without_log = False
+
+    def report(self, finding: Finding) -> None:
+        """Take one bad place of the log."""
+        if finding.problem.severity != "note":
+            self.damage[finding.path, finding.physical_offset] = finding

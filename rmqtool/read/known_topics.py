@@ -1,0 +1,36 @@
+"""Topics and queue ids that a store knows, from its folders and from topics.json."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats import config_json
+from rmqtool.message.system_topics import is_system_topic
+from rmqtool.storage.config_files import TOPICS, read_or_none
+from rmqtool.storage.layout import StoreLayout
+
+_QUEUES_MAX = 65_536  # queue ids have 16 bits on the command line
+
+
+def topic_names(layout: StoreLayout) -> set[str]:
+    """The topics that the store knows: those with a queue, and those of topics.json."""
+    return {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)} | _topics(layout).keys()
+
+
+def queue_ids(layout: StoreLayout, matches: Callable[[str], bool]) -> set[int] | None:
+    """The queue ids that the matching topics have, in files or by topics.json; None where nobody knows."""
+    ids = {queue_id for topic, queue_id in (*layout.consume_queues, *layout.batch_queues) if matches(topic)}
+    for topic, config in _topics(layout).items():
+        if matches(topic) and not is_system_topic(topic):  # some of these have 1024 queues on paper
+            ids |= set(range(min(max(config.read_queue_nums, config.write_queue_nums), _QUEUES_MAX)))
+    return ids or None
+
+
+def _topics(layout: StoreLayout) -> dict[str, config_json.TopicConfig]:
+    main, bak = layout.config.get(TOPICS), layout.config.get(f"{TOPICS}.bak")
+    try:
+        loaded = config_json.load_with_bak(read_or_none(main), read_or_none(bak))
+        return config_json.topics(loaded.document)
+    except (FormatError, UnreadableError):
+        return {}  # what cannot be read knows no further topic; --what config and verify tell it

@@ -1,0 +1,99 @@
+"""The commit log item by item: selected records, and what lies between them.
+
+Everything is read in plain Python, record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rmqtool.errors import MissingCodecError
+from rmqtool.findings import Progress, ScanCounters
+from rmqtool.formats import body
+from rmqtool.log.commit_log import StoredBlank, StoredDamage, StoredMessage, StoredZeros
+from rmqtool.log.damage import DamageClassifier, FileFindings
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
+from rmqtool.message.rows import OK
+from rmqtool.problems import Finding, finding
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+
+Item = StoredMessage | StoredBlank | StoredZeros | Finding
+
+
+CODE_BY_STATUS = ((BODY_CRC, "CL03"), (OFFSET_MISMATCH, "CL06"))
+
+
+_PROGRESS_STEP = 1 << 20
+
+
+def end_of_selection(store: Store, selection: Selection) -> int | None:
+    """Where a walk stops: the selection's end; on a live store the log's end, if that comes first."""
+    if not store.live:
+        return selection.to_offset
+    end = store.end_offset()
+    return end if selection.to_offset is None else min(end, selection.to_offset)
+
+
+def log_items(
+    store: Store,
+    selection: Selection,
+    *,
+    reverse: bool = False,
+    progress: Progress | None = None,
+    looked: ScanCounters | None = None,
+) -> Iterator[Item]:
+    """The selected messages, and all blanks, zeros and bad places of the selected offsets, in order.
+
+    Zeros are the unused rest of a file, or all of a file that was made ahead. A bad place is a `Finding`;
+    damage in a record that was read is in its `status`. On a live store nothing from the log's end on is
+    looked at, for a broker is writing there. `progress` is told about every megabyte that was passed,
+    `looked` about every record.
+    """
+    looked = ScanCounters() if looked is None else looked
+    stop = end_of_selection(store, selection)
+    if store.layout.lacks_log:
+        yield finding("CL26", "commitlog")
+    judge = DamageClassifier(store.commit_log, store.end_offset)
+    files = FileFindings(store.layout, selection.from_offset or 0, stop, reverse=reverse)
+    left = selection.limit
+    told: int | None = None
+    for event in store.events(selection.from_offset, stop, reverse=reverse):
+        if left == 0:
+            return
+        if progress is not None:
+            told = event.physical_offset if told is None else told
+            if (passed := abs(event.physical_offset - told)) > _PROGRESS_STEP:
+                progress(passed)
+                told = event.physical_offset
+        yield from files.passed(event.physical_offset)
+        if isinstance(event, StoredMessage):
+            looked.add(1, event.message.store_timestamp, event.message.store_timestamp)
+            if selection.matches(event.message, event.physical_offset):
+                left = None if left is None else left - 1
+                if event.message.topic in selection.topics:
+                    looked.topics.add(event.message.topic)
+                yield event
+            continue
+        bad = list(judge(event))
+        if not bad and not isinstance(event, StoredDamage) and not judge.is_covered(event):
+            yield event
+        yield from bad
+    yield from files.passed(None)
+
+
+def record_findings(item: StoredMessage, status: list[str]) -> Iterator[Finding]:
+    """What is wrong with a record: what the walk saw, and its row's `status`."""
+    codes = [code for code in status if code != OK]
+    seen = [code for bit, code in CODE_BY_STATUS if item.status & bit]
+    for code in dict.fromkeys(seen + codes):
+        detail = {"reason": _missing_codec(item)} if code == "UN01" else {}
+        yield finding(code, item.file, item.physical_offset, item.message.total_size, **detail)
+
+
+def _missing_codec(item: StoredMessage) -> str:
+    try:
+        body.decompress(item.message.body, item.message.sys_flag)
+    except MissingCodecError as error:
+        return f"{error.message}: {error.hint}" if error.hint else error.message
+    return ""

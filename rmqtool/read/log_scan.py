@@ -1,0 +1,177 @@
+"""The log itself, where the index does not help: scans of a range, and what is inside of batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rmqtool.errors import FormatError, MissingCodecError
+from rmqtool.formats import properties
+from rmqtool.formats.index import tag_text
+from rmqtool.formats.java import index_key_hash, java_utf8_encode
+from rmqtool.formats.message import INNER_BATCH
+from rmqtool.index.index_file import IndexFileView
+from rmqtool.log.commit_log import StoredMessage
+from rmqtool.problems import Finding
+from rmqtool.queue.consume_queue import BatchConsumeQueue
+from rmqtool.read.coverage import Gap
+from rmqtool.read.hits import Hit, KeyMatcher, SearchReport
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+
+if TYPE_CHECKING:
+    from rmqtool.formats.batch import BatchItem
+    from rmqtool.read.access import Via
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes that were just passed."""
+
+_PLAIN_BYTES = (
+    4 << 20
+)  # a range up to this size is walked in plain Python: the compiled walk takes 0.5 s to load
+_TAG_SAMPLES = 1024
+_NAMES_MAX = 16  # names that are looked for one by one: in a record, or in the bytes of a batch
+
+
+def scan(
+    store: Store,
+    wanted: KeyMatcher,
+    selection: Selection,
+    gap: Gap,
+    looked: SearchReport,
+    progress: Progress | None,
+) -> Iterator[StoredMessage]:
+    """The messages in a range of the log that have one of the names, or may have it."""
+    is_tag = wanted.kind == "tag"
+    chosen = replace(selection, tags=wanted.names) if is_tag else replace(selection, keys=wanted.names)
+    via: Via = "auto" if is_tag else "log"
+    is_few = len(wanted.names) <= _NAMES_MAX
+    yield from selected(store, chosen, gap, looked, progress, via=via, may_be_plain=is_few)
+
+
+def selected(
+    store: Store,
+    selection: Selection,
+    gap: Gap,
+    looked: SearchReport,
+    progress: Progress | None,
+    *,
+    via: Via = "log",
+    may_be_plain: bool = True,
+) -> Iterator[StoredMessage]:
+    """The messages of a selection in a range of the log; a few others may be among them."""
+    end = max((file.end for file in store.commit_log.files), default=0)
+    stop = end if gap.stop is None else min(gap.stop, end)
+    if store.live and gap.stop is None:
+        stop = store.end_offset()  # behind it a broker is writing
+    size = sum(
+        max(min(file.end, stop) - max(file.file_from_offset, gap.start), 0) for file in store.commit_log.files
+    )
+    if size <= 0:
+        return
+    looked.scanned_bytes += size
+    chosen = replace(selection, from_offset=gap.start, to_offset=stop)
+    if size <= _PLAIN_BYTES and may_be_plain:
+        from rmqtool.read.log_items import log_items
+
+        for item in log_items(store, chosen):
+            if isinstance(item, StoredMessage):
+                yield item
+            elif isinstance(item, Finding):
+                looked.report(item)
+        return
+    from rmqtool.read.access import plan_access
+    from rmqtool.read.messages import frame_batches
+
+    access = plan_access(store, chosen, via=via)
+    report = looked.report
+    for frames, mask, _ in frame_batches(
+        store, chosen, access=access, crc=False, report=report, progress=progress
+    ):
+        for offset in frames.rows["physical_offset"][mask].tolist():
+            stored = store.find(offset)
+            if stored is not None:
+                yield stored
+
+
+def batch_hits(store: Store, wanted: KeyMatcher, selection: Selection, looked: SearchReport) -> Iterator[Hit]:
+    """The inner batch records that hold a message with one of the names, queue by queue.
+
+    A broker does not index the messages inside.
+    """
+    for (topic, queue_id), queue in store.queues.items():
+        if not isinstance(queue, BatchConsumeQueue) or not selection.matches_topic(topic):
+            continue
+        if selection.queues and queue_id not in selection.queues:
+            continue
+        for _, unit in queue.units():
+            stored = store.find(unit.physical_offset)
+            if stored is None:
+                continue
+            looked.batches += 1
+            inside, names = _inside(stored, wanted, selection.tags)
+            if names and replace(selection, tags=(), keys=()).matches(stored.message, stored.physical_offset):
+                yield Hit(stored, "batch", names, inside)
+
+
+def _inside(
+    stored: StoredMessage, wanted: KeyMatcher, tags: Collection[str]
+) -> tuple[tuple[tuple[int, BatchItem], ...], tuple[str, ...]]:
+    """The messages of a batch record that have one of the names, and of the tags; which names they have."""
+    record = stored.message
+    if not record.sys_flag & INNER_BATCH:
+        return (), ()
+    from rmqtool.formats import batch, body  # not for a look-up through the index, which is to start fast
+
+    found: list[tuple[int, BatchItem]] = []
+    names: dict[str, None] = {}
+    try:
+        items = body.decompress(record.body, record.sys_flag)
+        if not _may_hold(items, wanted):
+            return (), ()
+        for number, item in enumerate(batch.decode_items(items)):
+            decoded = properties.decode(item.properties_bytes)
+            has = wanted.found_in(decoded)
+            if has and (not tags or decoded.get(properties.TAGS) in tags):
+                found.append((number, item))
+                names |= dict.fromkeys(has)
+    except (FormatError, MissingCodecError):
+        pass  # what came before the damage counts; `verify` tells the damage
+    return tuple(found), tuple(names)
+
+
+def _may_hold(items: bytes, wanted: KeyMatcher) -> bool:
+    """Whether one of a few names stands somewhere in the bytes; True where that is not looked at."""
+    if len(wanted.names) > _NAMES_MAX or any("\ufffd" in name for name in wanted.names):
+        return True  # U+FFFD may have been read from bytes that are no UTF-8
+    return any(java_utf8_encode(name) in items for name in wanted.names)
+
+
+def has_tags(store: Store, view: IndexFileView) -> bool:
+    """Whether an index file holds tags, as those of 5.4 do: the first and the last tagged message tell.
+
+    False where none of the messages that are looked at has tags.
+    """
+    last = min(view.header.next_entry, view.shape.entries) - 1
+    # The tag of a message is put last: of the one at which a file became full it may be in the next file.
+    split = view.header.end_physical_offset if view.is_full else None
+    first_found = _tag_is_there(store, view, range(1, min(last, _TAG_SAMPLES) + 1), split)
+    return first_found and _tag_is_there(store, view, range(last, max(last - _TAG_SAMPLES, 0), -1), split)
+
+
+def _tag_is_there(store: Store, view: IndexFileView, numbers: range, split: int | None) -> bool:
+    for number in numbers:
+        entry = view.entry(number)
+        if entry is not None and entry.physical_offset == split:
+            continue
+        stored = None if entry is None else store.find(entry.physical_offset)
+        tags = (
+            None
+            if stored is None
+            else properties.decode(stored.message.properties_bytes).get(properties.TAGS)
+        )
+        if stored is not None and tags:
+            key_hash = index_key_hash(tag_text(stored.message.topic, tags))
+            return stored.physical_offset in view.offsets(key_hash, lambda why, entry: None)
+    return False

@@ -1,0 +1,124 @@
+"""How a key is found: every index file, slot and entry that a look-up visits, as rows.
+
+file    a file, what its header says it covers
+slot    the slot of one topic and name in it
+entry   an entry of the slot's chain, the newest first, and what became of it
+gap     records that the index does not cover, and why
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import UTC, tzinfo
+
+from rmqtool import times
+from rmqtool.formats import properties
+from rmqtool.formats.index import Entry
+from rmqtool.formats.java import index_key_hash
+from rmqtool.index.index_file import IndexFileView, open_views
+from rmqtool.log.events import OFFSET_MISMATCH
+from rmqtool.message.rows import Row
+from rmqtool.read import coverage
+from rmqtool.read.by_key import topics_of
+from rmqtool.read.hits import KeyMatcher, NameKind
+from rmqtool.read.log_scan import has_tags
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.storage.open_files import OpenFiles
+
+FIELDS = (
+    "step", "file", "topic", "name", "key_hash", "slot", "entry", "previous", "physical_offset", "to_offset",
+    "store_timestamp_ms", "store_time", "end_time", "entries", "result",
+)  # fmt: skip
+TABLE_FIELDS = ("step", "file", "topic", "name", "slot", "entry", "previous", "physical_offset", "result")
+
+
+def explain_rows(
+    store: Store, names: Collection[str], selection: Selection, kind: NameKind, tz: tzinfo | None = UTC
+) -> Iterator[Row]:
+    """The rows of one look-up; arguments as for `find_by_key`, `tz` is the zone of the times.
+
+    Times of entries are those that a broker's query takes: to the second, from the file's begin on.
+    """
+    wanted = KeyMatcher(frozenset(names), kind)
+    topics = topics_of(store, selection)
+    failed: list[tuple[str, str]] = []
+    with OpenFiles() as files:
+        views = open_views(store.layout, files, lambda *each: failed.append(each))
+        for view in reversed(views):
+            yield _file_row(view, tz)
+            for topic in topics:
+                for name in sorted(wanted.names):
+                    yield from _chain_rows(store, view, wanted, selection, topic, name, tz)
+        yield from ({"step": "file", "file": name, "result": f"unreadable: {why}"} for name, why in failed)
+        found = coverage.gaps(store, views, files)
+        if kind == "tag":
+            for view in views:
+                if view.is_plausible and not view.is_empty and not has_tags(store, view):
+                    found.append(coverage.Gap(*coverage.covered_range(store, view), coverage.NO_TAGS))
+        for gap in coverage.merged(found):
+            yield {"step": "gap", "physical_offset": gap.start, "to_offset": gap.stop, "result": gap.reason}
+
+
+def _file_row(view: IndexFileView, tz: tzinfo | None) -> Row:
+    header = view.header
+    usable = "usable" if view.is_plausible else "size or header are not what they can be"
+    return {
+        "step": "file",
+        "file": view.name,
+        "physical_offset": header.begin_physical_offset,
+        "to_offset": header.end_physical_offset,
+        "store_timestamp_ms": header.begin_timestamp,
+        "store_time": times.format_time(header.begin_timestamp, tz),
+        "end_time": times.format_time(header.end_timestamp, tz),
+        "entries": header.next_entry - 1,
+        "result": "empty" if view.is_empty else usable,
+    }
+
+
+def _chain_rows(
+    store: Store,
+    view: IndexFileView,
+    wanted: KeyMatcher,
+    selection: Selection,
+    topic: str,
+    name: str,
+    tz: tzinfo | None,
+) -> Iterator[Row]:
+    key_hash = index_key_hash(wanted.text(topic, name))
+    slot = key_hash % view.shape.slots
+    newest = view.slot_value(slot)
+    place: Row = {"file": view.name, "topic": topic, "name": name, "key_hash": key_hash, "slot": slot}
+    yield {"step": "slot", **place, "entry": newest, "result": "chain" if newest else "empty"}
+    broken: list[tuple[str, int]] = []
+    for number, entry in view.chain(slot, lambda *each: broken.append(each)):
+        timestamp = view.header.entry_timestamp(entry)
+        yield {
+            "step": "entry",
+            **place,
+            "key_hash": entry.key_hash,
+            "entry": number,
+            "previous": entry.previous,
+            "physical_offset": entry.physical_offset,
+            "store_timestamp_ms": timestamp,
+            "store_time": times.format_time(timestamp, tz),
+            "result": "of another slot: the index is damaged"
+            if entry.key_hash % view.shape.slots != slot
+            else _result(store, entry, key_hash, wanted, selection, name),
+        }
+    yield from (
+        {"step": "entry", **place, "entry": entry, "result": f"the chain {why}"} for why, entry in broken
+    )
+
+
+def _result(
+    store: Store, entry: Entry, key_hash: int, wanted: KeyMatcher, selection: Selection, name: str
+) -> str:
+    if entry.key_hash != key_hash:
+        return "another hash"
+    stored = store.find(entry.physical_offset)
+    if stored is None or stored.status & OFFSET_MISMATCH:
+        return "no sound record is there any more"
+    if name not in wanted.found_in(properties.decode(stored.message.properties_bytes)):
+        return "another key with the same hash"
+    return "found" if selection.matches(stored.message, entry.physical_offset) else "not selected"

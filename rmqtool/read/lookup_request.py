@@ -1,0 +1,127 @@
+"""A look-up as the command knows it: names or places of one kind, their hits as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from rmqtool.formats import properties
+from rmqtool.message.columns import NAMES
+from rmqtool.message.rows import Row, RowFormat, message_row, spell_body
+from rmqtool.read.by_key import BeforeScan, KeySearch
+from rmqtool.read.hits import Hit, ScanMode, SearchReport
+from rmqtool.read.log_scan import Progress
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+
+if TYPE_CHECKING:
+    from rmqtool.formats.batch import BatchItem
+    from rmqtool.read.by_position import Note
+
+FIELDS = (*NAMES, "found_by", "inside", "asked")
+TABLE_FIELDS = (
+    "found_by", "physical_offset", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys", "body",
+    "status",
+)  # fmt: skip
+
+
+class Request(NamedTuple):
+    """What to look up.
+
+    Attributes:
+        kind: what the names or offsets are.
+        names: keys, unique keys, tags or message ids.
+        offsets: physical offsets, or queue offsets in the one queue that the selection names.
+        selection: what else must hold; its limit counts hits.
+        scan: when the log is scanned.
+    """
+
+    kind: Literal["key", "uniq_key", "tag", "msg_id", "offset", "queue_offset"]
+    names: tuple[str, ...] = ()
+    offsets: tuple[int, ...] = ()
+    selection: Selection = Selection()
+    scan: ScanMode = "auto"
+
+    def hits(
+        self,
+        store: Store,
+        looked: SearchReport | None = None,
+        progress: Progress | None = None,
+        before_scan: BeforeScan | None = None,
+        note: Note | None = None,
+    ) -> Iterator[Hit]:
+        """The hits; see `find_by_key` and `places` for the order and what is raised."""
+        selection = self.selection
+        if self.kind in ("key", "uniq_key", "tag"):
+            search = KeySearch.of(
+                store, self.names, selection, kind=self.kind, scan=self.scan, looked=looked,
+                progress=progress, before_scan=before_scan,
+            )  # fmt: skip
+            yield from search.hits()
+            return
+        found = self._by_place(store, looked, progress, before_scan, note)
+        loose = replace(selection, limit=None)
+        matching = (hit for hit in found if loose.matches(hit.stored.message, hit.stored.physical_offset))
+        yield from islice(matching, selection.limit)
+
+    def _by_place(
+        self,
+        store: Store,
+        looked: SearchReport | None,
+        progress: Progress | None,
+        before_scan: BeforeScan | None,
+        note: Note | None,
+    ) -> Iterator[Hit]:
+        from rmqtool.read.by_position import find_by_msg_id, find_by_offset, find_by_queue_offset
+
+        loose = replace(self.selection, limit=None)
+        for msg_id in self.names:
+            found = find_by_msg_id(
+                store, msg_id, loose, scan=self.scan, looked=looked, progress=progress, note=note
+            )
+            yield from (hit._replace(names=(msg_id,)) for hit in found)
+        if self.kind == "queue_offset":
+            (topic,), (queue_id,) = loose.topics, loose.queues
+            yield from find_by_queue_offset(
+                store, topic, queue_id, self.offsets, scan=self.scan, looked=looked, progress=progress,
+                before_scan=before_scan,
+            )  # fmt: skip
+            return
+        for offset in self.offsets:
+            yield from (hit._replace(names=(str(offset),)) for hit in find_by_offset(store, offset, note))
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """Everything that is looked up, as text."""
+        return (*self.names, *map(str, self.offsets))
+
+
+def hit_row(hit: Hit, form: RowFormat, *, several: bool) -> Row:
+    """The row of a hit: that of its message, how it was found, and with `several` for which name.
+
+    Of a batch record `inside` has the messages that were found in it.
+    """
+    stored = hit.stored
+    row = message_row(stored.message, stored.physical_offset, stored.file, form) | {"found_by": hit.found_by}
+    if hit.inside:
+        decoded = properties.decode(stored.message.properties_bytes)
+        base = decoded.get(properties.INNER_BASE, "")
+        first = int(base) if base.isascii() and base.isdecimal() else stored.message.queue_offset
+        row["inside"] = [_inside_row(item, first + number, form) for number, item in hit.inside]
+    return row | {"asked": list(hit.names)} if several else row
+
+
+def _inside_row(item: BatchItem, queue_offset: int, form: RowFormat) -> Row:
+    decoded = properties.decode(item.properties_bytes)
+    body, encoding = spell_body(item.body, form.body)
+    return {
+        "queue_offset": queue_offset,
+        "tags": decoded.get(properties.TAGS),
+        "keys": properties.keys_of(decoded),
+        "uniq_key": decoded.get(properties.UNIQ_KEY),
+        "body_length": len(item.body),
+        "body": body,
+        "body_encoding": encoding,
+    }

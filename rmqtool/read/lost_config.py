@@ -1,0 +1,98 @@
+"""Config files of a broker that are gone: committed offsets, offsets of delay levels, groups.
+
+A store that rmqtool has made never had a consumerOffset.json, and neither has an archive of log files. So
+its absence is damage only where a broker ran: its topics.json holds topics that every broker puts there,
+or a file lies in config that only brokers write. Where topics.json is gone too, a checkpoint or queues show
+that this is a store in use, and its config was lost.
+
+Source: ConsumerOffsetManager (persisted 10 s after the start, every 5 s, and at the stop),
+ScheduleMessageService, SubscriptionGroupManager, TopicConfigManager#init; spec 01 9.3 to 9.6.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rmqtool.errors import InputError
+from rmqtool.formats import config_json
+from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
+from rmqtool.problems import Finding, finding
+from rmqtool.storage.config_files import DELAY_OFFSETS, FOLDER, TOPICS, read_config
+from rmqtool.storage.layout import StoreLayout
+
+CONSUMER_OFFSETS = "consumerOffset.json"
+_GROUPS = "subscriptionGroup.json"
+_GROUPS_OF_BROKERS = ("CID_RMQ_SYS_", "CID_ONSAPI_")
+"""Groups that a broker has without a file begin so."""
+_TOPICS_OF_BROKERS = frozenset({"SELF_TEST_TOPIC", "TBW102"})
+_WRITTEN_WITH_OFFSETS = (
+    DELAY_OFFSETS, "consumerFilter.json", "consumerOrderInfo.json", "timermetrics", "transactionMetrics",
+)  # fmt: skip
+"""A broker writes these, as the committed offsets, ten seconds after its start for the first time."""
+_FILES_OF_BROKERS = (
+    CONSUMER_OFFSETS, _GROUPS, "consumerFilter.json", "consumerOrderInfo.json", "messageRequestMode.json",
+    "topicQueueMapping.json", "timermetrics", "transactionMetrics",
+)  # fmt: skip
+
+
+def lost_config(layout: StoreLayout, messages: Mapping[str, int]) -> Iterator[Finding]:
+    """CF07, CF08 and CF09: what is missing with its .bak though the store must have had it.
+
+    Args:
+        layout: of a store.
+        messages: how many there are, by topic.
+    """
+    outside = any(part.what == "config" for part in layout.unsupported)
+    if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
+        return
+    delayed = messages.get(SCHEDULE_TOPIC, 0)
+    if delayed and _is_missing(layout, DELAY_OFFSETS):
+        yield finding("CF07", f"config/{DELAY_OFFSETS}", records=delayed)
+    lost = [name for name in (CONSUMER_OFFSETS, _GROUPS) if _is_missing(layout, name)]
+    if not lost or not any(messages.values()) or not _is_of_a_broker(layout):
+        return
+    groups = _groups(layout, messages)
+    if CONSUMER_OFFSETS in lost:
+        yield finding("CF08", f"config/{CONSUMER_OFFSETS}", groups=len(groups))
+    if _GROUPS in lost and groups:
+        yield finding("CF09", f"config/{_GROUPS}", groups=len(groups))
+
+
+def _is_missing(layout: StoreLayout, name: str) -> bool:
+    return not {name, f"{name}.bak"} & layout.config.keys()
+
+
+def _is_of_a_broker(layout: StoreLayout) -> bool:
+    """Whether a broker has used the store for long enough to write all of its config files."""
+    if _is_missing(layout, TOPICS):
+        return layout.checkpoint is not None or bool(layout.consume_queues or layout.batch_queues)
+    if layout.abort is not None and all(_is_missing(layout, name) for name in _WRITTEN_WITH_OFFSETS):
+        return False  # a broker was killed, or runs, in its first seconds
+    if not all(_is_missing(layout, name) for name in _FILES_OF_BROKERS):
+        return True
+    return bool(_TOPICS_OF_BROKERS & _topics(layout))
+
+
+def _groups(layout: StoreLayout, messages: Mapping[str, int]) -> set[str]:
+    """The groups that are known from their own topics, and from committed offsets."""
+    names = _topics(layout) | messages.keys()
+    prefixes = (RETRY_PREFIX, DLQ_PREFIX)
+    groups = {name.removeprefix(each) for name in names for each in prefixes if name.startswith(each)}
+    try:
+        offsets = config_json.consumer_offsets(_document(layout, CONSUMER_OFFSETS))
+    except InputError:  # a finding of its own
+        return groups
+    return groups | {group for _, group in offsets if not group.startswith(_GROUPS_OF_BROKERS)}
+
+
+def _topics(layout: StoreLayout) -> set[str]:
+    try:
+        return set(config_json.topics(_document(layout, TOPICS)))
+    except InputError:  # a finding of its own
+        return set()
+
+
+def _document(layout: StoreLayout, name: str) -> Any:
+    assert layout.root is not None, "a store has a root"
+    return read_config(layout.root / FOLDER, name).document or {}

@@ -1,0 +1,335 @@
+"""The selected messages of a store as Arrow batches or as frames, in the log's order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rmqtool.errors import MissingCodecError, UsageError
+from rmqtool.findings import Progress, Report
+from rmqtool.formats import body as body_form
+from rmqtool.formats.message import COMPRESSED
+from rmqtool.log.frames import Frames
+from rmqtool.log.string_ranges import Array
+from rmqtool.message.bodies import plain_bodies, stored_bodies
+from rmqtool.message.column_arrays import BODY_COLUMNS, BodyKind, Chunk, codes_of, column
+from rmqtool.message.schema import Names, arrow_schema
+from rmqtool.message.system_topics import DueOf
+from rmqtool.problems import Finding, finding
+from rmqtool.read.access import Access, LogRange, plan_access
+from rmqtool.read.due_times import due_of
+from rmqtool.read.log_items import CODE_BY_STATUS
+from rmqtool.read.parallel import in_order
+from rmqtool.read.reading import BytesScanned, FrameBatch, RangeReader, Readers, Reading, chosen
+from rmqtool.read.selection import Selection
+from rmqtool.read.split import split
+from rmqtool.read.store import Store
+from rmqtool.read.walk import Event
+
+MAX_ROWS = 1 << 16
+MAX_BYTES = 16 << 20
+_MAX_BYTES_LIMIT = 1 << 30
+_WINDOW = 4 << 20
+_WIDE_WINDOW = 16 << 20
+"""Where no body is copied: what is done per window, and not per record, is then small."""
+_ROW_BYTES = 256
+"""What the fixed columns of a row take, about."""
+_PARTS = 4
+"""Parts of the log that each thread works on, at least, one after the other."""
+_PART_BYTES = 32 << 20
+_FULL = 4
+"""A batch of 1 / _FULL of the bytes allowed goes out without waiting for more: bodies are seldom copied."""
+
+
+@dataclass(frozen=True)
+class BatchWithFindings:
+    """A batch, and what is wrong with its records."""
+
+    batch: pa.RecordBatch
+    findings: list[Finding]
+
+
+Step = BatchWithFindings | Event | BytesScanned
+
+
+def message_batches(
+    store: Store,
+    selection: Selection = Selection(),  # noqa: B008 - frozen
+    *,
+    columns: Sequence[str] | None = None,
+    access: Access | None = None,
+    body: BodyKind = "plain",
+    names: Names = "engine",
+    max_rows: int = MAX_ROWS,
+    max_bytes: int = MAX_BYTES,
+    jobs: int = 1,
+    crc: bool = True,
+    report: Report | None = None,
+    progress: Progress | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """The selected messages in the log's order, as batches of `arrow_schema(columns, names=names)`.
+
+    Args:
+        store: the store.
+        selection: which messages; its limit counts the messages of this call.
+        columns: engine names of the columns wanted, in this order; only these are computed.
+        access: how they are reached, or a piece of that (`split`); None: `plan_access`.
+        body: `plain` is unpacked, null where that cannot be done; `stored` is as it is in the record.
+        names: `spark` calls the columns by their Spark names.
+        max_rows: rows of a batch, at most.
+        max_bytes: bytes of a batch, about, at most; one record with a larger body is a batch of its own.
+        jobs: threads that read; batches keep their order.
+        crc: check bodies and, for `status`, whole records; without it CL03 is not found.
+        report: told about bad places, and about records of which the walk or `status` says so.
+        progress: told about the bytes of log that were passed.
+
+    `status` holds CL14 and UN01 only where `body` is `plain`.
+
+    Raises:
+        UsageError: an unknown column or body form, or a bound below 1.
+    """
+    schema = arrow_schema(columns, names=names)
+    wanted = tuple(arrow_schema(columns).names)
+    if body not in ("plain", "stored"):
+        raise UsageError(f"body {body!r} is neither plain nor stored")
+    if min(max_rows, max_bytes, jobs) < 1:
+        raise UsageError("rows, bytes and jobs are at least 1")
+    due = due_of(store) if "system" in wanted else None
+    maker = _Maker(schema, wanted, body, max_rows, min(max_bytes, _MAX_BYTES_LIMIT), selection.limit, due)
+    return _messages(store, selection, access, maker, jobs, crc, report, progress)
+
+
+def _messages(
+    store: Store, selection: Selection, access: Access | None, maker: _Maker, jobs: int, crc: bool,
+    report: Report | None, progress: Progress | None,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    access = plan_access(store, selection) if access is None else access
+    reading = Reading(store, selection, access, report, progress)
+    window = max(min(maker.window, maker.max_bytes), 64 << 10)
+    if selection.limit is not None:
+        jobs = 1
+    ranges = _shared(store, access, jobs)
+
+    readers = Readers(lambda: RangeReader(store, selection, access, crc=crc, window=window))
+
+    def steps(each: LogRange) -> Iterator[Step]:
+        return maker.steps(readers.of_this_thread().items(each), each.path)
+
+    pending = _Pending(maker)
+    reading.begin()
+    with closing(readers), closing(in_order(ranges, steps, jobs)) as tasks:
+        yield from _told(tasks, reading, maker, pending)
+    yield from pending.rest()
+
+
+def _shared(store: Store, access: Access, jobs: int) -> tuple[LogRange, ...]:
+    """The ranges, long ones divided so that all threads have something to do."""
+    if jobs == 1 or len(access.ranges) >= _PARTS * jobs:
+        return access.ranges
+    target_bytes = max(access.bytes_read // (_PARTS * jobs), _PART_BYTES)
+    return tuple(each for piece in split(store, access, target_bytes=target_bytes) for each in piece.ranges)
+
+
+def _told(
+    tasks: Iterable[tuple[LogRange, Iterable[Step]]], reading: Reading, maker: _Maker, pending: _Pending
+) -> Iterator[pa.RecordBatch]:
+    """The batches of all ranges, and all else told."""
+    for each, found in tasks:
+        reading.come_to(each.start)
+        for step in found:
+            if isinstance(step, BatchWithFindings):
+                for wrong in step.findings:
+                    reading.tell(wrong)
+                yield from pending.add(step.batch)
+            elif isinstance(step, BytesScanned):
+                reading.passed(step.count)
+            else:
+                reading.come_to(step.physical_offset)
+                reading.event(step)
+        if maker.is_done:
+            return
+    reading.come_to(None)
+
+
+def frame_batches(
+    store: Store,
+    selection: Selection = Selection(),  # noqa: B008 - frozen
+    *,
+    access: Access | None = None,
+    crc: bool = True,
+    report: Report | None = None,
+    progress: Progress | None = None,
+) -> Iterator[FrameBatch]:
+    """The records of the log in batches, with a mask of those selected; see `message_batches`.
+
+    Batches without a selected record are left out. Findings on records are told for selected ones.
+    """
+    access = plan_access(store, selection) if access is None else access
+    reading = Reading(store, selection, access, report, progress)
+    with closing(RangeReader(store, selection, access, crc=crc, window=_WINDOW)) as reader:
+        yield from _frames(reader, reading, access, selection.limit)
+
+
+def _frames(reader: RangeReader, reading: Reading, access: Access, left: int | None) -> Iterator[FrameBatch]:
+    reading.begin()
+    for each in access.ranges:
+        reading.come_to(each.start)
+        for item in reader.items(each):
+            if left == 0:
+                return
+            if isinstance(item, FrameBatch):
+                places = np.flatnonzero(item.mask)
+                if left is not None:
+                    item.mask[places[left:]] = False
+                    left -= min(left, len(places))
+                if len(places):
+                    for wrong in _record_findings(item.frames.rows, item.file, item.mask):
+                        reading.tell(wrong)
+                    yield item
+            elif isinstance(item, BytesScanned):
+                reading.passed(item.count)
+            else:
+                reading.come_to(item.physical_offset)
+                reading.event(item)
+    reading.come_to(None)
+
+
+def _record_findings(rows: Any, file: str, mask: Array | None = None) -> Iterator[Finding]:
+    """What the walk saw on these records, or on those of `mask`."""
+    wrong = rows["status"] != 0
+    if not wrong.any():
+        return
+    for row in rows[wrong if mask is None else wrong & mask]:
+        for bit, code in CODE_BY_STATUS:
+            if row["status"] & bit:
+                yield finding(code, file, int(row["physical_offset"]), int(row["size"]))
+
+
+class _Maker:
+    """Makes batches of frames: cut where rows or bytes are enough, with the columns wanted."""
+
+    def __init__(
+        self, schema: pa.Schema, wanted: tuple[str, ...], body: BodyKind, max_rows: int, max_bytes: int,
+        left: int | None, due_of: DueOf | None,
+    ) -> None:  # fmt: skip
+        self.schema = schema
+        self.max_rows = max_rows
+        self.max_bytes = max_bytes
+        self._wanted = wanted
+        self._body = body
+        self._has_body = bool(BODY_COLUMNS & set(wanted))
+        self._judges_bodies = body == "plain" and "status" in wanted
+        self._left = left
+        self._due_of = due_of
+
+    @property
+    def window(self) -> int:
+        """Bytes of log to look at in one go."""
+        return _WINDOW if self._has_body else _WIDE_WINDOW
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the limit is reached."""
+        return self._left == 0
+
+    def steps(self, items: Iterator[FrameBatch | Event | BytesScanned], file: str) -> Iterator[Step]:
+        """Batches for the frames of one range, and all else as it is."""
+        for item in items:
+            if self.is_done:
+                return
+            if not isinstance(item, FrameBatch):
+                yield item
+                continue
+            frames = chosen(item, self._left)
+            if self._left is not None:
+                self._left -= len(frames.rows)
+            yield from self._batches(frames, file)
+
+    def _batches(self, frames: Frames, file: str) -> Iterator[BatchWithFindings]:
+        rows: Any = frames.rows
+        lengths = rows["size"].astype(np.int64) + _ROW_BYTES
+        if not self._needs_bodies(rows):
+            lengths -= np.maximum(rows["body_length"], 0)
+            if 0 < len(rows) <= self.max_rows and int(lengths.sum()) <= self.max_bytes:
+                yield self._made(frames, file)
+                return
+        weights = np.cumsum(lengths)
+        first = 0
+        while first < len(rows):
+            before = int(weights[first - 1]) if first else 0
+            stop = int(np.searchsorted(weights, before + self.max_bytes, "right"))
+            stop = max(min(stop, first + self.max_rows), first + 1)
+            part = frames if stop - first == len(rows) else replace(frames, rows=rows[first:stop])
+            made = self._made(part, file)
+            yield made
+            first += made.batch.num_rows
+
+    def _needs_bodies(self, rows: Any) -> bool:
+        """Whether they are wanted, or a status that says whether they unpack."""
+        return self._has_body or (self._judges_bodies and bool(np.any(rows["sys_flag"] & COMPRESSED)))
+
+    def _made(self, frames: Frames, file: str) -> BatchWithFindings:
+        bodies = None
+        if self._needs_bodies(frames.rows):
+            plain = self._body == "plain"
+            bodies = plain_bodies(frames, self.max_bytes) if plain else stored_bodies(frames)
+            if len(bodies.ranges) < len(frames.rows):
+                frames = replace(frames, rows=frames.rows[: len(bodies.ranges)])
+        chunk = Chunk(frames, file, bodies, self._due_of)
+        arrays = [column(name, chunk) for name in self._wanted]
+        if arrays:
+            batch = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+        else:
+            batch = pa.RecordBatch.from_struct_array(pa.array([{}] * len(chunk), pa.struct([])))
+        return BatchWithFindings(batch, list(self._findings(chunk)))
+
+    def _findings(self, chunk: Chunk) -> Iterator[Finding]:
+        if "status" not in self._wanted:
+            yield from _record_findings(chunk.rows, chunk.file)
+            return
+        for place in np.flatnonzero(chunk.states).tolist():
+            row = chunk.rows[place]
+            for code in codes_of(int(chunk.states[place])):
+                detail = {"reason": _missing_codec(chunk, place)} if code == "UN01" else {}
+                yield finding(code, chunk.file, int(row["physical_offset"]), int(row["size"]), **detail)
+
+
+def _missing_codec(chunk: Chunk, place: int) -> str:
+    stored = stored_bodies(chunk.frames).ranges.bytes_of(place)
+    try:
+        body_form.decompress(stored, int(chunk.rows["sys_flag"][place]))
+    except MissingCodecError as error:
+        return f"{error.message}: {error.hint}" if error.hint else error.message
+    return ""
+
+
+class _Pending:
+    """Small batches, put together until they are worth a batch."""
+
+    def __init__(self, maker: _Maker) -> None:
+        self._max_rows, self._max_bytes = maker.max_rows, maker.max_bytes
+        self._batches: list[pa.RecordBatch] = []
+        self._rows = 0
+        self._bytes = 0
+
+    def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take one more; the batches that are full now."""
+        size = batch.nbytes
+        if self._rows + batch.num_rows > self._max_rows or self._bytes + size > self._max_bytes:
+            yield from self.rest()
+        self._batches.append(batch)
+        self._rows += batch.num_rows
+        self._bytes += size
+        if self._rows == self._max_rows or self._bytes * _FULL >= self._max_bytes:
+            yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What is left."""
+        if self._batches:
+            yield self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
+        self._batches, self._rows, self._bytes = [], 0, 0

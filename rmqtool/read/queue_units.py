@@ -1,0 +1,107 @@
+"""What the consume queues of a store say about its log: where the records of which queue lie, and how long.
+
+Units are read in blocks; nothing here looks into the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqtool.log.string_ranges import Array
+from rmqtool.queue.light_queues import LIGHT_PREFIX
+from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
+from rmqtool.storage.source import open_source
+
+Key = tuple[str, int]
+
+
+class Units(NamedTuple):
+    """Records that units name: physical offsets, mostly rising, and sizes in bytes, i8, of one shape."""
+
+    offsets: Array
+    sizes: Array
+
+    def between(self, start: int, stop: int) -> Units:
+        """Those that begin in [start, stop)."""
+        inside = (self.offsets >= start) & (self.offsets < stop)
+        return Units(self.offsets[inside], self.sizes[inside])
+
+
+class QueueUnits:
+    """Reads the units of many queues. What was seen of a file is remembered: where its records lie."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self._queues: dict[Key, tuple[QueueFiles, bool]] = {
+            key: (files, False) for key, files in layout.consume_queues.items()
+        }
+        self._queues.update((key, (files, True)) for key, files in layout.batch_queues.items())
+        self._readers = (UnitReader(open_source), UnitReader(open_source, BATCH_UNIT_DTYPE))
+        self._spans: dict[StoreFile, tuple[int, int]] = {}
+
+    def close(self) -> None:
+        """Close every open file."""
+        for reader in self._readers:
+            reader.close()
+
+    def __enter__(self) -> QueueUnits:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    @property
+    def keys(self) -> list[Key]:
+        """Topic and queue id of every queue but light ones."""
+        return [key for key in self._queues if not key[0].startswith(LIGHT_PREFIX)]
+
+    def blocks(self, key: Key, start: int, stop: int) -> Iterator[Units]:
+        """The units of a queue whose records begin in [start, stop), in blocks.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        found = self._queues.get(key)
+        if found is None:
+            return
+        files, is_batch = found
+        for file in files.files:
+            low, high = self._spans.get(file, (start, stop))
+            if low >= stop or high <= start:
+                continue
+            yield from self._blocks_of(file, self._readers[is_batch], start, stop)
+
+    def _blocks_of(self, file: StoreFile, reader: UnitReader, start: int, stop: int) -> Iterator[Units]:
+        low, high = np.iinfo(np.int64).max, -1
+        for _, units in reader.blocks(file):
+            is_there = present(units)
+            if reader.dtype == UNIT_DTYPE:
+                is_there &= ~pre_blank(units)
+            offsets = units["physical_offset"].astype(np.int64)
+            sizes = units["size"].astype(np.int64)
+            if not is_there.all():
+                offsets, sizes = offsets[is_there], sizes[is_there]
+            if not len(offsets):
+                continue
+            low, high = min(low, int(offsets.min())), max(high, int(offsets.max()) + 1)
+            found = Units(offsets, sizes).between(start, stop)
+            if len(found.offsets):
+                yield found
+        self._spans[file] = (low, high)
+
+    def records(self, keys: Iterable[Key], start: int, stop: int) -> Units:
+        """The units of some queues whose records begin in [start, stop), by rising offset.
+
+        Raises:
+            OSError: a file cannot be read.
+        """
+        found = [block for key in keys for block in self.blocks(key, start, stop)]
+        if not found:
+            return Units(np.zeros(0, np.int64), np.zeros(0, np.int64))
+        offsets = np.concatenate([block.offsets for block in found])
+        sizes = np.concatenate([block.sizes for block in found])
+        order = np.argsort(offsets, kind="stable")
+        return Units(offsets[order], sizes[order])

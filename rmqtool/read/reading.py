@@ -1,0 +1,195 @@
+"""One reading of an access: its records in batches, and findings on what is no record, in the log's order.
+
+What is slow is done by `RangeReader`, range by range and in threads if wanted; what knows the whole
+store (what damage is called, which files are missing) by `Reading`, in the thread that asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from rmqtool.errors import UnreadableError
+from rmqtool.findings import Progress, Report
+from rmqtool.log.commit_log import StoredDamage, StoredZeros
+from rmqtool.log.damage import DamageClassifier, FileFindings
+from rmqtool.log.frames import Frames
+from rmqtool.log.string_ranges import Array
+from rmqtool.problems import Finding, finding
+from rmqtool.read.access import Access, LogRange
+from rmqtool.read.point_reads import PointReads
+from rmqtool.read.queue_units import QueueUnits, Units
+from rmqtool.read.residual import Residual
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.read.walk import Event, RangeWalk
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.out_of_reach import report_out_of_reach
+
+
+class FrameBatch(NamedTuple):
+    """Records of one file, all inside one window, and which of them are selected.
+
+    `mask` is bool of shape (rows,), `file` the file's name as rows show it. `frames.data` is valid
+    until the next batch is asked for.
+    """
+
+    frames: Frames
+    mask: Array
+    file: str
+
+
+@dataclass(frozen=True)
+class BytesScanned:
+    """So many more bytes of the log were read."""
+
+    count: int
+
+
+class RangeReader:
+    """Reads one range after the other; for one thread."""
+
+    def __init__(self, store: Store, selection: Selection, access: Access, *, crc: bool, window: int) -> None:
+        self._access = access
+        self._crc = crc
+        self._window = window
+        self._residual = Residual(selection)
+        self._units = QueueUnits(store.layout)
+        self._indexed = Units(np.array(access.offsets, np.int64), np.array(access.sizes, np.int64))
+        self._from = selection.from_offset
+        self._files = {store.layout.relative(file.path): file for file in store.layout.commit_log}
+
+    def items(self, each: LogRange) -> Iterator[FrameBatch | Event | BytesScanned]:
+        """Batches, events that the selection's offsets touch, and how far it has come."""
+        file = self._files.get(each.path)
+        if file is None:  # it was there when the access was planned: a live store deletes files
+            yield StoredDamage(each.start, each.size, Path(each.path), each.path, None, True)
+            yield BytesScanned(each.bytes_read)
+            return
+        walk = self._walk(file, each)
+        told = 0
+        for item in walk.items():
+            if isinstance(item, Frames):
+                yield FrameBatch(item, self._residual.mask(item), each.path)
+            elif self._is_wanted(item):
+                yield item
+            done = (walk.passed - each.start) * each.bytes_read // max(each.size, 1)
+            if told < done <= each.bytes_read:
+                yield BytesScanned(done - told)
+                told = done
+        if told < each.bytes_read:
+            yield BytesScanned(each.bytes_read - told)
+
+    def close(self) -> None:
+        """Close the files of queues."""
+        self._units.close()
+
+    def _walk(self, file: StoreFile, each: LogRange) -> RangeWalk:
+        if each.via == "log":
+            return RangeWalk(file, each, self._access.end, crc=self._crc, window=self._window)
+        units: Units | None = None
+        if each.via == "queue":
+            with suppress(OSError, UnreadableError):
+                units = self._units.records(self._access.queues, each.start, each.stop)
+        else:
+            units = self._indexed.between(each.start, each.stop)
+        return PointReads(file, each, self._access.end, units, crc=self._crc, window=self._window)
+
+    def _is_wanted(self, event: Event) -> bool:
+        if self._from is None:
+            return True
+        if isinstance(event, StoredDamage | StoredZeros):
+            return event.physical_offset + event.length > self._from
+        return event.physical_offset >= self._from
+
+
+class Readers:
+    """A range reader for every thread that asks for one."""
+
+    def __init__(self, make: Callable[[], RangeReader]) -> None:
+        self._make = make
+        self._local = threading.local()
+        self._all: list[RangeReader] = []
+
+    def of_this_thread(self) -> RangeReader:
+        """The reader of the thread that asks."""
+        reader: RangeReader | None = getattr(self._local, "reader", None)
+        if reader is None:
+            reader = self._local.reader = self._make()
+            self._all.append(reader)
+        return reader
+
+    def close(self) -> None:
+        """Close what they have open; no thread may be at work any more."""
+        for reader in self._all:
+            reader.close()
+
+
+class Reading:
+    """Judges what the range readers met, and tells it in the log's order."""
+
+    def __init__(
+        self,
+        store: Store,
+        selection: Selection,
+        access: Access,
+        report: Report | None,
+        progress: Progress | None,
+    ) -> None:
+        self.store = store
+        self.access = access
+        self._report = report
+        self._progress = progress
+        self._judge = DamageClassifier(store.commit_log, store.end_offset)
+        self._files: FileFindings | None = None
+        if report is not None:
+            self._files = FileFindings(store.layout, selection.from_offset or 0, access.end, reverse=False)
+
+    def begin(self) -> None:
+        """Tell what is wrong with the log as a whole."""
+        layout = self.store.layout
+        if self._report is None or self.access.start is not None:
+            return
+        report_out_of_reach(layout, "commit log", self._report)
+        if layout.lacks_log:
+            self._report(finding("CL26", "commitlog"))
+
+    def come_to(self, offset: int | None) -> None:
+        """Tell what is wrong with the files that lie behind; None: all of them."""
+        if self._files is None:
+            return
+        low, high = self.access.start, self.access.stop
+        for each in self._files.passed(offset):
+            start = each.physical_offset or 0
+            if (low is None or start >= low) and (high is None or start < high):
+                self.tell(each)
+
+    def event(self, event: Event) -> None:
+        """Tell what is wrong with a place that is no record."""
+        if self._report is not None:
+            for each in self._judge(event):
+                self._report(each)
+
+    def tell(self, found: Finding) -> None:
+        """Tell one finding."""
+        if self._report is not None:
+            self._report(found)
+
+    def passed(self, count: int) -> None:
+        """Tell the progress."""
+        if self._progress is not None:
+            self._progress(count)
+
+
+def chosen(batch: FrameBatch, left: int | None) -> Frames:
+    """The selected records of a batch, `left` at most."""
+    if left is None and batch.mask.all():
+        return batch.frames
+    places = np.flatnonzero(batch.mask)[:left]
+    return replace(batch.frames, rows=batch.frames.rows[places])

@@ -1,0 +1,92 @@
+"""The test of a selection on whole batches of records; the rules are those of `Selection.matches`."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from rmqtool.formats.java import java_utf8_decode
+from rmqtool.log.frames import Frames
+from rmqtool.log.properties import read_pairs, split_keys
+from rmqtool.log.string_ranges import Array, TextSet
+from rmqtool.read.selection import Selection
+
+
+class Residual:
+    """Which records of a batch a selection wants; its limit is not looked at."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.selection = selection
+        self._tags = TextSet(held_texts(selection.tags))
+        self._keys = TextSet(held_texts(selection.keys))
+
+    def mask(self, frames: Frames) -> Array:
+        """bool, shape (rows,)."""
+        chosen = self._of_fields(frames)
+        selection = self.selection
+        if (selection.tags or selection.keys) and chosen.any():
+            places = np.flatnonzero(chosen)
+            chosen[places] = self._of_properties(replace(frames, rows=frames.rows[places]))
+        if selection.filter is not None:
+            places = np.flatnonzero(chosen)
+            for place, data in zip(places.tolist(), _properties(frames, places), strict=True):
+                chosen[place] = selection.matches_properties(data)
+        return chosen
+
+    def _of_fields(self, frames: Frames) -> Array:
+        selection = self.selection
+        rows: Any = frames.rows
+        chosen = np.ones(len(rows), np.bool_)
+        if selection.topics or selection.exclude_topics:
+            topics = [java_utf8_decode(topic) for topic in frames.topics]
+            chosen = np.fromiter(map(selection.matches_topic, topics), np.bool_, len(topics))[
+                rows["topic_id"]
+            ]
+        if selection.queues:
+            chosen &= np.isin(rows["queue_id"], list(selection.queues))
+        time = "store_timestamp" if selection.time_field == "store" else "born_timestamp"
+        for field, low, high in (
+            (time, selection.since, selection.until),
+            ("physical_offset", selection.from_offset, selection.to_offset),
+        ):
+            if low is not None:
+                chosen &= rows[field] >= low
+            if high is not None:
+                chosen &= rows[field] < high
+        return chosen
+
+    def _of_properties(self, frames: Frames) -> Array:
+        pairs = read_pairs(frames)
+        chosen = np.ones(len(frames.rows), np.bool_)
+        if self.selection.tags:
+            chosen &= self._tags.holds(pairs.tags)
+        if self.selection.keys:
+            found = self._keys.holds(pairs.uniq_key)
+            stops, keys = split_keys(pairs.keys)
+            counts = np.cumsum(self._keys.holds(keys), dtype=np.int64)
+            counts = np.concatenate([[0], counts])
+            chosen &= found | (counts[stops[1:]] > counts[stops[:-1]])
+        return chosen
+
+
+def _properties(frames: Frames, places: Array) -> Iterator[bytes]:
+    """The property bytes of the records at some places of a batch."""
+    rows = frames.rows[places]
+    stops = frames.starts()[places] + rows["size"]
+    starts = stops - np.maximum(rows["properties_length"], 0)
+    for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+        yield frames.data[start:stop].tobytes()
+
+
+def held_texts(texts: Collection[str]) -> list[bytes]:
+    """The texts that a record can hold: what was read from disk has no lone surrogates."""
+    found = []
+    for text in texts:
+        try:
+            found.append(text.encode())
+        except UnicodeEncodeError:
+            continue
+    return found

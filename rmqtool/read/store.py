@@ -1,0 +1,372 @@
+"""A message store, opened for reading; `rmqtool.StoreWriter` writes one.
+
+    from rmqtool import Store
+
+    with Store.open("/data/store") as store:
+        for stored in store.messages():
+            print(stored.physical_offset, stored.message.topic, stored.message.body)
+
+Opening reads the folders and nothing else. No lock is taken, so a store that a broker is using can
+be read too: its end moves, and files may vanish. Files that it adds later are not seen: open anew.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError
+from rmqtool.formats.consume_queue import BatchUnit, Unit
+from rmqtool.formats.message_id import OffsetMessageId
+from rmqtool.log.commit_log import (
+    CommitLog,
+    LogEvent,
+    StoredBlank,
+    StoredDamage,
+    StoredMessage,
+    StoredZeros,
+    sound,
+)
+from rmqtool.log.log_heads import Head
+from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
+from rmqtool.read.location import Location
+from rmqtool.read.selection import Selection
+from rmqtool.storage.broker_conf import BrokerConf
+from rmqtool.storage.layout import StoreFile, StoreLayout, detect
+from rmqtool.storage.locate import find_layout, located
+from rmqtool.storage.open_files import Failure, OpenFiles, path_of
+from rmqtool.storage.profile import Profile, WrittenBy, named, written_by
+from rmqtool.storage.remote_path import RemotePath
+
+if TYPE_CHECKING:
+    from rmqtool.storage.lock import LockState
+
+__all__ = [
+    "AnyQueue", "BatchConsumeQueue", "CommitLog", "ConsumeQueue", "LogEvent", "Store",
+    "StoreLayout", "StoredBlank", "StoredDamage", "StoredMessage", "StoredZeros", "detect",
+]  # fmt: skip
+
+
+_MERGE_UNITS = 1 << 18  # units held in memory on a way back through all queues
+
+
+def _last_unit(queue: AnyQueue) -> Iterator[Unit | BatchUnit]:
+    unit = queue.last_unit()
+    if unit is not None:
+        yield unit
+
+
+def _places(units: Iterable[Unit | BatchUnit]) -> Iterator[tuple[int, int]]:
+    """(physical offset, size) of units, until their file cannot be read: a live store deletes files."""
+    try:
+        for unit in units:
+            yield unit.physical_offset, unit.size
+    except UnreadableError:
+        return
+
+
+class Store:
+    """A store, a folder of commit log files, or a single file of one. Made by `Store.open`."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        self.layout = layout
+        self._files = OpenFiles()
+        self.commit_log = CommitLog(layout, self._files)
+        self.location = Location.of(layout.place, {})
+
+    @classmethod
+    def open(
+        cls,
+        path: Path | str,
+        *,
+        commitlog_paths: Sequence[Path | str] = (),
+        read_only_paths: Sequence[Path | str] = (),
+        broker_conf: Path | str | BrokerConf | None = None,
+        file_sizes: Mapping[str, int] | None = None,
+        storage_options: Mapping[str, Any] | None = None,
+        announce: Callable[[str], None] | None = None,
+        profile: str | None = None,
+    ) -> Store:
+        """Open what lies at `path` for reading.
+
+        `path` may be a URL too (`s3://bucket/store`, `webhdfs://host:port/store`), a tar, and what is
+        compressed with gzip or zstd: a tar, a single file, a store file by file.
+
+        Args:
+            path: where the store is.
+            commitlog_paths: see `layout.detect`, as for the next three.
+            read_only_paths: see there.
+            broker_conf: see there.
+            file_sizes: see there.
+            storage_options: for a URL, by the names that fsspec or pyarrow's S3 have for them, never printed.
+            announce: called with a few words before something large is unpacked.
+            profile: the version that used the store last, where its files do not tell.
+
+        Raises:
+            UsageError: a URL that names no store.
+            MissingCodecError: a library for the place is not installed.
+            FormatError: an archive that is damaged, cut short or refused.
+            InputError: see `layout.detect`.
+        """
+        given = None if profile is None else named(profile)
+        found = {
+            "commitlog_paths": commitlog_paths, "read_only_paths": read_only_paths,
+            "broker_conf": broker_conf, "file_sizes": file_sizes,
+        }  # fmt: skip
+        arguments: dict[str, Any] = {name: value for name, value in found.items() if value}
+        place = located(path, storage_options)
+        store = cls(find_layout(place, announce or (lambda _: None), **arguments))
+        if given is not None:
+            store.written_by = given
+            arguments["profile"] = profile
+        store.location = Location.of(place, arguments)
+        return store
+
+    @property
+    def failures(self) -> Mapping[Path, Failure]:
+        """The files that could not be read so far, each with its first failure; see `OpenFiles`."""
+        return self._files.failures
+
+    def note_failure(self, error: UnreadableError) -> None:
+        """Keep in mind that a file could not be read by who went on without it."""
+        self._files.failures.setdefault(path_of(error), Failure(None, None, error.message))
+
+    def close(self) -> None:
+        """Close the files. The store can still be used: they are opened again when needed."""
+        self._files.close()
+        place = self.layout.place
+        if isinstance(place, RemotePath):
+            place.place.close()
+
+    def __enter__(self) -> Store:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # state
+
+    @cached_property
+    def written_by(self) -> WrittenBy:
+        """The broker version that used the store last, or the one given; it may be a guess."""
+        return written_by(self.layout)
+
+    @property
+    def profile(self) -> Profile:
+        """The broker version that is taken for the one that used the store last."""
+        return self.written_by.profile
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its files are on a disk of this machine, and no archive or compressed file holds them."""
+        return not isinstance(self.layout.place, RemotePath)
+
+    @property
+    def holder(self) -> LockState:
+        """Who holds the store's lock now; unknown where `is_local` is False."""
+        from rmqtool.storage import lock
+
+        place = self.layout.place
+        return lock.elsewhere(place) if isinstance(place, RemotePath) else lock.holder(self.layout.lock)
+
+    @property
+    def live(self) -> bool:
+        """Whether a broker, or another rmqtool, is using the store now."""
+        return self.holder.is_held
+
+    # offsets
+
+    @cached_property
+    def queues(self) -> dict[tuple[str, int], AnyQueue]:
+        """All queues by (topic, queue id), batch queues included."""
+        queues: dict[tuple[str, int], AnyQueue] = {
+            key: ConsumeQueue(queue, self._files, self.layout.ext_queues.get(key))
+            for key, queue in self.layout.consume_queues.items()
+        }
+        for key, queue in self.layout.batch_queues.items():
+            queues[key] = BatchConsumeQueue(queue, self._files)
+        return queues
+
+    def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
+        """One queue; None where the store has none of that name.
+
+        Raises:
+            UnsupportedStoreError: the queues are in RocksDB.
+        """
+        found = self.queues.get((topic, queue_id))
+        if found is None and not self.layout.has_files_of_queues:
+            raise UnsupportedStoreError("the consume queues are in RocksDB", path=self.layout.root)
+        return found
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        """The smallest queue offset that the broker would serve; 0 for an unknown queue."""
+        queue = self.queue(topic, queue_id)
+        return 0 if queue is None else queue.min_offset(self.commit_log.min_offset, self.profile)
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset that the next message would get; 0 for an unknown queue."""
+        queue = self.queue(topic, queue_id)
+        return 0 if queue is None else queue.max_offset()
+
+    def end_offset(self) -> int:
+        """The physical offset behind the last whole record. See `CommitLog.end_offset`."""
+        places = (place for queue in self.queues.values() for place in _places(_last_unit(queue)))
+        return self.commit_log.end_offset(places)
+
+    def dispatched_end(self) -> int:
+        """The physical offset behind the newest record that has a unit in some queue; -1 without units.
+
+        A queue that cannot be read is left out.
+        """
+        end = -1
+        for queue in self.queues.values():
+            try:
+                unit = queue.last_unit()
+            except UnreadableError:
+                continue
+            if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
+                end = max(end, unit.physical_offset + unit.size)
+        return end
+
+    # messages
+
+    def get(self, physical_offset: int) -> StoredMessage | None:
+        """The message at a physical offset; None where no file holds the offset, or a blank is there.
+
+        Raises:
+            FormatError: the bytes there are no whole record, or one that belongs elsewhere.
+            UnreadableError: the file cannot be read.
+        """
+        if self.commit_log.file_of(physical_offset) is None:
+            return None
+        found = self.commit_log.read(physical_offset)
+        if isinstance(found, StoredBlank):
+            return None
+        if found.message.physical_offset != physical_offset:
+            raise FormatError(
+                f"the record here was stored for offset {found.message.physical_offset}",
+                path=found.file,
+                physical_offset=physical_offset,
+            )
+        return found
+
+    def head(self, physical_offset: int) -> Head | None:
+        """The head of the record at a physical offset, without its body; None where none can be read.
+
+        As with `find` CRC and stored offset need not be right.
+        """
+        try:
+            return self.commit_log.head(physical_offset)
+        except UnreadableError:
+            return None
+
+    def find(self, physical_offset: int) -> StoredMessage | None:
+        """The record at a physical offset, sound or not; None where no whole record can be read."""
+        try:
+            found = self.commit_log.read(physical_offset)
+        except (FormatError, UnreadableError):
+            return None
+        return found if isinstance(found, StoredMessage) else None
+
+    def get_by_id(self, offset_msg_id: str) -> StoredMessage | None:
+        """The message with an offset message id; its host is not compared, as in the broker.
+
+        Raises:
+            FormatError: no such id, or see `get`.
+        """
+        return self.get(OffsetMessageId.decode(offset_msg_id).physical_offset)
+
+    def get_by_queue_offset(self, topic: str, queue_id: int, queue_offset: int) -> StoredMessage | None:
+        """The message at a queue offset; None where the queue has no unit for it.
+
+        In a batch queue it is the record that holds the offset. Raises as `get` does.
+        """
+        queue = self.queue(topic, queue_id)
+        unit = queue.unit(queue_offset) if queue is not None else None
+        is_filler = isinstance(unit, Unit) and unit.is_pre_blank
+        return None if unit is None or is_filler else self.get(unit.physical_offset)
+
+    def events(
+        self, start: int | None = None, stop: int | None = None, *, reverse: bool = False
+    ) -> Iterator[LogEvent]:
+        """Messages, blanks, zeros and damage of the log in [start, stop), physical offsets."""
+        if reverse:
+            # All queues are read side by side: the more there are, the less of each is held.
+            block = max(_MERGE_UNITS // max(len(self.queues), 1), 1)
+            places = (
+                _places(unit for _, unit in queue.units(reverse=True, block=block))
+                for queue in self.queues.values()
+            )
+            return self.commit_log.walk_back(start, stop, heapq.merge(*places, reverse=True))
+        return self.commit_log.walk(start, stop, self._units_before)
+
+    def record_before(self, file: StoreFile, offset: int) -> int:
+        """Physical offset of a sound record of `file` at or before `offset`, else of the file's start.
+
+        The nearest that the queues know of; a walk from there misses nothing from `offset` on.
+        """
+        return self.commit_log.record_before(file, offset, self._units_before)
+
+    def _units_before(self, physical_offset: int) -> Iterator[tuple[int, int]]:
+        """(physical offset, size) of every queue's last unit at or before an offset."""
+        for queue in self.queues.values():
+            yield from _places(queue.before(physical_offset))
+
+    def messages(
+        self,
+        selection: Selection | None = None,
+        *,
+        reverse: bool = False,
+        damage: Literal["raise", "skip"] = "raise",
+    ) -> Iterator[StoredMessage]:
+        """The selected messages in the log's order, those whose body does not match its CRC included.
+
+        Look at `status` to tell them apart.
+
+        Args:
+            selection: what to yield; None is everything.
+            reverse: from the last to the first.
+            damage: what to do where bytes are no sound record and sound ones follow. A torn last
+                record and the zeros behind the log's end are no damage.
+
+        Raises:
+            FormatError: damage, unless it is to be skipped.
+            UnreadableError: bytes that the operating system could not read, unless to be skipped.
+        """
+        selection = selection or Selection()
+        events = self.events(selection.from_offset, selection.to_offset, reverse=reverse)
+        found = (
+            event
+            for event in (events if damage == "skip" else sound(events, reverse=reverse))
+            if isinstance(event, StoredMessage) and selection.matches(event.message, event.physical_offset)
+        )
+        yield from islice(found, selection.limit)
+
+    def queue_messages(
+        self,
+        topic: str,
+        queue_id: int,
+        start: int | None = None,
+        stop: int | None = None,
+        *,
+        reverse: bool = False,
+    ) -> Iterator[StoredMessage]:
+        """The messages of one queue by queue offset in [start, stop); without bounds, what is served.
+
+        Raises as `get` does, for a unit that names no record.
+        """
+        queue = self.queue(topic, queue_id)
+        if queue is None:
+            return
+        first = self.min_offset(topic, queue_id) if start is None else start
+        for _, unit in queue.units(first, stop, reverse=reverse):
+            found = self.get(unit.physical_offset)
+            if found is not None:
+                yield found

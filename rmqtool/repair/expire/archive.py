@@ -1,0 +1,191 @@
+"""Copies of the files that expire: made, read back from the device and compared, listed with their CRCs.
+
+    DIR/commitlog/00000000000000000000      under the paths that they had in the store
+    DIR/manifest-<time in ms>.json          what one run has put there; -<time>-2 the next one of that time
+
+The manifest is on the device before the first file of the store is deleted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import RefusedError, UnreadableError, UnwritableError
+from rmqtool.formats import index as index_format
+from rmqtool.read.store import Store
+from rmqtool.repair.expire.expiry import Expiry, FileDecision
+from rmqtool.repair.plan.changes import copy_whole, crc_of
+from rmqtool.repair.plan.paths import Places
+from rmqtool.repair.plan.space import above
+from rmqtool.storage import durable as disk
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.open_files import head_of, opened
+from rmqtool.storage.output_guard import keep_out
+
+VERSION = 1
+_SLACK_BYTES = 1 << 20  # the manifest, folders
+_PART = ".part"
+
+Progress = Callable[[int], None]
+
+
+def check_archive(store: Store, expiry: Expiry, places: Places, folder: Path) -> None:
+    """What must be true before the first copy.
+
+    Raises:
+        RefusedError: the folder lies in the store, or something else is in its way.
+        UnwritableError: it has too little free space.
+        UnreadableError: nobody can say.
+    """
+    keep_out(store.layout, folder, "an archive")
+    if folder.exists() and not folder.is_dir():
+        raise RefusedError("the archive is no folder", path=folder)
+    need = _SLACK_BYTES + sum(
+        fate.allocated for fate in expiry.going if not _copy_of(places, folder, fate).exists()
+    )
+    try:
+        found = os.statvfs(above(folder))
+    except OSError as error:
+        raise UnreadableError(f"cannot ask for free space: {error.strerror}", path=folder) from error
+    free = found.f_bavail * found.f_frsize
+    if found.f_blocks and free < need:
+        raise UnwritableError(f"not enough space: {need} bytes are needed here, {free} are free", path=folder)
+
+
+def write_archive(
+    store: Store, expiry: Expiry, places: Places, folder: Path, made_ms: int, progress: Progress | None = None
+) -> Path:
+    """Copy every file that goes, verify the copies, and write the manifest; returns its path.
+
+    A copy that an earlier run has made is verified and kept.
+
+    Raises:
+        RefusedError: another file has the name of a copy, or a copy is not equal to its file.
+        UnwritableError, UnreadableError: a file cannot be copied.
+    """
+    rows = []
+    folders: dict[Path, None] = {}
+    for fate in expiry.going:
+        source, target = places.checked(fate.path), _copy_of(places, folder, fate)
+        disk.make_folder(target.parent, own=True)
+        folders |= dict.fromkeys((target.parent, *(up for up in target.parents if up.is_relative_to(folder))))
+        rows.append(_row(store, fate, source, _copied(source, target)))
+        if progress is not None:
+            progress(fate.size)
+    for made in (*folders, folder.parent):
+        disk.sync_folder(made)
+    manifest = _free_name(folder, f"manifest-{made_ms}")
+    document = {
+        "rmqtool_archive": VERSION,
+        "store": str(places.root.resolve()),
+        "made_timestamp_ms": made_ms,
+        "log_start_before": expiry.start_before,
+        "log_start_after": expiry.start_after,
+        "files": rows,
+    }
+    disk.write_new(
+        manifest, json.dumps(document, indent=1, ensure_ascii=False).encode("utf-8", "backslashreplace")
+    )
+    disk.sync_folder(folder)
+    return manifest
+
+
+def _free_name(folder: Path, stem: str) -> Path:
+    """A name that no manifest has yet, also where a run is for the same time as another one."""
+    names = (f"{stem}{end}.json" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
+    return next(folder / name for name in names if not os.path.lexists(folder / name))
+
+
+def _copy_of(places: Places, folder: Path, fate: FileDecision) -> Path:
+    return places.within(folder, fate.path)
+
+
+def _copied(source: Path, target: Path) -> int:
+    """Make the copy of a file, and return the CRC-32 that both have."""
+    size = source.stat().st_size
+    crc = crc_of(source, [(0, size)])
+    if not os.path.lexists(target):
+        part = target.with_name(target.name + _PART)
+        disk.remove(part)  # what a killed run has left
+        copy_whole(source, part)
+        _forget(part)
+        _check(part, size, crc, "the copy is not equal to its file")
+        disk.rename(part, target)
+    else:
+        _check(target, size, crc, "another file has the name of this copy")
+    _drop(target)
+    return crc
+
+
+def _forget(path: Path) -> None:
+    """Bring the copy to the device, and let the check read it from there."""
+    descriptor = disk.open_file(path)
+    try:
+        disk.sync(descriptor, path, times=True)
+    finally:
+        os.close(descriptor)
+    _drop(path)
+
+
+def _drop(path: Path) -> None:
+    """Take a copy out of the page cache, which is the broker's memory."""
+    if hasattr(os, "posix_fadvise"):
+        with opened(path) as descriptor:
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _check(path: Path, size: int, crc: int, what: str) -> None:
+    try:
+        with opened(path) as descriptor:
+            same = os.fstat(descriptor).st_size == size
+    except OSError as error:
+        raise RefusedError(f"{what}: {error.strerror}", path=path) from error
+    if not same or crc_of(path, [(0, size)]) != crc:
+        raise RefusedError(what, path=path)
+
+
+def _row(store: Store, fate: FileDecision, source: Path, crc: int) -> dict[str, Any]:
+    first, last = _times(store, fate, source)
+    return {
+        "path": fate.path,
+        "kind": fate.kind,
+        "size_bytes": fate.size,
+        "crc32": crc,
+        "modified_timestamp_ms": fate.mtime_ms,
+        "first_store_timestamp_ms": first,
+        "last_store_timestamp_ms": last,
+        "reason": fate.reason,
+    }
+
+
+def _times(store: Store, fate: FileDecision, source: Path) -> tuple[int | None, int | None]:
+    """Store times of the first and the last message in a log or index file, ms; None for other files."""
+    if fate.kind == "index":
+        head = head_of(source, index_format.HEADER_SIZE)
+        if len(head) < index_format.HEADER_SIZE:
+            return None, None
+        header = index_format.decode_header(head)
+        return header.begin_timestamp or None, header.end_timestamp or None
+    file = next((file for file in store.layout.commit_log if file.path == source), None)
+    if fate.kind != "commitlog" or file is None:
+        return None, None
+    first = store.head(file.file_from_offset)
+    return (first.store_timestamp if first is not None else None), _last_time(store, file)
+
+
+def _last_time(store: Store, file: StoreFile) -> int | None:
+    """The store time of the last record of a file, from the nearest one that the queues know of."""
+    found = None
+    try:
+        for head in store.commit_log.heads(store.record_before(file, file.end - 1)):
+            if head.physical_offset >= file.end:
+                break
+            found = head.store_timestamp
+    except UnreadableError:
+        return None
+    return found

@@ -1,0 +1,261 @@
+"""Messages that would go although somebody still waits for them.
+
+    unconsumed   of a group: at or behind the offset that it has committed
+    delayed      in SCHEDULE_TOPIC_XXXX, not yet delivered by its level
+    half         of a transaction that is neither committed nor rolled back
+    timer        in the timer wheel of 5.x, not yet delivered
+
+A broker does not ask: it deletes them.
+
+Source: ConsumerOffsetManager, ScheduleMessageService#correctDelayOffset, TransactionalMessageServiceImpl
+#check, TimerMessageStore; spec 02 sections 10 and 11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+from rmqtool.errors import RmqtoolError
+from rmqtool.formats import properties
+from rmqtool.formats import timer as timer_format
+from rmqtool.message.system_topics import (
+    HALF_TOPICS,
+    OP_TOPICS,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    describe,
+    is_system_topic,
+)
+from rmqtool.read.consumer_offsets import Offsets, known_offsets
+from rmqtool.read.store import Store
+from rmqtool.repair.expire.queues import QueueEffect
+from rmqtool.storage import config_files
+from rmqtool.storage.open_files import OpenFiles
+
+OPS_READ_MAX = 100_000
+"""Op messages that are read to tell finished half messages; with more the count is the most it can be."""
+HALF_READ_MAX = 100_000
+"""Half messages for which that is done at all."""
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+_TRANSACTION_GROUP = f"{_SYSTEM_GROUP_PREFIX}TRANS"
+_WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, *OP_TOPICS})
+
+
+@dataclass(frozen=True, slots=True)
+class Unconsumed:
+    """Messages of a queue that a group has not consumed; `committed` is None where it never committed."""
+
+    group: str
+    topic: str
+    queue_id: int
+    committed: int | None
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Messages that wait inside the broker: `delayed` (with their level), `half` or `timer`.
+
+    With `exact` false there are so many at most.
+    """
+
+    kind: str
+    messages: int
+    level: int | None = None
+    exact: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Losses:
+    """What would be lost. `without_group` (topic -> messages) is what no group has ever asked for.
+
+    That alone is no reason to refuse: consumers that broadcast commit no offset to a broker, and many
+    topics are read by nobody; it is empty where the offsets are not known. `unknown` names what could not
+    be found out, with the reason.
+    """
+
+    unconsumed: tuple[Unconsumed, ...] = ()
+    pending: tuple[Pending, ...] = ()
+    without_group: dict[str, int] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def any(self) -> bool:
+        """Whether somebody would miss something, or nobody can say."""
+        return bool(self.unconsumed or self.pending or self.unknown)
+
+
+def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Losses:
+    """Who would miss the messages that go.
+
+    Args:
+        store: of a root, opened for reading.
+        effects: of all queues that can be read.
+        start_after: where the log begins afterwards, a physical offset.
+    """
+    going = [effect for effect in effects if effect.messages_going > 0]
+    offsets, unknown = known_offsets(store, needed=bool(going))
+    without_group = {} if unknown else _without_group(going, offsets)
+    pending: list[Pending] = []
+    searches: tuple[tuple[str, Callable[[], Iterator[Pending]]], ...] = (
+        ("delayed messages", partial(_delayed, store, going)),
+        ("half messages", partial(_half, store, going, offsets)),
+        ("timer messages", partial(_timer, store, going, start_after)),
+    )
+    for name, search in searches:
+        try:
+            pending += search()
+        except RmqtoolError as error:
+            unknown.append(f"{name}: {error.message}")
+    if not store.layout.has_files_of_queues:
+        unknown.append("the consume queues are in RocksDB")
+    return Losses(tuple(_unconsumed(going, offsets)), tuple(pending), without_group, tuple(unknown))
+
+
+def _groups_of(topic: str, offsets: Offsets) -> list[str]:
+    """The groups that have committed for a topic; of a retry topic also the one that it is for."""
+    groups = [
+        group for name, group in offsets if name == topic and not group.startswith(_SYSTEM_GROUP_PREFIX)
+    ]
+    if not groups and topic.startswith(RETRY_PREFIX):
+        groups = [topic.removeprefix(RETRY_PREFIX)]
+    return sorted(groups)
+
+
+def _unconsumed(going: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Unconsumed]:
+    groups: dict[str, list[str]] = {}
+    for effect in going:
+        if effect.topic in _WAITING_TOPICS:
+            continue
+        if effect.topic not in groups:
+            groups[effect.topic] = _groups_of(effect.topic, offsets)
+        for group in groups[effect.topic]:
+            committed = offsets.get((effect.topic, group), {}).get(effect.queue_id)
+            first = max(committed or 0, effect.first_before)
+            if first < effect.first_after:
+                yield Unconsumed(group, effect.topic, effect.queue_id, committed, effect.first_after - first)
+
+
+def _without_group(going: Iterable[QueueEffect], offsets: Offsets) -> dict[str, int]:
+    asked = {topic for topic, group in offsets if not group.startswith(_SYSTEM_GROUP_PREFIX)}
+    counts: dict[str, int] = {}
+    for effect in going:
+        if effect.topic in asked or is_system_topic(effect.topic) or effect.topic in _WAITING_TOPICS:
+            continue
+        if not effect.topic.startswith(RETRY_PREFIX):
+            counts[effect.topic] = counts.get(effect.topic, 0) + effect.messages_going
+    return counts
+
+
+def _delayed(store: Store, going: Iterable[QueueEffect]) -> Iterator[Pending]:
+    """Per level what lies at or behind its place in delayOffset.json; without the file all of it."""
+    levels = [effect for effect in going if effect.topic == SCHEDULE_TOPIC]
+    root = store.layout.root
+    if not levels or root is None:
+        return
+    folder = root / config_files.FOLDER
+    offsets = config_files.delay_offsets(folder)
+    for effect in levels:
+        level = effect.queue_id + 1
+        first = max(offsets.get(level, 0), effect.first_before)
+        if first < effect.first_after:
+            yield Pending("delayed", effect.first_after - first, level)
+
+
+def _half(store: Store, going: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Pending]:
+    """Half messages behind the check's progress that no op message says are finished."""
+    op_of = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))
+    for effect in going:
+        if effect.topic not in op_of:
+            continue
+        op_topic = op_of[effect.topic]
+        progress = offsets.get((effect.topic, _TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
+        first = max(progress, effect.first_before)
+        if first >= effect.first_after:
+            continue
+        if effect.max_offset - first > HALF_READ_MAX:
+            yield Pending("half", effect.first_after - first, exact=False)
+            continue
+        waiting = set(range(first, effect.first_after))
+        start = offsets.get((op_topic, _TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
+        exact = _finish(store, op_topic, effect.queue_id, start, waiting)
+        keys = _unique_keys(store, effect, sorted(waiting))
+        # A half message that was checked is stored once more: its copy lives on.
+        keys -= _unique_keys(store, effect, range(effect.first_after, effect.max_offset)) if keys else keys
+        if keys:
+            yield Pending("half", len(keys), exact=exact)
+
+
+def _finish(store: Store, op_topic: str, queue_id: int, start: int, waiting: set[int]) -> bool:
+    """Take out of `waiting` what the op queue says is finished; False where it was not read to its end."""
+    queue = store.queue(op_topic, queue_id)
+    if queue is None:
+        return True
+    count = 0
+    for _, unit in queue.units(start):
+        count += 1
+        if count > OPS_READ_MAX:
+            return False
+        found = store.find(unit.physical_offset)
+        told = describe(found.message) if found is not None else None
+        waiting.difference_update((told or {}).get("half_queue_offsets", ()))
+        if not waiting:
+            return True
+    return True
+
+
+def _unique_keys(store: Store, effect: QueueEffect, queue_offsets: Iterable[int]) -> set[str | int]:
+    """The unique keys of a queue's messages; the queue offset where a message has none or is not there."""
+    keys: set[str | int] = set()
+    queue = store.queue(effect.topic, effect.queue_id)
+    for queue_offset in queue_offsets:
+        unit = queue.unit(queue_offset) if queue is not None else None
+        found = store.find(unit.physical_offset) if unit is not None else None
+        told = properties.decode(found.message.properties_bytes) if found is not None else {}
+        keys.add(told.get(properties.UNIQ_KEY) or queue_offset)
+    return keys
+
+
+def _timer(store: Store, going: Iterable[QueueEffect], start_after: int) -> Iterator[Pending]:
+    """Timer log units of records that go and are due after the wheel's time; and what is not in it yet."""
+    if not store.layout.timer_log or start_after <= store.commit_log.min_offset:
+        return
+    check = _timer_check(store)
+    last_read = check.last_read_time if check is not None else 0
+    count = _waiting_units(store, start_after, last_read)
+    next_offset = check.last_timer_queue_offset if check is not None else 0
+    for effect in going:
+        if effect.topic == TIMER_TOPIC and effect.queue_id == 0:
+            count += max(effect.first_after - max(next_offset, effect.first_before), 0)
+    if count:
+        yield Pending("timer", count)
+
+
+def _timer_check(store: Store) -> timer_format.Check | None:
+    path = store.layout.timer_check
+    if path is None:
+        return None
+    with OpenFiles() as files:
+        return timer_format.decode_check(files.read(path, 0, timer_format.CHECK_FILE_SIZE))
+
+
+def _waiting_units(store: Store, start_after: int, last_read_ms: int) -> int:
+    """Units that are due after `last_read_ms`, delete requests left out, of records before `start_after`."""
+    import numpy as np
+
+    unit, seen = timer_format.LOG_UNIT, set[int]()
+    log_start = store.commit_log.min_offset
+    with OpenFiles() as files:
+        for file in store.layout.timer_log:
+            data = files.read(file.path, 0, file.size)
+            units = np.frombuffer(data, dtype=unit.dtype, count=len(data) // unit.size)
+            good = (units["size"] == unit.size) & (units["magic"] & ~timer_format.MAGIC_BITS == 0)
+            units = units[: int(np.argmin(good))] if not good.all() else units
+            due = units["write_time"] + units["delay"] > last_read_ms
+            place = (units["physical_offset"] >= log_start) & (units["physical_offset"] < start_after)
+            wanted = due & place & (units["magic"] & timer_format.MAGIC_DELETE == 0)
+            seen.update(units["physical_offset"][wanted].tolist())
+    return len(seen)

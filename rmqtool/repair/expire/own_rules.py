@@ -1,0 +1,129 @@
+"""What an operator asks for in place of the broker's rules: a number of hours, free space, a place or a time.
+
+Like `rules`, this decides from numbers alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from rmqtool.broker.expiry_rules import Chain, Decision, Disks, FollowFile, LogFile, ago, going, stay
+from rmqtool.broker.expiry_settings import HOUR_MS
+
+
+@dataclass(frozen=True, slots=True)
+class OwnRules:
+    """Which files may go. Of several rules all must let a file go; None: there is no such rule.
+
+    Attributes:
+        keep_hours: files go that were changed so many hours ago, as the broker counts.
+        until_free: bytes: files go while less than this is free on a disk of the commit log.
+        before_offset: files go that end at or before this physical offset.
+        before_ms: files go whose messages were all stored before this time, ms since 1970.
+    """
+
+    keep_hours: float | None = None
+    until_free: int | None = None
+    before_offset: int | None = None
+    before_ms: int | None = None
+
+    @property
+    def given(self) -> bool:
+        """Whether there is any rule."""
+        return any(
+            value is not None
+            for value in (self.keep_hours, self.until_free, self.before_offset, self.before_ms)
+        )
+
+
+Test = Callable[[LogFile, LogFile], tuple[bool, str]]
+"""Whether a file may go and why, or why not; the second one is the file after it."""
+
+
+def by_own_rules(
+    files: Sequence[LogFile],
+    chains: Sequence[Chain],
+    disks: Disks,
+    rules: OwnRules,
+    now_ms: int,
+    end_offset: int,
+) -> list[Decision]:
+    """What becomes of each file by an operator's rules.
+
+    The last file stays as it does in a broker, and so does the one that holds the newest message
+    (`end_offset` is the physical offset behind it). As there, nothing goes behind a file that stays.
+    """
+    tests = _tests(rules, now_ms)
+    decisions: list[Decision] = []
+    gone_before = [0] * len(chains)
+    reason = "is the last file, which always stays"
+    for file, after in zip(files, files[1:], strict=False):
+        if file.end >= end_offset:
+            reason = "holds the newest message, and always stays"
+            break
+        results = [test(file, after) for test in tests]
+        if rules.until_free is not None:
+            results.append(_until_free(rules.until_free, disks))
+        refused = [text for may_go, text in results if not may_go]
+        if refused:
+            reason = refused[0]
+            break
+        decisions.append(Decision(True, "; ".join(text for _, text in results)))
+        gone: list[LogFile | FollowFile] = [file]
+        for place, chain in enumerate(chains):
+            count = going(chain, after.start)
+            gone += chain.files[gone_before[place] : count]
+            gone_before[place] = count
+        disks = disks.freed(gone)
+    rest = files[len(decisions) :]
+    return decisions + stay(rest, [reason] * (len(rest) - 1))
+
+
+def free_afterwards(files: Sequence[LogFile], chains: Sequence[Chain], disks: Disks, start_after: int) -> int:
+    """Bytes free on the fullest disk of the log once it begins at `start_after`, a physical offset."""
+    gone: list[LogFile | FollowFile] = [file for file in files if file.start < start_after]
+    for chain in chains:
+        gone += chain.files[: going(chain, start_after) if start_after > 0 else 0]
+    return disks.freed(gone).usable
+
+
+def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
+    tests: list[Test] = []
+    if rules.keep_hours is not None:
+        hours = rules.keep_hours
+
+        def is_old(file: LogFile, after: LogFile) -> tuple[bool, str]:
+            age = now_ms - file.mtime_ms
+            return age >= hours * HOUR_MS, f"changed {ago(age)}, kept {hours:g}h"
+
+        tests.append(is_old)
+    if rules.before_offset is not None:
+        offset = rules.before_offset
+
+        def lies_before(file: LogFile, after: LogFile) -> tuple[bool, str]:
+            before = file.end <= offset
+            return before, f"ends {'at or before' if before else 'behind'} offset {offset}"
+
+        tests.append(lies_before)
+    if rules.before_ms is not None:
+        time_ms = rules.before_ms
+
+        def was_stored_before(file: LogFile, after: LogFile) -> tuple[bool, str]:
+            # Store times do not fall along the log, so the next file's first one says it for this file.
+            if after.first_ms is None:
+                return False, "the next file does not begin with a message, so its newest one is not known"
+            before = after.first_ms < time_ms
+            return (
+                before,
+                f"holds {'only messages' if before else 'messages not'} stored before the time given",
+            )
+
+        tests.append(was_stored_before)
+    return tests
+
+
+def _until_free(wanted: int, disks: Disks) -> tuple[bool, str]:
+    """The number that is free now stays out of the text: it changes while a plan is looked at."""
+    enough = disks.usable >= wanted
+    return not enough, f"{wanted} bytes are {'free' if enough else 'not free yet'}"

@@ -1,0 +1,170 @@
+"""What becomes of each queue when the log begins later: its offsets, and the messages that go.
+
+Source: ConsumeQueue#correctMinOffset, BatchConsumeQueue#correctMinOffset; spec 02 7.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from rmqtool.broker.expiry_rules import Chain, going
+from rmqtool.errors import UnreadableError
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, Unit
+from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, Span
+from rmqtool.read.store import Store
+from rmqtool.storage.open_files import OpenFiles
+
+_KINDS = ("consumequeue", "batchconsumequeue")
+
+
+@dataclass(frozen=True, slots=True)
+class QueueEffect:
+    """One queue before and after; queue offsets.
+
+    `min_before` and `min_after` are what a broker serves after its next start: 4.x takes 0 where the first
+    file holds no live message. Messages [first_before, first_after) go, `max_offset` stays. `empty`: it
+    held messages, and holds none afterwards.
+    """
+
+    topic: str
+    queue_id: int
+    min_before: int
+    min_after: int
+    max_offset: int
+    first_before: int
+    first_after: int
+    files_going: int
+
+    @property
+    def messages_going(self) -> int:
+        """Messages that can no longer be read."""
+        return max(self.first_after - self.first_before, 0)
+
+    @property
+    def messages_staying(self) -> int:
+        """Messages that can be read afterwards."""
+        return max(self.max_offset - self.first_after, 0)
+
+    @property
+    def empty(self) -> bool:
+        """Whether its last message goes."""
+        return self.messages_going > 0 and self.messages_staying == 0
+
+
+class QueueState(NamedTuple):
+    """One queue as it is: `span` are the offsets that are served, `end` the number behind its last unit."""
+
+    chain: Chain
+    queue: AnyQueue
+    span: Span
+    end: int
+
+
+class Queues(NamedTuple):
+    """All queues that can be read; and the others, with the reason."""
+
+    states: tuple[QueueState, ...]
+    unread: tuple[tuple[str, str], ...]
+
+    def newest(self) -> Iterator[tuple[int, int]]:
+        """(physical offset, size) of each queue's newest unit, fillers left out."""
+        for state in self.states:
+            unit = state.span.last
+            if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
+                yield unit.physical_offset, unit.size
+
+
+def read_queues(store: Store, chains: Iterable[Chain], start: int) -> Queues:
+    """The queues of a store whose log begins at `start`, -1 where it has no files."""
+    states, unread = [], []
+    for chain in chains:
+        if chain.kind not in _KINDS or chain.topic is None or chain.queue_id is None:
+            continue
+        queue = store.queues[chain.topic, chain.queue_id]
+        if isinstance(queue, BatchConsumeQueue) != (chain.kind == "batchconsumequeue"):
+            unread.append(
+                (f"{chain.kind}/{chain.topic}/{chain.queue_id}", "it is also a queue of the other kind")
+            )
+            continue
+        try:
+            span = queue.span(start, store.profile)
+            end = span.max_offset if isinstance(queue, ConsumeQueue) else queue.end()
+        except UnreadableError as error:
+            unread.append((f"{chain.kind}/{chain.topic}/{chain.queue_id}", error.message))
+            continue
+        states.append(QueueState(chain, queue, span, end))
+    return Queues(tuple(states), tuple(unread))
+
+
+class Effects(NamedTuple):
+    """What becomes of all queues; and those that cannot be read, with the reason."""
+
+    queues: tuple[QueueEffect, ...]
+    unread: tuple[tuple[str, str], ...]
+
+
+def queue_effects(store: Store, queues: Queues, start_before: int, start_after: int) -> Effects:
+    """What becomes of each queue when the log begins at `start_after` in place of `start_before`.
+
+    Both are physical offsets, -1 for a log without files.
+    """
+    found, unread = [], list(queues.unread)
+    with OpenFiles() as files:
+        for state in queues.states:
+            try:
+                found.append(_effect(store, state, files, start_before, start_after))
+            except UnreadableError as error:
+                unread.append(
+                    (f"{state.chain.kind}/{state.queue.topic}/{state.queue.queue_id}", error.message)
+                )
+    return Effects(tuple(found), tuple(unread))
+
+
+def _effect(
+    store: Store, state: QueueState, files: OpenFiles, start_before: int, start_after: int
+) -> QueueEffect:
+    queue, (low, high, last) = state.queue, state.span
+    first = first_live(queue, start_before, state.end)
+    count = going(state.chain, start_after) if start_after > 0 else 0
+    effect = QueueEffect(queue.topic, queue.queue_id, low, low, high, first, first, count)
+    if count == 0 and (start_after <= start_before or last is None):
+        return effect
+    rest: AnyQueue = queue
+    if count:
+        layout, key = store.layout, (queue.topic, queue.queue_id)
+        if isinstance(queue, BatchConsumeQueue):
+            kept = layout.batch_queues[key]
+            rest = BatchConsumeQueue(replace(kept, files=kept.files[count:]), files)
+        else:
+            kept = layout.consume_queues[key]
+            rest = ConsumeQueue(replace(kept, files=kept.files[count:]), files)
+    low_after = rest.min_offset(start_after, store.profile)
+    return replace(
+        effect, min_after=low_after, first_after=max(first_live(rest, start_after, state.end), first)
+    )
+
+
+def first_live(queue: AnyQueue, min_physical_offset: int, end: int | None = None) -> int:
+    """The queue offset of the first message at or behind a physical offset; the maximum where there is none.
+
+    Found by bisection, for physical offsets rise along a queue. `end` is `queue.end()` where it is known.
+    Raises UnreadableError.
+    """
+    end = queue.end() if end is None else end
+    unit_size = BATCH_UNIT_SIZE if isinstance(queue, BatchConsumeQueue) else UNIT_SIZE
+    low = min((file.file_from_offset // unit_size for file in queue.files), default=end)
+    high = end
+    while low < high:
+        middle = (low + high) // 2
+        unit = queue.by_number(middle)
+        is_filler = isinstance(unit, Unit) and unit.is_pre_blank
+        if unit is None or is_filler or unit.physical_offset < min_physical_offset:
+            low = middle + 1
+        else:
+            high = middle
+    found = queue.by_number(low) if low < end else None
+    if found is None:
+        return max(queue.max_offset(), 0)
+    return low if isinstance(found, Unit) else found.base_offset

@@ -1,0 +1,137 @@
+"""An expiry as plain values: for JSON, and for the text that a person reads."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rmqtool.broker.expiry_settings import INTERVALS
+from rmqtool.repair.expire.expiry import Expiry, FileDecision
+
+_SETTING_NAMES = {
+    "reserved_hours": "fileReservedTime",
+    "delete_hours": "deleteWhen",
+    "max_used_ratio": "diskMaxUsedSpaceRatio",
+    "forcible_ratio": "diskSpaceCleanForciblyRatio",
+    "warning_ratio": "diskSpaceWarningLevelRatio",
+    "forcible": "cleanFileForciblyEnable",
+    "batch_files": "deleteFileBatchMax",
+    "replicas_per_disk": "replicasPerDiskPartition",
+    "shared_forcible_ratio": "logicalDiskSpaceCleanForciblyThreshold",
+    **{name: setting for name, setting, _ in INTERVALS},
+}
+
+Report = dict[str, Any]
+
+
+def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
+    """Everything that an expiry says. Sizes in bytes, `*_timestamp_ms` in ms since 1970.
+
+    Keys: at_timestamp_ms, rules (the broker's version, or `own`), rules_candidates and rules_reason (where
+    that version is assumed: which it may be, and why it is not known), settings, trigger,
+    next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, pending,
+    without_group, unknown, unread, goal, totals. The decision of a file is goes or stays; deleted or kept
+    with `applied`.
+    """
+    words = ("deleted", "kept") if applied else ("goes", "stays")
+    going = expiry.going
+    return {
+        "at_timestamp_ms": now_ms,
+        "rules": "own" if expiry.trigger is None else expiry.rules_of.profile.name,
+        "rules_candidates": [] if expiry.trigger is None else list(expiry.rules_of.candidates),
+        "rules_reason": None if expiry.trigger is None else expiry.rules_of.reason,
+        "settings": _settings(expiry),
+        "trigger": None if expiry.trigger is None else asdict(expiry.trigger),
+        "next_delete_timestamp_ms": expiry.next_delete_ms,
+        "disks": _disks(expiry),
+        "forecast": _forecast(expiry, now_ms),
+        "commit_log": {
+            "files": sum(fate.kind == "commitlog" for fate in expiry.fates),
+            "files_going": sum(fate.kind == "commitlog" for fate in going),
+            "start_before": expiry.start_before,
+            "start_after": expiry.start_after,
+        },
+        "files": [_file(fate, words) for fate in expiry.fates],
+        "queues": [
+            {
+                "topic": each.topic, "queue_id": each.queue_id, "min_offset_before": each.min_before,
+                "min_offset_after": each.min_after, "first_offset_after": each.first_after,
+                "max_offset": each.max_offset,
+                "messages_going": each.messages_going, "messages_staying": each.messages_staying,
+                "becomes_empty": each.empty,
+            }
+            for each in expiry.effects.queues
+        ],
+        "unconsumed": [asdict(each) for each in expiry.losses.unconsumed],
+        "pending": [asdict(each) for each in expiry.losses.pending],
+        "without_group": expiry.losses.without_group,
+        "unknown": list(expiry.losses.unknown),
+        "unread": [{"path": path, "reason": reason} for path, reason in expiry.unread],
+        "goal": _goal(expiry),
+        "totals": {
+            "files_going": len(going),
+            "size_bytes": sum(fate.size for fate in going),
+            "freed_bytes": expiry.freed_bytes,
+            "messages_going": sum(each.messages_going for each in expiry.effects.queues),
+            "queues_that_become_empty": sum(each.empty for each in expiry.effects.queues),
+        },
+    }  # fmt: skip
+
+
+def _goal(expiry: Expiry) -> dict[str, int] | None:
+    goal = expiry.goal
+    if goal is None:
+        return None
+    return {"wanted_bytes": goal.wanted, "free_before_bytes": goal.before, "free_after_bytes": goal.after,
+            "missing_bytes": goal.missing}  # fmt: skip
+
+
+def _settings(expiry: Expiry) -> dict[str, Any]:
+    """Each number under its name in broker.conf, where it comes from, and what a limit has changed."""
+    found = expiry.settings
+    rows = {}
+    for name, setting in _SETTING_NAMES.items():
+        rows[setting] = {"value": getattr(found, name), "from": found.origins.get(name, "default")}
+        if name in found.configured:
+            rows[setting]["configured"] = found.configured[name]
+    return rows
+
+
+def _disks(expiry: Expiry) -> list[dict[str, Any]]:
+    disks = expiry.disks
+    rows = []
+    for disk, found in disks.by_id.items():
+        holds = ["commitlog"] * (disk in disks.log) + ["queues"] * (disk == disks.queue)
+        rows.append({"holds": holds, "used_bytes": found.used, "usable_bytes": found.usable,
+                     "used_ratio": found.ratio})  # fmt: skip
+    return rows
+
+
+def _forecast(expiry: Expiry, now_ms: int) -> dict[str, Any]:
+    found = expiry.forecast
+    return {
+        "log_bytes_per_s": found.log_bytes_per_s,
+        "store_bytes_per_s": found.store_bytes_per_s,
+        "measured_from_timestamp_ms": found.measured_from_ms,
+        "measured_to_timestamp_ms": found.measured_to_ms,
+        "reserved_bytes": found.reserved_bytes,
+        "hours_that_fit": found.hours_that_fit,
+        "reached": [
+            {
+                "limit": _SETTING_NAMES[each.name],
+                "ratio": each.ratio,
+                "after_ms": each.after_ms,
+                "at_timestamp_ms": None if each.after_ms is None else now_ms + each.after_ms,
+            }
+            for each in found.reached
+        ],
+    }
+
+
+def _file(fate: FileDecision, words: tuple[str, str]) -> dict[str, Any]:
+    return {
+        "path": fate.path, "kind": fate.kind, "decision": words[0 if fate.goes else 1],
+        "reason": fate.reason, "pass": fate.round, "size_bytes": fate.size,
+        "allocated_bytes": fate.allocated, "modified_timestamp_ms": fate.mtime_ms,
+        "topic": fate.topic, "queue_id": fate.queue_id,
+    }  # fmt: skip

@@ -1,0 +1,151 @@
+"""What a command would change, as data: one `Action` for each change of a file, a `Plan` for all of them."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, get_args
+from zlib import crc32
+
+if TYPE_CHECKING:
+    from rmqtool.repair.plan.fingerprint import Fingerprint
+
+Kind = Literal["fill", "write", "cut", "create", "replace", "delete"]
+KINDS: tuple[Kind, ...] = get_args(Kind)
+IN_PLACE = frozenset({"fill", "write", "cut"})
+"""Kinds that change bytes of a file and leave it in its place; the others mean a whole file."""
+CONTENT_LIMIT = 64 * 1024
+"""Bytes of new content that a row holds; of longer content it holds length and CRC-32."""
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One change of one file.
+
+    A file is either changed in place, by any number of `fill`, `write` and `cut`, or as a whole, by one
+    `replace` or `delete`. What follows a `create` of the same file may be in place.
+
+    Attributes:
+        kind: `fill` writes records over damage, `write` other bytes, `cut` zeros (the bytes cut must not
+            come back as a zombie tail, spec 02 C14); each makes a file longer that ends before them.
+            `create` makes a file, `replace` puts another in the place of one, `delete` takes one away:
+            a file, or whatever else lies there, a folder with all that is in it.
+        path: relative to the store root, `/` between names, as `StoreLayout.relative` gives it; for a
+            folder of the commit log that lies outside of the root the absolute path.
+        offset: first byte of the file that changes; 0 for create, replace and delete.
+        length: bytes that change; for create and replace the new file's size, for delete its size.
+        reason: one line for a person.
+        problem: the code of the row of `problems.py` that it mends; None where it mends nothing.
+        detail: numbers, as JSON. `data_bytes`: how many of `length` are no hole, where fewer are.
+        content: fill and write: the new bytes, `length` of them. cut: None, its bytes become zeros.
+            create and replace: the whole content; None where `Plan.build` makes the file, or where
+            `zeros` says that it is all zero.
+        zeros: create only: a file of `length` zero bytes, its space reserved in the commit log.
+        mtime_ns: the file's mtime afterwards, ns since 1970. None: in commit log, queues and index the
+            old one's, which expiry and the look-up by time of 4.x use; else, and for create, now.
+    """
+
+    kind: Kind
+    path: str
+    offset: int
+    length: int
+    reason: str
+    problem: str | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+    content: bytes | None = None
+    zeros: bool = False
+    mtime_ns: int | None = None
+
+    def __post_init__(self) -> None:
+        """A planner that contradicts itself is a bug: ValueError."""
+        problem = None
+        if self.kind not in KINDS:
+            problem = "is no kind of action"
+        elif self.offset < 0 or self.length < 0:
+            problem = "has a negative number"
+        elif self.offset and self.kind not in IN_PLACE:
+            problem = "changes the whole file, from byte 0"
+        elif self.kind in ("fill", "write") and self.content is None:
+            problem = "has no content"
+        elif self.kind in ("cut", "delete") and self.content is not None:
+            problem = "has content"
+        elif self.content is not None and len(self.content) != self.length:
+            problem = f"has {len(self.content)} bytes of content, not {self.length}"
+        elif self.zeros and (self.kind != "create" or self.content is not None):
+            problem = "cannot be made of zeros"
+        if problem is not None:
+            raise ValueError(f"{self.kind} of {self.path!r} {problem}")
+
+    @property
+    def end(self) -> int:
+        """The byte behind the last one that changes."""
+        return self.offset + self.length
+
+    @property
+    def from_staging(self) -> bool:
+        """Whether `Plan.build` makes the file."""
+        return self.kind in ("create", "replace") and self.content is None and not self.zeros
+
+    @property
+    def data_bytes(self) -> int:
+        """Bytes that it writes or takes away, holes not counted where `detail` tells of them."""
+        told = self.detail.get("data_bytes")
+        return min(told, self.length) if isinstance(told, int) and told >= 0 else self.length
+
+    def row(self) -> dict[str, Any]:
+        """The action as JSON: everything but long content, for which its CRC-32 stands."""
+        row: dict[str, Any] = {
+            "kind": self.kind, "path": self.path, "offset": self.offset, "length": self.length,
+            "reason": self.reason, "problem": self.problem, "detail": self.detail,
+        }  # fmt: skip
+        if self.content is not None:
+            row["crc32"] = crc32(self.content)
+            if len(self.content) <= CONTENT_LIMIT:
+                row["content_base64"] = base64.b64encode(self.content).decode("ascii")
+        if self.zeros:
+            row["zeros"] = True
+        if self.mtime_ns is not None:
+            row["mtime_ns"] = self.mtime_ns
+        return row
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that a command would change, and what it was found for.
+
+    Attributes:
+        command: `recover`, `rebuild` or `expire`.
+        options: what it was made with, as JSON: enough to make it again.
+        actions: in the order in which they are done. Those of the commit log come first, then the files
+            that `build` makes are made, from the log as it then is, then the others follow.
+        fingerprint: of the store that it was made for.
+        summary: for people and programs, as JSON: lost records, prediction, ...
+        build: makes the files of `create` and `replace` without content, under their paths, in the empty
+            folder that it is called with, which is on the store's file system. It is called once, after
+            the changes of the commit log are on the device, and flushes nothing. It is not in a plan file.
+        keep: whether what is cut, replaced and deleted is kept in a backup.
+    """
+
+    command: str
+    options: dict[str, Any]
+    actions: tuple[Action, ...]
+    fingerprint: Fingerprint
+    summary: dict[str, Any] = field(default_factory=dict)
+    build: Callable[[Path], None] | None = None
+    keep: bool = True
+
+    @property
+    def backup_bytes(self) -> int:
+        """Bytes that the backup takes at most where it is on another file system; 0 without one.
+
+        On the same one whole files are renamed and need nothing: `space.needed` knows.
+        """
+        if not self.keep:
+            return 0
+        return sum(action.data_bytes for action in self.actions if action.kind != "create")
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The actions as JSON."""
+        return [action.row() for action in self.actions]

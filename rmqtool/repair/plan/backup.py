@@ -1,0 +1,316 @@
+"""The backup of a run: what was there before, so that every byte and mtime of it can be given back.
+
+    manifest.json     what the run changes, and the state of each file before; written first
+    files/PATH        whole files: copied here, or moved here when another takes their place
+    ranges/PATH       the ranges of a file that change in place, each at its own offset, holes between them
+    copied.json       CRCs of every file and range that is kept; what is moved here and is no file, as a
+                      link or a folder, has none. From here on the store changes
+    applied.json      the fingerprint of the store when all was done
+    undoing, undone   how far an undo has come
+
+copied.json and applied.json hold the CRC-32 of manifest.json's bytes. Everything is untrusted when it is
+read again.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import time
+import uuid
+import zlib
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from rmqtool.errors import InputError, NotAStoreError, RefusedError, UnreadableError
+from rmqtool.repair.plan.action import IN_PLACE, Action
+from rmqtool.repair.plan.documents import (
+    LARGEST,
+    convert,
+    fingerprint_row,
+    put_json,
+    read_bytes,
+    read_fingerprint,
+    read_json,
+)
+from rmqtool.repair.plan.fingerprint import Fingerprint
+from rmqtool.repair.plan.guard import OpenRuns, check_runs
+from rmqtool.repair.plan.paths import Places
+
+VERSION = 1
+MANIFEST, _COPIED, _APPLIED, _UNDOING, _UNDONE = (
+    "manifest.json", "copied.json", "applied.json", "undoing", "undone",
+)  # fmt: skip
+What = Literal["file", "folder", "other", "missing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A path that a run changes, and what was there before.
+
+    Attributes:
+        path: as `Action.path`.
+        what: `other` is a link, pipe or the like.
+        size: bytes; 0 for what is no file.
+        mtime_ns: ns since 1970; 0 where nothing was.
+        ranges: half-open ranges of bytes that change in place; the file stays.
+        moved: another file, or none, takes its place.
+        after_ns: the mtime that the run gives to what is there then; None: whatever it gets.
+        made: bytes of the file that the run makes where nothing was; else 0.
+    """
+
+    path: str
+    what: What
+    size: int = 0
+    mtime_ns: int = 0
+    ranges: tuple[tuple[int, int], ...] = ()
+    moved: bool = False
+    after_ns: int | None = None
+    made: int = 0
+
+    @property
+    def kept_ranges(self) -> tuple[tuple[int, int], ...]:
+        """Those of the ranges that were in the file, none where the file was not there."""
+        if self.what != "file" or self.moved:
+            return ()
+        return tuple((start, min(stop, self.size)) for start, stop in self.ranges if start < self.size)
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """What a run changes.
+
+    Attributes:
+        run: a name for the run that no other has.
+        command: `recover`, `rebuild` or `expire`.
+        made_ms: when, ms since 1970.
+        store: the store's root: a backup is for the store in that place.
+        open: the killed runs before this one that could not be given back, as in the journal.
+        entries: what changes.
+        folders: mtime in ns of every folder with changes in it; None for one that the run makes.
+    """
+
+    run: str
+    command: str
+    made_ms: int
+    store: str
+    open: tuple[tuple[str, str], ...]
+    entries: tuple[Entry, ...]
+    folders: dict[str, int | None]
+    rmqtool_backup: int = VERSION
+
+
+class Crcs(NamedTuple):
+    """CRC-32 by path: of copies, of whole files or of the ranges in it; of files as they were moved here."""
+
+    copied: dict[str, int]
+    moved: dict[str, int]
+
+
+def what_is(mode: int) -> What:
+    """What lies at a path, by its mode; links are not followed."""
+    if stat.S_ISREG(mode):
+        return "file"
+    return "folder" if stat.S_ISDIR(mode) else "other"
+
+
+def survey(places: Places, command: str, actions: Iterable[Action], open_runs: OpenRuns) -> Manifest:
+    """What actions will change, as it is now.
+
+    Raises:
+        ValueError: they contradict each other.
+        RefusedError, UnreadableError: as `Places.checked`; or a file is not what an action takes it for.
+    """
+    by_path: dict[str, list[Action]] = {}
+    for action in actions:
+        by_path.setdefault(action.path, []).append(action)
+    entries = tuple(_entry(places, path, group) for path, group in by_path.items())
+    folders: dict[str, int | None] = {}
+    for path in ("journal", f"{places.name(places.log_folders[0])}/guard", *by_path):
+        _add_folders(places, path, folders)
+    return Manifest(
+        uuid.uuid4().hex, command, time.time_ns() // 1_000_000, str(places.root.resolve()), open_runs,
+        entries, folders,
+    )  # fmt: skip
+
+
+def _add_folders(places: Places, path: str, folders: dict[str, int | None]) -> None:
+    """The folders on the way to a path that was checked, the root as `.`."""
+    names = path.split("/")[:-1]
+    ways = ["/".join(names)] if path.startswith("/") else ["/".join(names[:n]) for n in range(len(names) + 1)]
+    for way in ways:
+        name = way or "."
+        if name not in folders:
+            try:
+                folders[name] = os.lstat(places.root / way).st_mtime_ns
+            except FileNotFoundError:
+                folders[name] = None
+
+
+def _entry(places: Places, path: str, actions: list[Action]) -> Entry:
+    place = places.checked(path)
+    kinds = [action.kind for action in actions]
+    whole = [kind for kind in kinds if kind not in IN_PLACE]
+    if (
+        len(whole) > 1
+        or (whole and kinds[0] != whole[0])
+        or (len(kinds) > 1 and whole not in ([], ["create"]))
+    ):
+        raise ValueError(f"{path} is changed in ways that do not go together: {', '.join(kinds)}")
+    try:
+        status = place.lstat()
+    except FileNotFoundError:
+        what: What = "missing"
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=place) from error
+    else:
+        what = what_is(status.st_mode)
+    if (kinds[0] == "create") != (what == "missing"):
+        how = "is there already" if kinds[0] == "create" else "is gone"
+        raise RefusedError(f"{path} {how}", path=place, hint="make the plan again")
+    if what not in ("file", "missing") and kinds[0] != "delete":
+        raise RefusedError(f"{path} is no plain file", path=place)
+    after_ns = next((one.mtime_ns for one in reversed(actions) if one.mtime_ns is not None), None)
+    if what == "missing":
+        return Entry(path, what, moved=True, after_ns=after_ns, made=max(action.end for action in actions))
+    if after_ns is None and places.is_timed(path):
+        after_ns = status.st_mtime_ns
+    size = status.st_size if what == "file" else 0
+    ranges = tuple(sorted((a.offset, a.end) for a in actions if a.kind in IN_PLACE and a.length))
+    return Entry(path, what, size, status.st_mtime_ns, ranges, kinds[0] not in IN_PLACE, after_ns)
+
+
+class Backup:
+    """The folder of a backup. Raises UnwritableError for what cannot be written to it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def kept(self, places: Places, entry: Entry) -> Path:
+        """Where the former bytes of an entry are, if they are."""
+        return places.within(self.folder / ("files" if entry.moved else "ranges"), entry.path)
+
+    # writing
+
+    def set_manifest(self, manifest: Manifest) -> None:
+        """Say what the run is going to change."""
+        self._put(MANIFEST, asdict(manifest))
+
+    def set_copied(self, crcs: Crcs) -> None:
+        """Say that everything that has to be copied is; with the CRCs also of what is to be moved here."""
+        self._put(_COPIED, {"manifest_crc32": self._manifest_crc(), **crcs._asdict()})
+
+    def set_applied(self, found: Fingerprint) -> None:
+        """Say that the run is done, and what the store is like now."""
+        self._put(_APPLIED, {"manifest_crc32": self._manifest_crc(), **fingerprint_row(found)})
+
+    def set_undoing(self) -> None:
+        """Say that an undo has begun."""
+        self._put(_UNDOING, {})
+
+    def set_undone(self) -> None:
+        """Say that everything was given back."""
+        self._put(_UNDONE, {})
+
+    def _put(self, name: str, document: dict[str, Any]) -> None:
+        put_json(self.folder / name, document)
+
+    # reading
+
+    def manifest(self) -> Manifest:
+        """The manifest, checked: every path is one of the store's, every range lies in its file.
+
+        Raises:
+            NotAStoreError: the folder is no backup.
+            InputError: it cannot be understood.
+        """
+        document = read_json(self.folder / MANIFEST)
+        if document is None:
+            what = "this is no backup of rmqtool" if self.folder.exists() else "no such folder"
+            raise NotAStoreError(what, path=self.folder,
+                                 hint="name the folder that holds manifest.json")  # fmt: skip
+        found = convert(document, Manifest, self.folder / MANIFEST)
+        if found.rmqtool_backup != VERSION:
+            raise InputError("a backup of a newer rmqtool", path=self.folder)
+        if not found.entries:
+            raise InputError("the manifest has no entries", path=self.folder / MANIFEST)
+        check_runs(found.open, self.folder / MANIFEST)
+        if any(abs(mtime_ns or 0) >= LARGEST for mtime_ns in found.folders.values()):
+            raise InputError("a folder's time in the manifest is not possible", path=self.folder / MANIFEST)
+        seen = set()
+        for entry in found.entries:
+            if entry.path in seen or not _is_possible(entry):
+                raise InputError(f"the manifest's entry for {entry.path!r} is not possible",
+                                 path=self.folder / MANIFEST)  # fmt: skip
+            seen.add(entry.path)
+        return found
+
+    def crcs(self) -> Crcs | None:
+        """CRCs of what is kept; None: the run ended before it changed anything.
+
+        Raises:
+            InputError: it cannot be understood, is for another manifest, or is lost although the run ended.
+        """
+        document = self._sealed(_COPIED)
+        if document is None:
+            if os.path.lexists(self.folder / _APPLIED):
+                raise InputError("the backup's copied.json is lost", path=self.folder / _COPIED)
+            return None
+        tables = (document.get(name) for name in Crcs._fields)
+        return Crcs(*(convert(table, dict[str, int], self.folder / _COPIED) for table in tables))
+
+    def applied(self) -> Fingerprint | None:
+        """The store's fingerprint after the run; None: it was not finished.
+
+        Raises:
+            InputError: it cannot be understood, or is for another manifest.
+        """
+        document = self._sealed(_APPLIED)
+        return None if document is None else read_fingerprint(document, self.folder / _APPLIED)
+
+    def _sealed(self, name: str) -> dict[str, Any] | None:
+        """A document that tells the manifest's CRC, which has to be right."""
+        document = read_json(self.folder / name)
+        if document is not None and document.get("manifest_crc32") != self._manifest_crc():
+            raise InputError(f"manifest.json is damaged: {name} tells another CRC of it",
+                             path=self.folder / MANIFEST)  # fmt: skip
+        return document
+
+    def _manifest_crc(self) -> int:
+        return zlib.crc32(read_bytes(self.folder / MANIFEST) or b"")
+
+    @property
+    def is_in_between(self) -> bool:
+        """Whether entries may be as they were: the run was killed, or is being undone."""
+        return not (self.folder / _APPLIED).is_file() or self.is_undoing
+
+    @property
+    def is_undoing(self) -> bool:
+        """Whether an undo has begun."""
+        return (self.folder / _UNDOING).is_file()
+
+    @property
+    def is_undone(self) -> bool:
+        """Whether everything was given back."""
+        return (self.folder / _UNDONE).is_file()
+
+    @property
+    def is_spent(self) -> bool:
+        """Whether the folder is that of a run of which nothing is to be given back, as all of it was."""
+        begun = any(self.folder.glob(f"{MANIFEST}*"))
+        return begun and (self.is_undone or not os.path.lexists(self.folder / _COPIED))
+
+
+def _is_possible(entry: Entry) -> bool:
+    numbers = [entry.size, entry.made, *(number for pair in entry.ranges for number in pair)]
+    return (
+        all(0 <= number < LARGEST for number in numbers)
+        and abs(entry.mtime_ns) < LARGEST
+        and abs(entry.after_ns or 0) < LARGEST
+        and all(start < stop for start, stop in entry.ranges)
+        and (entry.what == "file" or (entry.size == 0 and entry.moved))
+        and (not entry.moved or not entry.ranges)
+        and (entry.what == "missing" or not entry.made)
+    )

@@ -1,0 +1,119 @@
+"""Where the paths of a plan lie: inside the store, and nowhere behind a symbolic link.
+
+Paths come from plan files and manifests too, which anybody may have written.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from rmqtool.errors import RefusedError, UnreadableError
+from rmqtool.repair.plan.fingerprint import FILES, FOLDERS
+from rmqtool.storage.layout import GUARD_NAME, StoreLayout
+
+OUTSIDE = "outside"
+"""In a backup and in staging the folder of what lies outside of the store root."""
+_NAME_BYTES = 255
+_RANKS = {"consumequeue": 1, "batchconsumequeue": 1, "consumequeue_ext": 1, "index": 2,
+          "config": 4, "checkpoint": 5, "abort": 6, "abort.bak": 6}  # fmt: skip
+LOG_RANK = 0
+_OTHER_RANK = 3
+
+
+def _is_name(part: str) -> bool:
+    """Whether a folder can hold an entry of this name."""
+    try:
+        encoded = os.fsencode(part)
+    except UnicodeEncodeError:
+        return False
+    return part not in ("", ".", "..") and b"\0" not in encoded and len(encoded) <= _NAME_BYTES
+
+
+class Places:
+    """The folders of a store in which a plan may change something."""
+
+    def __init__(self, layout: StoreLayout) -> None:
+        if layout.root is None:
+            raise RefusedError("this is no store root, nothing is changed here",
+                               hint="name the folder that holds commitlog")  # fmt: skip
+        self.root = layout.root.resolve()  # the store itself may be named by a link
+        self.log_folders = tuple(
+            self.root / folder.relative_to(layout.root) if folder.is_relative_to(layout.root) else folder
+            for folder in layout.commit_log_folders
+        ) or (self.root / "commitlog",)
+        self._tops = {*FOLDERS, *(layout.relative(folder) for folder in self.log_folders)}
+        self._log_tops = tuple(
+            f"{self.name(folder)}/" for folder in (*self.log_folders, self.root / "commitlog")
+        )
+        self._plain: set[Path] = set()
+        self._known: dict[str, Path] = {}  # a plan may have 100,000 paths, each asked for many times
+
+    def path(self, name: str) -> Path:
+        """The file that a plan's path names; nothing is asked of the file system.
+
+        Raises:
+            RefusedError: it lies outside of the store's own folders, or is lock or guard.
+        """
+        known = self._known.get(name)
+        if known is not None:
+            return known
+        top = next((top for top in self._tops if name.startswith(f"{top}/")), None)
+        parts = [name] if top is None else name[len(top) + 1 :].split("/")
+        if (top is None and name not in FILES) or not all(map(_is_name, parts)):
+            raise RefusedError(f"{name!r} is no path of a file of this store", path=self.root)
+        if parts[-1] == GUARD_NAME:
+            raise RefusedError("the guard is no file to be changed by a plan", path=self.root / name)
+        self._known[name] = self.root / name
+        return self._known[name]
+
+    def checked(self, name: str) -> Path:
+        """As `path`, and every folder on the way is one and no link.
+
+        Raises:
+            RefusedError: also for a link on the way.
+            UnreadableError: a folder cannot be asked for.
+        """
+        path = self.path(name)
+        self.check_folder(path.parent)
+        return path
+
+    def check_folder(self, folder: Path) -> None:
+        """Raise as `checked` unless a folder, and every one above it in the store, is one or missing."""
+        if folder in self._plain or folder == self.root:
+            return
+        if folder.is_relative_to(self.root):
+            self.check_folder(folder.parent)
+        try:
+            mode = folder.lstat().st_mode if folder.is_relative_to(self.root) else folder.stat().st_mode
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise UnreadableError(f"cannot read: {error.strerror}", path=folder) from error
+        if stat.S_ISLNK(mode):
+            raise RefusedError(
+                "this is a symbolic link, and nothing is changed behind one", path=folder,
+                hint=f"for the commit log: --commitlog {folder.resolve()}",
+            )  # fmt: skip
+        if not stat.S_ISDIR(mode):
+            raise RefusedError("this is no folder", path=folder)
+        self._plain.add(folder)
+
+    def name(self, path: Path) -> str:
+        """The path of a file as plans name it: the reverse of `path`."""
+        return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
+
+    def rank(self, name: str) -> int:
+        """Where in the order of changes a path stands: log, queues, index, others, checkpoint, abort."""
+        if name.startswith(self._log_tops):
+            return LOG_RANK
+        return _RANKS.get(name.split("/", 1)[0], _OTHER_RANK)
+
+    def is_timed(self, name: str) -> bool:
+        """Whether a broker goes by the file's mtime: in commit log, queues and index."""
+        return self.rank(name) <= _RANKS["index"]
+
+    def within(self, folder: Path, name: str) -> Path:
+        """The file for a plan's path in a folder that mirrors the store, as a backup or staging."""
+        return folder / (OUTSIDE + name if name.startswith("/") else name)

@@ -1,0 +1,124 @@
+"""Whether there is room for a run, and permission for it: asked before the first change."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Container, Iterable
+from pathlib import Path
+
+from rmqtool.errors import RefusedError, UnreadableError, UnwritableError
+from rmqtool.repair.plan.action import Action
+from rmqtool.repair.plan.backup import Manifest
+from rmqtool.repair.plan.changes import data_bytes
+from rmqtool.repair.plan.paths import Places
+
+_SLACK = 1 << 20  # manifest, journal, folders
+_ENTRY_BYTES = 8192  # a file's own block, its folder, its row in the manifest
+
+
+def above(folder: Path) -> Path:
+    """The nearest folder at or above one that need not exist."""
+    return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
+
+
+def to_copy(places: Places, manifest: Manifest, backup: Path | None, *, renames: bool = True) -> set[str]:
+    """The paths that are moved away and lie on another file system than the backup, or all of them.
+
+    Raises:
+        RefusedError: one of them is no file, which can only be renamed.
+    """
+    found: set[str] = set()
+    if backup is None:
+        return found
+    device = above(backup).stat().st_dev
+    for entry in manifest.entries:
+        place = places.path(entry.path)
+        if not entry.moved or entry.what == "missing" or (renames and place.lstat().st_dev == device):
+            continue
+        if entry.what != "file":
+            raise RefusedError(
+                "this can only be moved within its file system", path=place,
+                hint="name a place for the backup on the store's file system: --backup-dir DIR",
+            )  # fmt: skip
+        found.add(entry.path)
+    return found
+
+
+def needed(
+    places: Places, actions: Iterable[Action], manifest: Manifest, backup: Path | None, copied: Container[str]
+) -> dict[Path, int]:
+    """Bytes that a run takes for good or for a while, by a folder of the file system that has to have them.
+
+    `copied` are the paths of `to_copy`.
+
+    Raises:
+        UnreadableError: a file cannot be asked for its holes.
+    """
+    needs = {places.root: _SLACK}
+    for action in actions:
+        if action.kind in ("create", "replace"):
+            place = above(places.path(action.path).parent)
+            needs[place] = needs.get(place, 0) + action.data_bytes + _ENTRY_BYTES
+    if backup is not None:
+        total = _SLACK
+        for entry in manifest.entries:
+            place = places.path(entry.path)
+            total += _ENTRY_BYTES
+            if entry.kept_ranges:
+                total += data_bytes(place, entry.kept_ranges)
+            elif entry.path in copied:
+                total += place.stat().st_blocks * 512
+        needs[above(backup)] = needs.get(above(backup), 0) + total
+    return needs
+
+
+def check_room(needs: dict[Path, int]) -> None:
+    """Raise UnwritableError, with the numbers, where a file system has less free than needed."""
+    devices: dict[int, tuple[Path, int]] = {}
+    for folder, need in needs.items():
+        device = folder.stat().st_dev
+        first, total = devices.get(device, (folder, 0))
+        devices[device] = (first, total + need)
+    for folder, need in devices.values():
+        try:
+            status = os.statvfs(folder)
+        except OSError as error:
+            raise UnreadableError(f"cannot ask for free space: {error.strerror}", path=folder) from error
+        free = status.f_bavail * status.f_frsize
+        if status.f_blocks and free < need:
+            raise UnwritableError(
+                f"not enough space: {need} bytes are needed here, {free} are free", path=folder,
+                hint="name another place for the backup: --backup-dir DIR",
+            )  # fmt: skip
+
+
+def check_permission(places: Places, manifest: Manifest) -> None:
+    """Raise RefusedError, naming the file, where this process may not do the run, or not keep the owner.
+
+    Source of the rule: only the owner may set times; only root may give files away.
+    """
+    user = os.geteuid()
+    if user == 0:
+        return
+    for name, mtime_ns in manifest.folders.items():
+        if mtime_ns is not None:
+            _check(places.root / name, user, os.W_OK | os.X_OK)
+    for entry in manifest.entries:
+        if entry.what == "file":
+            _check(places.path(entry.path), user, os.R_OK | (0 if entry.moved else os.W_OK))
+
+
+def _check(path: Path, user: int, wanted: int) -> None:
+    try:
+        status = path.lstat()
+        allowed = status.st_uid == user and os.access(path, wanted)
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+    if not allowed:
+        what = "folder" if stat.S_ISDIR(status.st_mode) else "file"
+        raise RefusedError(
+            f"this {what} belongs to user {status.st_uid}, with mode {stat.S_IMODE(status.st_mode):o}: "
+            f"user {user} cannot change it and keep that", path=path,
+            hint="run this as the store's owner, or as root",
+        )  # fmt: skip

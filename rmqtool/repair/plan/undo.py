@@ -1,0 +1,289 @@
+"""Gives back what a run of `apply` has changed, from its backup: the former bytes, owners and mtimes.
+
+It can be killed at any moment and run again: whatever is back already is left as it is.
+
+Before the first change every file that is given back is compared with its CRC-32. What is deleted has to
+be where nothing was, of the size of what the run made there; its bytes are not compared.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.errors import InputError, RefusedError, RmqtoolError, UnreadableError
+from rmqtool.repair.plan import changes, guard
+from rmqtool.repair.plan.apply import STAGING_NAME, locked
+from rmqtool.repair.plan.backup import Backup, Crcs, Entry, Manifest, what_is
+from rmqtool.repair.plan.fingerprint import again
+from rmqtool.repair.plan.paths import Places
+from rmqtool.storage import durable as disk
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.lock import StoreLock
+
+
+class WrongStoreError(RefusedError):
+    """The backup is that of a store in another place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undone:
+    """What `undo` has done.
+
+    Attributes:
+        backup: its folder.
+        files: how many paths are as they were.
+        already: it was undone before, nothing was changed now.
+        next: the backup of an earlier run that is not finished either, and can be undone now; the
+            guard stays for it.
+    """
+
+    backup: Path
+    files: int
+    already: bool = False
+    next: Path | None = None
+
+
+def undo(folder: Path, layout: StoreLayout, *, held: StoreLock | None = None, moved: bool = False) -> Undone:
+    """Make the store what it was before the run whose backup is in `folder`.
+
+    Args:
+        folder: as `Applied.backup` names it. It keeps what was copied, and says that it is undone.
+        layout: of the store; its folders count, and no file of it.
+        held: the store's lock, if the caller has it.
+        moved: the store is the backup's, although it lay in another place then.
+
+    Raises:
+        RefusedError: this is another store, or it has changed since the run, as when a broker has written, or
+            another run has to be undone first. Nothing has changed.
+        NotAStoreError, InputError, UnreadableError: the backup is none, or is damaged. Nothing has changed.
+        UnwritableError: it could not be done to the end; doing it again goes on.
+        StoreInUseError: the lock is held by another process.
+    """
+    places, backup = Places(layout), Backup(folder.absolute())
+    manifest = backup.manifest()
+    if not moved and manifest.store != str(places.root):  # a copy may look the same, and be sound
+        raise WrongStoreError(f"this backup is of the store {manifest.store}", path=backup.folder,
+                              hint=f"if that store is {places.root} now: --force")  # fmt: skip
+    with locked(places, held):
+        return _Undo(layout, places, backup, manifest).run()
+
+
+_CHANGED_SINCE = "undo a later repair first, if there was one; else it cannot be undone any more"
+
+
+class _Undo:
+    def __init__(self, layout: StoreLayout, places: Places, backup: Backup, manifest: Manifest) -> None:
+        self._layout, self._places, self._backup, self._manifest = layout, places, backup, manifest
+        self._unsynced = changes.Unsynced()
+        self._staging = places.root / STAGING_NAME
+        self._crcs = backup.crcs()
+        self._applied = backup.applied()
+        self._in_between = backup.is_in_between
+
+    def run(self) -> Undone:
+        manifest, backup, places = self._manifest, self._backup, self._places
+        journal = guard.read_journal(places)
+        is_open = bool(journal) and journal[-1][0] == manifest.run
+        if backup.is_undone and not is_open:
+            if not journal and not manifest.open and guard.is_up(places):  # killed at its last step
+                self._end()
+            return Undone(backup.folder, 0, already=True)
+        self._check_turn(journal)
+        entries = manifest.entries if self._crcs is not None else ()  # without: nothing had changed
+        for name in manifest.folders:
+            self._folder(name)
+        if not backup.is_undone:
+            for entry in manifest.entries:
+                self._check_entry(entry)
+            self._raise_guard(journal)
+            if not is_open:
+                guard.write_journal(places, (*manifest.open, (manifest.run, str(backup.folder))))
+            backup.set_undoing()
+            changes.remove_tree(self._staging)
+            for entry in reversed(entries):
+                self._give_back(entry)
+            self._remove_folders()
+            self._unsynced.flush()
+            backup.set_undone()
+        self._end()
+        earlier = Path(manifest.open[-1][1]) if manifest.open else None
+        return Undone(backup.folder, len(entries), next=earlier)
+
+    # before
+
+    def _check_turn(self, journal: guard.OpenRuns) -> None:
+        """Whether the store is still as the run has left it, which is sure while the guard is up."""
+        if journal:
+            if journal[-1][0] != self._manifest.run:
+                raise RefusedError("another run has to be undone first", path=self._backup.folder,
+                                   hint=f"undo {journal[-1][1]}")  # fmt: skip
+            if journal[:-1] != self._manifest.open:
+                raise InputError("the backup and the store do not name the same earlier runs",
+                                 path=self._backup.folder)  # fmt: skip
+            if not guard.is_up(self._places):
+                raise RefusedError("the guard was removed by hand: a broker may have written since",
+                                   path=self._places.root)  # fmt: skip
+            if self._backup.is_undoing:
+                return
+        applied = self._applied
+        if applied is not None:
+            applied.must_be(again(self._layout, applied), self._places.root, hint=_CHANGED_SINCE)
+        elif not journal and self._crcs is not None:
+            raise RefusedError("a later run has gone on with what this one began", path=self._backup.folder,
+                               hint="undo that run first")  # fmt: skip
+
+    def _raise_guard(self, journal: guard.OpenRuns) -> None:
+        """Make the guard, and look once more: a broker that was starting may have been quicker."""
+        had_guard = guard.is_up(self._places)
+        guard.raise_guard(self._places)
+        try:
+            self._check_turn(journal)
+        except RmqtoolError:
+            if not had_guard:
+                guard.drop_guard(self._places)
+            raise
+
+    def _check_entry(self, entry: Entry) -> None:
+        """Whether an entry can be given back, or, where nothing had changed yet, is as it was."""
+        place = self._places.checked(entry.path)
+        kept = self._backup.kept(self._places, entry)
+        if self._crcs is None:
+            if not _is_as_before(entry, place):
+                raise InputError(f"{entry.path} has changed, and the backup has no copied.json", path=place)
+        elif entry.what == "missing":
+            self._check_made(entry, place)
+        elif not entry.moved:
+            if not stat.S_ISREG(_mode(place) or 0):
+                raise RefusedError("this is no plain file any more", path=place)
+            longest = max([entry.size, *(stop for _, stop in entry.ranges)])
+            if not entry.size <= place.lstat().st_size <= longest:  # no run does that
+                raise InputError(f"{entry.path} never had {entry.size} bytes", path=place)
+            if entry.kept_ranges:
+                self._check_kept(entry, kept, entry.kept_ranges)
+        elif _mode(kept) is not None:
+            self._check_kept(entry, kept, ((0, entry.size),))
+        elif not (self._in_between and _is_as_before(entry, place)):  # not moved yet, or back already
+            raise InputError(f"the backup lacks {entry.path}", path=kept)
+        elif entry.what == "file" and changes.crc_of(place, [(0, entry.size)]) != self._crc(entry):
+            raise InputError(f"the backup lacks {entry.path}", path=kept)
+
+    def _check_made(self, entry: Entry, place: Path) -> None:
+        """Whether what lies where nothing was may be deleted: the run has made a file of that size."""
+        if _mode(place) is None:
+            return
+        status = place.lstat()
+        too_short = status.st_size < entry.made and not self._in_between
+        if not stat.S_ISREG(status.st_mode) or status.st_size > entry.made or too_short:
+            raise RefusedError("this is no file that a run has made", path=place)
+
+    def _crc(self, entry: Entry) -> int | None:
+        copied, moved = self._crcs or Crcs({}, {})
+        return copied.get(entry.path, moved.get(entry.path))
+
+    def _check_kept(self, entry: Entry, kept: Path, ranges: changes.Ranges) -> None:
+        mode = _mode(kept)
+        for folder in kept.relative_to(self._backup.folder).parents:
+            if stat.S_ISLNK(_mode(self._backup.folder / folder) or 0):
+                raise InputError("there is a symbolic link in the backup", path=self._backup.folder / folder)
+        if mode is None or what_is(mode) != entry.what:
+            raise InputError(f"the backup lacks {entry.path}", path=kept)
+        if entry.what == "file" and entry.moved and kept.lstat().st_size != entry.size:
+            raise InputError(f"{entry.path} had {entry.size} bytes, the backup's has others", path=kept)
+        crc = self._crc(entry)
+        if entry.what != "file":
+            return
+        if crc is None:
+            raise InputError(f"the backup does not tell the CRC of {entry.path}", path=kept)
+        if changes.crc_of(kept, ranges) != crc:
+            raise InputError(f"the backup's bytes of {entry.path} are damaged", path=kept)
+
+    # giving back
+
+    def _give_back(self, entry: Entry) -> None:
+        place = self._places.path(entry.path)
+        kept = self._backup.kept(self._places, entry)
+        if entry.what == "missing":
+            if _mode(place) is not None:
+                disk.remove(place)
+                self._unsynced.folder(place.parent)
+        elif not entry.moved:
+            self._give_back_ranges(entry, place, kept)
+        elif _mode(kept) is not None:
+            if not place.parent.is_dir():  # a rename into a folder that is lost would lose the file
+                disk.make_folder(place.parent)
+                for folder in place.parent.relative_to(self._places.root).parents:
+                    disk.sync_folder(self._places.root / folder)
+            if self._crcs is not None and entry.path in self._crcs.copied:  # a copy: the backup stays whole
+                new = self._places.within(self._staging, entry.path)
+                disk.make_folder(new.parent)
+                changes.copy_whole(kept, new)
+                disk.set_mtime(new, entry.mtime_ns)
+                self._unsynced.file(new)
+                self._unsynced.flush()
+                changes.move(new, place, self._unsynced)
+            else:
+                changes.move(kept, place, self._unsynced)
+
+    def _give_back_ranges(self, entry: Entry, place: Path, kept: Path) -> None:
+        descriptor = disk.open_file(place)
+        try:
+            if os.fstat(descriptor).st_size != entry.size:
+                disk.truncate(descriptor, entry.size, place)
+            if entry.kept_ranges:
+                changes.give_back_ranges(kept, descriptor, place, entry.kept_ranges)
+        finally:
+            os.close(descriptor)
+        disk.set_mtime(place, entry.mtime_ns)
+        self._unsynced.file(place)
+
+    def _remove_folders(self) -> None:
+        """The folders that the run has made, where nothing else is in them."""
+        made = [self._folder(name) for name, mtime_ns in self._manifest.folders.items() if mtime_ns is None]
+        for path in sorted(made, key=lambda path: len(path.parts), reverse=True):
+            if path.is_dir() and not any(path.iterdir()):
+                disk.remove_folder(path)
+                self._unsynced.folder(path.parent)
+
+    def _folder(self, name: str) -> Path:
+        """A folder of the manifest. Raises RefusedError for one that is none of the store's."""
+        return self._places.root if name == "." else self._places.checked(f"{name}/-").parent
+
+    def _end(self) -> None:
+        changes.remove_tree(self._staging)
+        guard.write_journal(self._places, self._manifest.open)
+        if not self._manifest.open:
+            guard.drop_guard(self._places)
+        log = self._places.log_folders[0]
+        if (
+            self._manifest.folders.get(self._places.name(log), 0) is None
+            and log.is_dir()
+            and not any(log.iterdir())
+        ):
+            disk.remove_folder(log)
+        for name, mtime_ns in self._manifest.folders.items():
+            path = self._folder(name)
+            if mtime_ns is not None and path.is_dir():
+                disk.set_mtime(path, mtime_ns)
+
+
+def _is_as_before(entry: Entry, place: Path) -> bool:
+    """Whether what lies at an entry's place may be what was there before, by kind, size and mtime."""
+    mode = _mode(place)
+    if mode is None or entry.what == "missing":
+        return mode is None and entry.what == "missing"
+    status = place.lstat()
+    size = status.st_size if entry.what == "file" else 0
+    return (what_is(mode), size, status.st_mtime_ns) == (entry.what, entry.size, entry.mtime_ns)
+
+
+def _mode(path: Path) -> int | None:
+    """The mode of what lies at a path; None where nothing does. Raises UnreadableError."""
+    try:
+        return path.lstat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error

@@ -1,0 +1,391 @@
+"""Queues and index anew from the log: what is wrong is found by arrays, and only that is written.
+
+log_view.py     LogView       the log as it will be when planned changes are done
+survey.py       survey        one pass over it: what queues and index should hold, and do hold
+astray.py       astray_records  records whose head names another place in the queues
+queue_task.py   queue_tasks   which queues are wrong, what is made of each
+index_task.py   index_task    from which file on the index is wrong
+kept.py         Kept          what the pass has seen of every record, where that is little
+stage.py        stage         writes both beside the store, with the writers of every append
+config.py       config_actions  topics.json from the log, config files from their .bak
+run.py          plan, rebuild_store   what the command does
+
+The truth is the log; what is right is not touched. Source: spec 02 sections 3, 5, 15.4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import FormatError, RefusedError
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE
+from rmqtool.message.system_topics import parse_delay_levels
+from rmqtool.read.selection import Selection
+from rmqtool.repair.plan import Action
+from rmqtool.write.options import WriteOptions
+from rmqtool.write.topics import TopicTable
+
+if TYPE_CHECKING:
+    from rmqtool.check.verify.spans import Key
+    from rmqtool.log.scan_cache import ScanCache
+    from rmqtool.read.store import Store
+    from rmqtool.repair.rebuild.extension_task import ExtensionTask
+    from rmqtool.repair.rebuild.header_corrections import MisroutedRecord
+    from rmqtool.repair.rebuild.index_task import IndexTask
+    from rmqtool.repair.rebuild.queue_task import QueueTask, Unmended
+    from rmqtool.repair.rebuild.survey import Survey
+    from rmqtool.storage.source import RateLimiter
+
+__all__ = ["Rebuild", "config", "header_corrections", "plan_rebuild", "run"]
+
+_PAGE = 4096
+_FEW = 3  # records that make a queue suspicious which nobody knew
+
+
+@dataclass(frozen=True)
+class Rebuild:
+    """What is to be done with queues and index.
+
+    Attributes:
+        actions: replace, create and delete, in the order of their paths.
+        build: makes the files of replace and create in the staging folder that it is given; the log
+            must be what it was planned to be by then.
+        tasks: the queues that are written anew.
+        index: what is done with the index; None: nothing.
+        unmended: what is wrong and stays so, with the reason.
+        astray: records that name another place among the queues than their own; these queues are left.
+        renumbered: records whose unit is made where they should say, for that they do not.
+        warnings: what a person should know of what is made.
+        deleted: queues without files, of topics that topics.json does not know: not made.
+        queue_ends: (first queue offset that the log has a record for, end) of all queues, afterwards.
+        batch_topics: topics whose queues are batch queues.
+        light: the light queues that records of the log name.
+        log_end: physical offset behind the newest record; -1 without.
+        last_store_timestamp: of the newest record, ms; 0 without.
+        index_timestamp: end_timestamp of the newest full index file afterwards, ms; 0 for none.
+    """
+
+    actions: tuple[Action, ...]
+    build: Callable[[Path], None]
+    tasks: tuple[QueueTask, ...] = ()
+    index: IndexTask | None = None
+    unmended: tuple[Unmended, ...] = ()
+    astray: tuple[MisroutedRecord, ...] = ()
+    renumbered: tuple[MisroutedRecord, ...] = ()
+    warnings: tuple[str, ...] = ()
+    deleted: tuple[Key, ...] = ()
+    queue_ends: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    batch_topics: frozenset[str] = frozenset()
+    light: frozenset[Key] = frozenset()
+    log_end: int = -1
+    last_store_timestamp: int = 0
+    index_timestamp: int = 0
+
+
+def plan_rebuild(
+    store: Store,
+    *,
+    log_actions: Sequence[Action] | None = None,
+    selection: Selection | None = None,
+    queues: bool = True,
+    index: bool = True,
+    strays: bool = False,
+    sound: ScanCache | None = None,
+    jobs: int = 0,
+    keep_cache: bool = False,
+    limiter: RateLimiter | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Rebuild:
+    """Find out which queues and index files are wrong, and how they will be written anew.
+
+    Nothing is changed. Right is what `verify` has nothing to say about once no start of a broker
+    dispatches anything any more: what lags behind the log is wrong too.
+
+    Args:
+        store: the store.
+        log_actions: changes of the commit log that will be done first, all that ever will; None: nobody
+            has looked for its damage, and queues that have lost records in it are left for whoever does.
+        selection: topics and queue ids; others stay as they are. A queue of a topic that topics.json
+            does not know any more is made only when its topic is named here, or a broker would make it.
+        queues: whether queues are mended.
+        index: whether the index is mended; never where broker.conf says that there is none.
+        strays: whether what is no file or folder of a queue or index is taken away.
+        sound: log files that were walked already, by salvage.
+        jobs: threads; 0 for one per processor.
+        keep_cache: leave what was read in the page cache.
+        limiter: bounds the rate of reading.
+        progress: called with bytes of the log as they are read, from any thread.
+
+    Raises:
+        RefusedError: queues or index are kept in RocksDB.
+        UsageError: sizes that no broker could use.
+    """
+    from rmqtool.repair.rebuild.header_corrections import renumbered_records
+    from rmqtool.repair.rebuild.log_view import LogView
+    from rmqtool.repair.rebuild.queue_task import queue_ends
+    from rmqtool.repair.rebuild.survey import survey
+
+    _check_form(store, queues=queues)
+    options, layout = write_options(store), store.layout
+    found = survey(
+        LogView(layout, log_actions or ()), options, batch_topics=_batch_topics(store),
+        index=index and options.index, crashed=layout.abort is not None or layout.guard is not None,
+        sound=sound, jobs=jobs, keep_cache=keep_cache, limiter=limiter, progress=progress,
+    )  # fmt: skip
+    wrong, deleted = _chosen(found, selection or Selection())
+    tasks, of_index, unmended = _tasks(found, wrong if queues else {}, is_final=log_actions is not None)
+    actions = [*_of_queues(found, tasks), *_of_index(found, of_index)]
+    if found.context.zombies_from is not None or not actions:
+        found.queues.kept.drop()
+    if strays:
+        actions += _of_strays(store)
+    return Rebuild(
+        actions=tuple(sorted(actions, key=lambda action: action.path)),
+        build=_builder(found, tasks, of_index),
+        tasks=tasks,
+        index=of_index,
+        unmended=unmended,
+        astray=found.astray,
+        renumbered=tuple(renumbered_records(found.context, {task.key: task.shape.moved for task in tasks})),
+        warnings=tuple(_warnings(found, tasks)),
+        deleted=tuple(deleted),
+        queue_ends=queue_ends(found, tasks),
+        batch_topics=found.batch_topics,
+        light=frozenset(found.queues.light),
+        log_end=found.context.log_end,
+        last_store_timestamp=found.context.last_store_timestamp,
+        index_timestamp=_index_timestamp(found, of_index),
+    )
+
+
+def _tasks(
+    found: Survey, wrong: dict[Key, list[str]], *, is_final: bool
+) -> tuple[tuple[QueueTask, ...], IndexTask | None, tuple[Unmended, ...]]:
+    """What is done with queues and index, and what cannot be done."""
+    from rmqtool.repair.rebuild.header_corrections import ASTRAY
+    from rmqtool.repair.rebuild.index_task import index_task
+    from rmqtool.repair.rebuild.queue_task import QueueTask, Unmended, queue_tasks
+
+    items = list(queue_tasks(found, wrong, is_final=is_final))
+    index = index_task(found)
+    tasks = tuple(item for item in items if isinstance(item, QueueTask))
+    unmended = [item for item in items if isinstance(item, Unmended)]
+    reason = "the commit log cannot be read in full"
+    if found.unreadable:
+        unmended += (Unmended(task.folder, task.problems, reason, *task.key) for task in tasks)
+        tasks = ()
+    elif found.context.zombies_from is not None:
+        reason = "records of an older log follow the log's end: mend that first (rmqtool recover)"
+    elif found.astray:
+        reason = ASTRAY
+    elif index is not None:
+        return tasks, index, tuple(unmended)
+    if index is not None:
+        unmended.append(Unmended("index", index.problems, reason))
+    return tasks, None, tuple(unmended)
+
+
+def write_options(store: Store) -> WriteOptions:
+    """How the queues and the index of a store are written. Raises UsageError for impossible sizes.
+
+    Without a broker.conf light queues are written wherever a record says which numbers it has there,
+    for only a broker that serves them puts that into a record (spec 02 5.3).
+    """
+    layout, conf = store.layout, store.layout.broker_conf
+    options: dict[str, Any] = {
+        "profile": store.profile,
+        "commit_log_file_size": layout.commit_log_file_size,
+        "consume_queue_file_size": layout.consume_queue_file_size,
+        "batch_queue_file_size": layout.batch_queue_file_size,
+        "ext_queues": layout.writes_extensions,
+        "ext_queue_file_size": layout.ext_queue_file_size,
+        "index_slots": layout.index_slots,
+        "index_entries": layout.index_entries,
+        "multi_dispatch": True,
+    }
+    if conf is not None:
+        levels = conf.text("messageDelayLevel")
+        if levels is not None:
+            options["delays_ms"] = parse_delay_levels(levels)
+        options["index"] = conf.flag("messageIndexEnable", default=True)
+        if conf.text("enableMultiDispatch") is not None or conf.text("enableLmq") is not None:
+            options["multi_dispatch"] = conf.flag("enableMultiDispatch") or conf.flag("enableLmq")
+    return WriteOptions(**options)
+
+
+def _check_form(store: Store, *, queues: bool) -> None:
+    for part in store.layout.unsupported:
+        if queues and part.what in ("consume queues", "index entries"):
+            raise RefusedError(f"{part.what} in {part.form}, which rmqtool does not write", path=part.path)
+
+
+def _batch_topics(store: Store) -> frozenset[str]:
+    """The batch topics of topics.json; none where it cannot be understood."""
+    root = store.layout.root
+    if root is None:
+        return frozenset()
+    try:
+        table = TopicTable.load(root, store.profile)
+    except FormatError:
+        return frozenset()
+    return frozenset(topic for topic in table.topics if table.is_batch(topic))
+
+
+def _chosen(found: Survey, selection: Selection) -> tuple[dict[Key, list[str]], list[Key]]:
+    """The wrong queues that are asked for, with their problems; and the deleted ones that are not."""
+    from rmqtool.repair.rebuild.queue_task import is_deleted, missing_queues, problems_by_queue
+
+    wrong = problems_by_queue(found, found.findings)
+    deleted = []
+    for key in missing_queues(found):
+        if selection.topics or not is_deleted(found, key):
+            wrong.setdefault(key, ["CQ13"])
+        else:
+            deleted.append(key)
+    chosen = {
+        key: codes
+        for key, codes in wrong.items()
+        if selection.matches_topic(key[0]) and (not selection.queues or key[1] in selection.queues)
+    }
+    return chosen, deleted
+
+
+def _builder(found: Survey, tasks: Sequence[QueueTask], index: IndexTask | None) -> Callable[[Path], None]:
+    def build(staging: Path) -> None:
+        from rmqtool.repair.rebuild.stage import stage
+
+        spans = found.queues.spans.queues
+        starts = [spans[task.key].first_physical for task in tasks if task.key in spans]
+        if index is not None:
+            starts.append(index.start)
+        stage(
+            staging, found.options, found.view.layout, tasks, index, start=min(starts, default=found.end),
+            end=found.end, batch_topics=found.batch_topics, kept=found.queues.kept, bits=found.queues.bits,
+        )  # fmt: skip
+
+    return build
+
+
+def _warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
+    yield from _gap_warnings(found, tasks)
+    for task in tasks:
+        queues = found.view.layout.batch_queues if task.is_batch else found.view.layout.consume_queues
+        has_others = any(topic == task.key[0] for topic, _ in queues) and task.key not in queues
+        if has_others and 0 < task.shape.count <= _FEW and task.key not in found.queues.light:
+            yield (
+                f"{task.folder} is made for no more than {task.shape.count} of the log's records, while other"
+                " queues of the topic are there: so looks a damaged queue id, which no CRC covers"
+            )
+
+
+def _gap_warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
+    """Gaps in whose place a filler does harm: brokers pass over what follows it in the log's first file.
+
+    They take the filler for a message at offset 0 that they cannot read, and go on in the next file
+    (spec 03; CommitLog#getMessage, DefaultMessageStore#getMessage).
+    """
+    log = found.view.layout.commit_log
+    for task in tasks:
+        for gap in task.shape.gaps:
+            if log and not log[0].file_from_offset and gap.physical_offset < log[0].size:
+                yield (
+                    f"{task.folder} gets fillers for {gap.stop - gap.first} queue offsets from {gap.first},"
+                    " which no message of the log has: while the log begins at 0, a broker that reads them"
+                    " passes over messages behind them"
+                )
+
+
+def _of_queues(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[Action]:
+    from rmqtool.problems import BY_CODE
+
+    options = found.options
+    for task in tasks:
+        size = options.batch_queue_file_size if task.is_batch else options.consume_queue_file_size
+        unit = BATCH_UNIT_SIZE if task.is_batch else UNIT_SIZE
+        count = task.shape.count if task.is_batch else task.shape.end
+        names = ", ".join(BY_CODE[code].name for code in task.problems)
+        for file in task.files:
+            used = min(max(count * unit - file.file_from_offset, 0), size)
+            yield Action(
+                "create" if file.old is None else "replace",
+                f"{task.folder}/{file.file_from_offset:020}", 0, size,
+                f"the queue is written anew from the log: {names}", task.problems[0],
+                {"topic": task.key[0], "queue_id": task.key[1], "units": used // unit, "data_bytes": used},
+                mtime_ns=file.mtime_ns if file.old is None else None,
+            )  # fmt: skip
+        for old in task.dropped:
+            yield Action(
+                "delete", f"{task.folder}/{old.path.name}", 0, old.size,
+                f"the queue needs no such file: {names}", task.problems[0],
+                {"topic": task.key[0], "queue_id": task.key[1]},
+            )  # fmt: skip
+        if task.extension is not None:
+            yield from _of_extension(task, task.extension, options.ext_queue_file_size, names)
+
+
+def _of_extension(task: QueueTask, extension: ExtensionTask, size: int, names: str) -> Iterator[Action]:
+    place = {"topic": task.key[0], "queue_id": task.key[1]}
+    for file in extension.files:
+        yield Action(
+            "create" if file.old is None else "replace",
+            f"{extension.folder}/{file.file_from_offset:020}", 0, size,
+            f"its queue is written anew from the log: {names}", task.problems[0],
+            {**place, "data_bytes": file.used},
+        )  # fmt: skip
+    for old in extension.dropped:
+        yield Action(
+            "delete", f"{extension.folder}/{old.path.name}", 0, old.size,
+            f"the queue needs no such file: {names}", task.problems[0], place,
+        )  # fmt: skip
+
+
+def _of_index(found: Survey, task: IndexTask | None) -> Iterator[Action]:
+    from rmqtool.problems import BY_CODE
+
+    if task is None:
+        return
+    shape, left = found.options.index_shape, task.keys
+    names = ", ".join(BY_CODE[code].name for code in task.problems)
+    old = {file.path.name: file for file in task.dropped}
+    for name in task.names:
+        keys = min(left, shape.entries - 1)
+        left -= keys
+        used = HEADER_SIZE + min(shape.slot_offset(shape.slots), keys * _PAGE) + keys * ENTRY_SIZE
+        yield Action(
+            "replace" if name in old else "create", f"index/{name}", 0, shape.size,
+            f"the index is written anew from the log: {names}", task.problems[0],
+            {"entries": keys, "data_bytes": min(used, shape.size)},
+        )  # fmt: skip
+    for name, file in old.items():
+        if name not in task.names:
+            yield Action(
+                "delete", f"index/{name}", 0, file.size, f"the index needs no such file: {names}",
+                task.problems[0],
+            )  # fmt: skip
+
+
+def _of_strays(store: Store) -> Iterator[Action]:
+    layout = store.layout
+    queues = (
+        *layout.consume_queues.values(), *layout.batch_queues.values(), *layout.ext_queues.values()
+    )  # fmt: skip
+    of_queues = [*layout.consume_queue_strays, *layout.batch_queue_strays]
+    of_queues += (stray for queue in queues for stray in queue.strays)
+    for code, part, strays in (("CQ11", "queue", of_queues), ("IX07", "index", layout.index_strays)):
+        for stray in strays:
+            size = stray.lstat().st_size if stray.is_file() and not stray.is_symlink() else 0
+            yield Action("delete", layout.relative(stray), 0, size, f"it is no {part} file or folder", code)
+
+
+def _index_timestamp(found: Survey, task: IndexTask | None) -> int:
+    """end_timestamp of the newest full index file afterwards, ms; 0 for none."""
+    if found.index is None:
+        return 0
+    gone = {file.path for file in task.dropped} if task is not None else set()
+    places = found.options.index_entries
+    full = [file for file in found.index.files if file.stop >= places and file.file.path not in gone]
+    return max([file.end_timestamp for file in full] + [task.full_timestamp if task is not None else 0])

@@ -1,0 +1,105 @@
+"""topics.json from the log when it is lost, and config files from their .bak.
+
+A topic of the log gets as many queues as its highest queue id says, which is what it had at least;
+perm 6, read and write. A broker's own topics are left to the broker, light queues are none.
+
+Source: TopicConfigManager, ConfigManager#load; spec 01 section 9.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from rmqtool.check.verify.context import CONFIG_LIMIT
+from rmqtool.check.verify.state import CONFIG_FILES
+from rmqtool.errors import UnreadableError
+from rmqtool.formats import config_change, config_json
+from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
+from rmqtool.message.system_topics import is_system_topic
+from rmqtool.queue.light_queues import LIGHT_PREFIX
+from rmqtool.repair.plan import Action, Kind
+from rmqtool.storage.config_files import FOLDER, TOPICS
+from rmqtool.storage.open_files import read_head
+from rmqtool.write.topics import DEFAULT_PERM, QUEUES_MAX
+
+if TYPE_CHECKING:
+    from rmqtool.check.verify.spans import Key
+    from rmqtool.read.store import Store
+    from rmqtool.repair.rebuild import Rebuild
+
+_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
+
+
+def config_actions(store: Store, found: Rebuild) -> list[Action]:
+    """What mends the config files that can be mended; nothing where RocksDB keeps them.
+
+    Args:
+        store: as it is.
+        found: what is known of its log.
+
+    Raises:
+        UnreadableError: a file is there and cannot be read.
+    """
+    layout = store.layout
+    outside = any(part.what == "config" for part in layout.unsupported)
+    if layout.kind != "store" or outside or "config" in layout.unreadable_parts:
+        return []
+    return [*_from_bak(store), *_topics(store, found)]
+
+
+def _from_bak(store: Store) -> Iterator[Action]:
+    for name in CONFIG_FILES:
+        data, bak = _content(store, name), _content(store, f"{name}.bak")
+        if bak is None or config_json.load_with_bak(data, bak).source != "bak":
+            continue
+        kind: Kind = "create" if data is None else "replace"
+        reason = "the file cannot be read, its .bak can: a broker loads that"
+        yield Action(kind, f"{FOLDER}/{name}", 0, len(bak), reason, "CF01", {}, bak)
+
+
+def _content(store: Store, name: str) -> bytes | None:
+    path = store.layout.config.get(name)
+    if path is None:
+        return None
+    data = read_head(path, CONFIG_LIMIT + 1)
+    if data is not None and len(data) > CONFIG_LIMIT:
+        raise UnreadableError("is larger than any config file", path=path)
+    return data
+
+
+def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
+    data = _content(store, TOPICS)
+    source = config_json.load_with_bak(data, _content(store, f"{TOPICS}.bak")).source
+    topics = topics_of(found.queue_ends, found.batch_topics, found.light)
+    if source in ("file", "bak") or not topics:
+        return
+    dialect, time_ms = store.profile.name, max(found.last_store_timestamp, 0)
+    document = config_change.new_topics(dialect, time_ms)
+    content = config_json.dump(config_change.with_topics(document, topics, dialect, time_ms), dialect)
+    kind: Kind = "create" if data is None else "replace"
+    yield Action(
+        kind, f"{FOLDER}/{TOPICS}", 0, len(content), "topics and numbers of queues as log and queues show",
+        "CF06" if source == "none" else "CF02", {"topics": len(topics)}, content,
+    )  # fmt: skip
+
+
+def topics_of(
+    queues: Iterable[Key], batch_topics: frozenset[str], light: frozenset[Key]
+) -> dict[str, TopicConfig]:
+    """Topics by name, for these queues; without those that a broker makes by itself, and light queues."""
+    counts: dict[str, int] = {}
+    for topic, queue_id in queues:
+        is_light = (topic, queue_id) in light or topic.startswith(LIGHT_PREFIX)
+        if is_light or is_system_topic(topic) or not _NAME.fullmatch(topic):
+            continue
+        if 0 <= queue_id < QUEUES_MAX:
+            counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+    return {
+        topic: TopicConfig(
+            topic, count, count, DEFAULT_PERM,
+            attributes=dict(BATCH_ATTRIBUTES) if topic in batch_topics else {},
+        )
+        for topic, count in sorted(counts.items())
+    }  # fmt: skip

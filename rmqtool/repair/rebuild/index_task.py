@@ -1,0 +1,195 @@
+"""From which file on the index is wrong, and what is to be made from there on.
+
+An index file cannot be mended in its middle, and every file goes on where the one before is full. So
+all files before the first wrong one stay, and the rest is written anew from the record with which the
+last of them ends. How many files that gives is known before it is done: entry 0 is never used, and a
+file is made when a record comes for which the one before has no place (spec 02 5.5).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from rmqtool.formats.index import Shape
+from rmqtool.index.blocks import IndexReader
+from rmqtool.log.dispatch import KIND_TAG
+from rmqtool.repair.rebuild.survey import Survey, SurveyedIndex, Window
+from rmqtool.storage.layout import IndexFilePath
+from rmqtool.storage.source import open_source
+
+if TYPE_CHECKING:
+    import numpy as np
+
+_WRONG = frozenset({"IX01", "IX02", "IX03", "IX04", "IX06", "IX11"})
+
+
+@dataclass(frozen=True)
+class IndexTask:
+    """The index from one file on, written anew.
+
+    Attributes:
+        kept: the files before.
+        dropped: the files that are there now and go, or are replaced, in their order.
+        names: of the files that are made, in their order; old ones first.
+        start: physical offset of the first record that may have keys for them.
+        problems: codes of what is wrong now.
+        keys: how many entries are made.
+        full_timestamp: end_timestamp, ms, of the newest full file that is made; 0 for none.
+    """
+
+    kept: tuple[IndexFilePath, ...]
+    dropped: tuple[IndexFilePath, ...]
+    names: tuple[str, ...]
+    start: int
+    problems: tuple[str, ...]
+    keys: int
+    full_timestamp: int
+
+
+def index_task(survey: Survey) -> IndexTask | None:
+    """What is to be done with the index; None when it is right."""
+    index, layout = survey.index, survey.view.layout
+    if index is None:
+        return None
+    first, problems = _first_wrong(survey, index)
+    if first is None:
+        return None
+    full = {file.file.path: file for file in index.files if file.stop >= layout.index_entries}
+    while first and layout.index_files[first - 1].path not in full:
+        first -= 1
+    kept, dropped = layout.index_files[:first], layout.index_files[first:]
+    shape = survey.options.index_shape
+    windows = [window for window in index.windows if window.start < survey.end]
+    start, keys = 0, sum(window.keys for window in windows)
+    if kept:
+        start = full[kept[-1].path].last
+        later = [window for window in windows if window.start > start]
+        crossing = [window for window in windows if window.start <= start <= window.last]
+        keys = sum(window.keys for window in later) + sum(
+            _keys_from(survey, window, start) for window in crossing
+        )
+        if crossing:  # else the record of the newest entries has expired, and its keys were not counted
+            keys -= _entries_of_newest(survey, kept, start)
+    count = _file_count(windows, keys, shape, has_records=bool(windows))
+    names = _names(survey, kept, dropped, count, windows)
+    full_files = keys // (shape.entries - 1)
+    timestamp = 0
+    if full_files:
+        timestamp = _timestamp_of_key(survey, windows, start, keys, full_files * (shape.entries - 1))
+    return IndexTask(kept, dropped, names, start, problems, keys, timestamp)
+
+
+def _first_wrong(survey: Survey, index: SurveyedIndex) -> tuple[int | None, tuple[str, ...]]:
+    """(number of the first file that is wrong, codes); the number of files where only more are needed."""
+    layout = survey.view.layout
+    numbers = {layout.relative(file.path): number for number, file in enumerate(layout.index_files)}
+    found = [item for item in survey.findings if item.problem.code in _WRONG]
+    wrong = [numbers.get(item.path, 0) for item in found]
+    codes = list(dict.fromkeys(item.problem.code for item in found))
+    usable = {layout.relative(file.file.path): file for file in index.files}
+    first = index.first_missing if usable else next((w.start for w in index.windows if w.keys), -1)
+    if first >= 0:
+        codes.append("IX10")
+        if not usable or first <= index.start:
+            wrong.append(0)
+        else:
+            number = max(numbers[name] for name in usable)
+            last = usable[layout.relative(layout.index_files[number].path)]
+            wrong.append(number + (last.stop >= layout.index_entries))
+    return min(wrong, default=None), tuple(codes)
+
+
+def _file_count(windows: Collection[Window], keys: int, shape: Shape, *, has_records: bool) -> int:
+    """How many files so many keys take; a broker makes the first one for a record without a key too."""
+    if not has_records:
+        return 0
+    full, rest = divmod(keys, shape.entries - 1)
+    if rest or not full:
+        return full + 1
+    last_key = max(window.last_key for window in windows)
+    return full + (max(window.last for window in windows) > last_key)
+
+
+def _keys_in(survey: Survey, window: Window) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(physical offsets, store timestamps) of the records of the keys of one part of the log, in order."""
+    from rmqtool.log.dispatch import dispatch_columns
+    from rmqtool.log.frames import Frames, walk
+
+    source = survey.context.open(window.path)
+    try:
+        start, base = window.start, window.file_from_offset
+        for event in walk(source, file_from_offset=base, start=start - base, stop=window.last + 1 - base,
+                          crc=False):  # fmt: skip
+            if isinstance(event, Frames):
+                keys = dispatch_columns(event).keys
+                if not survey.options.profile.indexes_tags:
+                    keys = keys[keys["kind"] != KIND_TAG]
+                rows = event.rows[keys["row"]]
+                yield rows["physical_offset"].copy(), rows["store_timestamp"].copy()
+    finally:
+        source.close()
+
+
+def _keys_from(survey: Survey, window: Window, physical_offset: int) -> int:
+    """How many keys records of a part of the log have from this offset on."""
+    return sum(int((offsets >= physical_offset).sum()) for offsets, _ in _keys_in(survey, window))
+
+
+def _timestamp_of_key(survey: Survey, windows: Collection[Window], start: int, keys: int, number: int) -> int:
+    """The store timestamp, ms, of the `number`-th (from 1) of the last `keys` keys of the log."""
+    left = keys - number  # keys behind it
+    for window in sorted(windows, key=lambda item: -item.start):
+        if left >= window.keys:
+            left -= window.keys
+            continue
+        times = [part.tolist() for _, part in _keys_in(survey, window)]
+        return int(list(chain.from_iterable(times))[-1 - left])
+    return 0
+
+
+def _entries_of_newest(survey: Survey, kept: Collection[IndexFilePath], physical_offset: int) -> int:
+    """How many entries of the files `kept` belong to the record at this offset, the last one in them."""
+    layout, count = survey.view.layout, 0
+    for file in reversed(list(kept)):
+        source = open_source(file.path)
+        try:
+            reader = IndexReader(source, layout.index_slots, layout.index_entries)
+            first = reader.first_from(physical_offset, reader.used)
+            count += reader.used - first
+        finally:
+            source.close()
+        if first > 1:
+            break
+    return count
+
+
+def _names(
+    survey: Survey, kept: Collection[IndexFilePath], dropped: Collection[IndexFilePath], count: int,
+    windows: Collection[Window],
+) -> tuple[str, ...]:  # fmt: skip
+    """Names for so many files, the same each time: those of the files they replace, then later ones."""
+    names = [file.path.name for file in dropped][:count]
+    newest = names[-1] if names else list(kept)[-1].path.name if kept else ""
+    if not newest and windows:
+        newest = _time_name(survey, min(window.start for window in windows))
+        names.append(newest)
+    while len(names) < count:
+        newest = f"{int(newest) + 1:017}"
+        names.append(newest)
+    return tuple(names[:count])
+
+
+def _time_name(survey: Survey, physical_offset: int) -> str:
+    """The name of an index file made when the record at this offset was stored.
+
+    Source: UtilAll#timeMillisToHumanString.
+    """
+    found = survey.store.find(physical_offset)
+    time_ms = found.message.store_timestamp if found is not None else 0
+    if not 0 <= time_ms < 253_370_764_800_000:  # year 9999
+        time_ms = 0
+    return time.strftime("%Y%m%d%H%M%S", time.localtime(time_ms // 1000)) + f"{time_ms % 1000:03}"

@@ -1,0 +1,228 @@
+"""The command's plan, and doing it: the lock first, then look, then change.
+
+Source: design section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rmqtool.errors import FormatError, RefusedError, RmqtoolError, UsageError
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.repair import plan as plans
+from rmqtool.repair.plan import Action, Applied, Plan
+from rmqtool.repair.plan.backup import Backup
+from rmqtool.repair.plan.guard import read_journal
+from rmqtool.repair.plan.held import OpenStore, held_store
+from rmqtool.repair.plan.paths import Places
+from rmqtool.repair.rebuild import Rebuild, plan_rebuild
+from rmqtool.repair.rebuild.config import config_actions
+from rmqtool.repair.recover.after import After
+from rmqtool.repair.recover.state import closing_actions
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.lock import StoreLock
+
+Part = Literal["queues", "index", "config"]
+PARTS: tuple[Part, ...] = get_args(Part)
+_OTHERS = "another repair of this store was interrupted, which has to be finished first"
+_NO_EARLIER = plans.Earlier()
+_QUEUE_FOLDERS = ("consumequeue/", "batchconsumequeue/", "consumequeue_ext/")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is written anew: parts of the store; of the queues those of some topics and ids, or all."""
+
+    parts: tuple[Part, ...] = PARTS
+    topics: tuple[str, ...] = ()
+    queues: tuple[int, ...] = ()
+
+    def options(self) -> dict[str, Any]:
+        """As JSON, for `Plan.options`."""
+        return {"parts": list(self.parts), "topics": list(self.topics), "queues": list(self.queues)}
+
+    @classmethod
+    def of_options(cls, options: Mapping[str, Any]) -> Request:
+        """The opposite of `options`, which may be anything. Raises FormatError for other options."""
+        parts, topics, queues = (options.get(name) for name in ("parts", "topics", "queues"))
+        if not (isinstance(parts, list) and parts and all(part in PARTS for part in parts)):
+            raise FormatError("the plan's parts are none that rebuild has")
+        if not (isinstance(topics, list) and all(isinstance(topic, str) for topic in topics)):
+            raise FormatError("the plan's topics are no list of texts")
+        numbers = isinstance(queues, list) and all(type(number) is int for number in queues)
+        if not numbers or not isinstance(queues, list):
+            raise FormatError("the plan's queues are no list of numbers")
+        return cls(tuple(parts), tuple(topics), tuple(queues))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A plan, and what there is to say of it.
+
+    Attributes:
+        plan: the changes.
+        selection: which queues it is for.
+        rebuild: what it is made of.
+        refusal: why it would not be applied; None for no reason.
+        is_needed: whether applying it changes anything, the guard of a run that was killed included.
+        earlier: what became of runs that were killed, when it was applied.
+    """
+
+    plan: Plan
+    selection: Selection
+    rebuild: Rebuild
+    refusal: str | None
+    is_needed: bool
+    earlier: plans.Earlier = _NO_EARLIER
+
+
+def plan(
+    store: Store, request: Request, *, jobs: int = 0, progress: Callable[[int], None] | None = None
+) -> Planned:
+    """The plan that `request` means for a store; nothing is changed.
+
+    Raises:
+        UsageError: it is no store root.
+        RefusedError: it has no commit log, or keeps queues or index where rmqtool writes none.
+        UnreadableError: a part of it cannot be read.
+    """
+    layout = store.layout
+    if layout.root is None or layout.kind != "store":
+        raise UsageError("only a whole store can be rebuilt", hint="name the folder that holds commitlog")
+    layout.check_forms(log=True)
+    if not layout.commit_log:
+        raise RefusedError("the commit log has no files: there is nothing to rebuild from", path=layout.root)
+    for path, reason in layout.unreadable:
+        raise RefusedError(f"cannot be read: {reason}", path=path)
+    selection = Selection(topics=request.topics, queues=request.queues)
+    found = plan_rebuild(
+        store,
+        selection=selection,
+        queues="queues" in request.parts,
+        index="index" in request.parts,
+        strays=not request.topics and not request.queues,
+        jobs=jobs,
+        progress=progress,
+    )
+    actions = _chosen(found.actions, request)
+    if "config" in request.parts:
+        actions += config_actions(store, found)
+    made = any(action.path.startswith("index/") and action.kind != "delete" for action in actions)
+    if made:
+        actions += _checkpoint(store, found)
+    touched = [action.path for action in actions if action.path.startswith(_QUEUE_FOLDERS)]
+    mark = plans.fingerprint(layout, log_end=found.log_end, touched=touched)
+    result = Plan("rebuild", request.options(), tuple(actions), mark, _summary(found), found.build)
+    is_needed = bool(actions) or layout.guard is not None
+    return Planned(result, selection, found, _refusal(store), is_needed)
+
+
+def _refusal(store: Store) -> str | None:
+    """Why nothing should be rebuilt now; None for no reason."""
+    if _others_repair(store.layout):
+        return _OTHERS
+    if store.layout.abort is not None:
+        return "the store was not closed cleanly: its next start would cut and drop what was mended"
+    return None
+
+
+def _others_repair(layout: StoreLayout) -> bool:
+    """Whether a run that was killed may be one of another command, which has more to mend."""
+    if layout.guard is None:
+        return False
+    runs = read_journal(Places(layout))
+    try:
+        return any(Backup(Path(folder)).manifest().command != "rebuild" for _, folder in runs)
+    except RmqtoolError:  # its backup was deleted, say
+        return True
+
+
+def _chosen(actions: tuple[Action, ...], request: Request) -> list[Action]:
+    """Without strays in parts that were not asked for."""
+    left_out = [] if "queues" in request.parts else [*_QUEUE_FOLDERS]
+    left_out += [] if "index" in request.parts else ["index/"]
+    return [action for action in actions if not action.path.startswith(tuple(left_out))]
+
+
+def _checkpoint(store: Store, found: Rebuild) -> list[Action]:
+    """The checkpoint says up to when the index is full and on disk: after a crash the rest is dropped."""
+    after = After(
+        log_end=found.log_end,
+        last_store_timestamp=found.last_store_timestamp,
+        index_timestamp=found.index_timestamp,
+        queues=found.queue_ends,
+        changes=True,
+    )
+    return [action for action in closing_actions(store, after) if action.path == "checkpoint"]
+
+
+def _summary(found: Rebuild) -> dict[str, Any]:
+    return {
+        "queues": len(found.tasks),
+        "units": sum(task.shape.count for task in found.tasks),
+        "index_entries": 0 if found.index is None else found.index.keys,
+        "unmended": [
+            {"path": item.path, "problems": list(item.problems), "reason": item.reason}
+            for item in found.unmended
+        ],
+        "deleted_topics": sorted({topic for topic, _ in found.deleted}),
+    }
+
+
+def rebuild_store(
+    open_store: OpenStore,
+    request: Request | None,
+    *,
+    plan_file: Path | None = None,
+    backup_dir: Path | None = None,
+    force: bool = False,
+    jobs: int = 0,
+) -> tuple[Planned, Applied | None]:
+    """Make the plan under the store's lock and do it; (the plan, what was done, None for nothing).
+
+    What a killed run of it has changed is given back first.
+
+    Args:
+        open_store: see `OpenStore`.
+        request: what is written anew; None where `plan_file` says it.
+        plan_file: a plan that has to come out again, for a store that has not changed since.
+        backup_dir: a new folder; None: beside the store.
+        force: do it although the store was not closed cleanly.
+        jobs: threads; 0 for one per processor.
+
+    Raises:
+        StoreInUseError: a broker holds the lock.
+        RefusedError: something stands against it, or the plan is for another state of the store.
+        UnwritableError: the disk is full, or a permission is missing.
+        UnreadableError, FormatError: the store or the plan file cannot be read or understood.
+    """
+    file = None if plan_file is None else plans.read_plan(plan_file, "rebuild")
+    if file is not None:
+        request = Request.of_options(file.options)
+    if request is None:
+        raise UsageError("neither a request nor a plan was given")
+    earlier = _NO_EARLIER
+
+    def settle(layout: StoreLayout, held: StoreLock) -> None:
+        nonlocal earlier
+        if _others_repair(layout):
+            raise RefusedError(_OTHERS, path=layout.root, hint=f"rmqtool recover {layout.root}")
+        earlier = plans.roll_back(layout, held)
+
+    with held_store(open_store, settle=settle) as (store, held):
+        layout = store.layout
+        if file is not None:
+            plans.check_unchanged(file, layout)
+        planned = replace(plan(store, request, jobs=jobs), earlier=earlier)
+        if file is not None:
+            plans.agree(planned.plan, file)
+        if not planned.is_needed:
+            return planned, None if earlier.finished is None else Applied(earlier.finished, 0, 0)
+        if planned.refusal is not None and not force:
+            raise RefusedError(planned.refusal, path=layout.root, hint=f"rmqtool recover {layout.root}")
+        store.close()
+        return planned, plans.apply(planned.plan, layout, backup_dir=backup_dir, held=held)

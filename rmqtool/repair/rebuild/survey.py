@@ -1,0 +1,288 @@
+"""One pass over the log as it will be: what queues and index should hold, beside what they do hold.
+
+The checks are those of `verify`, without what makes them lenient towards a store at rest: nothing is
+left to the next start of a broker, for after a repair there is nothing that it would dispatch.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from rmqtool.check.verify.context import Bounds, Context, Report
+from rmqtool.check.verify.files import check_files
+from rmqtool.check.verify.index import IndexCheck, IndexPart
+from rmqtool.check.verify.log import LogCheck
+from rmqtool.check.verify.queue_units import UnitCheck
+from rmqtool.check.verify.queues import Columns, QueueCheck
+from rmqtool.check.verify.spans import QUEUES_MAX, Key, Span
+from rmqtool.check.verify.state import read_checkpoint
+from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.log.dispatch import KIND_TAG, PROPERTIES_UNSOUND, Dispatch, dispatch_columns
+from rmqtool.log.scan_cache import ScanCache
+from rmqtool.problems import Finding
+from rmqtool.queue.units import UnitReader
+from rmqtool.read.store import Store
+from rmqtool.repair.rebuild.extension_task import Bits
+from rmqtool.repair.rebuild.header_corrections import MisroutedRecord, misrouted_records
+from rmqtool.repair.rebuild.kept import Kept
+from rmqtool.repair.rebuild.log_view import LogView
+from rmqtool.write.options import WriteOptions
+
+if TYPE_CHECKING:
+    from rmqtool.log.events import Blank, CorruptRange, TrailingZeros
+    from rmqtool.log.frames import Frames
+    from rmqtool.storage.layout import StoreFile
+    from rmqtool.storage.source import ByteSource, RateLimiter
+
+_NEVER = (1 << 63) - 1
+_TIMES_MAX = 1 << 20
+WINDOW = 16 << 20  # looking at queues one by one costs the less, the more of each a window holds
+WHOLE_QUEUE = -1
+"""In place of a file's number: the newest record of a batch queue."""
+
+
+class _LaidOver(Context):
+    """A verification that sees the log as it will be."""
+
+    view: LogView
+
+    def open(self, path: Path) -> ByteSource:
+        """See Context."""
+        found = self.view.open(path, keep_cache=self.keep_cache, limiter=self.limiter)
+        return super().open(path) if found is None else found
+
+
+class Window(NamedTuple):
+    """A part of one log file: its records start in [start, last]; how many keys they have."""
+
+    path: Path
+    file_from_offset: int
+    start: int
+    last: int
+    keys: int
+    last_key: int
+    """Physical offset of the last record that has a key; -1 without."""
+
+
+class SurveyedQueues(QueueCheck):
+    """The log side of the pass `queues`, for light queues that are gone too.
+
+    `times` are store timestamps, ms, of the newest record by (queue, number of the queue file);
+    `light` are the light queues, `kept` is what dispatch needs of the records, `bits` the extension units
+    that have bits of a filter.
+    """
+
+    def __init__(self, context: Context, options: WriteOptions, batch_topics: Collection[str]) -> None:
+        super().__init__(context)
+        self._batch_topics |= set(batch_topics)
+        self._options = options
+        self._any_light = replace(options, multi_dispatch=True)
+        self._per_file = options.consume_queue_file_size // UNIT_SIZE
+        self._times_lock = Lock()
+        self.times: dict[tuple[Key, int], int] = {}
+        self.light: set[Key] = set()
+        self.kept = Kept()
+        self.bits = Bits()
+
+    def _span(self, key: Key, rows: Columns, reader: UnitReader) -> Span:
+        span = super()._span(key, rows, reader)
+        numbers = rows.queue_offset // self._per_file
+        if span.is_batch:
+            numbers = np.full(1, WHOLE_QUEUE)
+        first, last = int(numbers[0]), int(numbers[-1])
+        newest = {last: int(rows.store_timestamp[-1])}
+        if first != last:
+            ends = np.flatnonzero(numbers[1:] != numbers[:-1])
+            pairs = zip(numbers[ends].tolist(), rows.store_timestamp[ends].tolist(), strict=True)
+            newest = {**dict(pairs), **newest}
+        with self._times_lock:
+            for number, time_ms in newest.items():
+                if len(self.times) < _TIMES_MAX:
+                    self.times[key, number] = max(time_ms, self.times.get((key, number), 0))
+        return span
+
+    def extended(self, key: Key, rows: Columns, address: np.ndarray, size: np.ndarray) -> None:
+        """See QueueCheck."""
+        self.bits.add(key, rows.physical_offset, rows.queue_offset, address, size)
+
+    def is_light(self, topic: bytes, key: Key) -> bool:
+        """See QueueCheck: by what the records say, for the queue may be gone."""
+        wanted = self._options.multi_dispatch or key in self.context.layout.consume_queues
+        found = wanted and bool(key[0]) and "/" not in key[0] and self._any_light.may_be_light(topic)
+        if found and len(self.light) < QUEUES_MAX:
+            self.light.add(key)
+        return found
+
+
+class SurveyedIndex(IndexCheck):
+    """The pass `index`, with the number of keys of every part of the log."""
+
+    def __init__(self, context: Context, options: WriteOptions) -> None:
+        super().__init__(context)
+        self._tags = options.profile.indexes_tags
+        self._windows_lock = Lock()
+        self._windows: list[Window] = []
+
+    def part(self, frames: Frames, dispatch: Dispatch) -> IndexPart:
+        """See IndexCheck."""
+        if (dispatch.flags & PROPERTIES_UNSOUND).any():
+            dispatch = dispatch_columns(frames)  # with the keys that verify leaves out, and dispatch does not
+        keys = dispatch.keys if self._tags else dispatch.keys[dispatch.keys["kind"] != KIND_TAG]
+        offsets = frames.rows["physical_offset"]
+        last_key = int(offsets[keys["row"][-1]]) if len(keys) else -1
+        file = self.context.store.commit_log.file_of(int(offsets[0]))
+        assert file is not None
+        window = Window(
+            file.path, file.file_from_offset, int(offsets[0]), int(offsets[-1]), len(keys), last_key
+        )
+        with self._windows_lock:
+            self._windows.append(window)
+        return super().part(frames, dispatch) if self.files else IndexPart(len(keys))
+
+    @property
+    def windows(self) -> list[Window]:
+        """All parts, in the order of the log."""
+        return sorted(self._windows, key=lambda window: window.start)
+
+    @property
+    def first_missing(self) -> int:
+        """Physical offset of the first record whose keys no usable file covers; -1 for none."""
+        found = [miss.start for miss in (self._sums["IX08"], self._sums["IX10"]) if miss.count]
+        return min(found, default=-1)
+
+
+class SurveyedLog(LogCheck):
+    """The walk, without the files that salvage found sound: what it has seen of them is seen again."""
+
+    window = WINDOW
+
+    def __init__(
+        self, context: _LaidOver, queues: SurveyedQueues, index: SurveyedIndex | None, sound: ScanCache
+    ) -> None:
+        super().__init__(context, queues, index)
+        self._view = context.view
+        self._kept = queues.kept
+        self._sound = sound
+
+    def events(
+        self, source: ByteSource, file: StoreFile, start: int, stop: int
+    ) -> Iterator[tuple[Frames, Dispatch] | Blank | TrailingZeros | CorruptRange]:
+        """See LogCheck."""
+        found = None
+        if (start, stop) == (0, file.size) and not self._view.changes(file.path):
+            found = self._sound.find(file.path, file.size)
+        if found is not None:
+            self._kept.take(found.batches)
+            yield from found.events()
+            return
+        for event in super().events(source, file, start, stop):
+            if isinstance(event, tuple):
+                self._kept.add(*event)
+            yield event
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the pass found.
+
+    Attributes:
+        findings: those on queues and index.
+        unreadable: some of the log could not be read.
+        dispatched_from: a start of a broker, as the store stands, dispatches records from this physical
+            offset on; None after a clean stop, when it dispatches none of these.
+        astray: records that name another place among the queues than their own.
+    """
+
+    view: LogView
+    store: Store
+    options: WriteOptions
+    context: Context
+    queues: SurveyedQueues
+    units: UnitCheck
+    index: SurveyedIndex | None
+    findings: list[Finding]
+    unreadable: bool
+    dispatched_from: int | None
+    astray: tuple[MisroutedRecord, ...]
+
+    @property
+    def end(self) -> int:
+        """Physical offset where dispatch ends: of the log's end, or of the older log behind it; 0 without."""
+        end = max(self.context.log_end, 0)
+        zombies = self.context.zombies_from
+        return end if zombies is None else min(end, zombies)
+
+    @property
+    def batch_topics(self) -> frozenset[str]:
+        """The topics whose queues are batch queues."""
+        known = {key[0] for key, span in self.queues.spans.queues.items() if span.is_batch}
+        return frozenset(known | {topic for topic, _ in self.view.layout.batch_queues})
+
+
+def survey(
+    view: LogView,
+    options: WriteOptions,
+    *,
+    batch_topics: Collection[str] = (),
+    index: bool = True,
+    crashed: bool = False,
+    sound: ScanCache | None = None,
+    jobs: int = 0,
+    keep_cache: bool = False,
+    limiter: RateLimiter | None = None,
+    progress: Callable[[int], None] | None = None,
+) -> Survey:
+    """Walk the log of `view` and compare queues and index with it; nothing is changed.
+
+    Args:
+        view: the log.
+        options: how queues and index are written.
+        batch_topics: topics whose queues are batch queues, beyond those that have such a folder.
+        index: whether the index is looked at.
+        crashed: whether a crash has left the store, or a repair that was killed after it.
+        sound: files that were walked already.
+        jobs: threads; 0 for one per processor.
+        keep_cache: leave what was read in the page cache.
+        limiter: bounds the rate of reading.
+        progress: called with bytes of the log as they are read, from any thread.
+    """
+    store = Store(view.layout)
+    context = _LaidOver(
+        store, Bounds(), Report(), jobs or os.cpu_count() or 1, keep_cache, limiter,
+        progress or (lambda size: None), live=False,
+    )  # fmt: skip
+    context.view = view
+    context.dispatch_from = _NEVER
+    context.log_start = view.layout.commit_log[0].file_from_offset if view.layout.commit_log else 0
+    queues = SurveyedQueues(context, options, batch_topics)
+    of_index = SurveyedIndex(context, options) if index else None
+    found = list(check_files(view.layout, store.profile))
+    try:
+        if of_index is not None:
+            found += of_index.prepare()
+        check = SurveyedLog(context, queues, of_index, sound or ScanCache())
+        of_log = {item.problem.code for item in check.run()}
+        units = UnitCheck(context, queues)
+        found += units.run()
+        with units.reader() as reader:
+            astray = tuple(misrouted_records(context, queues.spans.queues, units.units, reader))
+        if of_index is not None:
+            found += of_index.finish()
+        found += read_checkpoint(context)
+        dispatched_from = context.recovery_start if crashed else None
+    finally:
+        if of_index is not None:
+            of_index.close()
+        store.close()
+    found = [item for item in found if item.problem.code[:2] in ("CQ", "IX")]
+    unreadable = "CL12" in of_log
+    return Survey(
+        view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from, astray
+    )  # fmt: skip

@@ -1,0 +1,402 @@
+"""One plan out of its parts: the log, the queues and the index that follow from it, and all the rest.
+
+Source: spec 02 section 15.4, spec 03, design section 9.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
+from rmqtool.errors import UnsupportedStoreError
+from rmqtool.read.store import Store
+from rmqtool.repair.plan import Action, Plan, fingerprint
+from rmqtool.repair.recover.after import After
+from rmqtool.repair.recover.offsets import offset_actions
+from rmqtool.repair.recover.refusals import Refusal, deliberate, out_of_reach, replica_notes
+from rmqtool.repair.recover.request import Broker, Request
+from rmqtool.repair.recover.state import closing_actions
+from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
+from rmqtool.repair.recover.timer import timer_actions
+
+if TYPE_CHECKING:
+    from rmqtool.broker.rules import StartSettings
+    from rmqtool.log.scan_cache import ScanCache
+    from rmqtool.repair.rebuild import Rebuild
+    from rmqtool.repair.rebuild.header_corrections import MisroutedRecord
+    from rmqtool.repair.salvage import LostRecord
+    from rmqtool.repair.salvage.model import Misplaced
+
+
+_ASTRAY_ROUNDS = 8
+Progress = Callable[[int], None]
+"""Called with the number of bytes of the log that were just read."""
+
+
+@dataclass(frozen=True)
+class Recovery:
+    """A plan and what stands against it.
+
+    Attributes:
+        plan: what would change.
+        refusals: why it is not applied, unless what they need is given.
+        tail: ranges of the log, half-open physical offsets, whose valid records the plan takes out of it;
+            they are written to a file for `append`. Only without fillers.
+        is_needed: whether applying it changes anything, the guard of a run that was killed included.
+        is_partial: whether something could not be read, or is out of reach.
+    """
+
+    plan: Plan
+    refusals: tuple[Refusal, ...]
+    tail: tuple[tuple[int, int], ...]
+    is_needed: bool
+    is_partial: bool
+
+    def row(self) -> dict[str, Any]:
+        """The plan as JSON for a person or a program: without the bytes of its changes."""
+        rows = self.plan.rows()
+        for row in rows:
+            row.pop("content_base64", None)
+        return {
+            **self.plan.summary,
+            "backup_bytes": self.plan.backup_bytes,
+            "refusals": [refusal.row() for refusal in self.refusals],
+            "actions": rows,
+            "applied": None,
+        }
+
+
+@dataclass
+class _Log:
+    """What becomes of the log, by salvage or by a broker's rule."""
+
+    actions: tuple[Action, ...]
+    end: int
+    lost: Sequence[LostRecord]
+    given_up: int
+    tail: tuple[tuple[int, int], ...]
+    notes: list[str]
+    refusals: list[Refusal]
+    sound: ScanCache | None = None
+    corrected: tuple[MisroutedRecord, ...] = ()
+
+
+def predictions(
+    store: Store,
+    brokers: Iterable[Broker],
+    *,
+    heap_bytes: int = DEFAULT_HEAP_BYTES,
+    sound: ScanCache | None = None,
+    progress: Progress | None = None,
+) -> list[dict[str, Any]]:
+    """What a start of each broker would do to the store as it stands, as JSON; raises as `predict_all`.
+
+    Args:
+        store: opened for reading.
+        brokers: versions.
+        heap_bytes: of these brokers' JVMs.
+        sound: log files that were walked already.
+        progress: called with bytes of the log as they are walked.
+    """
+    from rmqtool.broker.predict import predict_all
+
+    starts = predict_all(
+        store, tuple(brokers), settings=_settings(store, heap_bytes), sound=sound, progress=progress
+    )
+    rows = [found.row() for found in starts]
+    return [
+        {f"{name}_ms" if name.endswith("_timestamp") else name: value for name, value in row.items()}
+        for row in rows
+    ]
+
+
+def plan_and_predict(
+    store: Store,
+    request: Request,
+    brokers: Iterable[Broker],
+    *,
+    jobs: int = 0,
+    progress: Progress | None = None,
+) -> tuple[Recovery, list[dict[str, Any]], str | None]:
+    """The plan, and beside queues and index, in a thread of its own, what a start of each broker would do.
+
+    Returns:
+        The plan; the predictions; why there are none, None where there are.
+
+    Raises as `plan_recover` and `predictions` do; stores that no prediction is made for are no error.
+    """
+    stopped = Event()
+
+    def advance(count: int) -> None:
+        if stopped.is_set():
+            raise CancelledError
+        if progress is not None:
+            progress(count)
+
+    log = _log(store, request, jobs, progress)
+    _ = store.profile  # found once, by one thread
+    with ThreadPoolExecutor(1, "rmqtool-predict") as pool:
+        future = pool.submit(
+            predictions, store, tuple(brokers), heap_bytes=request.broker_heap_bytes, sound=log.sound,
+            progress=advance,
+        )  # fmt: skip
+        try:
+            recovery = _plan(store, request, log, jobs, progress)
+        except BaseException:
+            stopped.set()
+            raise
+        try:
+            return recovery, future.result(), None
+        except UnsupportedStoreError as error:
+            return recovery, [], f"what a start would do is not known: {error.message}"
+        finally:
+            stopped.set()
+
+
+def plan_recover(
+    store: Store, request: Request, *, jobs: int = 0, progress: Progress | None = None
+) -> Recovery:
+    """The plan that `request` means for a store; nothing is changed.
+
+    Args:
+        store: opened for reading; where it is to be applied, under the store's lock.
+        request: how to recover.
+        jobs: threads; 0 for one per processor.
+        progress: called with bytes of the log as they are read, which is twice for most, from any thread.
+
+    Raises:
+        UsageError: it is no store root.
+        RefusedError: the broker whose outcome is wanted would not start.
+        UnreadableError: something that has to be known cannot be read.
+    """
+    return _plan(store, request, _log(store, request, jobs, progress), jobs, progress)
+
+
+def _log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
+    out_of_reach(store)  # raises for what is no store
+    store.layout.check_forms(log=True)
+    if request.broker is None:
+        return _best_log(store, request, jobs, progress)
+    return _broker_log(store, request.broker, request.broker_heap_bytes, progress)
+
+
+def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progress | None) -> Recovery:
+    """The plan, where it is known what becomes of the log."""
+    from rmqtool.repair.rebuild.config import config_actions
+
+    unreachable = out_of_reach(store)
+    rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
+    rounds = _ASTRAY_ROUNDS if request.broker is None else 0
+    while rounds and (astray := (*rebuild.astray, *rebuild.renumbered)):
+        rounds -= 1  # one that has its place back may show that its neighbour has not
+        log = _with_places(store, log, astray)
+        rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
+    elsewhere, warnings = _elsewhere(store, log, rebuild)
+    actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
+    actions, in_the_way = _without_odd(actions)
+    agreed = 0 if request.mode == "best" and request.fill == "records" else log.given_up
+    refusals = [*unreachable, *in_the_way, *log.refusals, *deliberate(store, actions, agreed)]
+    touched = {action.path for action in actions if "consumequeue" in action.path.partition("/")[0]}
+    plan = Plan(
+        "recover",
+        request.options(),
+        tuple(actions),
+        fingerprint(store.layout, log_end=log.end, touched=touched),
+        _summary(store, request, log, rebuild, actions, warnings),
+        rebuild.build,
+    )
+    is_needed = bool(actions) or store.layout.guard is not None
+    unread = any(refusal.needs is None for refusal in log.refusals)
+    is_partial = bool(store.layout.unsupported or store.layout.unreadable or unread)
+    return Recovery(plan, tuple(refusals), log.tail, is_needed, is_partial)
+
+
+def _best_log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
+    from rmqtool.repair.salvage import salvage
+
+    found = salvage(store, fill=request.fill, jobs=jobs, progress=progress)
+    return _Log(
+        found.actions,
+        found.end,
+        found.lost,
+        found.given_up,
+        found.tail,
+        list(found.notes),
+        [
+            Refusal(f"{path} cannot be read from byte {start} on: copy it to a sound disk first")
+            for path, start, _ in found.unreadable
+        ]
+        + [Refusal(_misplaced_text(each), "yes") for each in found.misplaced],
+        found.sound,
+    )
+
+
+def _misplaced_text(found: Misplaced) -> str:
+    if not found.is_readable:
+        return f"{found.path} cannot be read: if it was a file of the log, its messages are lost"
+    records = f"{found.records} records of {found.path}"
+    if found.is_taken:
+        return (
+            f"{records} are sound, and the log has a file {found.name} where they belong: keep the right one,"
+            " or messages may be lost"
+        )
+    name = "the name that it had" if found.name is None else f"the name that it had, {found.name},"
+    return f"{records} are sound but belong to another place: give the file {name} or their messages are lost"
+
+
+def _settings(store: Store, heap_bytes: int) -> StartSettings:
+    """What broker.conf says, and the heap, which it does not."""
+    from rmqtool.broker.rules import StartSettings
+
+    return replace(StartSettings.of(store.layout.broker_conf), heap_bytes=heap_bytes)
+
+
+def _broker_log(store: Store, broker: Broker, heap_bytes: int, progress: Progress | None) -> _Log:
+    from rmqtool.broker.predict import predict_all
+    from rmqtool.repair.recover.broker_log import broker_actions, without_files
+
+    settings = _settings(store, heap_bytes)
+    (found,) = predict_all(store, (broker,), settings=settings, unreachable=False, progress=progress)
+    actions = tuple(broker_actions(store, found))
+    notes = []
+    if store.layout.abort is not None or found.log_files_deleted or found.messages_abandoned:
+        # The start after this one is a normal one, and looks back from another last file.
+        then = without_files(store, found.log_files_deleted)
+        (after,) = predict_all(
+            then, (broker,), abort=False, settings=settings, unreachable=False, progress=progress
+        )
+        if after.loads and after.end_offset < found.end_offset:
+            notes.append(
+                f"the start of {broker} after this one looks at other files and ends the log at"
+                f" {after.end_offset}: damage that this one does not look at stays, and the same run once"
+                " more cuts there; --mode best mends it"
+            )
+    return _Log(actions, found.end_offset, (), found.messages_abandoned, (), notes, [])
+
+
+def _with_places(store: Store, log: _Log, astray: Sequence[MisroutedRecord]) -> _Log:
+    """The log where records that name another place among the queues than their own name theirs."""
+    from rmqtool.repair.rebuild.header_corrections import corrections
+
+    names = {file.path: store.layout.relative(file.path) for file in store.layout.commit_log}
+    return replace(
+        log, actions=(*log.actions, *corrections(astray, names)), corrected=(*log.corrected, *astray)
+    )
+
+
+def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, reachable: bool) -> Rebuild:
+    """Queues and index as the log wants them; left alone where they are kept out of reach."""
+    from rmqtool.repair.rebuild import plan_rebuild
+
+    return plan_rebuild(
+        store, log_actions=log.actions, queues=reachable, index=reachable, sound=log.sound, jobs=jobs,
+        progress=progress,
+    )  # fmt: skip
+
+
+def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action], list[str]]:
+    """The changes of all other files, and warnings in words."""
+    after = After(
+        log_end=log.end,
+        last_store_timestamp=rebuild.last_store_timestamp,
+        index_timestamp=rebuild.index_timestamp,
+        queues=rebuild.queue_ends,
+        # A run that was killed may have changed them: then it is finished as it would have been.
+        changes=bool(log.actions or rebuild.actions) or store.layout.guard is not None,
+    )
+    actions, warnings = list(stray_actions(store)), list(log.notes)
+    warnings += [
+        f"{item.path} stays as it is ({', '.join(item.problems)}): {item.reason}" for item in rebuild.unmended
+    ]
+    warnings += rebuild.warnings
+    warnings += _guessed_sizes(store, rebuild.actions)
+    for found, texts in (
+        offset_actions(store, after),
+        timer_actions(store, after),
+        epoch_actions(store, after),
+    ):
+        actions += found
+        warnings += texts
+    actions += compaction_actions(store)
+    actions += closing_actions(store, after)
+    return actions, warnings
+
+
+def _guessed_sizes(store: Store, actions: Iterable[Action]) -> Iterator[str]:
+    """A warning for each kind of file that is made where none is left to tell how large they are."""
+    made = {action.path.partition("/")[0] for action in actions if action.kind == "create"}
+    layout = store.layout
+    for folder, attribute, told in (
+        ("consumequeue", "consume_queue_file_size", f"{layout.consume_queue_file_size} bytes"),
+        ("batchconsumequeue", "batch_queue_file_size", f"{layout.batch_queue_file_size} bytes"),
+        ("consumequeue_ext", "ext_queue_file_size", f"{layout.ext_queue_file_size} bytes"),
+        ("index", "index_slots", f"{layout.index_slots} slots and {layout.index_entries} entries"),
+    ):
+        if folder in made and layout.origins[attribute] == "default":
+            yield (
+                f"files of {folder} are made with {told}, the usual size, for nothing tells it: a broker that"
+                " has another one set does not load them; --broker-conf tells it"
+            )
+
+
+def _in_order(actions: Iterable[Action]) -> list[Action]:
+    """The changes, where of two that replace one file the later stands: it knows what the first one did."""
+    kept: dict[object, Action] = {}
+    for number, action in enumerate(actions):
+        whole = action.kind in ("create", "replace", "delete")
+        kept[action.path if whole and action.path.startswith("config/") else number] = action
+    return list(kept.values())
+
+
+def _without_odd(actions: Sequence[Action]) -> tuple[list[Action], list[Refusal]]:
+    """The changes without files that cannot be made, for something that is no file has their name."""
+    deleted = {action.path for action in actions if action.kind == "delete"}
+    odd = deleted & {action.path for action in actions if action.kind in ("create", "replace")}
+    refusals = [Refusal(f"{path} is no plain file: move it away first") for path in sorted(odd)]
+    return [action for action in actions if action.path not in odd], refusals
+
+
+def _summary(
+    store: Store,
+    request: Request,
+    log: _Log,
+    rebuild: Rebuild,
+    actions: Sequence[Action],
+    warnings: Sequence[str],
+) -> dict[str, Any]:
+    deleted = [a.path for a in log.actions if a.kind == "delete"]
+    return {
+        **request.options(),
+        "log_end": log.end,
+        "log_files_deleted": deleted,
+        "lost": [_lost_row(record) for record in log.lost],
+        "lost_messages": sum(record.count for record in log.lost),
+        "given_up_messages": log.given_up,
+        "corrected": [record.row() for record in log.corrected],
+        "queues": [
+            {"topic": topic, "queue_id": queue_id, "min_offset": low, "max_offset": high}
+            for (topic, queue_id), (low, high) in sorted(rebuild.queue_ends.items())
+        ],
+        "warnings": list(warnings),
+        "replica": replica_notes(store, actions),
+    }
+
+
+def _lost_row(record: LostRecord) -> dict[str, Any]:
+    return {
+        "topic": record.topic,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "count": record.count,
+        "physical_offset": record.physical_offset,
+        "size": record.size,
+        "stored_after_timestamp_ms": record.after_ms,
+        "stored_before_timestamp_ms": record.before_ms,
+        "sure": record.sure,
+        "known_from": record.known_from,
+        "fate": record.fate,
+    }

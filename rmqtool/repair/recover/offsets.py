@@ -1,0 +1,129 @@
+"""Offsets in config files that would lie outside a queue: committed ones, and those of delay levels.
+
+A group whose offset lies behind a queue's end misses what is stored there next, for those numbers
+are given a second time. So it is set back to the end: nothing is consumed twice, nothing is missed.
+
+Source: ConsumerOffsetManager, ScheduleMessageService#correctDelayOffset; spec 02 sections 8.3 and 10.3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import FormatError
+from rmqtool.formats import config_json
+from rmqtool.formats.fastjson import resolve
+from rmqtool.message.system_topics import SCHEDULE_TOPIC
+from rmqtool.problems import Finding
+from rmqtool.read.lost_config import CONSUMER_OFFSETS, lost_config
+from rmqtool.read.store import Store
+from rmqtool.repair.plan import Action, Kind
+from rmqtool.repair.recover.after import After
+from rmqtool.storage.config_files import DELAY_OFFSETS, FOLDER, read_config
+
+_MOVED_SHOWN = 100  # offsets that a plan names one by one
+
+
+def offset_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
+    """The config files whose offsets have to move, and what could not be looked at, in words.
+
+    Raises:
+        UnreadableError: a config file cannot be read.
+    """
+    root = store.layout.root
+    warnings = [_lost_text(each) for each in lost_config(store.layout, _messages(after))]
+    if root is None or "config" not in store.layout.folders:
+        return [], warnings
+    actions: list[Action] = []
+    for name, moved in ((CONSUMER_OFFSETS, _consumers), (DELAY_OFFSETS, _delays)):
+        try:
+            loaded = read_config(root / FOLDER, name)
+            if loaded.source == "none":
+                continue
+            changes, document = moved(loaded.document, after)
+            if changes:
+                actions.append(_action(store, root / FOLDER / name, changes, document))
+        except FormatError as error:
+            warnings.append(
+                f"{FOLDER}/{name} cannot be understood, its offsets are not checked: {error.message}"
+            )
+    return actions, warnings
+
+
+def _messages(after: After) -> dict[str, int]:
+    """How many messages the queues will serve, by topic."""
+    counts: dict[str, int] = {}
+    for (topic, _), (low, high) in after.queues.items():
+        counts[topic] = counts.get(topic, 0) + max(high - low, 0)
+    return counts
+
+
+def _lost_text(found: Finding) -> str:
+    """What is missing, what it costs, and where to get it: recover cannot make it."""
+    problem = found.problem
+    return f"{problem.code} {problem.message}; a broker {problem.broker}. {problem.repair}"
+
+
+def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: Any) -> Action:
+    content = config_json.dump(document, store.profile.name)
+    delays = path.name == DELAY_OFFSETS
+    reason = (
+        f"{len(changes)} delay offsets lie outside their queues"
+        if delays
+        else f"{len(changes)} committed offsets lie behind their queues' ends"
+    )
+    detail = {"offsets": len(changes), "moved": changes[:_MOVED_SHOWN]}
+    kind: Kind = "replace" if path.exists() else "create"
+    problem = "CF05" if delays else "CF04"
+    return Action(kind, f"{FOLDER}/{path.name}", 0, len(content), reason, problem, detail, content)
+
+
+def _consumers(document: Any, after: After) -> tuple[list[dict[str, Any]], Any]:
+    """The offsets that move, and the document with them; the order of its entries stays."""
+    beyond = {
+        (topic, group, queue_id): end
+        for (topic, group), queues in config_json.consumer_offsets(document).items()
+        for queue_id, offset in queues.items()
+        if (end := after.queues.get((topic, queue_id), (0, offset))[1]) < offset
+    }
+    if not beyond:
+        return [], document
+    changes: list[dict[str, Any]] = []
+    table = {}
+    for name, queues in resolve(document).get("offsetTable", {}).items():
+        topic, _, group = str(name).partition(config_json.TOPIC_GROUP_SEPARATOR)
+        table[name] = dict(_moved(queues, topic, group, beyond, changes))
+    return changes, {**document, "offsetTable": table}
+
+
+def _moved(
+    queues: dict[str | int, Any],
+    topic: str,
+    group: str,
+    beyond: dict[tuple[str, str, int], int],
+    changes: list[dict[str, Any]],
+) -> Iterator[tuple[str | int, Any]]:
+    for key, offset in queues.items():
+        end = beyond.get((topic, group, int(key)))
+        if end is None:
+            yield key, offset
+            continue
+        changes.append({"topic": topic, "group": group, "queue_id": int(key), "from": offset, "to": end})
+        yield key, end
+
+
+def _delays(document: Any, after: After) -> tuple[list[dict[str, Any]], Any]:
+    changes: list[dict[str, Any]] = []
+    for level, offset in config_json.delay_offsets(document).items():
+        span = after.queues.get((SCHEDULE_TOPIC, level - 1))
+        if span is not None and not 0 <= offset <= span[1]:
+            changes.append({"level": level, "from": offset, "to": min(max(offset, span[0]), span[1])})
+    if not changes:
+        return [], document
+    new = {change["level"]: change["to"] for change in changes}
+    table = {
+        key: new.get(int(key), offset) for key, offset in resolve(document).get("offsetTable", {}).items()
+    }
+    return changes, {**document, "offsetTable": table}

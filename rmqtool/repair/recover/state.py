@@ -1,0 +1,85 @@
+"""The last steps of a repair: `checkpoint` as the truth has it, `abort` taken away.
+
+A broker that finds no abort recovers normally: it believes the queues, and dispatches what lies
+behind them. So both are right only once log, queues and index agree.
+
+Source: StoreCheckpoint, DefaultMessageStore#shutdown; spec 02 sections 1.1, 2, 3 and 6.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from rmqtool.formats import checkpoint as checkpoint_format
+from rmqtool.formats.checkpoint import Checkpoint
+from rmqtool.read.store import Store
+from rmqtool.repair.plan import Action, Kind
+from rmqtool.repair.recover.after import After
+from rmqtool.storage.open_files import read_head
+
+
+def closing_actions(store: Store, after: After) -> list[Action]:
+    """Checkpoint and abort, in this order; nothing where both are as a clean stop leaves them.
+
+    A checkpoint that is only older than the last record is left alone in a store that needs no other
+    change: a broker writes it so.
+
+    Raises:
+        UnreadableError: the checkpoint cannot be read.
+    """
+    actions = [*_checkpoint(store, after)]
+    if store.layout.abort is not None:
+        reason = "the log, the queues and the index agree: the next start recovers normally"
+        actions.append(Action("delete", "abort", 0, _size(store), reason, "CP04"))
+    return actions
+
+
+def _size(store: Store) -> int:
+    abort = store.layout.abort
+    return abort.lstat().st_size if abort is not None else 0
+
+
+def _checkpoint(store: Store, after: After) -> list[Action]:
+    path = store.layout.checkpoint
+    data = read_head(path, checkpoint_format.FILE_SIZE + 1) if path is not None else None
+    if data is None and after.last_store_timestamp == 0:
+        return []
+    before = _decoded(data or b"")
+    problem = _problem(data, before, after)
+    if problem is None and not after.changes and store.layout.abort is None:
+        return []
+    content = checkpoint_format.encode(_truth(before, after))
+    if content == data:
+        return []
+    kind: Kind = "create" if data is None else "replace"
+    return [Action(kind, "checkpoint", 0, len(content), "as the log, the queues and the index are", problem,
+                   {"physic_msg_timestamp_ms": after.last_store_timestamp,
+                    "logics_msg_timestamp_ms": after.last_store_timestamp,
+                    "index_msg_timestamp_ms": after.index_timestamp}, content)]  # fmt: skip
+
+
+def _decoded(data: bytes) -> Checkpoint:
+    size = checkpoint_format.FILE_SIZE
+    return checkpoint_format.decode(data[:size].ljust(size, b"\0"))
+
+
+def _truth(before: Checkpoint, after: After) -> Checkpoint:
+    """What a clean stop would have written; offsets of replication as they are, within the log."""
+    return replace(
+        before,
+        physic_msg_timestamp=after.last_store_timestamp,
+        logics_msg_timestamp=after.last_store_timestamp,
+        index_msg_timestamp=after.index_timestamp,
+        master_flushed_offset=min(before.master_flushed_offset, after.log_end),
+        confirm_phy_offset=min(before.confirm_phy_offset, after.log_end),
+    )
+
+
+def _problem(data: bytes | None, values: Checkpoint, after: After) -> str | None:
+    """What is wrong with the checkpoint by itself: the code of a problem."""
+    if data is None or not any(data):
+        return "CP01"
+    if len(data) != checkpoint_format.FILE_SIZE:
+        return "CP02"
+    times = (values.physic_msg_timestamp, values.logics_msg_timestamp, values.index_msg_timestamp)
+    return "CP03" if max(times) > after.last_store_timestamp else None

@@ -1,0 +1,107 @@
+"""Small files and entries beside log, queues and index: the epoch file, the compaction checkpoint, strays.
+
+Source: EpochFileCache#truncateSuffixByOffset, CheckpointFile, ConfigManager#load; spec 02 sections 1.3,
+12.3 and 15.3.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from rmqtool.check.verify.context import CONFIG_LIMIT
+from rmqtool.errors import FormatError
+from rmqtool.formats import compaction, config_json, epoch
+from rmqtool.read.store import Store
+from rmqtool.repair.plan import Action
+from rmqtool.repair.recover.after import After
+from rmqtool.storage.open_files import read_head
+
+
+def stray_actions(store: Store) -> list[Action]:
+    """Entries among queues and index files that are none: they go into the backup."""
+    layout = store.layout
+    queues = (
+        *layout.consume_queues.values(), *layout.batch_queues.values(), *layout.ext_queues.values()
+    )  # fmt: skip
+    in_queues = (*layout.consume_queue_strays, *layout.batch_queue_strays)
+    in_queues += tuple(stray for queue in queues for stray in queue.strays)
+    actions = []
+    for code, strays in (("CQ11", in_queues), ("IX07", layout.index_strays)):
+        for stray in strays:
+            status = os.lstat(stray)
+            size = status.st_size if stat.S_ISREG(status.st_mode) else 0
+            reason = "it does not belong there; it is kept in the backup"
+            actions.append(Action("delete", layout.relative(stray), 0, size, reason, code))
+    return actions
+
+
+def epoch_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
+    """The epoch file without the epochs that begin behind the log's end; else its .bak where it is damaged.
+
+    Raises:
+        UnreadableError: it cannot be read.
+    """
+    path = store.layout.epoch
+    if path is None:
+        return [], []
+    entries, content = _epochs(path)
+    backup, text = _epochs(path.with_name(f"{path.name}.bak"))
+    if entries is None and backup is None:
+        return [], ["epochFileCheckpoint is damaged and has no sound .bak: a slave then skips its truncation"]
+    if entries is None:
+        entries, content = backup, text
+        reason = "it is damaged, its .bak is sound"
+    else:
+        reason = "epochs that begin behind the log's end are taken out"
+    kept = [entry for entry in entries or () if entry.start_offset <= after.log_end]
+    if len(kept) != len(entries or ()):
+        if not kept:
+            return [], ["every epoch of epochFileCheckpoint begins behind the log's end; it is left as it is"]
+        content = epoch.encode(kept)
+    if content is None or content == read_head(path, CONFIG_LIMIT):
+        return [], []
+    return [Action("replace", path.name, 0, len(content), reason, "EP01", {"epochs": len(kept)}, content)], []
+
+
+def _epochs(path: Path) -> tuple[list[epoch.Entry] | None, bytes | None]:
+    """The entries of an epoch file with its bytes; None for both where it is missing or damaged."""
+    data = read_head(path, CONFIG_LIMIT)
+    try:
+        entries = epoch.decode(data) if data is not None else None
+    except FormatError:
+        return None, None
+    return (entries, data) if entries and epoch.is_ordered(entries) else (None, None)
+
+
+def compaction_actions(store: Store) -> list[Action]:
+    """A compaction checkpoint that cannot be read: its .bak in its place, else it goes.
+
+    Without one a broker compacts from the start again.
+
+    Raises:
+        UnreadableError: it cannot be read.
+    """
+    path = store.layout.compaction_checkpoint
+    if path is None:
+        return []
+    data = read_head(path, CONFIG_LIMIT) or b""
+    backup = read_head(path.with_name(f"{path.name}.bak"), CONFIG_LIMIT)
+    if _is_position_file(data):
+        return []
+    name = store.layout.relative(path)
+    if backup is not None and _is_position_file(backup):
+        return [
+            Action("replace", name, 0, len(backup), "it cannot be read, its .bak can", "CC01", {}, backup)
+        ]
+    return [Action("delete", name, 0, len(data), "it cannot be read; compaction begins anew", "CC01")]
+
+
+def _is_position_file(data: bytes) -> bool:
+    loaded = config_json.load_with_bak(data, None)
+    try:
+        compaction.positions(loaded.document)
+    except FormatError:
+        return False
+    return loaded.source == "file"

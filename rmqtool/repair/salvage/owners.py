@@ -1,0 +1,295 @@
+"""Whose place each part of a hole takes: claims by heads and units, then missing queue offsets.
+
+    1  a unit that the record's own head agrees with     sure
+    2  a unit that fits between its queue's neighbours   sure
+    3  a head that fits between its queue's neighbours   sure
+    4  a unit that does not fit, where nothing else is   not sure
+    5  missing queue offsets, in what is left free       sure where only one place is left for them
+
+What nobody claims is filled by records of no queue.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from rmqtool.errors import FormatError
+from rmqtool.formats import filler, properties
+from rmqtool.formats.java import java_utf8_decode, java_utf8_encode
+from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC
+from rmqtool.queue.light_queues import LIGHT_PREFIX
+from rmqtool.repair.salvage.model import Claim, Hole
+from rmqtool.repair.salvage.order import Gap, Key, Order
+
+_SCHEDULE = SCHEDULE_TOPIC.encode()
+
+
+def owner_of(claim: Claim, size: int, *, property_crc: bool) -> filler.Owner | None:
+    """The owner that a filler of `size` bytes names; None where it must belong to no queue.
+
+    A filler in SCHEDULE_TOPIC_XXXX without a real topic blocks its delay level on 4.x for ever; with
+    the half topic every broker discards it (spec 03). An inner batch keeps its numbers, light queues
+    their units, where there is room.
+    """
+    required: list[tuple[str, str]] = []
+    optional = [(properties.TAGS, filler.TAG)]
+    if claim.topic == _SCHEDULE:
+        required = [(properties.REAL_TOPIC, HALF_TOPICS[0]), (properties.REAL_QID, "0")]
+        optional = [(properties.DELAY, str(claim.queue_id + 1))]
+    if claim.count:
+        required += [
+            (properties.INNER_BASE, str(claim.queue_offset)),
+            (properties.INNER_NUM, str(claim.count)),
+        ]
+    if claim.light:
+        names, offsets = zip(*claim.light, strict=True)
+        required += [
+            (properties.INNER_MULTI_DISPATCH, ",".join(names)),
+            (properties.INNER_MULTI_QUEUE_OFFSET, ",".join(map(str, offsets))),
+        ]
+    owner = filler.Owner(claim.topic, claim.queue_id, claim.queue_offset, tuple(required), tuple(optional))
+    with suppress(FormatError):  # names of light queues may be anything
+        if filler.smallest(owner, property_crc=property_crc) <= size:
+            return owner
+    bare = filler.Owner(claim.topic, claim.queue_id, claim.queue_offset, (), tuple(optional))
+    if claim.topic == _SCHEDULE or filler.smallest(bare, property_crc=property_crc) > size:
+        return None
+    return bare
+
+
+@dataclass(slots=True)
+class Free:
+    """A part [start, stop) of a hole that no claim takes; `wanted` are the missing records put there."""
+
+    start: int
+    stop: int
+    to_end: bool
+    wanted: list[tuple[Claim, bool]] = field(default_factory=list)
+    used: int = 0
+
+    @property
+    def room(self) -> int:
+        """Bytes that fillers can still take; a blank needs its own at a file's end."""
+        return self.stop - self.start - (BLANK_SIZE if self.to_end else 0) - self.used
+
+
+@dataclass
+class Parts:
+    """A hole with its claims in order, whether each is sure, and what is free between them."""
+
+    hole: Hole
+    claims: list[Claim] = field(default_factory=list)
+    sure: dict[int, bool] = field(default_factory=dict)
+    free: list[Free] = field(default_factory=list)
+
+
+def assign(
+    holes: Sequence[Hole], units: Sequence[Claim], order: Order, log_start: int, *, property_crc: bool
+) -> list[Parts]:
+    """Give every hole its claims; `units` are ascending, `log_start` is the log's first offset."""
+    _renumber(units, order, log_start)
+    starts = [hole.start for hole in holes]
+    by_hole: dict[int, list[Claim]] = defaultdict(list)
+    for unit in units:
+        by_hole[bisect_left(starts, unit.start + 1) - 1].append(unit)
+    taken: dict[Key, set[int]] = defaultdict(set)
+    found = [_claims(hole, by_hole[number], order, taken) for number, hole in enumerate(holes)]
+    for parts in found:
+        _close_up(parts)
+    _place(
+        found, order.gaps if log_start == 0 else [gap for gap in order.gaps if gap.after >= 0], property_crc
+    )
+    return found
+
+
+def _renumber(units: Iterable[Claim], order: Order, log_start: int) -> None:
+    """Give units that stand in each other's slots the numbers that their records had.
+
+    Records of a queue lie in the log in the order of their numbers. Where as many units as numbers are
+    missing between two sound records, they had these, whatever slots the units stand in now.
+    """
+    groups: dict[tuple[Key, int, int | None], list[Claim]] = defaultdict(list)
+    for unit in units:
+        if not unit.count and not _is_light(unit.topic):
+            groups[_key(unit), *order.around(_key(unit), unit.start)].append(unit)
+    for (_, before, after), group in groups.items():
+        first = before if before >= 0 else 0
+        if before < 0 and (log_start > 0 or after is None):
+            continue
+        right = range(first, first + len(group))
+        last = max(unit.queue_offset for unit in group)
+        is_all = last < right.stop if after is None else after == right.stop
+        if not is_all or len({unit.start for unit in group}) != len(group):
+            continue
+        for unit, number in zip(group, right, strict=True):
+            unit.queue_offset = number
+
+
+def _claims(hole: Hole, units: Iterable[Claim], order: Order, taken: dict[Key, set[int]]) -> Parts:
+    """The claims of one hole that do not contradict each other."""
+    limit = hole.stop - (BLANK_SIZE if hole.to_end else 0)
+    parts = Parts(hole)
+    ranked = [(rank, claim.start, claim.size, number, claim)
+              for number, (rank, claim) in enumerate(_ranked(hole, units, order))]  # fmt: skip
+    places: list[tuple[int, int]] = []
+    for rank, _, _, _, claim in sorted(ranked, key=lambda item: item[:4]):
+        least = filler.smallest(filler.Owner(claim.topic, 0, 0))
+        numbers = range(claim.queue_offset, claim.queue_offset + claim.step)
+        known = taken[claim.topic, claim.queue_id]
+        if claim.size < least or claim.start < hole.start or claim.end > limit or claim.queue_offset < 0:
+            continue
+        at = bisect_left(places, (claim.start, claim.end))
+        if (at and places[at - 1][1] > claim.start) or (at < len(places) and places[at][0] < claim.end):
+            continue
+        if numbers[0] in known:
+            continue
+        known.update(numbers)
+        insort(places, (claim.start, claim.end))
+        parts.claims.append(claim)
+        parts.sure[claim.start] = rank < 4
+    parts.claims.sort(key=lambda claim: claim.start)
+    return parts
+
+
+def _ranked(hole: Hole, units: Iterable[Claim], order: Order) -> Iterable[tuple[int, Claim]]:
+    """(rank, claim) of everything that claims a place in a hole; see the module for the ranks."""
+    heads = {(head.start, head.size): head for head in hole.heads}
+    groups: dict[tuple[int, int], list[Claim]] = defaultdict(list)
+    for unit in units:
+        groups[unit.start, unit.size].append(unit)
+    for place, group in groups.items():
+        head = heads.get(place)
+        main = next((unit for unit in group if head is not None and _same(unit, head)), None)
+        if main is not None:
+            rank = 1
+            heads.pop(place)
+            main.code, main.taken = (head.code, head.taken) if head is not None else ("", False)
+        else:
+            fitting = [unit for unit in group if fits(unit, order)]
+            main = min(fitting or group, key=lambda unit: _is_light(unit.topic))
+            rank = 2 if fitting else 4
+        main.light = tuple(
+            (java_utf8_decode(unit.topic), unit.queue_offset)
+            for unit in group
+            if unit is not main and (_is_light(unit.topic) or unit.queue_id == main.queue_id)
+        )
+        yield rank, main
+    for head in heads.values():
+        if head.taken:
+            yield 0, head
+        elif head.has_queue and fits(head, order) and (head.code != "CL06" or _key(head) in order.known):
+            yield 3, head
+
+
+def _key(claim: Claim) -> Key:
+    return claim.topic, claim.queue_id
+
+
+def _same(unit: Claim, head: Claim) -> bool:
+    return _key(unit) == _key(head) and unit.queue_offset == head.queue_offset and head.has_queue
+
+
+def _is_light(topic: bytes) -> bool:
+    return topic.startswith(java_utf8_encode(LIGHT_PREFIX))
+
+
+def fits(claim: Claim, order: Order) -> bool:
+    """Whether its queue offset lies between those of its queue's sound records around it."""
+    before, after = order.around(_key(claim), claim.start)
+    if before >= 0 and claim.queue_offset < before:
+        return False
+    return after is None or claim.queue_offset + claim.step <= after
+
+
+def _close_up(parts: Parts) -> None:
+    """Note what is free; a rest too small for a filler goes to the claim beside it."""
+    hole, position = parts.hole, parts.hole.start
+    for number, claim in enumerate(parts.claims):
+        left = claim.start - position
+        if 0 < left < filler.SIZE_MIN:
+            before = parts.claims[number - 1] if number else None
+            if before is not None and before.end == position:
+                before.size += left
+            else:
+                parts.sure[position] = parts.sure.pop(claim.start)
+                claim.start, claim.size = position, claim.size + left
+        elif left:
+            parts.free.append(Free(position, claim.start, to_end=False))
+        position = claim.end
+    left = hole.stop - position
+    if hole.to_end:
+        parts.free.append(Free(position, hole.stop, to_end=True))
+    elif 0 < left < filler.SIZE_MIN and parts.claims:
+        parts.claims[-1].size += left
+    elif left:
+        parts.free.append(Free(position, hole.stop, to_end=False))
+
+
+@dataclass(slots=True)
+class _Missing:
+    """Queue offsets [first, first + count) without a place, to be put into free ranges [low, high).
+
+    `least` are the bytes of the shortest filler for one.
+    """
+
+    key: Key
+    first: int
+    count: int
+    low: int
+    high: int
+    least: int
+    is_sure: bool
+
+
+def _place(found: Sequence[Parts], gaps: Sequence[Gap], property_crc: bool) -> None:
+    """Put missing queue offsets into what is free, each queue's in their order."""
+    free = [item for parts in found for item in parts.free]
+    if not free or not gaps:
+        return
+    claims: dict[Key, list[Claim]] = defaultdict(list)
+    for parts in found:
+        for claim in parts.claims:
+            claims[_key(claim)].append(claim)
+    for queue in claims.values():
+        queue.sort(key=lambda claim: claim.queue_offset)
+    waiting: list[_Missing] = []
+    for gap in gaps:
+        least = filler.smallest(filler.Owner(gap.key[0], 0, 0), property_crc=property_crc)
+        waiting += _missing(gap, claims[gap.key], free, least)
+    # the one whose last place comes first goes first
+    waiting.sort(key=lambda item: (item.high, item.low, item.key, item.first))
+    for item in waiting:
+        for place in free[item.low : item.high]:
+            fitting = min(max(place.room, 0) // item.least, item.count)
+            for number in range(item.first, item.first + fitting):
+                claim = Claim(0, item.least, *item.key, number, known_from="gap")
+                place.wanted.append((claim, item.is_sure))
+            place.used += fitting * item.least
+            item.first, item.count = item.first + fitting, item.count - fitting
+            if not item.count:
+                break
+
+
+def _missing(gap: Gap, claims: Sequence[Claim], free: Sequence[Free], least: int) -> Iterable[_Missing]:
+    """The parts of a gap that no claim explains, each with the free ranges where it may lie.
+
+    `claims` are the queue's, by queue offset.
+
+    More than there is room for were not lost here: a queue offset is wrong.
+    """
+    start = bisect_left(claims, gap.first, key=lambda claim: claim.queue_offset)
+    end = bisect_left(claims, gap.stop, key=lambda claim: claim.queue_offset)
+    first, after = gap.first, gap.after
+    for claim in [*claims[start:end], None]:
+        stop, before = (claim.queue_offset, claim.start) if claim is not None else (gap.stop, gap.before)
+        low = bisect_left(free, after, key=lambda item: item.start)
+        high = bisect_left(free, before, key=lambda item: item.start)
+        if stop > first and stop - first <= sum(max(item.room, 0) // least for item in free[low:high]):
+            yield _Missing(gap.key, first, stop - first, low, high, least, high - low == 1)
+        if claim is not None:
+            first, after = claim.queue_offset + claim.step, claim.end

@@ -1,0 +1,219 @@
+"""The queue units that point into holes of the log: they tell which records were lost there.
+
+All units of all queues are read, in blocks, and compared with the holes as arrays; Python sees only
+those that hit one, and some units around these: a file that lies in another queue's folder (two that were
+exchanged, a folder that was renamed) is known by the records that its other units lead to.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.java import java_utf8_encode
+from rmqtool.formats.properties import INNER_MULTI_DISPATCH, decode
+from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.repair.salvage.model import Claim
+from rmqtool.storage.layout import QueueFiles, StoreLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from rmqtool.log.commit_log import StoredMessage
+    from rmqtool.storage.source import ByteSource
+
+    Find = Callable[[int], StoredMessage | None]
+    """The record at a physical offset, as `Store.find`."""
+
+TAIL_UNITS_MAX = 1 << 20
+"""Units behind the log's end that are named; of more it is said how many."""
+
+
+_AROUND = 4
+"""Units on either side of one in a hole that are asked whose file it is."""
+_ENOUGH = 2  # that all say the folder's queue
+
+
+@dataclass(frozen=True, slots=True)
+class _Hits:
+    """Claims of one block of a queue, and units beside them that lead out of the holes.
+
+    `beside` are (queue offset, physical offset, size).
+    """
+
+    queue: QueueFiles
+    is_batch: bool
+    claims: list[Claim]
+    beside: list[tuple[int, int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class TailUnits:
+    """Units of one queue that point behind the log's end: consecutive ones as one."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    count: int
+    physical_offset: int
+    size: int
+
+
+def units_in(
+    layout: StoreLayout,
+    holes: Sequence[tuple[int, int]],
+    end: int,
+    opener: Callable[[Path], ByteSource],
+    find: Find,
+    jobs: int,
+) -> tuple[list[Claim], list[TailUnits]]:
+    """The records that units place in `holes`, in order, and those that units place behind `end`.
+
+    Args:
+        layout: the store.
+        holes: half-open ranges of the log, ascending.
+        end: the log's end; units of records that begin there or behind are tail units.
+        opener: opens a queue file.
+        find: reads a record of the log.
+        jobs: threads.
+    """
+    edges = np.array(holes, np.int64).reshape(-1, 2)
+    queues = [(queue, False) for queue in layout.consume_queues.values()]
+    queues += [(queue, True) for queue in layout.batch_queues.values()]
+
+    def read(item: tuple[QueueFiles, bool]) -> tuple[list[_Hits], list[TailUnits]]:
+        return _of_queue(*item, edges, end, opener)
+
+    claims: list[Claim] = []
+    tails: list[TailUnits] = []
+    with ThreadPoolExecutor(jobs, "rmqtool-salvage") as pool:
+        for found, tail in pool.map(read, queues):
+            for hits in found:
+                claims += _owned(hits, layout, find)
+            tails += tail
+    claims.sort(key=lambda claim: (claim.start, claim.size))
+    tails.sort(key=lambda tail: (tail.physical_offset, tail.topic, tail.queue_id))
+    return claims, tails[:TAIL_UNITS_MAX]
+
+
+def _of_queue(
+    queue: QueueFiles, is_batch: bool, edges: np.ndarray, end: int, opener: Callable[[Path], ByteSource]
+) -> tuple[list[_Hits], list[TailUnits]]:
+    found: list[_Hits] = []
+    tails: list[TailUnits] = []
+    topic = java_utf8_encode(queue.topic)
+    for offsets, counts, units in _blocks(queue, is_batch, opener):
+        start = units["physical_offset"].astype(np.int64)
+        size = units["size"].astype(np.int64)
+        behind = start >= end
+        if behind.any():
+            tails += _runs(queue, offsets[behind], counts[behind], start[behind], size[behind])
+        if not len(edges):
+            continue
+        place = np.searchsorted(edges[:, 0], start, side="right") - 1
+        hit = (place >= 0) & ~behind
+        hit &= start + size <= edges[np.maximum(place, 0), 1]
+        rows = np.flatnonzero(hit)
+        if not len(rows):
+            continue
+        claims = [
+            Claim(
+                int(start[row]), int(size[row]), topic, queue.queue_id, int(offsets[row]),
+                count=int(counts[row]) if is_batch else 0, known_from="unit",
+            )
+            for row in rows.tolist()
+        ]  # fmt: skip
+        others = np.flatnonzero(~hit & ~behind)
+        middle = int(np.searchsorted(others, rows[0]))
+        near = others[max(middle - _AROUND, 0) : middle + _AROUND].tolist()
+        near.sort(key=lambda row: abs(row - rows[0]))
+        beside = [(int(offsets[row]), int(start[row]), int(size[row])) for row in near]
+        found.append(_Hits(queue, is_batch, claims, beside))
+    return found, tails
+
+
+def _owned(hits: _Hits, layout: StoreLayout, find: Find) -> list[Claim]:
+    """The claims, of the queue that the units beside them belong to; none where these do not agree.
+
+    Where no unit beside leads to a sound record the folder's name is all there is.
+    """
+    own, others = 0, Counter[tuple[str, int, bool]]()
+    for queue_offset, start, size in hits.beside:
+        stored = find(start)
+        if stored is None or stored.status or stored.message.total_size != size:
+            continue
+        message = stored.message
+        if (message.topic, message.queue_id) == (hits.queue.topic, hits.queue.queue_id) or _is_light(
+            message.properties_bytes, hits.queue.topic
+        ):
+            own += 1
+            if own == _ENOUGH and not others:
+                break
+        else:
+            is_numbered = hits.is_batch or message.queue_offset == queue_offset
+            others[message.topic, message.queue_id, is_numbered] += 1
+    if own >= others.total():
+        return hits.claims
+    ((topic, queue_id, is_numbered), count) = others.most_common(1)[0]
+    known = layout.batch_queues if hits.is_batch else layout.consume_queues
+    if count == own + others.total() == 1 and (topic, queue_id) not in known:
+        return hits.claims  # one record says so, which may be damaged
+    if not is_numbered or 2 * count <= own + others.total():
+        return []
+    for claim in hits.claims:
+        claim.topic, claim.queue_id = java_utf8_encode(topic), queue_id
+    return hits.claims
+
+
+def _is_light(properties: bytes, topic: str) -> bool:
+    """Whether a record has a unit in the light queue `topic` too."""
+    return topic in decode(properties).get(INNER_MULTI_DISPATCH, "").split(",")
+
+
+def _blocks(
+    queue: QueueFiles, is_batch: bool, opener: Callable[[Path], ByteSource]
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(queue offsets, messages per unit, units) of the units that are there, block by block.
+
+    A file that cannot be read, or has gone, tells nothing.
+    """
+    with UnitReader(opener, BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE) as reader:
+        for file in queue.files:
+            try:
+                for first, block in reader.blocks(file):
+                    chosen = present(block)
+                    if not is_batch:
+                        chosen &= ~pre_blank(block)
+                    units = block[chosen]
+                    if not len(units):
+                        continue
+                    if is_batch:
+                        offsets = units["base_offset"].astype(np.int64)
+                        counts = np.maximum(units["batch_size"].astype(np.int64), 1)
+                    else:
+                        offsets = np.flatnonzero(chosen) + first + file.file_from_offset // UNIT_SIZE
+                        counts = np.ones(len(units), np.int64)
+                    yield offsets, counts, units
+            except OSError:
+                continue
+
+
+def _runs(
+    queue: QueueFiles, offsets: np.ndarray, counts: np.ndarray, starts: np.ndarray, sizes: np.ndarray
+) -> list[TailUnits]:
+    """Units behind the end, consecutive queue offsets as one."""
+    cuts = (np.flatnonzero(offsets[1:] != offsets[:-1] + counts[:-1]) + 1).tolist()
+    return [
+        TailUnits(
+            queue.topic, queue.queue_id, int(offsets[low]), int(counts[low:high].sum()), int(starts[low]),
+            int(sizes[low:high].sum()),
+        )
+        for low, high in zip([0, *cuts], [*cuts, len(offsets)], strict=True)
+    ]  # fmt: skip

@@ -1,0 +1,15 @@
+"""What lies in a store, as rows: the engine of `rmqtool dump`.
+
+    log.py      records, blanks and bad ranges of the commit log; records as bytes
+    place.py    what lies at one physical offset, field by field
+    counts.py   how many records of which topic and queue
+    queues.py   units of consume queues and batch consume queues
+    index.py    headers, slots, entries and chains of index files
+    config.py   the checkpoint and the configuration files
+    timer.py    timer log, epoch file, compaction checkpoint
+
+Every part yields rows (dicts with the names of its FIELDS) as they are read, and goes on past
+damage: a `report` function gets a `Finding` for each bad place. An exception means "cannot go on".
+"""
+
+__all__ = ["kinds", "log"]

@@ -1,0 +1,120 @@
+"""The commit log as rows or bytes: its records, and with `gaps` also what lies between them.
+
+Everything is read in plain Python, record by record, for every record is shown or judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.formats import message
+from rmqtool.log.commit_log import StoredMessage, StoredZeros
+from rmqtool.log.damage import missing_range
+from rmqtool.message.columns import NAMES
+from rmqtool.message.rows import OK, Row, RowFormat, blank_row, damage_row, message_row, zeros_row
+from rmqtool.problems import Finding
+from rmqtool.read.log_items import log_items, record_findings
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.storage.out_of_reach import report_out_of_reach
+
+FIELDS = NAMES
+GAP_FIELDS = ("kind", "blank", *NAMES)
+TABLE_FIELDS = ("physical_offset", "size", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys",
+                "body", "status")  # fmt: skip
+_MEANING = (
+    ("real_topic", "system.real_topic", "system.origin_topic"),
+    ("real_queue", "system.real_queue_id", "system.half_queue_id"), ("due_time", "system.deliver_time"),
+)  # fmt: skip
+_GAP_KINDS = {"CL02": "zeros", "CL11": "zeros", "CL20": "missing", "CL21": "missing"}
+
+
+def table_fields(rows: Sequence[Mapping[str, Any]], *, gaps: bool = False) -> Sequence[str | tuple[str, ...]]:
+    """The columns of a table that begins with `rows`.
+
+    Where all of them are system records, what they mean stands in place of tags and keys.
+    """
+    records = [row for row in rows if "topic" in row]
+    fields: tuple[str | tuple[str, ...], ...] = TABLE_FIELDS
+    if records and all(row.get("system") for row in records):
+        # With gaps the kind of the row stands before that of the message.
+        kind = ("system" if gaps else "kind", "system.kind")
+        fields = ("physical_offset", "topic", kind, *_MEANING, *TABLE_FIELDS[3:6], *TABLE_FIELDS[8:])
+    return ("kind", *fields, "file") if gaps else fields
+
+
+def message_rows(
+    store: Store,
+    selection: Selection,
+    form: RowFormat,
+    report: Report,
+    *,
+    reverse: bool = False,
+    gaps: bool = False,
+    progress: Progress | None = None,
+    looked: ScanCounters | None = None,
+) -> Iterator[Row]:
+    """Rows of the selected messages.
+
+    Args:
+        store: the store.
+        selection: which messages; `limit` counts messages.
+        form: which fields, and how they are written.
+        report: told about bad places, and about records whose status is not ok.
+        reverse: newest first.
+        gaps: also a row for every blank, all zeros and every bad place, so that rows cover all bytes of
+            the log's files; each says in `kind` what it is: record, blank, zeros, bad, or missing for
+            bytes that no file holds.
+        progress: told about the bytes that were passed.
+        looked: told about the records that were looked at.
+    """
+    report_out_of_reach(store.layout, "commit log", report)
+    for item in log_items(store, selection, reverse=reverse, progress=progress, looked=looked):
+        if isinstance(item, StoredMessage):
+            row = message_row(item.message, item.physical_offset, item.file, form)
+            for each in record_findings(item, row.get("status", [OK])):
+                report(each)
+            yield {"kind": "record", **row} if gaps else row
+        elif isinstance(item, Finding):
+            report(item)
+            if gaps:
+                yield from _gap_rows(store, item)
+        elif isinstance(item, StoredZeros):
+            if gaps:
+                yield {"kind": "zeros", **zeros_row(item.physical_offset, item.length, item.file)}
+        elif gaps:
+            yield {"kind": "blank", **blank_row(item.physical_offset, item.size, item.file)}
+
+
+def _gap_rows(store: Store, item: Finding) -> Iterator[Row]:
+    """The row of a bad place; none for a file whose size is wrong but which lacks nothing."""
+    code, start, length = item.problem.code, item.physical_offset, item.length or 0
+    if start is None:
+        return
+    if code in ("CL20", "CL21"):
+        start, end = missing_range(store.layout, item)
+        length = end - start
+        if not length:
+            return
+    yield {"kind": _GAP_KINDS.get(code, "bad"), **damage_row(code, start, length, item.path)}
+
+
+def raw_records(
+    store: Store,
+    selection: Selection,
+    report: Report,
+    *,
+    reverse: bool = False,
+    progress: Progress | None = None,
+    looked: ScanCounters | None = None,
+) -> Iterator[bytes]:
+    """The selected records byte for byte as they are stored. See `message_rows`."""
+    for item in log_items(store, selection, reverse=reverse, progress=progress, looked=looked):
+        if isinstance(item, StoredMessage):
+            for each in record_findings(item, []):
+                report(each)
+            yield message.encode(item.message)
+        elif isinstance(item, Finding):
+            report(item)

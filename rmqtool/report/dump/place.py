@@ -1,0 +1,117 @@
+"""What lies at a physical offset: the record or blank that starts there, or that the offset is inside.
+
+A record that holds the offset is found by a walk: from the nearest queue unit before it, else from
+the file's start, over WALK_LIMIT bytes at most.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+from rmqtool.errors import FormatError, InputError, UnreadableError
+from rmqtool.formats import message
+from rmqtool.log.commit_log import LogEvent, StoredBlank, StoredDamage, StoredMessage, StoredZeros
+from rmqtool.log.python_scan import first_nonzero
+from rmqtool.message.explain import BODY_SHOWN, Explanation, explain_record, explain_structure
+from rmqtool.message.rows import RowFormat
+from rmqtool.read.store import Store
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.source import ByteSource, open_source
+
+WALK_LIMIT = 256 << 20  # bytes; some seconds in plain Python
+_EXPLAIN_LIMIT = 16 << 20  # more than any broker takes for one message
+
+
+def explain_log(store: Store, physical_offset: int, form: RowFormat) -> Explanation:
+    """The record or blank at `physical_offset`, or the one that it is inside, field by field.
+
+    Raises:
+        FormatError: no file holds the offset.
+        UnreadableError: the file cannot be read.
+    """
+    file = store.commit_log.file_of(physical_offset)
+    if file is None:
+        raise FormatError(
+            f"no file of the commit log holds offset {physical_offset}",
+            hint=_where_the_log_is(store, physical_offset),
+        )
+    event = _event_at(store, file, physical_offset)
+    try:
+        with closing(open_source(file.path)) as source:
+            return _explain(source, file, event, physical_offset, form)
+    except UnreadableError:
+        raise
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+
+
+def _explain(
+    source: ByteSource, file: StoreFile, event: LogEvent | None, physical_offset: int, form: RowFormat
+) -> Explanation:
+    start = physical_offset if event is None else event.physical_offset
+    is_bad = isinstance(event, StoredDamage)
+    position = physical_offset - file.file_from_offset
+    if isinstance(event, StoredZeros):
+        return _zeros(source, file, start, form)
+    if is_bad and _has_magic(source, position):
+        start = physical_offset
+    position = start - file.file_from_offset
+    data = source.read(position, min(file.size - position, _EXPLAIN_LIMIT))
+    shown = {"none": 0, "hex": None}.get(form.body, BODY_SHOWN)
+    found = explain_record(data, start, form.tz, left=file.size - position, body_shown=shown)
+    if start == physical_offset:
+        return found
+    what = "record" if isinstance(event, StoredMessage) else "blank"
+    note = f"offset {physical_offset} is inside the {what} at {start}"
+    if is_bad:
+        note = f"offset {physical_offset} is inside bytes that are no sound record, from {start} on"
+    return replace(found, note=note)
+
+
+def _has_magic(source: ByteSource, position: int) -> bool:
+    data = source.read(position, min(message.BLANK_SIZE, source.size - position))
+    return int.from_bytes(data[4:8], signed=True) in message.VERSION_BY_MAGIC
+
+
+def _zeros(source: ByteSource, file: StoreFile, start: int, form: RowFormat) -> Explanation:
+    position = start - file.file_from_offset
+    end = file.file_from_offset + first_nonzero(source, position, file.size)
+    head = source.read(position, min(message.BLANK_SIZE, file.size - position))
+    found = explain_structure(message.BLANK.declaration, head, start, form.tz)
+    rest = " to the file's end" if end == file.end else ""
+    return replace(found, problems=(f"no record here: zeros from {start} to {end}{rest}",))
+
+
+def _event_at(store: Store, file: StoreFile, offset: int) -> LogEvent | None:
+    """What a walk says about the byte at `offset`; None where none could come so far."""
+    try:
+        found = store.commit_log.read(offset)
+        if isinstance(found, StoredMessage) and not found.status:
+            return found
+        if isinstance(found, StoredBlank) and found.size == file.end - offset:
+            return found
+    except InputError:
+        pass  # nothing starts here: what holds it?
+    begin = store.record_before(file, offset)
+    if offset - begin > WALK_LIMIT:
+        return None
+    last = None
+    for event in store.events(begin, min(offset + message.BLANK_SIZE, file.end)):
+        if event.physical_offset > offset:
+            break
+        last = event
+    return last
+
+
+def _where_the_log_is(store: Store, offset: int) -> str:
+    files, size = store.commit_log.files, store.commit_log.file_size
+    if not files:
+        return "the commit log has no files"
+    text = f"its files hold {files[0].file_from_offset} to {files[-1].end}"
+    if not files[0].file_from_offset <= offset < files[-1].end:
+        return text
+    before = max((file for file in files if file.end <= offset), key=lambda file: file.end)
+    if offset < before.file_from_offset + size:
+        return f"{text}; the file {before.path.name} is too short: {before.size} bytes, not {size}"
+    return f"{text}; the file {offset // size * size:020} is missing"

@@ -1,0 +1,16 @@
+"""Messages of a store as files: the engine of `rmqtool export`.
+
+    request.py   what is asked for, checked
+    columns.py   which columns, and what has to be read for them
+    quoting.py   text.py      columns as lines of JSON and CSV
+    writers.py   one file of each format
+    places.py    local folders, object stores, other URLs; a file appears when it is whole
+    names.py     of files and partitions
+    records.py   bytes of records, read a second time
+    cursor.py    where the next run goes on
+    run.py       a whole export
+
+Batches come from `read.messages`, in the order of the log. Damage is told, what is sound is exported.
+"""
+
+__all__ = ["columns", "new_file", "records", "request", "run", "system", "text"]

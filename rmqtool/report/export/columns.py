@@ -1,0 +1,174 @@
+"""Which columns an export has, what has to be read for them, and how a batch that was read becomes one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import pyarrow as pa
+
+from rmqtool.errors import UsageError
+from rmqtool.message.columns import BY_NAME, FIXED_NAMES, NAMES
+from rmqtool.message.schema import arrow_schema
+from rmqtool.report.export import system
+from rmqtool.report.export.records import LogBytes, body_ranges
+from rmqtool.report.export.system import SystemColumn
+from rmqtool.report.export.writers import RECORD, TEXT_FORMATS, Format
+
+BodyPart = Literal["plain", "stored", "both", "none"]
+BODY_PARTS: tuple[BodyPart, ...] = get_args(BodyPart)
+STORED_BODY = "stored_body"
+EXTRA = {
+    RECORD: "the whole record, byte for byte",
+}
+"""Columns that only an export has."""
+COLUMNS = (*NAMES, *EXTRA)
+_BODY = ("body", "body_encoding")
+_OF_BODY = (*_BODY, STORED_BODY)
+_PLACE = ("physical_offset", "size")
+_SYSTEM = "system"
+_LAZY = {
+    _SYSTEM: system.READS,
+    STORED_BODY: ("physical_offset", "sys_flag", "body_length"),
+    RECORD: _PLACE,
+}
+
+
+def check_columns(names: Sequence[str]) -> None:
+    """Raises UsageError for a name that no export has, or has twice, or for none."""
+    for name in names:
+        if name not in COLUMNS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, COLUMNS, n=1)
+            raise UsageError(
+                f"there is no column {name!r}",
+                hint=f"did you mean {near[0]}?" if near else "--columns help lists them",
+            )
+    if len(set(names)) < len(names) or not names:
+        raise UsageError("--columns names a column twice" if names else "--columns names no column")
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """The columns of an export.
+
+    Attributes:
+        names: of the files, in order.
+        reads: what is asked of the log: of `names`, and what else is needed to make or place them.
+        schema: of `names`.
+        body: which form of the body.
+        asked: the user named the columns.
+    """
+
+    names: tuple[str, ...]
+    reads: tuple[str, ...]
+    schema: pa.Schema
+    body: BodyPart
+    asked: bool
+
+    @classmethod
+    def of(
+        cls,
+        columns: Sequence[str] | None,
+        body: BodyPart,
+        format: Format,
+        *,
+        raw: bool = False,
+        partition_by: Sequence[str] = (),
+    ) -> ColumnPlan:
+        """The columns for a format.
+
+        Args:
+            columns: names; None is all that say something.
+            body: which form of the body, where `columns` does not name it.
+            format: of the files.
+            raw: also the whole record.
+            partition_by: columns that folders stand for: readers take them from there.
+
+        Raises:
+            UsageError: see `check_columns`.
+        """
+        is_text = format in TEXT_FORMATS
+        if format == "records":
+            names: tuple[str, ...] = (RECORD,)
+        elif columns is not None:
+            check_columns(columns)
+            names = tuple(columns)
+        else:
+            names = _default_names(body, is_text=is_text)
+        if raw and RECORD not in names:
+            names += (RECORD,)
+        names = tuple(name for name in names if name not in partition_by) or names
+        lazy = {name for name in names if name in _LAZY}
+        if not _keeps_bodies(body, asked=columns is not None):
+            lazy.discard(STORED_BODY)  # only where compressing the body would not give it
+        reads = [
+            name for name in names
+            if name in BY_NAME and name not in lazy and not (body == "none" and name in _OF_BODY)
+        ]  # fmt: skip
+        reads += (each for name in names if name in lazy for each in _LAZY[name])
+        if is_text and "body" in reads:
+            reads.append("body_encoding")
+        reads += [*_PLACE, *(("topic", "store_timestamp_ms") if partition_by else ())]
+        fields = [arrow_schema([name]).field(0) if name in BY_NAME else pa.field(name, pa.binary())
+                  for name in names]  # fmt: skip
+        unique = tuple(dict.fromkeys(reads))
+        return cls(names, unique, pa.schema(fields), body, columns is not None)
+
+    def complete(self, batch: pa.RecordBatch, log: LogBytes, meaning: SystemColumn) -> pa.RecordBatch:
+        """A batch with the columns of `reads` as one of `names`, and of the body's encoding for texts.
+
+        Args:
+            batch: as it was read.
+            log: gives what is taken from the log a second time.
+            meaning: gives the column `system`.
+
+        Raises:
+            UnreadableError: a record cannot be read a second time.
+        """
+        names = list(self.names)
+        if "body" in names and "body_encoding" in self.reads and "body_encoding" not in names:
+            names.append("body_encoding")
+        arrays = [self._column(batch, name, log, meaning) for name in names]
+        return pa.RecordBatch.from_arrays(arrays, names)
+
+    def _column(self, batch: pa.RecordBatch, name: str, log: LogBytes, meaning: SystemColumn) -> Any:
+        if name == _SYSTEM:
+            return meaning.column(batch)
+        if name == STORED_BODY and _keeps_bodies(self.body, asked=self.asked):
+            offsets, flags, lengths = (_numbers(batch, each) for each in _LAZY[STORED_BODY])
+            return log.column(*body_ranges(offsets, flags, lengths))
+        if name in BY_NAME and name not in self.reads:
+            return pa.nulls(len(batch), self.schema.field(name).type)  # a body that is not asked for
+        if name == RECORD:
+            return log.column(*(_numbers(batch, each).astype(np.int64) for each in _PLACE))
+        return batch.column(name)
+
+
+def _keeps_bodies(body: BodyPart, *, asked: bool) -> bool:
+    """Whether `stored_body` is there for every record, not only where a row of `dump` has it."""
+    return asked or body in ("stored", "both")
+
+
+def _default_names(body: BodyPart, *, is_text: bool) -> tuple[str, ...]:
+    """Lines have the columns of `dump`; files of columns all but `system`, which says nothing new."""
+    names = list(NAMES) if is_text else [*FIXED_NAMES]
+    if not is_text:
+        names.insert(names.index("properties") + 1, "properties_base64")
+        names.insert(names.index("body_compression") + 1, STORED_BODY)
+    place = names.index("body")
+    if body == "stored" or (body == "none" and not is_text):
+        names = [name for name in names if name not in _OF_BODY]
+        if body == "stored":
+            names.insert(place, STORED_BODY)
+    elif body == "both":
+        names.remove(STORED_BODY)
+        names.insert(place + len(_BODY), STORED_BODY)
+    return tuple(names)
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Any:
+    return batch.column(name).to_numpy(zero_copy_only=False)

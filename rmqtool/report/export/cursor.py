@@ -1,0 +1,156 @@
+"""A cursor: where an export ended, so that the next one goes on exactly there.
+
+A small JSON file of the user's. It is replaced as a whole, and only when what was exported is whole in
+its place. It is untrusted input: numbers are checked, and no path of it is written to or deleted.
+
+    next_offset   physical offset from where the next run reads
+    check         CRC of the log's bytes just before it: another store, or a log that was cut back and
+                  written on, is seen
+    selection     what was exported; another selection would leave out what this one has passed
+    unfinished    an output that was about to appear when this was written, and where the cursor is if
+                  it did
+"""
+
+from __future__ import annotations
+
+import zlib
+from contextlib import closing
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct, to_builtins
+
+from rmqtool.errors import InputError, RefusedError, UnreadableError
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.repair.plan.documents import convert, put_json, read_json
+from rmqtool.storage.source import open_source
+
+_VERSION = 1
+_CHECK_BYTES = 4096
+_LARGEST = 1 << 63
+
+
+class Check(Struct, frozen=True):
+    """CRC-32 of the `length` bytes before an offset."""
+
+    length: int
+    crc32: int
+
+
+class Unfinished(Struct, frozen=True):
+    """An output that may be there, and the cursor if it is."""
+
+    output: str
+    next_offset: int
+    check: Check | None
+
+
+class _Document(Struct, frozen=True, forbid_unknown_fields=True):
+    version: int
+    next_offset: int
+    check: Check | None
+    selection: dict[str, Any]
+    unfinished: Unfinished | None = None
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """A cursor file.
+
+    Attributes:
+        path: of the file.
+        next_offset: physical offset from where the next run reads; None: from the log's start.
+        check: of the bytes before it; None where there are none.
+        selection: see `selected`.
+        unfinished: an output that may be there.
+    """
+
+    path: Path
+    next_offset: int | None
+    check: Check | None
+    selection: dict[str, Any]
+    unfinished: Unfinished | None = None
+
+    @classmethod
+    def read(cls, path: Path, selection: Selection) -> Cursor:
+        """The cursor of the file at `path`; a new one where there is none.
+
+        Raises:
+            InputError: it is no cursor, or holds what none can.
+            RefusedError: it was made for another selection.
+        """
+        found = read_json(path)
+        if found is None:
+            return cls(path, None, None, selected(selection))
+        document = convert(found, _Document, path)
+        places: list[_Document | Unfinished] = [document]
+        places += [document.unfinished] if document.unfinished is not None else []
+        if document.version != _VERSION or not all(_is_sound(place) for place in places):
+            raise InputError("this is no cursor of this version of rmqtool", path=path)
+        if document.selection != selected(selection):
+            raise RefusedError(
+                "the cursor was made for another selection", path=path,
+                hint="use the same options again, or another cursor file",
+            )  # fmt: skip
+        return cls(path, document.next_offset, document.check, document.selection, document.unfinished)
+
+    def at(self, store: Store, next_offset: int) -> Cursor:
+        """The cursor moved to `next_offset`, nothing unfinished."""
+        return replace(self, next_offset=next_offset, check=check_of(store, next_offset), unfinished=None)
+
+    def save(self, unfinished: Unfinished | None = None) -> None:
+        """Replace the file; on the device when it returns. Raises UnwritableError."""
+        document = _Document(_VERSION, self.next_offset or 0, self.check, self.selection, unfinished)
+        put_json(self.path, to_builtins(document), own=True)
+
+    def verify(self, store: Store) -> None:
+        """Raises RefusedError where the store's log is not the one that the cursor was made for."""
+        offset, check = self.next_offset, self.check
+        if offset is None or check is None or store.commit_log.file_of(offset - 1) is None:
+            end = store.commit_log.files[-1].end if store.commit_log.files else 0
+            if offset is not None and offset > end:
+                raise self._other(f"it stands at {offset}, the log ends at {end}")
+            return
+        if check_of(store, offset, check.length) != check:
+            raise self._other(f"the bytes before offset {offset} have changed")
+
+    def _other(self, reason: str) -> RefusedError:
+        return RefusedError(
+            f"the cursor is not of this log: {reason}", path=self.path,
+            hint="the log was cut back, or it is another store; delete the cursor to begin anew",
+        )  # fmt: skip
+
+
+def selected(selection: Selection) -> dict[str, Any]:
+    """What the runs of one cursor must have in common; times may move on from run to run."""
+    names = ("topics", "exclude_topics", "queues", "tags", "keys")
+    found: dict[str, Any] = {
+        name: sorted(getattr(selection, name)) for name in names if getattr(selection, name)
+    }
+    return found if selection.filter is None else {**found, "filter": selection.filter.text}
+
+
+def check_of(store: Store, offset: int, length: int = _CHECK_BYTES) -> Check | None:
+    """The check of the bytes before a physical offset; None where no file holds them.
+
+    Raises:
+        UnreadableError: they cannot be read.
+    """
+    file = store.commit_log.file_of(offset - 1) if offset > 0 else None
+    if file is None:
+        return None
+    position = offset - file.file_from_offset
+    length = min(length, position)
+    try:
+        with closing(open_source(file.path)) as source:
+            data = source.read(position - length, length)
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+    return Check(len(data), zlib.crc32(data))
+
+
+def _is_sound(place: _Document | Unfinished) -> bool:
+    check = place.check
+    return 0 <= place.next_offset < _LARGEST and (check is None or 0 <= check.length <= _CHECK_BYTES)

@@ -1,0 +1,262 @@
+"""Where exports are written: a local folder, an object store, or any other file system with an URL.
+
+A file is there when it is whole, or not at all:
+
+    local files, hdfs, ...   written beside as `.NAME.rmqtool-part` (local ones flushed), then renamed
+    object stores            uploaded; an object appears when its upload is complete
+
+A killed run leaves at most the file beside, or an upload that never shows. Credentials in an URL stay
+out of every text.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import posixpath
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import pyarrow as pa
+from pyarrow import fs
+
+from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError, UsageError
+from rmqtool.report.export.claim import claim_file
+from rmqtool.storage import durable as disk
+from rmqtool.storage.remote_url import RemoteUrl, is_url, local_path, mask, parse
+
+OBJECT_STORES = frozenset({"s3", "gs", "gcs", "abfs", "abfss", "az", "adl", "oss", "cos", "obs", "r2"})
+PART = ".rmqtool-part"
+Kind = Literal["local", "objects", "other"]
+
+
+class OutputTarget:
+    """A folder to write to.
+
+    Attributes:
+        shown: its name in messages, without secrets.
+        local: its path; None for an URL.
+    """
+
+    def __init__(self, filesystem: Any, base: str, kind: Kind, shown: str | RemoteUrl) -> None:
+        self._filesystem = filesystem
+        self._base = base
+        self._kind = kind
+        self._mask = mask if isinstance(shown, str) else shown.mask
+        self.shown = str(shown)
+        self.local = Path(shown) if isinstance(shown, str) else None
+
+    @classmethod
+    def of_folder(cls, text: str) -> OutputTarget:
+        """The folder that `text` names, a path or an URL; it need not be there.
+
+        Raises:
+            UsageError: an URL that cannot be understood.
+            MissingCodecError: a package for it is not installed.
+            UnwritableError: its file system cannot be reached.
+        """
+        text = local_path(text) or text
+        if not is_url(text):
+            return cls(fs.LocalFileSystem(), str(Path(text).absolute()), "local", text)
+        from rmqtool.storage.remote_fs import arrow_filesystem
+
+        url = parse(text)
+        try:
+            filesystem, base = arrow_filesystem(url)
+        except (OSError, pa.ArrowException, ValueError) as error:
+            if isinstance(error, RmqtoolError):
+                raise
+            raise UnwritableError(
+                f"cannot be reached: {url.mask(_first_line(error))}", path=str(url)
+            ) from None
+        kind: Kind = "objects" if url.protocol in OBJECT_STORES else "other"
+        return cls(filesystem, base.rstrip("/"), kind, url)
+
+    @classmethod
+    def of_file(cls, text: str) -> tuple[OutputTarget, str]:
+        """The folder of a file, and the file's name in it. Raises: as `of_folder`."""
+        text = local_path(text) or text
+        if not is_url(text):
+            path = Path(text)
+            if not path.name:
+                raise UsageError(f"--output {text!r} names no file")
+            return cls.of_folder(str(path.parent)), path.name
+        head, mark, query = text.partition("?")
+        folder, _, name = head.rpartition("/")
+        if not name or "://" not in folder + "/" or folder.endswith(":/"):
+            raise UsageError("--output: the URL names no file in a folder or bucket")
+        return cls.of_folder(folder + mark + query), name
+
+    def name_of(self, name: str) -> str:
+        """A file's name in messages."""
+        if self.local is not None:
+            return str(self.local / name)
+        return f"{self.shown}/{name}"
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a file or folder of that name."""
+        with self._explained("look for", name):
+            if self._kind == "local" and os.path.lexists(self._path(name)):
+                return True  # a link, too, whose target is missing
+            return bool(self._filesystem.get_file_info(self._path(name)).type != fs.FileType.NotFound)
+
+    def is_folder(self, name: str) -> bool:
+        """Whether there is a folder of that name; never in an object store, which has none."""
+        with self._explained("look for", name):
+            if self._kind == "objects":
+                return False
+            return bool(self._filesystem.get_file_info(self._path(name)).type == fs.FileType.Directory)
+
+    def remove_all(self, name: str) -> int:
+        """Delete every file called `name` here and in the folders below, drafts included; how many."""
+        wanted = {name, f".{name}{PART}"}
+        with self._explained("delete", name):
+            selector = fs.FileSelector(self._base, allow_not_found=True, recursive=True)
+            found = [
+                each.path
+                for each in self._filesystem.get_file_info(selector)
+                if each.type == fs.FileType.File and posixpath.basename(each.path) in wanted
+            ]
+            for path in found:
+                self._filesystem.delete_file(path)
+        return len(found)
+
+    def begin(self, name: str) -> Draft:
+        """A new file, which is there once it is committed. Raises UnwritableError."""
+        path = self._path(name)
+        folder, base = posixpath.split(path)
+        written = path if self._kind == "objects" else f"{folder}/.{base}{PART}"
+        claim: int | None = None
+        with self._explained("write", name):
+            if self._kind != "objects":
+                self._filesystem.create_dir(folder, recursive=True)
+            if self._kind == "local":
+                self._check_replaceable(path, name)
+                claim = claim_file(written, self.name_of(name))
+            try:
+                return Draft(self, name, self._filesystem.open_output_stream(written), written, path, claim)
+            except BaseException:
+                if claim is not None:
+                    os.close(claim)
+                raise
+
+    def _check_replaceable(self, path: str, name: str) -> None:
+        """Raises RefusedError for a device, a pipe, or a link to one: these are no old exports."""
+        with suppress(FileNotFoundError):
+            if not stat.S_ISREG(Path(path).stat().st_mode):
+                raise RefusedError(
+                    "this is no plain file, it is not replaced", path=self.name_of(name),
+                    hint="--output names a file of its own",
+                )  # fmt: skip
+
+    def finish(self, draft: Draft) -> None:
+        """Make the draft the file, in place of one that has its name. Raises UnwritableError."""
+        with self._explained("write", draft.name):
+            draft.stream.close()
+            if self._kind == "local":
+                self._flush(draft.written)
+                disk.rename(Path(draft.written), Path(draft.path))
+                disk.sync_folder(posixpath.dirname(draft.path))
+                draft.release()
+            elif self._kind == "other":
+                if self._filesystem.get_file_info(draft.path).type != fs.FileType.NotFound:
+                    self._filesystem.delete_file(draft.path)
+                self._filesystem.move(draft.written, draft.path)
+            draft.size = int(self._filesystem.get_file_info(draft.path).size or 0)
+
+    def drop(self, draft: Draft) -> None:
+        """Leave nothing of a draft. It is called when something went wrong before: errors are left out."""
+        if isinstance(self._filesystem, fs.S3FileSystem):
+            # To close it would complete the upload, and so would the end of the object: it never ends.
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(draft.stream))
+            return
+        with suppress(Exception):
+            draft.stream.close()  # an upload ends only so
+        with suppress(Exception):
+            self._filesystem.delete_file(draft.written)
+        draft.release()
+
+    @staticmethod
+    def _flush(path: str) -> None:
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            disk.sync(descriptor, path)
+        finally:
+            os.close(descriptor)
+
+    def _path(self, name: str) -> str:
+        return f"{self._base}/{name}" if self._base else name
+
+    @contextmanager
+    def _explained(self, what: str, name: str) -> Iterator[None]:
+        """Errors of the file system as UnwritableError, without secrets."""
+        shown = self.name_of(name) if name else self.shown
+        try:
+            yield
+        except RmqtoolError:
+            raise
+        except (OSError, pa.ArrowException, ValueError) as error:
+            raise UnwritableError(f"cannot {what}: {self._reason(error)}", path=shown) from None
+
+    def _reason(self, error: Exception) -> str:
+        if self._kind == "local" and isinstance(error, OSError) and error.errno:
+            return os.strerror(error.errno)
+        return self._mask(_first_line(error))
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
+
+
+class Draft:
+    """A file that is being written.
+
+    Attributes:
+        stream: takes the bytes, a `pyarrow.NativeFile`.
+        name: of the file in its place.
+        written: path of the file that is written now.
+        path: of the file that it will be.
+        size: bytes of the file, once it is committed.
+    """
+
+    def __init__(
+        self, place: OutputTarget, name: str, stream: Any, written: str, path: str, claim: int | None = None
+    ) -> None:
+        self._place = place
+        self.name = name
+        self.stream = stream
+        self.written = written
+        self.path = path
+        self.size = 0
+        self._committed = False
+        self._claim = claim
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written so far, before it is committed."""
+        return 0 if self.stream.closed else int(self.stream.tell())
+
+    @contextmanager
+    def explained(self) -> Iterator[None]:
+        """Errors of writing inside the block as UnwritableError."""
+        with self._place._explained("write", self.name):
+            yield
+
+    def commit(self) -> None:
+        """It is whole. Raises UnwritableError."""
+        self._place.finish(self)
+        self._committed = True
+
+    def release(self) -> None:
+        """Other runs may write a file of its name."""
+        if self._claim is not None:
+            os.close(self._claim)
+        self._claim = None
+
+    def abort(self) -> None:
+        """It will not be; nothing when it is."""
+        if not self._committed:
+            self._place.drop(self)

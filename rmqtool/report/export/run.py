@@ -1,0 +1,336 @@
+"""A whole export: batches from the log into files that appear when they are whole.
+
+A *unit* is a part of the log [start, end) and its files: one, or one per partition. The cursor moves to
+a unit's end when all of its files are in their place. A run that begins where a killed one had begun a
+unit replaces that unit's files, which have the same names: every message is exported once.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from rmqtool.errors import InputError, RefusedError, UsageError
+from rmqtool.findings import Progress, Report
+from rmqtool.read.log_items import end_of_selection
+from rmqtool.read.messages import message_batches
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.report.export.claim import claimed
+from rmqtool.report.export.cursor import Cursor, Unfinished
+from rmqtool.report.export.names import file_name, partitions
+from rmqtool.report.export.outputs import OutputTarget
+from rmqtool.report.export.records import LogBytes
+from rmqtool.report.export.request import ExportRequest
+from rmqtool.report.export.system import SystemColumn
+from rmqtool.report.export.writers import Writer, new_writer
+from rmqtool.storage.output_guard import keep_out, real_path
+from rmqtool.storage.prefetch import ahead
+from rmqtool.storage.remote_url import mask
+
+_BATCH_BYTES = 16 << 20
+_BATCHES_AHEAD = 2
+_PARTITIONS_MAX = 200  # files open at once
+_WAITING_BYTES = 256 << 20  # of rows that wait in all of them
+
+
+@dataclass
+class ExportResult:
+    """What an export did.
+
+    Attributes:
+        messages: exported.
+        files: (name without secrets, messages, bytes) of every file, as they were finished.
+        lost: physical offsets [from, to) that the log no longer has and that no run exported; None: none.
+        next_offset: physical offset at which the next run goes on.
+        resumed: the output of the run before was found to be whole, and counts.
+    """
+
+    messages: int = 0
+    files: list[tuple[str, int, int]] = field(default_factory=list)
+    lost: tuple[int, int] | None = None
+    next_offset: int | None = None
+    resumed: str | None = None
+
+
+def export(
+    store: Store,
+    selection: Selection,
+    request: ExportRequest,
+    report: Report,
+    progress: Progress | None = None,
+    *,
+    jobs: int = 1,
+) -> ExportResult:
+    """Export the selected messages.
+
+    Args:
+        store: the store.
+        selection: which messages.
+        request: where and how.
+        report: told about bad places; may be called from another thread.
+        progress: told about the bytes of the log that were passed; likewise.
+        jobs: threads that read.
+
+    Raises:
+        UsageError: an option that a cursor does not go with.
+        RefusedError: a file exists, or would lie in the store; the cursor is of another log, or in use.
+        InputError: the cursor is none.
+        UnwritableError: something could not be written; files that were finished stay.
+    """
+    store.layout.check_forms(log=True)
+    with ExitStack() as held:
+        return _Run(store, selection, request, held).run(report, progress, jobs)
+
+
+class _Run:
+    def __init__(self, store: Store, selection: Selection, request: ExportRequest, held: ExitStack) -> None:
+        self._held = held
+        self.store = store
+        self.request = request
+        self.result = ExportResult()
+        self.form = request.writer_form
+        if request.is_folder:
+            self.place, self.name = OutputTarget.of_folder(request.output), ""
+        else:
+            self.place, self.name = OutputTarget.of_file(request.output)
+            if self.place.is_folder(self.name):
+                raise UsageError(f"{self.place.name_of(self.name)} is a folder", hint="end --output with /")
+        self._keep_out_of_store()
+        self.cursor = self._cursor(selection)
+        self.resumes = self.cursor is not None and self.cursor.next_offset is not None
+        self.selection, self.start = self._bounds(selection)
+
+    # before anything is written
+
+    def _keep_out_of_store(self) -> None:
+        local, cursor = self.place.local, self.request.cursor_file
+        output = local / self.name if local is not None else None
+        for path in (output if output is not None else self.place.name_of(self.name).rstrip("/"), cursor):
+            if path is not None:
+                keep_out(self.store.layout, path, "the file", location=self.store.location.path)
+        if output is not None and cursor is not None and real_path(output) == real_path(cursor):
+            raise UsageError("--output and --cursor-file name the same file")
+
+    def _cursor(self, selection: Selection) -> Cursor | None:
+        path = self.request.cursor_file
+        if path is None:
+            return None
+        if selection.until is not None or selection.from_offset is not None:
+            raise UsageError(
+                "a cursor says where to begin, and no time where to end",
+                hint="leave out --from-offset and --until",
+            )
+        self._held.enter_context(claimed(path))
+        cursor = Cursor.read(path, selection)
+        if cursor.unfinished is not None:
+            cursor = self._settled(cursor, cursor.unfinished)
+        cursor.verify(self.store)
+        return cursor
+
+    def _settled(self, cursor: Cursor, unfinished: Unfinished) -> Cursor:
+        """The cursor of a run that was killed while its one file appeared: it is there, or it is not."""
+        if not PurePosixPath(unfinished.output).name or "\0" in unfinished.output:
+            raise InputError("this is no cursor: its output is no file's name", path=cursor.path)
+        place, name = (
+            OutputTarget.of_file(unfinished.output) if "://" not in unfinished.output else (None, "")
+        )
+        if place is None:
+            if self.place.local is not None or not unfinished.output.startswith(f"{self.place.shown}/"):
+                raise RefusedError(
+                    f"a run before this one may have finished {mask(unfinished.output)}, or not",
+                    path=cursor.path,
+                    hint="name the same --output again, or see for yourself and delete the cursor",
+                )  # fmt: skip
+            place, name = self.place, unfinished.output.removeprefix(f"{self.place.shown}/")
+        if "/" in name:
+            raise InputError("this is no cursor: its output is no file's name", path=cursor.path)
+        if not place.exists(name):
+            return replace(cursor, unfinished=None)
+        self.result.resumed = place.name_of(name)
+        moved = replace(cursor, next_offset=unfinished.next_offset, check=unfinished.check, unfinished=None)
+        moved.save()
+        return moved
+
+    def _bounds(self, selection: Selection) -> tuple[Selection, int]:
+        """What is to be read, and the physical offset where that begins."""
+        log, start = self.store.commit_log, selection.from_offset
+        stop = end_of_selection(self.store, selection)
+        if self.cursor is not None and self.cursor.next_offset is not None:
+            start = self.cursor.next_offset
+            if log.files and start < log.min_offset:
+                self.result.lost = (start, log.min_offset)
+        if start is not None and stop is not None:
+            stop = max(stop, start)
+        bounded = replace(selection, from_offset=start, to_offset=stop)
+        return bounded, max(log.min_offset, 0) if start is None else start
+
+    # the run
+
+    def run(self, report: Report, progress: Progress | None, jobs: int) -> ExportResult:
+        request = self.request
+        end = self.store.end_offset()
+        if self.selection.to_offset is not None:
+            end = min(end, self.selection.to_offset)
+        reached = self.start
+        unit: _Unit | None = None
+        limited = self.selection.limit == 0
+        size = min(_BATCH_BYTES, max(request.file_bytes, 1)) if request.is_folder else _BATCH_BYTES
+        batches = message_batches(
+            self.store, self.selection, columns=request.columns.reads,
+            body="plain" if request.columns.body in ("plain", "both") else "stored",
+            max_bytes=size, jobs=jobs, report=report, progress=progress,
+        )  # fmt: skip
+        log = LogBytes(self.store)
+        times = request.tz if self.form.text is not None else UTC
+        meaning = SystemColumn(self.store, times, bodies=request.columns.body != "none")
+        try:
+            for batch in ahead(batches, _BATCHES_AHEAD):
+                unit = unit or self._begin(reached)
+                unit.add(batch, request.columns.complete(batch, log, meaning))
+                reached = _end_of(batch)
+                limited = self.result.messages == self.selection.limit
+                if unit.is_full:
+                    self._finish(unit, reached)
+                    unit = None
+            if not limited:
+                reached = max(reached, end)
+            if unit is None and not request.is_folder:
+                unit = self._begin(reached)  # a file without a message
+            self._finish(unit, reached)
+        except BaseException:
+            if unit is not None:
+                unit.abort()
+            raise
+        finally:
+            log.close()
+        self.result.next_offset = reached
+        return self.result
+
+    def _begin(self, start: int) -> _Unit:
+        request = self.request
+        name = self.name or file_name(start, request.format, request.compression)
+        if self.resumes and request.is_folder:
+            if request.partition_by:
+                self.place.remove_all(name)  # of a run that was killed
+        elif self.resumes and not request.partition_by and self.place.exists(name):
+            raise RefusedError(
+                "the file holds what was exported before the cursor", path=self.place.name_of(name),
+                hint="name another file, or a folder: it takes the files of all runs",
+            )  # fmt: skip
+        elif not request.force and not request.partition_by:
+            self.check_absent(name)
+        if self.cursor is not None and request.is_folder and self.cursor.next_offset is None:
+            # From here on files of this name are those of a run that was killed.
+            self.cursor = self.cursor.at(self.store, start)
+            self.cursor.save()
+        return _Unit(self, name)
+
+    def check_absent(self, name: str) -> None:
+        """Raises RefusedError where a file has that name."""
+        if self.place.exists(name):
+            raise RefusedError("the file exists", path=self.place.name_of(name), hint="--force replaces it")
+
+    def _finish(self, unit: _Unit | None, reached: int) -> None:
+        """The unit's files appear, then the cursor moves."""
+        cursor = self.cursor
+        moved = cursor.at(self.store, reached) if cursor is not None else None
+        if unit is not None:
+            unit.close()
+            if cursor is not None and moved is not None and not self.request.is_folder:
+                cursor.save(Unfinished(self._absolute_name(), reached, moved.check))
+            unit.commit()
+            self.result.files += unit.files
+        if moved is not None:
+            moved.save()
+            self.cursor = moved
+            self.resumes = True
+
+    def _absolute_name(self) -> str:
+        local = self.place.local
+        return self.place.name_of(self.name) if local is None else str((local / self.name).absolute())
+
+
+class _Unit:
+    """The files of one part of the log."""
+
+    def __init__(self, run: _Run, name: str) -> None:
+        self._run = run
+        self._name = name
+        self._writers: dict[str, Writer] = {}
+        self.files: list[tuple[str, int, int]] = []
+        if not run.request.is_folder:
+            self._writer("")
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the next rows go into new files."""
+        request = self._run.request
+        if not request.is_folder:
+            return False
+        most = max(writer.size for writer in self._writers.values())
+        return most >= request.file_bytes or len(self._writers) > _PARTITIONS_MAX
+
+    def add(self, batch: pa.RecordBatch, rows: pa.RecordBatch) -> None:
+        """Take the rows; `batch` has what says where they go."""
+        request = self._run.request
+        self._run.result.messages += len(rows)
+        if not request.partition_by:
+            self._writer("").write(rows)
+            return
+        for folder, numbers in partitions(batch, request.partition_by, request.date_tz):
+            piece = rows if len(numbers) == len(rows) else rows.take(pa.array(np.sort(numbers)))
+            self._writer(folder, batch.column("topic")[int(numbers[0])]).write(piece)
+        waiting = sum(writer.waiting_bytes for writer in self._writers.values())
+        while waiting > _WAITING_BYTES:
+            largest = max(self._writers.values(), key=lambda writer: writer.waiting_bytes)
+            waiting -= largest.waiting_bytes
+            largest.flush()
+
+    def _writer(self, folder: str, topic: Any = None) -> Writer:
+        writer = self._writers.get(folder)
+        if writer is None:
+            run = self._run
+            name = f"{folder}/{self._name}" if folder else self._name
+            if folder and not run.resumes and not run.request.force:
+                run.check_absent(name)
+            draft = run.place.begin(name)
+            try:
+                form = run.form
+                if topic is not None and "topic" in run.request.partition_by:
+                    # A folder's name may be cut: what it stands for is in the file.
+                    form = replace(form, schema=form.schema.with_metadata({"rmqtool.topic": topic.as_py()}))
+                writer = self._writers[folder] = new_writer(draft, form)
+            except BaseException:
+                draft.abort()
+                raise
+        return writer
+
+    def close(self) -> None:
+        """Write what is left."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def commit(self) -> None:
+        """The files appear."""
+        for writer in self._writers.values():
+            writer.draft.commit()
+            name = self._run.place.name_of(writer.draft.name)
+            self.files.append((name, writer.rows, writer.draft.size))
+
+    def abort(self) -> None:
+        """Nothing is left of files that have not appeared."""
+        for writer in self._writers.values():
+            writer.draft.abort()
+
+
+def _end_of(batch: pa.RecordBatch) -> int:
+    """The physical offset behind the last row."""
+    last = len(batch) - 1
+    return int(batch.column("physical_offset")[last].as_py() + batch.column("size")[last].as_py())

@@ -1,0 +1,229 @@
+"""Batches of messages as lines of JSON and CSV: the text that `rmqtool dump` prints, made column by column.
+
+The lines of a batch are one buffer, ready to be written. `rmqtool.rows` and `rmqtool.message.cells` are the
+reference of every value; tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, tzinfo
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool import times
+from rmqtool.message.cells import csv_text, json_text
+from rmqtool.message.columns import BY_NAME
+from rmqtool.report.export.quoting import as_texts, csv_cells, guarded, joined, json_strings
+
+BODY, ENCODING, SYSTEM = "body", "body_encoding", "system"
+_FEW = frozenset({
+    "topic", "tags", "born_host", "store_host", ENCODING, "body_compression", "file", "status",
+})  # fmt: skip
+"""Columns in which the same few values come again and again: each is spelled once."""
+
+
+@dataclass(frozen=True)
+class TextForm:
+    """How batches become lines.
+
+    Attributes:
+        names: the columns, in order.
+        tz: zone of the times; None is the local zone.
+        shows_nulls: optional columns are shown where they say nothing, as when asked for by name.
+        spreadsheet: CSV cells that a spreadsheet would take for formulas are guarded.
+    """
+
+    names: tuple[str, ...]
+    tz: tzinfo | None = UTC
+    shows_nulls: bool = False
+    spreadsheet: bool = False
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns that a batch must have: the body's text needs its encoding."""
+        missing = (ENCODING,) if BODY in self.names and ENCODING not in self.names else ()
+        return (*self.names, *missing)
+
+
+def json_lines(batch: pa.RecordBatch, form: TextForm) -> pa.Buffer:
+    """One JSON object per row, each with its line end; the columns are those of `form.reads`."""
+    parts: list[Any] = ["{"]
+    for name in form.names:
+        texts = _json_values(batch, name, form)
+        head = f"{json_text(name)}:"
+        comma = "," if len(parts) > 1 else ""
+        column = BY_NAME.get(name)
+        if column is not None and column.optional and not form.shows_nulls:
+            # Never the first of a row: what is always there stands before it.
+            parts.append(joined(comma + head, texts).fill_null(""))
+        else:
+            parts += [comma + head, texts.fill_null("null")]
+    return _lines(batch, [*parts, "}\n"])
+
+
+def csv_lines(batch: pa.RecordBatch, form: TextForm) -> pa.Buffer:
+    """One CSV line per row; the columns are those of `form.reads`."""
+    parts: list[Any] = []
+    for name in form.names:
+        parts += [",", _csv_cells(batch, name, form)]
+    return _lines(batch, [*parts[1:], "\n"])
+
+
+def csv_header(names: Sequence[str]) -> bytes:
+    """The first line of a CSV file."""
+    return (",".join(map(csv_text, names)) + "\n").encode()
+
+
+def _lines(batch: pa.RecordBatch, parts: Sequence[Any]) -> pa.Buffer:
+    """The rows' texts, one behind the other; `parts` are columns and constants."""
+    if not len(batch):
+        return pa.py_buffer(b"")
+    if not any(isinstance(part, pa.Array) for part in parts):
+        return pa.py_buffer("".join(parts).encode() * len(batch))
+    lines = joined(*parts)
+    _, offsets, data = lines.buffers()
+    ends = np.frombuffer(offsets, np.int32)[[lines.offset, lines.offset + len(lines)]]
+    return data.slice(int(ends[0]), int(ends[1] - ends[0]))
+
+
+def _json_values(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
+    """The values of a column as JSON, null where there is none."""
+    array = batch.column(name)
+    kind = array.type
+    if pa.types.is_map(kind):
+        return _json_objects(array)
+    if pa.types.is_list(kind):
+        return _json_lists(array)
+    if pa.types.is_integer(kind):
+        return array.cast(pa.string())
+    if name == SYSTEM:
+        return as_texts(array)
+    if pa.types.is_timestamp(kind):
+        return joined('"', time_texts(array, form.tz), '"')
+    return _spelled(_texts(batch, name, form), name, json_strings)
+
+
+def _csv_cells(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
+    kind = batch.column(name).type
+    if pa.types.is_integer(kind):
+        return batch.column(name).cast(pa.string()).fill_null("")
+    if pa.types.is_timestamp(kind):
+        return time_texts(batch.column(name), form.tz).fill_null("")
+    is_json = pa.types.is_map(kind) or pa.types.is_list(kind) or name == SYSTEM
+    texts = _json_values(batch, name, form) if is_json else _texts(batch, name, form)
+    if form.spreadsheet:
+        texts = guarded(texts)
+    return _spelled(texts, name, csv_cells).fill_null("")
+
+
+def _spelled(texts: pa.Array, name: str, spell: Callable[[pa.Array], pa.Array]) -> pa.Array:
+    """What `spell` makes of texts; of a null nothing."""
+    if name not in _FEW:
+        return spell(texts)
+    encoded = texts.dictionary_encode()
+    return spell(encoded.dictionary).take(encoded.indices)
+
+
+def _texts(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
+    """A column of texts or bytes as texts."""
+    array = batch.column(name)
+    if name == BODY:
+        return _bodies(array, as_texts(batch.column(ENCODING)))
+    if pa.types.is_binary(array.type):
+        return _base64(array)
+    return as_texts(array)
+
+
+# bytes
+
+
+def _bodies(bodies: pa.Array, encodings: pa.Array) -> pa.Array:
+    """Bodies as `body_encoding` says: as they are, or as base64."""
+    plain = pc.equal(encodings, "utf-8").fill_null(False)
+    if pc.all(pc.or_(plain, bodies.is_null())).as_py():
+        return _as_utf8(bodies)
+    # Only what is UTF-8 may become a string.
+    texts = _as_utf8(pc.if_else(plain, bodies, pa.scalar(None, pa.binary())))
+    others = pc.if_else(plain, pa.scalar(None, pa.binary()), bodies)
+    return pc.coalesce(texts, _base64(others))
+
+
+def _as_utf8(array: pa.Array) -> pa.Array:
+    """Bytes that are known to be UTF-8 as strings, without looking at them again."""
+    return array.cast(pa.string(), safe=False) if array.type != pa.string() else array
+
+
+def _base64(array: pa.Array) -> pa.Array:
+    valid = array.is_valid()
+    rows = np.flatnonzero(valid.to_numpy(zero_copy_only=False))
+    encoded = [base64.b64encode(value) for value in array.take(pa.array(rows)).to_pylist()]
+    empty = pa.nulls(len(array), pa.string())
+    return pc.replace_with_mask(empty, valid, pa.array(encoded, pa.binary()).cast(pa.string()))
+
+
+# lists and maps
+
+
+def _pieces(offsets: pa.Array, children: Sequence[pa.Array]) -> tuple[pa.Array, list[pa.Array]]:
+    """Offsets from 0, and of each child what the rows use."""
+    places = offsets.to_numpy(zero_copy_only=False).astype(np.int64)
+    first, last = int(places[0]), int(places[-1])
+    return pa.array(places - first, pa.int32()), [child.slice(first, last - first) for child in children]
+
+
+def _wrapped(array: pa.Array, offsets: pa.Array, items: pa.Array, opening: str, closing: str) -> pa.Array:
+    texts = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
+    done = joined(opening, texts, closing)
+    return pc.if_else(array.is_valid(), done, pa.scalar(None, pa.string())) if array.null_count else done
+
+
+def _json_lists(array: pa.Array) -> pa.Array:
+    offsets, (items,) = _pieces(array.offsets, [array.values])
+    return _wrapped(array, offsets, json_strings(as_texts(items)).fill_null("null"), "[", "]")
+
+
+def _json_objects(array: pa.Array) -> pa.Array:
+    offsets, (keys, items) = _pieces(array.offsets, [array.keys, array.items])
+    pairs = joined(_names(keys), ":", json_strings(as_texts(items)).fill_null("null"))
+    return _wrapped(array, offsets, pairs, "{", "}")
+
+
+def _names(keys: pa.Array) -> pa.Array:
+    """Names of properties as JSON strings: the same few over and over."""
+    encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
+    names = json_strings(as_texts(encoded.dictionary))
+    return names.take(encoded.indices)
+
+
+# times
+
+
+@cache
+def _thousandths() -> pa.Array:
+    return pa.array([f"{number:03}" for number in range(1000)])
+
+
+def time_texts(array: pa.Array, zone: tzinfo | None) -> pa.Array:
+    """Times as RFC 3339, as `times.format_time` has it; null where there is none.
+
+    Seconds are spelled once each: messages of one batch share nearly all of theirs.
+    """
+    ms = array.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
+    numbers = ms.fill_null(0).to_numpy(zero_copy_only=False)
+    seconds, places = np.unique(numbers // 1000, return_inverse=True)
+    spelled = [times.format_time(second * 1000, zone) for second in seconds.tolist()]
+    rows = pa.array(places.reshape(-1))
+
+    def part(cut: Callable[[str], str]) -> pa.Array:
+        return pa.array([None if text is None else cut(text) for text in spelled], pa.string()).take(rows)
+
+    fractions = _thousandths().take(pa.array(numbers % 1000))
+    texts = joined(part(lambda text: text[:20]), fractions, part(lambda text: text[23:]))
+    return pc.if_else(ms.is_valid(), texts, pa.scalar(None, pa.string())) if ms.null_count else texts

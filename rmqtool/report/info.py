@@ -1,0 +1,345 @@
+"""What an operator asks first about a store, answered from heads and tails of its files.
+
+Nothing is scanned: the log's end is found from the furthest queue unit, queue ranges from the ends
+of queue files, so the answer takes the same time whatever the number of bytes. What only a scan can
+tell (damage, counts per tag) is the work of `verify` and `stats`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from rmqtool.check.verify.files import check_files
+from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats import checkpoint as checkpoint_format
+from rmqtool.formats import index as index_format
+from rmqtool.formats.consume_queue import Unit
+from rmqtool.log.log_files import Tail
+from rmqtool.log.log_heads import Head
+from rmqtool.problems import Finding
+from rmqtool.queue.consume_queue import ConsumeQueue, Span
+from rmqtool.read.lost_config import lost_config
+from rmqtool.read.store import Store
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.open_files import path_of, read_head
+from rmqtool.storage.profile import NOT_WRITTEN_BY
+
+COUNTED_RECORDS_MAX = 10_000  # records behind the checkpoint that are counted one by one
+
+Info = dict[str, Any]
+Spans = dict[tuple[str, int], Span]
+
+
+class _Unreadable:
+    """What could not be read, each file or folder once. What is gone is left out."""
+
+    def __init__(self, store: Store) -> None:
+        self._layout = store.layout
+        self._reasons = {self._layout.relative(path): reason for path, reason in self._layout.unreadable}
+
+    def note(self, error: UnreadableError) -> None:
+        """Add what `error` says, unless a live broker has deleted the file."""
+        if not isinstance(error.__cause__, FileNotFoundError):
+            self._reasons.setdefault(self._layout.relative(path_of(error)), error.message)
+
+    def read_head(self, path: Path, length: int) -> bytes | None:
+        """The first bytes of a file; None where there is none or it cannot be read, which is noted."""
+        try:
+            return read_head(path, length)
+        except UnreadableError as error:
+            self.note(error)
+            return None
+
+    def rows(self) -> list[Info]:
+        """Path and reason of each."""
+        return [{"path": path, "reason": reason} for path, reason in self._reasons.items()]
+
+    def names(self, path: str) -> bool:
+        """Whether `path`, as in rows, is one of them."""
+        return path in self._reasons
+
+
+def store_info(store: Store) -> Info:
+    """Everything at a glance, as plain values: offsets and sizes in bytes, times in ms since 1970.
+
+    Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
+    commit_log, topics, index, checkpoint, state, behind, power_failure, disk, problems, unsupported,
+    unreadable. Parts that the input does not have are None. `problems` are findings that names and
+    sizes of files show.
+    """
+    layout, unreadable = store.layout, _Unreadable(store)
+    heads, spans = _file_heads(store, unreadable), _spans(store, unreadable)
+    units = [span.last for span in spans.values() if span.last is not None]
+    places = [
+        (unit.physical_offset, unit.size)
+        for unit in units
+        if not (isinstance(unit, Unit) and unit.is_pre_blank)
+    ]
+    tail = store.commit_log.tail(places)
+    units_end = max((offset + size for offset, size in places), default=-1)
+    checkpoint, index = _checkpoint(store, unreadable), _index(store, unreadable)
+    at_risk = _at_risk(store, checkpoint, _Known(heads, spans, tail), unreadable)
+    for path in layout.config.values():
+        unreadable.read_head(path, 1)
+    return {
+        "path": str(layout.root if layout.root is not None else _any_path(store)),
+        "kind": layout.kind,
+        **(store.written_by.row() if layout.kind == "store" else NOT_WRITTEN_BY),
+        "record_versions": sorted({head.version for head in (*heads, *filter(None, (tail.last,)))}),
+        "sizes": {name: {"value": getattr(layout, name), "from": layout.origins.get(name)} for name in (
+            "commit_log_file_size", "consume_queue_file_size", "batch_queue_file_size", "ext_queue_file_size",
+            "index_slots", "index_entries")},
+        "commit_log": _commit_log(store, tail, heads[0] if heads else None),
+        "topics": _topics(spans),
+        "index": index,
+        "checkpoint": None if checkpoint is None else {
+            name: getattr(checkpoint, name) for name in (
+                "physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp",
+                "master_flushed_offset", "confirm_phy_offset")},
+        "state": _state(store),
+        "behind": {
+            "queues_bytes": max(tail.end - units_end, 0) if units_end >= 0 and layout.commit_log else None,
+            "index_bytes": _index_behind(index, tail.last),
+        },
+        "power_failure": at_risk,
+        "disk": _disk(store),
+        "problems": [
+            row
+            for row in (item.row() for item in _problems(store, spans))
+            if not (row["problem"] == "CP06" and unreadable.names(row["path"]))
+        ],
+        "unsupported": [
+            {"what": part.what, "form": part.form, "path": layout.relative(part.path)}
+            for part in layout.unsupported
+        ],
+        "unreadable": unreadable.rows(),
+    }  # fmt: skip
+
+
+def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
+    """What names and sizes of files show to be wrong, and which config files are missing."""
+    yield from check_files(store.layout, store.profile)
+    messages: dict[str, int] = {}
+    for (topic, _), (low, high, _) in spans.items():
+        messages[topic] = messages.get(topic, 0) + max(high - low, 0)
+    yield from lost_config(store.layout, messages)
+
+
+def _any_path(store: Store) -> str:
+    layout = store.layout
+    queues = (*layout.consume_queues.values(), *layout.batch_queues.values())
+    files = [file.path for file in layout.commit_log]
+    files += (file.path for file in layout.index_files)
+    files += (file.path for queue in queues for file in queue.files)
+    return str(files[0]) if len(files) == 1 else str(files[0].parent) if files else ""
+
+
+def _file_heads(store: Store, unreadable: _Unreadable) -> list[Head]:
+    """The head of the first record of every log file that begins with one, in order."""
+    heads = []
+    for file in store.layout.commit_log:
+        try:
+            head = store.commit_log.head(file.file_from_offset)
+        except UnreadableError as error:
+            unreadable.note(error)
+            continue
+        if head is not None:
+            heads.append(head)
+    return heads
+
+
+def _spans(store: Store, unreadable: _Unreadable) -> Spans:
+    """Offsets and newest unit of every queue that can be read."""
+    spans: Spans = {}
+    start, profile = store.commit_log.min_offset, store.profile
+    for key, queue in store.queues.items():
+        try:
+            spans[key] = queue.span(start, profile)
+        except UnreadableError as error:
+            unreadable.note(error)
+    return spans
+
+
+def _commit_log(store: Store, tail: Tail, first: Head | None) -> Info | None:
+    layout = store.layout
+    if not layout.commit_log:
+        return None
+    return {
+        "files": len(layout.commit_log),
+        "folders": [str(folder) for folder in layout.commit_log_folders],
+        "size_bytes": sum(file.size for file in layout.commit_log),
+        "min_offset": store.commit_log.min_offset,
+        "end_offset": tail.end,
+        "first_store_timestamp": first.store_timestamp if first else None,
+        "last_store_timestamp": tail.last.store_timestamp if tail.last else None,
+        "last_file_used_bytes": _used(layout.commit_log, tail.end),
+    }
+
+
+def _used(files: tuple[StoreFile, ...], end: int) -> int | None:
+    for file in reversed(files):
+        if file.file_from_offset < end <= file.end:
+            return end - file.file_from_offset
+    return None
+
+
+def _topics(spans: Spans) -> list[Info]:
+    """Per topic its queues with the offsets that the broker would serve."""
+    topics: dict[str, list[Info]] = {}
+    for (topic, queue_id), (low, high, _) in spans.items():
+        topics.setdefault(topic, []).append(
+            {"queue_id": queue_id, "min_offset": low, "max_offset": high, "messages": max(high - low, 0)}
+        )
+    return [
+        {
+            "topic": topic,
+            "queue_count": len(queues),
+            "messages": sum(queue["messages"] for queue in queues),
+            "min_offset": min(queue["min_offset"] for queue in queues),
+            "max_offset": max(queue["max_offset"] for queue in queues),
+            "queues": sorted(queues, key=lambda queue: int(queue["queue_id"])),
+        }
+        for topic, queues in sorted(topics.items())
+    ]
+
+
+def _index(store: Store, unreadable: _Unreadable) -> Info | None:
+    headers = []
+    for file in store.layout.index_files:
+        head = unreadable.read_head(file.path, index_format.HEADER_SIZE)
+        if head is not None and len(head) == index_format.HEADER_SIZE:
+            headers.append(index_format.decode_header(head))
+    if not headers:
+        return None
+    return {
+        "files": len(store.layout.index_files),
+        "entries": sum(max(header.next_entry - 1, 0) for header in headers),
+        "entries_per_file": max(store.layout.index_entries - 1, 0),
+        "first_timestamp": min(header.begin_timestamp for header in headers),
+        "last_timestamp": max(header.end_timestamp for header in headers),
+        "last_physical_offset": max(header.end_physical_offset for header in headers),
+    }
+
+
+def _index_behind(index: Info | None, last: Head | None) -> int | None:
+    """Bytes of log between the newest indexed record and the log's last; records without keys count."""
+    if index is None or last is None:
+        return None
+    return max(last.physical_offset - int(index["last_physical_offset"]), 0)
+
+
+def _checkpoint(store: Store, unreadable: _Unreadable) -> checkpoint_format.Checkpoint | None:
+    path = store.layout.checkpoint
+    data = unreadable.read_head(path, checkpoint_format.FILE_SIZE) if path is not None else None
+    try:
+        return checkpoint_format.decode(data) if data is not None else None
+    except FormatError:
+        return None
+
+
+def _state(store: Store) -> Info:
+    layout, holder = store.layout, store.holder
+    return {
+        "clean": layout.abort is None and layout.guard is None and not holder.is_held,
+        "abort": layout.abort is not None,
+        "repair_unfinished": layout.guard is not None,
+        "lock": holder.state,
+        "lock_holder_pid": holder.pid,
+        "lock_note": holder.reason or None,
+    }
+
+
+class _Known(NamedTuple):
+    """What was read of the log: the first record of every file, the queues' offsets, the tail."""
+
+    heads: list[Head]
+    spans: Spans
+    tail: Tail
+
+
+def _at_risk(
+    store: Store,
+    checkpoint: checkpoint_format.Checkpoint | None,
+    known: _Known,
+    unreadable: _Unreadable,
+) -> Info | None:
+    """What a power failure now could cost: records newer than the checkpoint's flush time.
+
+    The checkpoint's physic time covers a thorough flush; newer records may be in memory only. An
+    upper bound, for most of them were flushed in between (spec 02 section 14).
+    """
+    last = known.tail.last
+    if last is None or store.layout.kind != "store" or checkpoint is None:
+        return None
+    flushed = checkpoint.physic_msg_timestamp
+    if last.store_timestamp <= flushed:
+        return {"seconds": 0.0, "records": 0, "records_exact": True}
+    try:
+        counted = _newer_than(store, flushed, known)
+    except UnreadableError as error:
+        unreadable.note(error)
+        return None
+    return {
+        "seconds": (last.store_timestamp - flushed) / 1000 if flushed > 0 else None,
+        "records": min(counted, COUNTED_RECORDS_MAX),
+        "records_exact": counted <= COUNTED_RECORDS_MAX,
+    }
+
+
+def _newer_than(store: Store, timestamp_ms: int, known: _Known) -> int:
+    """How many records are newer, up to COUNTED_RECORDS_MAX + 1. Raises UnreadableError.
+
+    The longest queue leads near the first of them; from there heads are counted.
+    """
+    count = 0
+    for head in store.commit_log.heads(_last_not_newer(store, timestamp_ms, known)):
+        if head.store_timestamp > timestamp_ms:
+            count += 1
+            if count > COUNTED_RECORDS_MAX:
+                break
+    return count
+
+
+def _last_not_newer(store: Store, timestamp_ms: int, known: _Known) -> int:
+    """Physical offset of a record that is not newer than `timestamp_ms`, near the last such record."""
+    best = store.commit_log.min_offset
+    for head in known.heads:
+        if head.store_timestamp <= timestamp_ms:
+            best = head.physical_offset
+    lengths = {
+        key: span.max_offset
+        for key, span in known.spans.items()
+        if isinstance(store.queues[key], ConsumeQueue)
+    }
+    if not lengths:
+        return best
+    longest = max(lengths, key=lambda key: lengths[key])
+    low, high = 0, lengths[longest]
+    while low < high:
+        middle = (low + high) // 2
+        unit = store.queues[longest].unit(middle)
+        found = store.head(unit.physical_offset) if unit is not None else None
+        if found is None or found.store_timestamp <= timestamp_ms:
+            low = middle + 1
+            best = max(best, found.physical_offset) if found is not None else best
+        else:
+            high = middle
+    return best
+
+
+def _disk(store: Store) -> Info | None:
+    """The file system that holds the log, as the broker's disk rules see it."""
+    folders = store.layout.commit_log_folders
+    if not folders:
+        return None
+    try:
+        found = os.statvfs(folders[0])
+    except OSError:
+        return None
+    total, free = found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+    used = found.f_blocks - found.f_bfree
+    ratio = used / (used + found.f_bavail) if used + found.f_bavail else None
+    return {"total_bytes": total, "free_bytes": free, "used_ratio": ratio}

@@ -1,0 +1,295 @@
+"""What consumer groups have not consumed: consumerOffset.json beside the queues.
+
+    lag       messages from the committed offset (or the first that is still there) to the queue's end
+    lost      messages behind the committed offset that were deleted before the group came to them
+    ahead     how far the committed offset lies beyond the end: the queue was made anew
+
+A filtered subscription skips messages without being behind: lag counts all of the queue's. Bytes are
+the sizes of the records, from the queue's units; units are read only behind the committed offset.
+
+Whether a broker would read the next message from memory is its own estimate: the distance in the log
+from there to the end against a part of the machine's memory (accessMessageInMemoryMaxRatio, 40 %).
+
+Source: ConsumerOffsetManager, DefaultMessageStore#estimateInMemByCommitOffset; spec 02 8.2.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from typing import Any
+
+import numpy as np
+
+from rmqtool import times
+from rmqtool.errors import UnreadableError
+from rmqtool.message.system_topics import is_system_topic
+from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
+from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.read.consumer_offsets import consumer_offsets, offsets_are_lost
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.repair.expire.queues import first_live
+from rmqtool.report.stats.past import Past, offset_at
+from rmqtool.storage.source import open_source
+
+MEMORY_RATIO = 40
+"""Percent of the memory that the broker takes for page cache (accessMessageInMemoryMaxRatio)."""
+FIELDS = (
+    "group", "topic", "queue_id", "queues", "min_offset", "max_offset", "committed_offset", "lag_messages",
+    "lag_bytes", "lag_messages_min", "lag_messages_max", "lost_messages", "ahead_messages",
+    "oldest_timestamp_ms", "oldest_time", "age_ms", "distance_bytes", "reads_from", "status",
+)  # fmt: skip
+_NAMES = {"group": "group", "topic": "topic", "queue": "queue_id"}
+_TABLE_FIELDS = ("lag_messages", "lag_bytes", "lost_messages", "oldest_time", "reads_from", "status")
+_BLOCK_UNITS = 1 << 16
+_NOT_READ = {"never_committed", "no_queue", "no_group", "offsets_missing"}
+
+Row = dict[str, Any]
+
+
+def fields(by: Sequence[str]) -> tuple[str, ...]:
+    """The names of the fields of a row by `group`, `topic`, `queue`."""
+    left_out = {name for word, name in _NAMES.items() if word not in by}
+    return tuple(name for name in FIELDS if name not in left_out)
+
+
+def table_fields(by: Sequence[str]) -> tuple[str, ...]:
+    """The fields that a table shows."""
+    offsets = ("committed_offset", "max_offset") if "queue" in by else ("queues",)
+    return (*(name for word, name in _NAMES.items() if word in by), *offsets, *_TABLE_FIELDS)
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """What is known of the machine: bytes of memory (None: not known), percent of it that counts."""
+
+    memory_bytes: int | None = None
+    ratio: int = MEMORY_RATIO
+
+    def reads_from(self, distance_bytes: int) -> str | None:
+        """`memory` or `disk` for a message so many bytes before the log's end; None if not known."""
+        if self.memory_bytes is None:
+            return None
+        return "disk" if distance_bytes > self.memory_bytes * self.ratio // 100 else "memory"
+
+
+def this_broker(store: Store, memory_bytes: int | None) -> Broker:
+    """The broker of a store: its memory as given, else that of this machine; its ratio from broker.conf."""
+    if memory_bytes is None:
+        try:
+            memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (OSError, ValueError):
+            memory_bytes = None
+    conf = store.layout.broker_conf
+    text = conf.text("accessMessageInMemoryMaxRatio") if conf is not None else None
+    ratio = int(text) if text is not None and text.isascii() and text.isdigit() and len(text) < 4 else None
+    return Broker(memory_bytes, MEMORY_RATIO if ratio is None else ratio)
+
+
+@dataclass(slots=True)
+class QueueLag:
+    """One queue as one group sees it; see the module. None is what cannot be known.
+
+    Without a group it is a queue for whose topic no group has an offset (`status` says `no_group`), or none
+    is known any more (`offsets_missing`).
+    """
+
+    group: str | None
+    topic: str
+    queue_id: int
+    min_offset: int | None = None
+    max_offset: int | None = None
+    committed: int | None = None
+    messages: int | None = None
+    bytes: int | None = None
+    at_least: int | None = None
+    at_most: int | None = None
+    lost: int | None = None
+    ahead: int | None = None
+    oldest_ms: int | None = None
+    distance: int | None = None
+    status: set[str] = field(default_factory=set)
+
+
+def group_lags(store: Store, selection: Selection, past: Past | None = None) -> Iterator[QueueLag]:
+    """Every queue of every topic that a group has committed an offset for, by group, topic and queue.
+
+    Of the selection topics and queues count. A queue for which the group never committed has no lag
+    that could be known: its `status` says `never_committed`. Topics that were asked for by name and that no
+    group has an offset for come last, and so do all topics where the file with the offsets is gone: that
+    no group is behind is not what is known then.
+
+    Raises:
+        UnsupportedStoreError: the queues are in RocksDB.
+        InputError, UsageError: see `consumer_offsets`.
+    """
+    by_topic: dict[str, list[int]] = {}
+    for topic, queue_id in store.queues:
+        by_topic.setdefault(topic, []).append(queue_id)
+    offsets = consumer_offsets(store)
+    store.layout.check_forms(queues=True)
+    with UnitReader(open_source) as units, UnitReader(open_source, BATCH_UNIT_DTYPE) as batch_units:
+        for topic, group in sorted(offsets, key=lambda pair: (pair[1], pair[0])):
+            if not selection.matches_topic(topic):
+                continue
+            of_queues = offsets[topic, group]
+            for queue_id in sorted(of_queues.keys() | set(by_topic.get(topic, ()))):
+                if selection.queues and queue_id not in selection.queues:
+                    continue
+                lag = QueueLag(group, topic, queue_id, committed=of_queues.get(queue_id))
+                queue = store.queues.get((topic, queue_id))
+                try:
+                    _measure(store, queue, lag, batch_units if _is_batch(queue) else units, past)
+                except (UnreadableError, OSError):
+                    lag.status.add("unreadable")
+                yield lag
+        read = {topic for topic, _ in offsets}
+        status = "offsets_missing" if offsets_are_lost(store) else "no_group"
+        for topic in sorted(by_topic.keys() - read):
+            is_asked = topic in selection.topics or status == "offsets_missing"
+            if is_asked and selection.matches_topic(topic) and not is_system_topic(topic):
+                yield from (
+                    _unread(store, topic, queue_id, status)
+                    for queue_id in sorted(by_topic[topic])
+                    if not selection.queues or queue_id in selection.queues
+                )
+
+
+def _unread(store: Store, topic: str, queue_id: int, status: str) -> QueueLag:
+    """A queue that no group is known to read."""
+    lag = QueueLag(None, topic, queue_id, status={status})
+    try:
+        span = store.queues[topic, queue_id].span(store.commit_log.min_offset, store.profile)
+    except (UnreadableError, OSError):
+        lag.status.add("unreadable")
+        return lag
+    lag.min_offset, lag.max_offset = span.min_offset, span.max_offset
+    return lag
+
+
+def _is_batch(queue: AnyQueue | None) -> bool:
+    return isinstance(queue, BatchConsumeQueue)
+
+
+def _measure(
+    store: Store, queue: AnyQueue | None, lag: QueueLag, reader: UnitReader, past: Past | None
+) -> None:
+    if queue is None:
+        lag.status.add("no_queue")
+        return
+    span = queue.span(store.commit_log.min_offset, store.profile)
+    lag.max_offset = max(span.max_offset, 0)
+    if past is not None:
+        lag.max_offset = min(lag.max_offset, offset_at(store, queue, past.time_ms))
+    first = min(first_live(queue, store.commit_log.min_offset), lag.max_offset)
+    lag.min_offset = first
+    if lag.committed is None:
+        lag.status.add("never_committed")
+        return
+    lag.ahead = max(lag.committed - lag.max_offset, 0)
+    if past is not None and not past.offsets_known:
+        # A committed offset rises: at that time it was at most what it is now.
+        lag.status.add("committed_later")
+        lag.at_least = max(lag.max_offset - max(lag.committed, first), 0)
+        lag.at_most = lag.max_offset - first
+        lag.ahead = None
+        if lag.at_least != lag.at_most:
+            return
+    start = max(lag.committed, first)
+    lag.lost = max(first - max(lag.committed, 0), 0)
+    lag.messages = max(lag.max_offset - start, 0)
+    lag.bytes = _bytes_of(queue, reader, start, lag.max_offset) if lag.messages else 0
+    if lag.ahead:
+        lag.status.add("ahead")
+    if lag.lost:
+        lag.status.add("lost")
+    if lag.messages:
+        unit = queue.unit(start)
+        head = store.head(unit.physical_offset) if unit is not None else None
+        lag.oldest_ms = head.store_timestamp if head is not None else None
+        if unit is not None:
+            lag.distance = max(_log_end(store, past) - unit.physical_offset, 0)
+
+
+def _log_end(store: Store, past: Past | None) -> int:
+    return store.dispatched_end() if past is None else past.log_end
+
+
+def _bytes_of(queue: AnyQueue, reader: UnitReader, start: int, stop: int) -> int:
+    """The sizes of the records of queue offsets [start, stop), added up."""
+    if isinstance(queue, BatchConsumeQueue):
+        return sum(max(unit.size, 0) for _, unit in queue.units(start, stop))
+    total = 0
+    assert reader.dtype == UNIT_DTYPE, "a simple queue has simple units"
+    for first in range(start, stop, _BLOCK_UNITS):
+        units = reader.read(queue.files, first, min(_BLOCK_UNITS, stop - first))
+        total += int(np.sum(units["size"], where=present(units) & ~pre_blank(units), dtype=np.int64))
+    return total
+
+
+def lag_rows(
+    lags: Iterable[QueueLag], by: Sequence[str], broker: Broker, now_ms: int, tz: tzinfo | None
+) -> list[Row]:
+    """Rows of lag, added up over what `by` (`group`, `topic`, `queue`) does not name.
+
+    `age_ms` is the age of the oldest message that is not consumed, at `now_ms`. Added up, offsets of
+    several queues are null, and so is a sum to which a queue adds something that is not known.
+    """
+    key_fields = [name for word, name in _NAMES.items() if word in by]
+    groups: dict[tuple[Any, ...], list[QueueLag]] = {}
+    for lag in lags:
+        groups.setdefault(tuple(getattr(lag, name) for name in key_fields), []).append(lag)
+    return [
+        dict(zip(key_fields, key, strict=True)) | _row(members, broker, now_ms, tz)
+        for key, members in sorted(groups.items(), key=lambda item: [(at is None, at) for at in item[0]])
+    ]
+
+
+def _row(members: Sequence[QueueLag], broker: Broker, now_ms: int, tz: tzinfo | None) -> Row:
+    single = members[0] if len(members) == 1 else None
+    behind = [lag for lag in members if lag.messages]
+    oldest = min((lag.oldest_ms for lag in behind if lag.oldest_ms is not None), default=None)
+    distance = max((lag.distance for lag in behind if lag.distance is not None), default=None)
+    status = sorted(set().union(*(lag.status for lag in members))) or ["ok"]
+    return {
+        "queues": len(members),
+        "min_offset": single.min_offset if single else None,
+        "max_offset": single.max_offset if single else None,
+        "committed_offset": single.committed if single else None,
+        "lag_messages": _sum(members, "messages"),
+        "lag_bytes": _sum(members, "bytes"),
+        "lag_messages_min": _sum(members, "at_least", "messages"),
+        "lag_messages_max": _sum(members, "at_most", "messages"),
+        "lost_messages": _sum(members, "lost"),
+        "ahead_messages": _sum(members, "ahead"),
+        "oldest_timestamp_ms": oldest,
+        "oldest_time": None if oldest is None else times.format_time(oldest, tz),
+        "age_ms": None if oldest is None else max(now_ms - oldest, 0),
+        "distance_bytes": distance,
+        "reads_from": None if distance is None else broker.reads_from(distance),
+        "status": status,
+    }
+
+
+def _sum(members: Sequence[QueueLag], name: str, other: str | None = None) -> int | None:
+    """The sum over the queues that the group has committed for; None where one of them is not known."""
+    values: list[int | None] = []
+    for lag in members:
+        value: int | None = getattr(lag, name)
+        if value is None and other is not None:
+            value = getattr(lag, other)
+        if value is None and lag.status & _NOT_READ:
+            continue
+        values.append(value)
+    known = [value for value in values if value is not None]
+    return sum(known) if values and len(known) == len(values) else None
+
+
+def worst_groups(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rows by falling lag; those of unknown lag last."""
+    return sorted(
+        rows, key=lambda row: -1 if row["lag_messages"] is None else row["lag_messages"], reverse=True
+    )

@@ -1,0 +1,359 @@
+"""What a call of `stats` asks for, found with as few passes over the log as it takes.
+
+Of a store that a broker uses, the ends of the queues are read first, then the log's end, and no
+record behind it is counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from rmqtool import times
+from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
+from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.message.rows import RowFormat
+from rmqtool.read.consumer_offsets import consumer_offsets
+from rmqtool.read.log_items import end_of_selection
+from rmqtool.read.selection import Selection
+from rmqtool.report.stats import duplicates, lag, largest, messages, past, pending, transactions
+from rmqtool.report.stats.dimensions import Codes, Dimension
+from rmqtool.report.stats.groups import Groups
+from rmqtool.report.stats.scanner import Aggregator, scan
+from rmqtool.report.stats.timeline import Timeline
+
+if TYPE_CHECKING:
+    from rmqtool.read.store import Store
+
+Row = dict[str, Any]
+SECTIONS = ("messages", "lag", "largest", "duplicates", "delayed", "transactions")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is wanted.
+
+    Attributes:
+        selection: which messages; of lag topics and queues count; delayed messages and transactions
+            are those of the whole store. Its limit is that of the rows of each section, None for all.
+        by: what messages are counted by, see `dimensions.NAMES`; None: they are not.
+        lag_by: `group`, and `topic` and `queue` in any order; None: no lag.
+        largest: how many of the largest messages.
+        duplicates, delayed, transactions: whether these are wanted.
+        charts: whether sizes and rates are to be drawn.
+        at_ms: the time in the past that is asked about, exclusive, ms since 1970; None is now.
+        now_ms: the time now; ages are counted from it, or from `at_ms`.
+        memory_bytes: the broker's memory; None: this machine's.
+        sort: the field by which rows fall; None: by name.
+        form: zone of times; how the largest messages are written.
+    """
+
+    selection: Selection
+    by: tuple[str, ...] | None = None
+    lag_by: tuple[str, ...] | None = None
+    largest: int = 0
+    duplicates: bool = False
+    delayed: bool = False
+    transactions: bool = False
+    charts: bool = False
+    at_ms: int | None = None
+    now_ms: int = 0
+    memory_bytes: int | None = None
+    sort: str | None = None
+    form: RowFormat = field(default_factory=RowFormat)
+
+    @property
+    def scans(self) -> bool:
+        """Whether the log has to be read."""
+        return bool(
+            self.by is not None or self.largest or self.duplicates or self.transactions or self.charts
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """One part of the answer: rows, the names that they may have, and those that a table shows."""
+
+    name: str
+    rows: Iterable[Row]
+    fields: tuple[str, ...]
+    table_fields: tuple[str, ...]
+
+
+@dataclass
+class Charts:
+    """What charts are drawn from: messages by size class, over time, and lag by group."""
+
+    sizes: list[Row] = field(default_factory=list)
+    timeline: Timeline = field(default_factory=Timeline)
+    lags: list[Row] = field(default_factory=list)
+
+
+@dataclass
+class Overview:
+    """The answer: sections in the order of SECTIONS, what could not be told, what charts need.
+
+    `selected` is how many records the selection let through, where the log was read. `exit_code` says
+    whether a part could not be read while others were; `notes` say why.
+    """
+
+    sections: list[Section] = field(default_factory=list)
+    selected: int = 0
+    exit_code: int = EXIT_OK
+    notes: list[str] = field(default_factory=list)
+    as_of: Row | None = None
+    charts: Charts | None = None
+
+
+def overview(
+    store: Store,
+    request: Request,
+    report: Report,
+    progress: Progress | None = None,
+    looked: ScanCounters | None = None,
+) -> Overview:
+    """Everything that a request asks for.
+
+    Args:
+        store: the store.
+        request: what is wanted.
+        report: told about bad places.
+        progress: told about the bytes that were passed.
+        looked: told about the records that were looked at.
+
+    Raises:
+        UsageError: `at_ms` beside a selection by born time, a sort field that is none.
+        InputError: a config file that is needed cannot be read.
+    """
+    run = _Run(store, request, report, progress, ScanCounters() if looked is None else looked)
+    return run.answer()
+
+
+class _Run:
+    """One request at work."""
+
+    def __init__(
+        self, store: Store, request: Request, report: Report, progress: Progress | None, looked: ScanCounters
+    ) -> None:
+        self.store, self.request, self.looked = store, request, looked
+        self.report, self.progress = report, progress
+        self.tz = request.form.tz
+        self.topics, self.tags = Codes(), Codes()
+        self.found = Overview()
+        self.past = self._past()
+        self.now_ms = request.now_ms if request.at_ms is None else request.at_ms
+
+    def answer(self) -> Overview:
+        request, found = self.request, self.found
+        by_name: dict[str, Section] = {}
+        if request.charts:
+            found.charts = Charts()
+        if request.lag_by is not None or request.charts:
+            self._lag(by_name)
+        if request.delayed:
+            try:
+                by_name["delayed"] = self._delayed()
+            except RmqtoolError as error:
+                self._do_without(
+                    "delayed messages", error, is_all=not request.scans and request.lag_by is None
+                )
+        if request.scans:
+            self._scanned(by_name)
+        found.sections = [by_name[name] for name in SECTIONS if name in by_name]
+        return found
+
+    def _past(self) -> past.Past | None:
+        at_ms = self.request.at_ms
+        if at_ms is None:
+            return None
+        if self.request.selection.time_field == "born" and (
+            self.request.selection.since is not None or self.request.selection.until is not None
+        ):
+            raise UsageError("--at looks at store times, it does not go with --time-field born")
+        then = past.look_back(self.store, at_ms)
+        self.found.notes += [f"not known as of then: {each}" for each in then.unknown]
+        self.found.as_of = {
+            "timestamp_ms": at_ms,
+            "time": times.format_time(at_ms, self.tz),
+            "log_end": then.log_end,
+            "unknown": list(then.unknown),
+        }
+        return then
+
+    def _selection(self) -> Selection:
+        """What a walk looks at: the selection, up to the time in the past, and to the end of a live log."""
+        selection = replace(self.request.selection, limit=None, to_offset=None)
+        if self.past is not None:
+            until = selection.until
+            until = self.past.time_ms if until is None else min(until, self.past.time_ms)
+            since = None if selection.since is None else min(selection.since, until)
+            selection = replace(selection, since=since, until=until, time_field="store")
+        stop = end_of_selection(self.store, self.request.selection)
+        first = selection.from_offset
+        return replace(selection, to_offset=stop if stop is None or first is None else max(stop, first))
+
+    def _lag(self, by_name: dict[str, Section]) -> None:
+        request, broker = self.request, lag.this_broker(self.store, self.request.memory_bytes)
+        try:
+            lags = list(lag.group_lags(self.store, request.selection, self.past))
+        except RmqtoolError as error:
+            is_all = request.lag_by is not None and not request.scans and not request.delayed
+            self._do_without("lag", error, is_all=is_all)
+            return
+        if request.lag_by is not None:
+            rows = lag.lag_rows(lags, request.lag_by, broker, self.now_ms, self.tz)
+            self.found.notes += _unread_notes(lags)
+            fields, table = lag.fields(request.lag_by), lag.table_fields(request.lag_by)
+            by_name["lag"] = self._section("lag", rows, fields, table)
+        if self.found.charts is not None:
+            of_groups = [each for each in lags if each.group is not None]
+            self.found.charts.lags = lag.lag_rows(of_groups, ("group",), broker, self.now_ms, self.tz)
+
+    def _do_without(self, what: str, error: RmqtoolError, *, is_all: bool) -> None:
+        """Says that a part is not there, and why; raises `error` where it is all that was asked for."""
+        if is_all:
+            raise error
+        self.found.notes.append(f"no {what}: {error.message}")
+        if not isinstance(error, UsageError):  # a single file has no lag; that is no failure
+            self.found.exit_code = worst_exit_code(self.found.exit_code, error.exit_code)
+
+    def _delayed(self) -> Section:
+        waiting = list(pending.delayed(self.store, self.request.at_ms))
+        if self.past is None:
+            waiting += pending.timers(self.store)
+        elif self.store.layout.timer_log:
+            self.found.notes.append("not known as of then: timer messages, the timer log keeps no past")
+        rows = list(pending.pending_rows(waiting, self.now_ms, self.tz))
+        return self._section("delayed", rows, pending.FIELDS, pending.TABLE_FIELDS)
+
+    def _scanned(self, by_name: dict[str, Section]) -> None:
+        request, selection = self.request, self._selection()
+        takers: list[Aggregator] = []
+        groups = sizes = biggest = halves = None
+        if request.by is not None:
+            groups = Groups([Dimension(name, self.tz) for name in request.by])
+            takers.append(groups)
+        if request.largest:
+            biggest = largest.Largest(request.largest)
+            takers.append(biggest)
+        if self.found.charts is not None:
+            sizes = Groups([Dimension("size", self.tz)])
+            takers += [sizes, self.found.charts.timeline]
+        if request.transactions:
+            halves = transactions.Transactions(None if self.past is None else self.past.time_ms)
+        whole = Selection(to_offset=selection.to_offset)
+        if halves is not None and selection == whole:
+            takers.append(halves)
+        if takers:
+            self._walk(selection, takers, report=self.report, progress=self.progress)
+        if halves is not None and halves not in takers:
+            self._walk(whole, [halves], report=self.report if not takers else None)
+        if groups is not None and request.by is not None:
+            self._messages(by_name, groups, request.by)
+        if sizes is not None and self.found.charts is not None:
+            self.found.charts.sizes = list(messages.message_rows(sizes, self.topics, self.tags, self.tz))
+        if biggest is not None:
+            by_name["largest"] = self._largest(biggest)
+        if halves is not None:
+            by_name["transactions"] = self._transactions(halves)
+        if request.duplicates:
+            by_name["duplicates"] = self._duplicates(selection, told=bool(takers))
+
+    def _walk(
+        self,
+        selection: Selection,
+        takers: Sequence[Aggregator],
+        *,
+        report: Report | None = None,
+        progress: Progress | None = None,
+    ) -> None:
+        """One pass; only the first one tells about bad places."""
+        by_tag = self.request.by is not None and "tag" in self.request.by
+        selected = scan(
+            self.store, selection, takers, self.topics,
+            tags=self.tags if by_tag else None, report=report, progress=progress,
+            looked=self.looked if report is not None else None, crc=report is not None,
+        )  # fmt: skip
+        self.found.selected = max(self.found.selected, selected)
+
+    def _messages(self, by_name: dict[str, Section], groups: Groups, by: tuple[str, ...]) -> None:
+        rows = list(messages.message_rows(groups, self.topics, self.tags, self.tz))
+        if groups.has_others:
+            self.found.notes.append("more groups than are told apart: the last row holds the others")
+        error = groups.relative_error
+        if error > 1 / 256:
+            self.found.notes.append(f"so many groups: percentiles may be off by {error:.1%}")
+        by_name["messages"] = self._section("messages", rows, messages.fields(by), messages.table_fields(by))
+
+    def _largest(self, biggest: largest.Largest) -> Section:
+        from rmqtool.message.columns import NAMES
+        from rmqtool.report.dump.log import TABLE_FIELDS
+
+        rows = islice(
+            largest.largest_rows(self.store, biggest, self.request.form), self.request.selection.limit
+        )
+        return Section("largest", rows, NAMES, TABLE_FIELDS)
+
+    def _transactions(self, halves: transactions.Transactions) -> Section:
+        try:
+            offsets = consumer_offsets(self.store)
+        except RmqtoolError as error:
+            self.found.notes.append(f"the progress of checks is not known, put_back counts as open: {error}")
+            offsets = {}
+        if halves.unreadable_ops:
+            self.found.notes.append(f"op records that cannot be read: {halves.unreadable_ops}")
+        if self.past is not None:
+            offsets = {}
+            self.found.notes.append("not known as of then: half messages given up; they count as open")
+        rows = list(halves.rows(offsets, self.now_ms, self.tz))
+        return Section("transactions", rows, transactions.FIELDS, transactions.TABLE_FIELDS)
+
+    def _duplicates(self, selection: Selection, *, told: bool) -> Section:
+        passes = 0
+
+        def walk(taker: Aggregator) -> None:
+            nonlocal passes
+            passes += 1
+            is_first = passes == 1 and not told
+            self._walk(
+                selection, [taker], report=self.report if is_first else None,
+                progress=self.progress if is_first else None,
+            )  # fmt: skip
+
+        found = duplicates.duplicate_rows(walk, selection, self.topics, self.tz)
+        rows = list(islice(found, self.request.selection.limit))
+        return Section("duplicates", rows, duplicates.FIELDS, duplicates.TABLE_FIELDS)
+
+    def _section(
+        self, name: str, rows: list[Row], fields: tuple[str, ...], table: tuple[str, ...]
+    ) -> Section:
+        sort = self.request.sort
+        if sort is not None:
+            if sort not in fields:
+                if len(fields) and name == "messages":
+                    raise UsageError(f"cannot sort by {sort[:40]!r}", hint=f"fields are: {', '.join(fields)}")
+            else:
+                rows = sorted(rows, key=partial(_fall, sort))
+        return Section(name, rows[: self.request.selection.limit], fields, table)
+
+
+def _unread_notes(lags: Iterable[lag.QueueLag]) -> Iterator[str]:
+    """In words why there is no lag: no group has an offset, or the offsets are lost."""
+    unread = {each.topic: "offsets_missing" in each.status for each in lags if each.group is None}
+    if any(unread.values()):
+        yield (
+            "consumerOffset.json and its .bak are missing: how far groups have consumed is not known; see"
+            " rmqtool verify (CF08)"
+        )
+        return
+    yield from (f"no group has an offset for topic {topic}" for topic in unread)
+
+
+def _fall(name: str, row: Row) -> tuple[bool, bool, Any]:
+    """The largest first, texts in their order, null last."""
+    value = row.get(name)
+    is_number = isinstance(value, int | float)
+    return value is None, not is_number, -value if is_number and value is not None else str(value)

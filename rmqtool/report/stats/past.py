@@ -1,0 +1,81 @@
+"""What a store held at an earlier time, as far as its files still tell.
+
+Known: every record that is still there has its store time, so the end of each queue and of the log at
+that time are known, and with op records what was finished. Not known: what has been deleted since,
+and offsets that consumers committed in between; consumerOffset.json says what they are now, or at the
+time of its own last change.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rmqtool.errors import UnreadableError
+from rmqtool.formats.consume_queue import Unit
+from rmqtool.queue.consume_queue import AnyQueue
+from rmqtool.read.store import Store
+from rmqtool.repair.expire.queues import first_live
+from rmqtool.storage import config_files
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A time in the past of a store.
+
+    `time_ms` is exclusive: a record stored in that millisecond is not there yet. `log_end` is the
+    physical offset where the log ended then. With `offsets_known` no committed offset has changed
+    since. `unknown` says in words what cannot be told.
+    """
+
+    time_ms: int
+    log_end: int
+    offsets_known: bool
+    unknown: tuple[str, ...]
+
+
+def look_back(store: Store, time_ms: int) -> Past:
+    """What is known of the store at a time, ms since 1970."""
+    unknown = []
+    start = store.commit_log.min_offset
+    if start > 0:
+        unknown.append(f"records below physical offset {start}: their files were deleted since, or before")
+    offsets_known = False
+    root = store.layout.root
+    if root is not None and store.layout.kind == "store":
+        try:
+            changed = (root / config_files.FOLDER / "consumerOffset.json").stat().st_mtime_ns // 1_000_000
+            offsets_known = changed < time_ms and not store.live
+        except OSError:
+            offsets_known = False
+        if not offsets_known:
+            unknown.append("offsets that consumers had committed: consumerOffset.json was written later")
+    ends = [start, *(_end_at(store, queue, time_ms) for queue in store.queues.values())]
+    return Past(time_ms, max(ends), offsets_known, tuple(unknown))
+
+
+def _end_at(store: Store, queue: AnyQueue, time_ms: int) -> int:
+    """The physical offset behind the queue's last record that was stored before a time; -1 without."""
+    try:
+        unit = queue.unit(offset_at(store, queue, time_ms) - 1)
+    except UnreadableError:
+        return -1
+    is_filler = unit is None or (isinstance(unit, Unit) and unit.is_pre_blank)
+    return -1 if is_filler or unit is None else unit.physical_offset + unit.size
+
+
+def offset_at(store: Store, queue: AnyQueue, time_ms: int) -> int:
+    """The queue offset where a queue ended at a time: that of its first message stored then or later.
+
+    Found by bisection, for store times rise along a queue; where a clock was set back it is one of
+    the places that fit. Raises UnreadableError.
+    """
+    low, high = first_live(queue, store.commit_log.min_offset), max(queue.max_offset(), 0)
+    while low < high:
+        middle = (low + high) // 2
+        unit = queue.unit(middle)
+        head = store.head(unit.physical_offset) if unit is not None else None
+        if head is None or head.store_timestamp < time_ms:
+            low = middle + 1
+        else:
+            high = middle
+    return low

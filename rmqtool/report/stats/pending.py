@@ -1,0 +1,211 @@
+"""Messages that wait inside the broker until they are due: delay levels and the timer wheel.
+
+A delayed message waits from its level's offset in delayOffset.json on; its unit in the consume queue
+holds the time when it is due. A timer message (5.x) waits in the timer log until the wheel's time has
+passed it, and before that in the queue of its topic; a message that is due in more than two days is
+put again on the way (`rolled`), and its own property says when it is due.
+
+A broker that is behind delivers late: `overdue` messages are due and were not delivered.
+
+Source: ScheduleMessageService, TimerMessageStore; spec 02 section 10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from datetime import tzinfo
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rmqtool import times
+from rmqtool.errors import InputError, UnreadableError
+from rmqtool.formats import properties
+from rmqtool.formats import timer as timer_format
+from rmqtool.message.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
+from rmqtool.queue.consume_queue import ConsumeQueue
+from rmqtool.queue.units import UnitReader, pre_blank, present
+from rmqtool.read.store import Store
+from rmqtool.repair.expire.queues import first_live
+from rmqtool.report.stats.dimensions import QUARTER_MS, Array, start_of
+from rmqtool.storage import config_files
+from rmqtool.storage.config_files import read_file
+from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.source import open_source
+
+FIELDS = (
+    "kind", "level", "due_hour_timestamp_ms", "due_hour_time", "count", "bytes", "overdue",
+    "first_due_timestamp_ms", "first_due_time", "last_due_timestamp_ms", "last_due_time",
+)  # fmt: skip
+TABLE_FIELDS = ("kind", "level", "due_hour_time", "count", "bytes", "overdue", "first_due_time",
+                "last_due_time")  # fmt: skip
+READ_MAX = 100_000
+"""Timer messages whose own property is read for their time; of more the wheel's time counts."""
+UNKNOWN = 0
+"""Stands for a time when a message is due that nothing says."""
+_BLOCK_UNITS = 1 << 16
+
+Row = dict[str, Any]
+
+
+class Waiting(NamedTuple):
+    """Messages of one kind that wait; `due` (ms since 1970) and `sizes` (bytes) are i8 of one shape."""
+
+    kind: str
+    level: int | None
+    due: Array
+    sizes: Array
+
+
+def pending_rows(waiting: Iterable[Waiting], now_ms: int, tz: tzinfo | None) -> Iterator[Row]:
+    """Rows per kind, level and hour in which messages are due; overdue at `now_ms`."""
+    for each in waiting:
+        quarters, inverse = np.unique(each.due // QUARTER_MS, return_inverse=True)
+        starts = np.array(
+            [start_of(quarter * 900_000, "hour", tz) for quarter in quarters.tolist()], np.int64
+        )
+        hours, which = np.unique(starts[inverse], return_inverse=True)
+        for number, hour in enumerate(hours.tolist()):
+            mine = which == number
+            due = each.due[mine]
+            known = bool(due.min() != UNKNOWN)
+            row: Row = {"kind": each.kind, "level": each.level}
+            row |= _times("due_hour", hour if known else None, tz)
+            row |= {"count": len(due), "bytes": int(each.sizes[mine].sum())}
+            row["overdue"] = int((due <= now_ms).sum()) if known else None
+            for name, time in (("first_due", due.min()), ("last_due", due.max())):
+                row |= _times(name, int(time) if known else None, tz)
+            yield row
+
+
+def _times(name: str, time_ms: int | None, tz: tzinfo | None) -> Row:
+    text = None if time_ms is None else times.format_time(time_ms, tz)
+    return {f"{name}_timestamp_ms": time_ms, f"{name}_time": text}
+
+
+def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
+    """Delayed messages of every level that have not been delivered.
+
+    With `at_ms` those that waited at that time: stored before and due then or later. Nobody wrote
+    down when a broker delivered late, so what was overdue then is left out, unless it still waits.
+
+    Raises:
+        InputError: delayOffset.json cannot be read or understood.
+    """
+    root = store.layout.root
+    if root is None or store.layout.kind != "store":
+        return
+    folder = root / config_files.FOLDER
+    offsets = config_files.delay_offsets(folder)
+    with UnitReader(open_source) as reader:
+        for (topic, queue_id), queue in sorted(store.queues.items()):
+            if topic != SCHEDULE_TOPIC or not isinstance(queue, ConsumeQueue):
+                continue
+            stop, level = queue.max_offset(), queue_id + 1
+            live = first_live(queue, store.commit_log.min_offset)
+            place = max(offsets.get(level, 0), live)
+            found = list(_units(queue, reader, live if at_ms is not None else place, stop))
+            if not found:
+                continue
+            numbers, units = (np.concatenate(each) for each in zip(*found, strict=True))
+            due, known = queue.extension.tags_codes(units["tags_code"])
+            if at_ms is not None:
+                delay = _delay_of(store, units[known], due[known])
+                chosen = known & (due - delay < at_ms) & ((due >= at_ms) | (numbers >= place))
+                units, due, known = units[chosen], due[chosen], known[chosen]
+            due[~known] = UNKNOWN
+            if len(units):
+                yield Waiting("delayed", level, due, units["size"].astype(np.int64))
+
+
+def _delay_of(store: Store, units: Array, due: Array) -> int:
+    """What lies between being stored and being due, ms; the same for all of a level."""
+    head = store.head(int(units["physical_offset"][-1])) if len(units) else None
+    return int(due[-1]) - head.store_timestamp if head is not None else 0
+
+
+def _units(queue: ConsumeQueue, reader: UnitReader, start: int, stop: int) -> Iterator[tuple[Array, Array]]:
+    """(queue offsets, units) of [start, stop), fillers left out."""
+    for first in range(start, stop, _BLOCK_UNITS):
+        units = reader.read(queue.files, first, min(_BLOCK_UNITS, stop - first))
+        there = np.flatnonzero(present(units) & ~pre_blank(units))
+        yield there + first, units[there]
+
+
+def timers(store: Store) -> Iterator[Waiting]:
+    """Timer messages that have not been delivered: those in the timer log, and those not in it yet.
+
+    Raises:
+        UnreadableError: the timer log or its check file cannot be read.
+    """
+    layout = store.layout
+    if layout.timer_check is None and not layout.timer_log:
+        return
+    check = _check(store)
+    last_read = check.last_read_time if check is not None else 0
+    next_offset = check.last_timer_queue_offset if check is not None else 0
+    due, sizes, places = _logged(store, last_read)
+    queue = store.queues.get((TIMER_TOPIC, 0))
+    if isinstance(queue, ConsumeQueue):
+        live = first_live(queue, store.commit_log.min_offset)
+        with UnitReader(open_source) as reader:
+            for _, units in _units(queue, reader, max(next_offset, live), queue.max_offset()):
+                sizes = np.concatenate([sizes, units["size"].astype(np.int64)])
+                places = np.concatenate([places, units["physical_offset"].astype(np.int64)])
+                due = np.concatenate([due, np.full(len(units), UNKNOWN)])
+    if not len(due):
+        return
+    unknown = np.flatnonzero(due == UNKNOWN)[:READ_MAX]
+    deletes = np.zeros(len(due), np.bool_)
+    for number in unknown.tolist():
+        told = _told(store, int(places[number]))
+        deletes[number] = told is None
+        due[number] = told or UNKNOWN
+    due, sizes = due[~deletes], sizes[~deletes]
+    if len(due):
+        yield Waiting("timer", None, due, sizes)
+
+
+def _logged(store: Store, last_read_ms: int) -> tuple[Array, Array, Array]:
+    """(due, size, physical offset) of the units of the timer log that wait; UNKNOWN for a rolled one."""
+    unit, empty = timer_format.LOG_UNIT, np.zeros(0, np.int64)
+    found: list[tuple[Array, Array, Array]] = [(empty, empty, empty)]
+    start = store.commit_log.min_offset
+    for file in store.layout.timer_log:
+        with OpenFiles() as files:
+            data = files.read(file.path, 0, file.size)
+        units = np.frombuffer(data, dtype=unit.dtype, count=len(data) // unit.size)
+        good = (units["size"] == unit.size) & (units["magic"] & ~timer_format.MAGIC_BITS == 0)
+        units = units[: int(np.argmin(good))] if not good.all() else units
+        due = units["write_time"].astype(np.int64) + units["delay"]
+        wanted = (due > last_read_ms) & (units["magic"] & timer_format.MAGIC_DELETE == 0)
+        wanted &= units["physical_offset"] >= start
+        rolled = (units["magic"] & timer_format.MAGIC_ROLL) != 0
+        due = np.where(rolled, UNKNOWN, due)
+        units, due = units[wanted], due[wanted]
+        found.append((due, units["message_size"].astype(np.int64), units["physical_offset"].astype(np.int64)))
+    due, sizes, places = (np.concatenate(each) for each in zip(*found, strict=True))
+    _, last = np.unique(places[::-1], return_index=True)  # a unit that was written again counts once
+    chosen = np.sort(len(places) - 1 - last)
+    return due[chosen], sizes[chosen], places[chosen]
+
+
+def _told(store: Store, physical_offset: int) -> int | None:
+    """When a timer record says it is due, ms, or UNKNOWN; None for a request to delete one."""
+    found = store.find(physical_offset)
+    told = properties.decode(found.message.properties_bytes) if found is not None else {}
+    if properties.TIMER_DEL_UNIQKEY in told:
+        return None
+    text = told.get(properties.TIMER_OUT_MS, "")
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else UNKNOWN
+
+
+def _check(store: Store) -> timer_format.Check | None:
+    path = store.layout.timer_check
+    if path is None:
+        return None
+    data = read_file(path, timer_format.CHECK_FILE_SIZE)
+    try:
+        return timer_format.decode_check(data)
+    except InputError as error:
+        raise UnreadableError(f"the timer's check file: {error.message}", path=path) from error

@@ -1,0 +1,146 @@
+"""The one walk of `stats`: every batch of records is shown to all who count something.
+
+What a taker wants to keep of a batch it copies: the next batch lies in the same memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.formats import message as form
+from rmqtool.formats.java import java_utf8_decode
+from rmqtool.read.selection import Selection
+
+if TYPE_CHECKING:
+    from rmqtool.log.frames import Frames
+    from rmqtool.read.store import Store
+    from rmqtool.report.stats.dimensions import Codes
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Records:
+    """Columns of selected records, arrays of one length; of a batch they may lie in its memory.
+
+    `topics` and `tags` are codes (i8; tags are all 0 where nobody asked), lengths and sizes are in
+    bytes, times in ms since 1970, `compressed` says whether the body is.
+    """
+
+    topics: Array
+    tags: Array
+    queue_id: Array
+    queue_offset: Array
+    size: Array
+    body_length: Array
+    store_timestamp: Array
+    born_timestamp: Array
+    physical_offset: Array
+    compressed: Array
+
+
+@dataclass
+class Batch:
+    """Consecutive records of one file: `frames`, which of them are selected, and their topics.
+
+    `topic_names` are those of frames.topics, `topic_codes` their codes in the whole walk.
+    """
+
+    frames: Frames
+    mask: Array
+    file: str
+    topic_names: list[str]
+    topic_codes: Array
+    tag_codes: Callable[[Frames, Array], Array] | None = None
+
+    @cached_property
+    def chosen(self) -> Array:
+        """The places of the selected records in frames.rows."""
+        return np.flatnonzero(self.mask)
+
+    @cached_property
+    def records(self) -> Records:
+        """The columns of the selected records."""
+        rows = self.frames.rows if self.mask.all() else self.frames.rows[self.chosen]
+        tags = self.tag_codes(self.frames, self.chosen) if self.tag_codes is not None else None
+        return Records(
+            self.topic_codes[rows["topic_id"]],
+            np.zeros(len(rows), np.int64) if tags is None else tags,
+            rows["queue_id"],
+            rows["queue_offset"],
+            rows["size"],
+            np.maximum(rows["body_length"], 0),
+            rows["store_timestamp"],
+            rows["born_timestamp"],
+            rows["physical_offset"],
+            rows["sys_flag"] & form.COMPRESSED != 0,
+        )
+
+
+def part_of(frames: Frames, places: Array) -> Frames:
+    """The records at some places (rising) of a batch; the batch itself where these are all."""
+    return frames if len(places) == len(frames.rows) else replace(frames, rows=frames.rows[places])
+
+
+class Aggregator(Protocol):
+    """Who counts something."""
+
+    def take(self, batch: Batch) -> None:
+        """Look at one batch; what is needed later is copied."""
+
+
+def scan(
+    store: Store,
+    selection: Selection,
+    takers: Sequence[Aggregator],
+    topics: Codes,
+    *,
+    tags: Codes | None = None,
+    report: Report | None = None,
+    progress: Progress | None = None,
+    looked: ScanCounters | None = None,
+    crc: bool = True,
+) -> int:
+    """Show every batch of the log that holds selected records to all takers, in the log's order.
+
+    Returns how many records were selected.
+
+    Args:
+        store: the store.
+        selection: which records are selected; the limit is none.
+        takers: who counts.
+        topics: given the names of topics.
+        tags: given the tags of selected records; None where nobody wants them.
+        report: told about bad places.
+        progress: told about the bytes that were passed.
+        looked: told about the records that were looked at.
+        crc: check the CRC of bodies.
+    """
+    from rmqtool.read.messages import frame_batches
+
+    tag_codes = None
+    if tags is not None:
+        from rmqtool.report.stats.texts import TagCodes
+
+        tag_codes = TagCodes(tags)
+    selected = 0
+    for frames, mask, file in frame_batches(store, selection, crc=crc, report=report, progress=progress):
+        names = [java_utf8_decode(topic) for topic in frames.topics]
+        batch = Batch(frames, mask, file, names, topics.of(names), tag_codes)
+        if looked is not None:
+            stored = frames.rows["store_timestamp"]
+            looked.add(len(stored), int(stored.min()), int(stored.max()))
+            if selection.topics:
+                met = np.bincount(frames.rows["topic_id"][mask], minlength=len(names)) > 0
+                there = {name for name, is_met in zip(names, met.tolist(), strict=True) if is_met}
+                looked.topics |= there & set(selection.topics)
+        selected += len(batch.chosen)
+        for taker in takers:
+            taker.take(batch)
+    return selected

@@ -1,0 +1,140 @@
+"""Records of the log by their places, read in blocks, in files that come and go."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats import message as form
+from rmqtool.log.commit_log import StoredMessage, status_of
+from rmqtool.log.log_files import file_with
+from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import OpenFiles
+
+_SPAN_BYTES = 4 << 20  # most that is read at once, but for a longer record
+_REFRESH_S = 0.02
+_GAP_BYTES = 32 << 10  # bytes between two records that are cheaper to read than to pass over
+
+
+class RecordRef(NamedTuple):
+    """Where a record lies, as a queue unit says: physical offset and size in bytes."""
+
+    physical_offset: int
+    size: int
+
+
+class LogReader:
+    """Reads records; `refresh` looks for files that were made or deleted since."""
+
+    def __init__(self, layout: StoreLayout, open_files: OpenFiles) -> None:
+        self.layout = layout
+        self._open_files = open_files
+        self._names: dict[int, str] = {}
+        self._refreshed = 0.0
+        self._set(layout.commit_log)
+
+    def _set(self, files: Sequence[StoreFile]) -> None:
+        self.files = tuple(file for file in files if file.size)
+        self._starts = [file.file_from_offset for file in self.files]
+        self._names = {file.file_from_offset: self.layout.relative(file.path) for file in self.files}
+
+    def refresh_soon(self) -> None:
+        """`refresh`, unless that was a moment ago: for places that are met by the thousand."""
+        if time.monotonic() - self._refreshed > _REFRESH_S:
+            self.refresh()
+
+    def refresh(self) -> None:
+        """List the log's folders anew."""
+        self._refreshed = time.monotonic()
+        listing = Listing()
+        found = [
+            StoreFile(*file)
+            for folder in self.layout.commit_log_folders
+            for file in listing.mapped_files(folder)[0]
+        ]
+        self._set(sorted(found, key=lambda file: file.file_from_offset))
+
+    @property
+    def min_offset(self) -> int:
+        """Where the log begins; -1 without files."""
+        return self._starts[0] if self._starts else -1
+
+    def file_of(self, place: RecordRef) -> StoreFile | None:
+        """The file that holds a whole record; None where none does."""
+        first = place.physical_offset
+        return file_with(self.files, self._starts, first, first + place.size)
+
+    def cut_file_of(self, place: RecordRef) -> StoreFile | None:
+        """The file that holds a place or, when it has become shorter, held it; None where none does."""
+        number = bisect_right(self._starts, place.physical_offset) - 1
+        if number < 0 or place.physical_offset >= self._starts[number] + self.layout.commit_log_file_size:
+            return None
+        return self.files[number]
+
+    def read(self, places: Sequence[RecordRef]) -> Iterator[StoredMessage | None]:
+        """One item for each place, in their order, which should be that of the log.
+
+        None where no file holds the place, the file is gone, or no record of that size is there.
+        """
+        first = 0
+        while first < len(places):
+            file = self._file_or_new(places[first])
+            if file is None:
+                yield None
+                first += 1
+                continue
+            last = self._run(places, first, file)
+            yield from self._span(file, places[first:last])
+            first = last
+
+    def _file_or_new(self, place: RecordRef) -> StoreFile | None:
+        if not form.MIN_RECORD_SIZE <= place.size <= form.RECORD_SIZE_MAX or place.physical_offset < 0:
+            return None
+        file = self.file_of(place)
+        if file is None and place.physical_offset > self.min_offset and self.layout.root is not None:
+            self.refresh_soon()
+            file = self.file_of(place)
+        return file
+
+    def _run(self, places: Sequence[RecordRef], first: int, file: StoreFile) -> int:
+        """The number behind the last of the places that are read together with `first`."""
+        start, size = places[first]
+        stop, at = start + size, first + 1
+        while at < len(places):
+            offset, size = places[at]
+            end = offset + size
+            if not stop <= offset <= stop + _GAP_BYTES or size < form.MIN_RECORD_SIZE:
+                break
+            if end > file.end or end - start > _SPAN_BYTES:
+                break
+            stop, at = end, at + 1
+        return at
+
+    def _span(self, file: StoreFile, places: Sequence[RecordRef]) -> Iterator[StoredMessage | None]:
+        start = places[0].physical_offset
+        length = places[-1].physical_offset + places[-1].size - start
+        try:
+            data = memoryview(self._open_files.read_listed(file.path, start - file.file_from_offset, length))
+        except UnreadableError:
+            if len(places) == 1:
+                yield None
+            else:  # most of them may lie where the file can be read
+                for place in places:
+                    yield from self._span(file, [place])
+            return
+        name = self._names[file.file_from_offset]
+        for offset, size in places:
+            at = offset - start
+            try:
+                found = form.decode(data[at : at + size])
+            except FormatError:
+                yield None
+                continue
+            if found.total_size != size:
+                yield None
+                continue
+            yield StoredMessage(found, offset, file.path, name, status_of(found, offset))

@@ -1,0 +1,285 @@
+"""One queue followed while others write to it: the next units, and what happened to the last ones.
+
+Nothing is locked and nothing is mapped. A unit is taken when it is present; the newest one may be
+half written while it is read, so it is only believed together with its record (see `follower`). The
+last unit that was taken is read again with every block: where it has changed the queue was cut
+behind our back, by a recovery or a restart, and is read again from the first unit that differs.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqtool.errors import UnreadableError
+from rmqtool.formats.consume_queue import (
+    BATCH_UNIT_SIZE,
+    UNIT_SIZE,
+    BatchUnit,
+    Unit,
+    decode_batch_units,
+    decode_units,
+)
+from rmqtool.report.tail.log_reader import RecordRef
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import OpenFiles
+
+_REMEMBERED = 16  # units before the first one that are remembered
+HISTORY = 256  # units that are remembered, to find the place where a queue was cut
+
+
+class DeliveredUnit(NamedTuple):
+    """A unit that was taken: its number in the queue, its place, and a mark of its record."""
+
+    number: int
+    place: RecordRef
+    mark: int
+
+
+class PendingUnit(NamedTuple):
+    """A unit that was read. `is_newest`: none was present behind it, so it may be half written."""
+
+    number: int
+    queue_offset: int
+    place: RecordRef
+    tags_code: int
+    is_newest: bool
+
+
+class Truncation(NamedTuple):
+    """A queue that no longer holds what was read: units from `number` on are read again, up to `stop`."""
+
+    number: int
+    stop: int
+
+
+class QueueTail:
+    """A place in one queue, by the number of the next unit; for BatchCQ a number is no queue offset.
+
+    Units from `stop` on are not read.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        folder: Path,
+        files: tuple[StoreFile, ...],
+        open_files: OpenFiles,
+        *,
+        is_batch: bool,
+        number: int,
+        stop: int | None = None,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.number = number
+        self.stop = stop
+        self.buffer: deque[PendingUnit] = deque()
+        self.is_full = False
+        self.is_suspect = False
+        self.skipped = 0  # units that expired before they were read
+        self.late_since: float | None = None  # since when the next unit waits for its record; monotonic, s
+        self._folder = folder
+        self._open_files = open_files
+        self.is_batch = self._is_batch = is_batch
+        self._unit_size = BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
+        self._history: deque[DeliveredUnit] = deque(maxlen=HISTORY)
+        self._set(files)
+
+    def _set(self, files: tuple[StoreFile, ...]) -> None:
+        self._files = tuple(file for file in files if file.size >= self._unit_size)
+        self._starts = [file.file_from_offset // self._unit_size for file in self._files]
+
+    def relist(self) -> None:
+        """List the queue's files anew."""
+        self._set(tuple(StoreFile(*file) for file in Listing().mapped_files(self._folder)[0]))
+
+    @property
+    def next_number(self) -> int:
+        """The number behind the last unit in the buffer."""
+        return self.buffer[-1].number + 1 if self.buffer else self.number
+
+    @property
+    def is_held_up(self) -> bool:
+        """Whether units up to `stop` are left behind one that is not present: nothing more was read."""
+        return self.stop is not None and self.number < self.stop and self._file_of(self.number) is not None
+
+    def _file_of(self, number: int) -> StoreFile | None:
+        at = bisect_right(self._starts, number) - 1
+        if at < 0 or number - self._starts[at] >= self._files[at].size // self._unit_size:
+            return None
+        return self._files[at]
+
+    def fill(self, limit: int) -> bool:
+        """Reads up to `limit` units behind those in the buffer; whether there were any.
+
+        Afterwards `is_full` says whether more may follow at once, `is_suspect` that the unit before
+        them is no longer the one that was read: `look_again` then. Raises UnreadableError for what
+        the operating system cannot read; a file that is gone is looked for in its folder.
+        """
+        read = self.read(limit)
+        if read is None:
+            return False
+        number, count, data = read
+        found = self._decoded(data, number, count)
+        self.buffer.extend(found)
+        self.is_full = len(found) == count and number + count != self.stop
+        return bool(found)
+
+    def read(self, limit: int) -> tuple[int, int, bytes] | None:
+        """(number, count, bytes) of up to `limit` units behind those in the buffer, and of one more.
+
+        None where there are none, or `is_suspect`. Only the units at the start that are present count.
+        """
+        self.is_full = self.is_suspect = False
+        number = self.next_number
+        count = limit if self.stop is None else min(limit, self.stop - number)
+        if count <= 0 or self._file_or_new(number) is None:
+            return None
+        before = self._before(number) if self._file_of(number - 1) is not None else None
+        skipped = 0 if before is None else 1
+        data = self._read(number - skipped, number + count + 1)
+        if before is not None:
+            was = self._decoded(data[: self._unit_size], number - 1, 1)
+            self.is_suspect = not was or was[0].place != before
+        count = min(count, len(data) // self._unit_size - skipped)
+        if self.is_suspect or count <= 0:
+            return None
+        return number, count, data[skipped * self._unit_size :]
+
+    def _read(self, start: int, stop: int) -> bytes:
+        """The units of a half-open range, of as many files as it takes, up to the first unit without one.
+
+        Raises UnreadableError for the first of the files; where another cannot be read it ends.
+        """
+        size = self._unit_size
+        parts: list[bytes] = []
+        at = start
+        while at < stop:
+            # The one behind the last file is there only when that one is full.
+            file = self._file_or_new(at) if not parts or any(parts[-1][-size:]) else self._file_of(at)
+            if file is None:
+                break
+            low = at - file.file_from_offset // size
+            high = min(low + stop - at, file.size // size)
+            try:
+                part = self._open_files.read(file.path, low * size, (high - low) * size)
+            except UnreadableError as error:
+                # A file that is gone: the next refresh tells what has happened.
+                if not parts and not isinstance(error.__cause__, FileNotFoundError):
+                    raise
+                break
+            parts.append(part)
+            if len(part) < (high - low) * size:
+                break
+            at += high - low
+        return b"".join(parts)
+
+    def _before(self, number: int) -> RecordRef | None:
+        """What was read as the unit before this one; None where nothing was."""
+        if self.buffer:
+            return self.buffer[-1].place
+        last = self.last
+        return last.place if last is not None and last.number == number - 1 else None
+
+    def _file_or_new(self, number: int) -> StoreFile | None:
+        """The file of a unit; a new one is looked for only behind the last."""
+        file = self._file_of(number)
+        if file is None and (not self._files or number >= self._end_of_files()):
+            self.relist()
+            file = self._file_of(number)
+        return file
+
+    def _end_of_files(self) -> int:
+        return self._files[-1].end // self._unit_size if self._files else 0
+
+    def _decoded(self, data: bytes, number: int, count: int) -> list[PendingUnit]:
+        units: list[Unit | BatchUnit] = []
+        for unit in decode_batch_units(data) if self._is_batch else decode_units(data):
+            if not unit.is_present:
+                break
+            units.append(unit)
+        found = []
+        for at, unit in enumerate(units[:count]):
+            offset = unit.base_offset if isinstance(unit, BatchUnit) else number + at
+            place = RecordRef(unit.physical_offset, unit.size)
+            found.append(PendingUnit(number + at, offset, place, unit.tags_code, at == len(units) - 1))
+        return found
+
+    def take(self, mark: int) -> None:
+        """The first unit of the buffer is done with; `mark` is its record's."""
+        first = self.buffer.popleft()
+        self.number, self.late_since = first.number + 1, None
+        self._history.append(DeliveredUnit(first.number, first.place, mark))
+
+    def take_many(self, taken: Sequence[DeliveredUnit], number: int) -> None:
+        """Units up to `number` are done with; `taken` are the last of them."""
+        self.number, self.late_since = number, None
+        self._history.extend(taken)
+
+    def forget(self) -> None:
+        """Drop the buffer: what it holds is read again."""
+        self.buffer.clear()
+
+    def remember(self) -> None:
+        """Remember the units before the first one, so that a cut before it is seen too."""
+        for number in range(max(self.number - _REMEMBERED, 0), self.number):
+            place = self.place_at(number)
+            if place is not None:
+                self._history.append(DeliveredUnit(number, place, 0))
+
+    @property
+    def last(self) -> DeliveredUnit | None:
+        """The unit that was taken last."""
+        return self._history[-1] if self._history else None
+
+    def place_at(self, number: int) -> RecordRef | None:
+        """What the unit with this number says now; None where it is not present or cannot be read."""
+        file = self._file_of(number)
+        if file is None:
+            return None
+        at = number * self._unit_size - file.file_from_offset
+        try:
+            data = self._open_files.read(file.path, at, self._unit_size)
+        except UnreadableError:
+            return None
+        found = self._decoded(data, number, 1)
+        return found[0].place if found else None
+
+    def look_again(self) -> Truncation | None:
+        """After a pause: lists the files, moves over expired ones, and says where the queue was cut."""
+        self.relist()
+        last = self.last
+        if last is None or self.place_at(last.number) == last.place:
+            self._skip_expired()
+            return None
+        if self._starts and last.number < self._starts[0]:
+            self._skip_expired()  # the file of the last unit is gone, as it should be
+            return None
+        return self.go_back(lambda taken: self.place_at(taken.number) == taken.place)
+
+    def _skip_expired(self) -> None:
+        if self._starts and self._starts[0] > self.number:
+            self.skipped += self._starts[0] - self.number
+            self.number, self.late_since = self._starts[0], None
+            self.forget()
+
+    def go_back(self, still_there: Callable[[DeliveredUnit], bool]) -> Truncation:
+        """Goes back to behind the newest unit of which that is still so, as far as is remembered."""
+        stop, self.late_since = self.number, None
+        while self._history and not still_there(self._history[-1]):
+            self.number = self._history.pop().number
+        if self._history:
+            # Of a round in bulk only the last units are remembered: the others are rather read twice.
+            self.number = min(self.number, self._history[-1].number + 1)
+        first = self._starts[0] if self._starts else 0
+        if not self._history and self.number > first and self.place_at(self.number - 1) is None:
+            self.number = first  # another queue of that name, shorter than this one was
+        self.number = max(self.number, first)
+        self.forget()
+        return Truncation(self.number, stop)

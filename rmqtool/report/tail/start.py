@@ -1,0 +1,206 @@
+"""Where to begin: of each queue the number of the first unit to read.
+
+Positions are those of consumers: earliest and latest are the broker's minimum and maximum, a queue
+offset counts in each queue, `-N` is N before the end. A time is looked for by bisection in the
+store timestamps of the records, which rise along a queue unless a clock was set back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from heapq import merge
+from typing import Literal
+
+from rmqtool.errors import InputError, UsageError
+from rmqtool.formats import properties
+from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
+from rmqtool.read.consumer_offsets import consumer_offsets
+from rmqtool.read.store import Store
+from rmqtool.report.tail.get_message import GetMessageStatus
+from rmqtool.report.tail.subscription import Subscription
+
+QueueKey = tuple[str, int]
+_MOVED_TOLD = 5  # queues
+
+
+@dataclass(frozen=True)
+class StartPosition:
+    """Where to begin; the first of these that is set counts, else the earliest.
+
+    Attributes:
+        last: this many of the newest wanted messages, over all queues together.
+        group: where a consumer group stands; from the earliest on where it has no offset.
+        since: the first message stored at or after this time, ms since 1970.
+        position: `earliest`, `latest`, a queue offset, or a negative number that counts from the end.
+    """
+
+    last: int | None = None
+    group: str | None = None
+    since: int | None = None
+    position: Literal["earliest", "latest"] | int = "earliest"
+
+
+def parse_position(text: str) -> Literal["earliest", "latest"] | int:
+    """`earliest`, `latest`, a queue offset, or `-N`. Raises UsageError for other text."""
+    if text == "earliest":
+        return "earliest"
+    if text in ("latest", "-0"):
+        return "latest"
+    digits = text.removeprefix("-")
+    if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and int(digits) < 1 << 63):
+        raise UsageError(f"{text[:40]!r} is no position", hint="use earliest, latest, a queue offset or -N")
+    return int(text)
+
+
+def offsets_of(store: Store, group: str) -> dict[QueueKey, int]:
+    """The next queue offset of a group by topic and queue.
+
+    Raises:
+        InputError: see `consumer_offsets`.
+        UsageError: the group has no offsets; the hint names those that have.
+    """
+    table = consumer_offsets(store)
+    found = {
+        (topic, queue_id): offset
+        for (topic, name), queues in table.items()
+        if name == group
+        for queue_id, offset in queues.items()
+    }
+    if not found:
+        from difflib import get_close_matches
+
+        known = {name for _, name in table}
+        near = ", ".join(get_close_matches(group, known)) or ", ".join(sorted(known)[:8])
+        raise UsageError(
+            f"the group {group!r} has no offsets", hint=f"groups that have: {near}" if near else None
+        )
+    return found
+
+
+def asked_offsets(
+    store: Store, queues: Mapping[QueueKey, AnyQueue], start: StartPosition
+) -> dict[QueueKey, int]:
+    """The queue offsets that a start names: a group's, or one for all. Raises as `offsets_of` does."""
+    if start.last is not None:
+        return {}
+    if start.group is not None:
+        found = offsets_of(store, start.group)
+        return {key: found[key] for key in queues if key in found}
+    if start.since is None and isinstance(start.position, int) and start.position >= 0:
+        return dict.fromkeys(queues, start.position)
+    return {}
+
+
+def start_numbers(
+    store: Store,
+    queues: Mapping[QueueKey, AnyQueue],
+    start: StartPosition,
+    wanted: Subscription,
+    offsets: Mapping[QueueKey, int],
+) -> dict[QueueKey, int]:
+    """The number of the first unit to read in each queue; `offsets` of `asked_offsets`."""
+    if start.last is not None:
+        return _of_last(store, queues, start.last, wanted)
+    return {key: _number(store, key, queue, start, offsets.get(key)) for key, queue in queues.items()}
+
+
+def moved_starts(
+    store: Store, queues: Mapping[QueueKey, AnyQueue], offsets: Mapping[QueueKey, int]
+) -> Iterator[str]:
+    """In words the queues that do not have the offset of `asked_offsets`, with a broker's status."""
+    moved = []
+    for key, offset in offsets.items():
+        low, high = max(store.min_offset(*key), 0), queues[key].max_offset()
+        if offset < low:
+            moved.append((key, offset, f"the queue begins at {low}", GetMessageStatus.OFFSET_TOO_SMALL))
+        elif offset > high:
+            moved.append((key, offset, f"the queue ends at {high}", GetMessageStatus.OFFSET_OVERFLOW_BADLY))
+    for (topic, queue_id), offset, why, status in moved[:_MOVED_TOLD]:
+        yield f"{topic}/{queue_id}: offset {offset} is not there, {why} ({status.value})"
+    if len(moved) > _MOVED_TOLD:
+        yield f"{len(moved) - _MOVED_TOLD} more queues do not have their offset"
+
+
+def _number(store: Store, key: QueueKey, queue: AnyQueue, start: StartPosition, committed: int | None) -> int:
+    low = store.min_offset(*key)
+    if start.since is not None and start.group is None:
+        return _number_of_time(store, queue, number_of(queue, max(low, 0)), start.since)
+    if committed is not None:
+        return number_of(queue, max(committed, low, 0))
+    if start.group is not None or start.position == "earliest":
+        return number_of(queue, max(low, 0))
+    high = queue.max_offset()
+    if start.position == "latest":
+        return queue.end()
+    if start.position < 0:
+        return number_of(queue, max(low, high + start.position, 0))
+    return number_of(queue, max(start.position, low))
+
+
+def number_of(queue: AnyQueue, queue_offset: int) -> int:
+    """The number of the unit that holds a queue offset, or would: that of the end for all behind it."""
+    if not isinstance(queue, BatchConsumeQueue):
+        return queue_offset
+    number = queue.number_of(queue_offset)
+    if number is None:
+        return queue.numbers_of_file(queue.end() - 1).start if queue.files else 0
+    unit = queue.by_number(number)
+    past = unit is not None and queue_offset >= unit.base_offset + unit.batch_size
+    return number + 1 if past else number
+
+
+def _number_of_time(store: Store, queue: AnyQueue, low: int, since: int) -> int:
+    """The first number whose record was stored at or after a time; the end where none was."""
+    stop = queue.end()
+    while low < stop:
+        middle = (low + stop) // 2
+        unit = queue.by_number(middle)
+        head = None if unit is None else store.head(unit.physical_offset)
+        # A record that cannot be read has expired: what is looked for lies behind it.
+        if head is None or head.store_timestamp < since:
+            low = middle + 1
+        else:
+            stop = middle
+    return low
+
+
+def _of_last(
+    store: Store, queues: Mapping[QueueKey, AnyQueue], count: int, wanted: Subscription
+) -> dict[QueueKey, int]:
+    """Where to begin so that exactly `count` wanted messages follow, those that lie last in the log."""
+    numbers = {key: queue.end() for key, queue in queues.items()}
+    block = max((1 << 16) // max(len(queues), 1), 8)
+    rows = (_back(key, queue, block) for key, queue in queues.items())
+    is_wanted = _judge(store, wanted)
+    for place, key, number, code in merge(*rows, reverse=True, key=lambda row: row[0]):
+        if count <= 0:
+            break
+        if place < store.commit_log.min_offset:
+            break
+        if is_wanted(key[0], place, code):
+            numbers[key] = number
+            count -= 1
+    return numbers
+
+
+def _back(key: QueueKey, queue: AnyQueue, block: int) -> Iterator[tuple[int, QueueKey, int, int]]:
+    """(physical offset, queue, number, tags code) of all units, the newest first."""
+    first = queue.files[0].file_from_offset // queue.unit_size if queue.files else 0
+    for number, unit in queue.numbered(first, queue.end(), reverse=True, block=block):
+        yield unit.physical_offset, key, number, unit.tags_code
+
+
+def _judge(store: Store, wanted: Subscription) -> Callable[[str, int, int], bool]:
+    def is_wanted(topic: str, place: int, code: int) -> bool:
+        if not wanted.may_match(topic, code):
+            return False
+        try:
+            found = store.get(place)
+        except InputError:
+            return False
+        if found is None:
+            return False
+        return not wanted.looks_inside or wanted.accepts(properties.decode(found.message.properties_bytes))
+
+    return is_wanted

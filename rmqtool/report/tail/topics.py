@@ -1,0 +1,164 @@
+"""Which queues are followed, and new ones as they appear.
+
+A folder is listed again only when its mtime has changed, so that a thousand topics cost a thousand
+calls of stat and nothing more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from rmqtool.errors import UsageError
+from rmqtool.findings import Report
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.queue.consume_queue import BatchConsumeQueue
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.read.unread import unserved
+from rmqtool.report.tail.follower import Events, Follower
+from rmqtool.report.tail.log_reader import LogReader
+from rmqtool.report.tail.queue_tail import QueueTail
+from rmqtool.report.tail.start import QueueKey, StartPosition, asked_offsets, moved_starts, start_numbers
+from rmqtool.report.tail.subscription import Subscription
+from rmqtool.report.tail.undispatched import behind_texts
+from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.single_file import queue_id_of_name
+
+_SETTLED_NS = 2_000_000_000
+_FOLDERS = (("consumequeue", False), ("batchconsumequeue", True))
+
+
+def open_tail(
+    store: Store,
+    selection: Selection,
+    start: StartPosition,
+    wanted: Subscription | None = None,
+    *,
+    follow: bool = False,
+    report: Report | None = None,
+    note: Callable[[str], None] | None = None,
+) -> Follower:
+    """A follower of the selected queues, ready at its start.
+
+    Args:
+        store: the store; what it has now is where `latest` is, and where a tail without `follow` ends.
+        selection: topics and queues; nothing else of it counts.
+        start: where to begin.
+        wanted: which messages.
+        follow: keep looking for new messages, files, queues and topics.
+        report: told about bad places.
+        note: told in words about queues that were cut, expired or new, about offsets that are not there,
+            and about queues that are behind the log of a stopped store.
+
+    Raises:
+        UsageError: no store root, or one that is not local with `follow`; see `offsets_of`.
+        UnsupportedStoreError: the queues are in RocksDB, the log in DLedger.
+    """
+    layout = store.layout
+    if layout.kind != "store" or layout.root is None:
+        raise UsageError(
+            "only a store has queues and a log to follow", hint="rmqtool dump shows single files"
+        )
+    if follow and not store.is_local:
+        raise UsageError("only a store on a disk of this machine can be followed", hint="leave --follow out")
+    layout.check_forms(log=True, queues=True)
+    wanted = wanted or Subscription()
+    queues = {
+        key: queue
+        for key, queue in store.queues.items()
+        if selection.matches_topic(key[0]) and (not selection.queues or key[1] in selection.queues)
+    }
+    if report is not None:
+        for damage in unserved(store, queues):
+            report(damage)
+    offsets = asked_offsets(store, queues, start)
+    numbers = start_numbers(store, queues, start, wanted, offsets)
+    if note is not None:
+        for text in (*moved_starts(store, queues, offsets), *behind_texts(store, selection)):
+            note(text)
+    open_files = OpenFiles()
+    tails = []
+    for key, queue in queues.items():
+        is_batch = isinstance(queue, BatchConsumeQueue)
+        files = (layout.batch_queues if is_batch else layout.consume_queues)[key]
+        stop = None if follow else queue.end()
+        tails.append(
+            QueueTail(
+                *key, files.folder, files.files, open_files, is_batch=is_batch, number=numbers[key], stop=stop
+            )
+        )  # fmt: skip
+    log = LogReader(layout, open_files)
+    follower = Follower(tails, log, open_files, wanted, start.since, Events(report, note))
+    if follow:
+        for tail in tails:
+            tail.remember()
+        follower.refresh = NewQueues(layout.root, selection, queues, open_files)
+    elif not store.live:
+        follower.patience_s = 0.0
+    return follower
+
+
+class NewQueues:
+    """Gives queues that were made since it was asked last; they are read from their first unit on."""
+
+    def __init__(
+        self,
+        root: Path,
+        selection: Selection,
+        known: Iterable[QueueKey],
+        files: OpenFiles,
+    ) -> None:
+        self._root = root
+        self._selection = selection
+        self._known = set(known)
+        self._files = files
+        self._times: dict[Path, int] = {}
+        self._topics: dict[Path, list[Path]] = {}
+
+    def __call__(self) -> list[QueueTail]:
+        """The new ones."""
+        return [tail for name, is_batch in _FOLDERS for tail in self._in_folder(self._root / name, is_batch)]
+
+    def _in_folder(self, folder: Path, is_batch: bool) -> Iterator[QueueTail]:
+        if self._has_changed(folder):
+            topics = Listing().folders_and_others(folder)[0]
+            self._topics[folder] = [topic for topic in topics if self._selection.matches_topic(topic.name)]
+        for topic in self._topics.get(folder, ()):
+            if self._has_changed(topic):
+                yield from self._of_topic(topic, is_batch)
+
+    def _of_topic(self, topic: Path, is_batch: bool) -> Iterator[QueueTail]:
+        listing = Listing()
+        for entry in listing.folders_and_others(topic)[0]:
+            queue_id = queue_id_of_name(entry.name)
+            wanted = queue_id is not None and (
+                not self._selection.queues or queue_id in self._selection.queues
+            )
+            if queue_id is None or not wanted or (topic.name, queue_id) in self._known:
+                continue
+            self._known.add((topic.name, queue_id))
+            files = tuple(StoreFile(*file) for file in listing.mapped_files(entry)[0])
+            first = files[0].file_from_offset // _unit_size(is_batch) if files else 0
+            yield QueueTail(topic.name, queue_id, entry, files, self._files, is_batch=is_batch, number=first)
+
+    def _has_changed(self, folder: Path) -> bool:
+        try:
+            changed = folder.stat().st_mtime_ns
+        except OSError:
+            self._times.pop(folder, None)
+            return False
+        # A change within one tick of the file system's clock does not show: such a time is not kept.
+        if time.time_ns() - changed < _SETTLED_NS:
+            return True
+        if self._times.get(folder) == changed:
+            return False
+        self._times[folder] = changed
+        return True
+
+
+def _unit_size(is_batch: bool) -> int:
+    return BATCH_UNIT_SIZE if is_batch else UNIT_SIZE

@@ -1,0 +1,15 @@
+"""What became of one message: the engine of `lookup --trace`.
+
+    related.py   the records that are the same message: delayed, half, retried, dead, delivered
+    steps.py     each of them as a step, and whether it is over
+    groups.py    whether the offset of each consumer group has passed it
+    traces.py    what clients reported: who sent it, who consumed it, with which result
+    fate.py      all of this together
+
+A message keeps its UNIQ_KEY on its way through the broker's topics; that is how its records are found.
+"""
+
+from rmqtool.report.trace.outcome import FIELDS, Fate, message_fate, table_fields
+from rmqtool.report.trace.steps import unique_key
+
+__all__ = ["FIELDS", "Fate", "message_fate", "table_fields", "unique_key"]

@@ -1,0 +1,149 @@
+"""The records of one message as steps: what each is, and whether it is over.
+
+    kind                state
+    stored              -
+    half                open, committed, rolled_back, put_back (stored once more, or discarded)
+    half_discarded      -
+    committed           -
+    delayed, timer      waiting, delivered; None where nobody can say
+    delayed_delivered, timer_delivered, retry, dead_letter   -
+
+Where there is no state, the record itself is all that there is to know.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import tzinfo
+from typing import Any
+
+from rmqtool.errors import InputError, RmqtoolError
+from rmqtool.formats import config_json, properties
+from rmqtool.formats import message as form
+from rmqtool.formats import timer as timer_format
+from rmqtool.log.commit_log import StoredMessage
+from rmqtool.message.system_topics import OP_TOPIC_OF, describe
+from rmqtool.queue.consume_queue import ConsumeQueue
+from rmqtool.read.due_times import due_of
+from rmqtool.read.op_records import op_of
+from rmqtool.read.store import Store
+from rmqtool.storage import config_files
+from rmqtool.storage.config_files import read_file
+
+_CHECK_GROUP = "CID_RMQ_SYS_TRANS"
+
+Offsets = Mapping[tuple[str, str], Mapping[int, int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One record of the message; `detail` is what `system_topics.describe` says about it."""
+
+    stored: StoredMessage
+    kind: str
+    state: str | None = None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+def steps_of(
+    store: Store,
+    records: Sequence[StoredMessage],
+    offsets: Offsets,
+    tz: tzinfo | None,
+) -> list[Step]:
+    """The records, which are in the order of the log, as steps."""
+    view = _View(store, records, offsets)
+    found, due = [], due_of(store)
+    for number, stored in enumerate(records):
+        told = describe(stored.message, tz=tz, bodies=False, due_of=due) or {}
+        detail = dict(told)
+        kind = str(detail.pop("kind", "stored"))
+        state = None
+        if kind == "half":
+            state, more = view.half(number)
+            detail |= more
+        elif kind == "delayed":
+            state = view.delayed(number, detail)
+        elif kind == "timer":
+            state = view.timer(number, detail)
+        found.append(Step(stored, kind, state, detail))
+    return found
+
+
+class _View:
+    """What has to be known beside a record to say whether its step is over."""
+
+    def __init__(self, store: Store, records: Sequence[StoredMessage], offsets: Offsets) -> None:
+        self.store, self.records, self.offsets = store, records, offsets
+
+    def half(self, number: int) -> tuple[str | None, dict[str, Any]]:
+        """State of a half message, and the op record that finished it."""
+        stored = self.records[number]
+        committed = any(
+            each.message.transaction_type == form.TRANSACTION_COMMIT
+            and each.message.prepared_transaction_offset == stored.physical_offset
+            for each in self.records[number + 1 :]
+        )
+        op, whole = self._op_of(stored)
+        detail: dict[str, Any] = {} if op is None else {
+            "op_physical_offset": op.physical_offset, "finished_timestamp_ms": op.message.store_timestamp
+        }  # fmt: skip
+        if committed:
+            return "committed", detail
+        if op is not None:
+            return "rolled_back", detail
+        message = stored.message
+        progress = self.offsets.get((message.topic, _CHECK_GROUP), {}).get(message.queue_id, 0)
+        if message.queue_offset < progress:
+            return "put_back", detail
+        return ("open" if whole else None), detail
+
+    def _op_of(self, stored: StoredMessage) -> tuple[StoredMessage | None, bool]:
+        """The op record of a half message; and whether all that could be it were read."""
+        topic = OP_TOPIC_OF[stored.message.topic]
+        queue = self.store.queues.get((topic, stored.message.queue_id))
+        if not isinstance(queue, ConsumeQueue):
+            return None, self.store.layout.has_files_of_queues
+        return op_of(self.store, stored.message), True
+
+    def delayed(self, number: int, detail: Mapping[str, Any]) -> str | None:
+        if self._has_twin(number, detail):
+            return "delivered"
+        root = self.store.layout.root
+        if root is None or self.store.layout.kind != "store":
+            return None
+        try:
+            folder = root / config_files.FOLDER
+            document = config_files.read_config(folder, config_files.DELAY_OFFSETS).document
+            offset = config_json.delay_offsets(document).get(int(detail["level"]), 0)
+        except RmqtoolError:
+            return None
+        message = self.records[number].message
+        return "delivered" if message.queue_offset < offset else "waiting"
+
+    def timer(self, number: int, detail: Mapping[str, Any]) -> str | None:
+        if self._has_twin(number, detail):
+            return "delivered"
+        path, due = self.store.layout.timer_check, detail.get("deliver_timestamp_ms")
+        if path is None or due is None:
+            return None
+        try:
+            check = timer_format.decode_check(read_file(path, timer_format.CHECK_FILE_SIZE))
+        except InputError:
+            return None
+        # Due and not there: deleted on request, or with its file.
+        return "waiting" if due > check.last_read_time else None
+
+    def _has_twin(self, number: int, detail: Mapping[str, Any]) -> bool:
+        """Whether a later record is this one, delivered."""
+        attempts = self.records[number].message.reconsume_times
+        return any(
+            each.message.topic == detail.get("real_topic") and each.message.reconsume_times == attempts
+            for each in self.records[number + 1 :]
+        )
+
+
+def unique_key(stored: StoredMessage) -> str | None:
+    """The unique key of a message; None where it has none."""
+    return properties.decode(stored.message.properties_bytes).get(properties.UNIQ_KEY) or None

@@ -1,0 +1,32 @@
+"""A store's files: where they are, how many, how they are read, and how they are written durably.
+
+Local files, places that fsspec reaches, and archives look the same from above: a layout, and sources of
+bytes. The lock, the version table and the settings of broker.conf are here too. Nothing here knows what a
+record, a unit or an entry is.
+"""
+
+__all__ = [
+    "broker_conf",
+    "buffers",
+    "config_files",
+    "durable",
+    "folder_names",
+    "layout",
+    "listing",
+    "locate",
+    "lock",
+    "memory",
+    "open_files",
+    "out_of_reach",
+    "output_guard",
+    "permission",
+    "prefetch",
+    "profile",
+    "remote_fs",
+    "remote_path",
+    "remote_url",
+    "roots",
+    "single_file",
+    "source",
+    "unreadable",
+]

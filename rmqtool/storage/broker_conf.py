@@ -1,0 +1,130 @@
+r"""broker.conf: the Java properties file that a broker was started with.
+
+Only the broker's own rules apply: ISO-8859-1 text, `\uXXXX` escapes, `=`, `:` or blanks between
+name and value, a backslash at the end of a line joins the next one, and the last of two equal
+names wins. Blanks behind a value belong to it.
+
+Source: java.util.Properties#load, MixAll#properties2Object, BrokerStartup#createBrokerController.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.errors import FormatError, InputError, UnreadableError
+from rmqtool.storage.open_files import pread, reading
+
+SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; more is another file given by mistake
+PATH_SEPARATOR = ","  # MixAll.MULTI_PATH_SPLITTER, unless a system property changes it
+
+_INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
+_PAIR = re.compile(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
+_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerConf:
+    """The settings of one broker.conf, by their names in BrokerConfig and MessageStoreConfig."""
+
+    path: Path
+    values: Mapping[str, str]
+
+    def text(self, name: str) -> str | None:
+        """The value of `name`; None where it is not set or empty. 5.x trims texts, 4.x does not."""
+        return self.values.get(name, "").strip() or None
+
+    def integer(self, name: str, *, bits: int = 32) -> int | None:
+        """The value of `name` as a broker takes a whole number; None where it keeps its default.
+
+        That is where it is not set, and without a word where `ignored` names it: what is no number of
+        so many bits, and a blank behind one makes it none.
+        """
+        text = self.values.get(name, "")
+        if not _INTEGER.fullmatch(text):
+            return None
+        value = int(text)
+        return value if -1 << bits - 1 <= value < 1 << bits - 1 else None
+
+    def ignored(self, name: str, *, bits: int = 32) -> str | None:
+        """The text of a whole number that is set, and that a broker ignores; see `integer`."""
+        text = self.values.get(name)
+        return None if self.integer(name, bits=bits) is not None else text
+
+    def check_integers(self, names: Iterable[str]) -> None:
+        """Raises FormatError where a broker ignores one of these: it and a store by them would not agree."""
+        for name in names:
+            text = self.ignored(name)
+            if text is not None:
+                raise FormatError(
+                    f"{name}={text[:40]!r} is no whole number for a broker, which takes its default",
+                    path=self.path, hint="digits alone, with no blank behind them",
+                )  # fmt: skip
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        """Whether `name` is `true`, in any case; Java takes all else for false, also a blank behind it."""
+        text = self.values.get(name)
+        return default if text is None else text.lower() == "true"
+
+    def paths(self, name: str) -> tuple[Path, ...]:
+        """The folders of a setting that may list several, in their order."""
+        pieces = (self.text(name) or "").split(PATH_SEPARATOR)
+        return tuple(Path(piece.strip()) for piece in pieces if piece.strip())
+
+
+def read_broker_conf(path: Path) -> BrokerConf:
+    """Read a broker.conf.
+
+    Raises:
+        UnreadableError: the file cannot be read, or is no plain file.
+        InputError: the file is larger than SIZE_LIMIT.
+    """
+    try:
+        with reading(path) as file:
+            data = pread(file, SIZE_LIMIT + 1, 0)
+    except OSError as error:
+        raise UnreadableError(f"cannot read the broker configuration: {error.strerror}", path=path) from error
+    if len(data) > SIZE_LIMIT:
+        raise InputError("too large for a broker configuration", path=path)
+    return BrokerConf(path, parse_properties(data))
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    """The names and values of a Java properties file. Source: java.util.Properties#load."""
+    values: dict[str, str] = {}
+    for line in _logical_lines(data.decode("iso-8859-1")):
+        match = _PAIR.fullmatch(line)
+        assert match is not None, "both parts of the pattern may be empty"
+        values[_unescape(match[1])] = _unescape(match[2])
+    return values
+
+
+def _logical_lines(text: str) -> list[str]:
+    lines: list[str] = []
+    joined = False
+    for piece in re.split(r"\r\n|\r|\n", text):
+        line = piece.lstrip(" \t\f")
+        if not joined and (not line or line[0] in "#!"):
+            continue
+        backslashes = len(line) - len(line.rstrip("\\"))
+        goes_on = backslashes % 2 == 1
+        line = line[:-1] if goes_on else line
+        if joined:
+            lines[-1] += line
+        else:
+            lines.append(line)
+        joined = goes_on
+    return lines
+
+
+def _unescape(text: str) -> str:
+    def plain(match: re.Match[str]) -> str:
+        escape = match[1]
+        if len(escape) == 5:
+            return chr(int(escape[1:], 16))
+        return _CONTROL.get(escape, escape)
+
+    return _ESCAPE.sub(plain, text)

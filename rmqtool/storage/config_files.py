@@ -1,0 +1,142 @@
+"""The broker's config files, read by its rule and replaced so that no crash loses them.
+
+What a broker leaves after a write is the same in all versions: the new text in `<name>`, the one
+before in `<name>.bak`. How it gets there differs (4.9 deletes and renames, 5.3 writes in place, 5.4
+renames the old file first), and each way has a moment in which a crash leaves a cut file or none.
+Here both come by rename of a flushed `<name>.tmp`, the name that 4.9 uses, so at every moment
+`<name>` is there and whole, old or new. A `.bak` is not replaced by a text that no broker could read.
+
+Source: ConfigManager#load, #persist, MixAll#string2File; spec 01 section 9.1.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.formats import config_change, config_json
+from rmqtool.formats.config_json import Loaded
+from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.storage import durable as disk
+from rmqtool.storage.open_files import pread, read_head, reading
+from rmqtool.storage.profile import Profile
+
+FOLDER = "config"
+TOPICS = "topics.json"
+DELAY_OFFSETS = "delayOffset.json"
+_COMPACT = frozenset({"timermetrics", "transactionMetrics"})
+
+
+def now_ms() -> int:
+    """The time now, ms since 1970, as `System.currentTimeMillis`."""
+    return time.time_ns() // 1_000_000
+
+
+def read_config(folder: Path, name: str) -> Loaded:
+    """What a broker takes from the file `name` of `folder` and its .bak; source `none` where neither is.
+
+    Raises:
+        UnreadableError: a file is there and cannot be read.
+        FormatError: neither can be understood; a broker would not start.
+    """
+    loaded = config_json.load_with_bak(_content(folder / name), _content(folder / f"{name}.bak"))
+    if loaded.source == "failed":
+        reason = loaded.bak_error or loaded.file_error
+        raise FormatError(
+            f"neither this file nor its .bak can be understood: {reason}",
+            path=folder / name,
+            hint="a broker does not start with it: put a good copy there",
+        )
+    return loaded
+
+
+def delay_offsets(folder: Path) -> dict[int, int]:
+    """The next offset to deliver by delay level, as a broker takes it from delayOffset.json and its .bak.
+
+    Raises:
+        UnreadableError: a file is there and cannot be read.
+        FormatError: they cannot be understood, or hold something else.
+    """
+    loaded = read_config(folder, DELAY_OFFSETS)
+    try:
+        return config_json.delay_offsets(loaded.document)
+    except FormatError as error:
+        raise FormatError(
+            f"the offsets of delay levels: {error.message}", path=folder / DELAY_OFFSETS
+        ) from error
+
+
+def write_config(folder: Path, name: str, document: Any, profile: Profile) -> None:
+    """Write a document as a broker of `profile` does, the text before into the .bak; on the device.
+
+    Args:
+        folder: made when it is missing.
+        name: of the file.
+        document: as from `read_config`, changed.
+        profile: whose form of JSON; 4.9 and 5.3 agree.
+
+    Raises:
+        FormatError: a value that JSON cannot hold.
+        UnreadableError: the text before cannot be read.
+        UnwritableError: the file is then as it was.
+    """
+    data = config_json.dump(document, profile.name, compact=name in _COMPACT)
+    before = _content(folder / name)
+    if before == data:
+        return
+    disk.make_folder(folder)
+    if before and config_json.load_with_bak(before, None).source == "file":
+        _replace(folder, f"{name}.bak", f"{name}.tmp", before)
+    _replace(folder, name, f"{name}.tmp", data)
+
+
+def create_config(root: Path, profile: Profile) -> None:
+    """Give a new store its topics.json and delayOffset.json, both without entries.
+
+    A broker merges its built-in topics into them, and writes the other files when it has something
+    for them. Files that are there stay.
+
+    Raises:
+        UnreadableError: a file is there and cannot be read.
+        FormatError: a file is there and cannot be understood.
+        UnwritableError: they cannot be written.
+    """
+    folder, time_ms = root / FOLDER, now_ms()
+    for name, new in (
+        (TOPICS, config_change.new_topics),
+        (DELAY_OFFSETS, config_change.new_delay_offsets),
+    ):
+        if read_config(folder, name).source == "none":
+            write_config(folder, name, new(profile.name, time_ms), profile)
+
+
+def _replace(folder: Path, name: str, temporary: str, data: bytes) -> None:
+    path = folder / temporary
+    disk.remove(path)  # what a crash has left
+    disk.write_new(path, data, like=folder / name)
+    disk.rename(path, folder / name)
+    disk.sync_folder(folder)
+
+
+def _content(path: Path) -> bytes | None:
+    """The bytes of a config file, one more than the largest at most; None where there is none."""
+    return read_head(path, READ_LIMIT)
+
+
+def read_or_none(path: Path | None) -> bytes | None:
+    """The bytes of a config file; None for none. Raises UnreadableError."""
+    return None if path is None else read_file(path)
+
+
+def read_file(path: Path, limit: int = READ_LIMIT) -> bytes:
+    """The first `limit` bytes of a small file. Raises UnreadableError."""
+    data = bytearray()
+    try:
+        with reading(path) as file:
+            while len(data) < limit and (piece := pread(file, min(limit - len(data), 1 << 20), len(data))):
+                data += piece
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+    return bytes(data)

@@ -1,0 +1,452 @@
+"""What lies in a store: its files by kind, and their sizes, found by one pass over the folders.
+
+Nothing is opened here but a few bytes of an index file, and a broker.conf when one is given. Sizes
+come from the directory listing, so a store of 10,000 queues is laid out in a fraction of a second.
+
+Source: StorePathConfigHelper, BrokerPathConfigHelper, MappedFileQueue#load; spec 01 section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+from rmqtool.errors import InputError, NotAStoreError, UnreadableError, UnsupportedStoreError
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, DEFAULT_UNITS, UNIT_SIZE, file_size
+from rmqtool.formats.index import DEFAULT_SHAPE, Shape
+from rmqtool.storage.broker_conf import BrokerConf, read_broker_conf
+from rmqtool.storage.file_sizes import common_file_size
+from rmqtool.storage.index_shape import index_shape, usual_shape
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.locate import located
+from rmqtool.storage.roots import check_new_log, commit_log_folders, is_store, not_a_store
+from rmqtool.storage.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
+from rmqtool.storage.unexpected_entries import OddEntry, find_odd_entries
+from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
+
+LayoutKind = Literal["store", "commitlog", "consumequeue", "index"]
+Origin = Literal["flag", "environment", "file", "detected", "default"]
+
+GUARD_NAME = "rmqtool-repair"
+DEFAULT_COMMIT_LOG_FILE_SIZE = 1 << 30
+DEFAULT_CONSUME_QUEUE_FILE_SIZE = DEFAULT_UNITS * UNIT_SIZE
+DEFAULT_BATCH_QUEUE_FILE_SIZE = DEFAULT_UNITS * BATCH_UNIT_SIZE
+DEFAULT_EXT_QUEUE_FILE_SIZE = 48 << 20
+
+_SIZES: tuple[tuple[str, str, int], ...] = (
+    ("commit_log_file_size", "mappedFileSizeCommitLog", DEFAULT_COMMIT_LOG_FILE_SIZE),
+    ("consume_queue_file_size", "mappedFileSizeConsumeQueue", DEFAULT_CONSUME_QUEUE_FILE_SIZE),
+    ("batch_queue_file_size", "mapperFileSizeBatchConsumeQueue", DEFAULT_BATCH_QUEUE_FILE_SIZE),
+    ("ext_queue_file_size", "mappedFileSizeConsumeQueueExt", DEFAULT_EXT_QUEUE_FILE_SIZE),
+    ("index_slots", "maxHashSlotNum", DEFAULT_SHAPE.slots),
+    ("index_entries", "maxIndexNum", DEFAULT_SHAPE.entries),
+)  # fmt: skip
+_LEAST = {"batch_queue_file_size": BATCH_UNIT_SIZE, "index_entries": 2}
+"""Less than one unit, or the entry 0 that is never used, is a file that a broker makes again and again."""
+SIZES = tuple(attribute for attribute, _, _ in _SIZES)
+"""The attributes of StoreLayout that are sizes."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFile:
+    """One file of a mapped-file queue. `file_from_offset` comes from its name, `size` is its length."""
+
+    path: Path
+    file_from_offset: int
+    size: int
+
+    @property
+    def end(self) -> int:
+        """Offset just behind the file's last byte."""
+        return self.file_from_offset + self.size
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFiles:
+    """The files of one queue, in the order of their offsets; `strays` are entries that are none."""
+
+    topic: str
+    queue_id: int
+    folder: Path
+    files: tuple[StoreFile, ...]
+    strays: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFilePath:
+    """One index file; `name_time` is its name: local time of creation, yyyyMMddHHmmssSSS."""
+
+    path: Path
+    size: int
+    name_time: str
+
+
+Queues = dict[tuple[str, int], QueueFiles]
+
+
+@dataclass(eq=False, repr=False)  # neither is of use, and to make them takes time
+class StoreLayout:
+    """Everything that lies in a store, by kind. See the module for how it is found.
+
+    `root` is None where single files or a folder of commit log files were given. Sizes are in
+    bytes, except `index_slots` and `index_entries`; where they come from is in `origins`
+    (attribute name -> flag, environment, file, detected or default). `unreadable` names folders
+    and files that could not be listed, each once, with the reason. The lists of strays hold what is
+    no file of that part, whatever its type; `odd_entries` is the rest of what is not of the type
+    that its name says.
+    """
+
+    root: Path | None
+    kind: LayoutKind
+    commit_log: tuple[StoreFile, ...] = ()
+    commit_log_folders: tuple[Path, ...] = ()
+    commit_log_file_size: int = DEFAULT_COMMIT_LOG_FILE_SIZE
+    commit_log_strays: tuple[Path, ...] = ()
+    consume_queues: Queues = field(default_factory=dict)
+    consume_queue_file_size: int = DEFAULT_CONSUME_QUEUE_FILE_SIZE
+    consume_queue_strays: tuple[Path, ...] = ()
+    batch_queues: Queues = field(default_factory=dict)
+    batch_queue_file_size: int = DEFAULT_BATCH_QUEUE_FILE_SIZE
+    batch_queue_strays: tuple[Path, ...] = ()
+    ext_queues: Queues = field(default_factory=dict)
+    ext_queue_file_size: int = DEFAULT_EXT_QUEUE_FILE_SIZE
+    ext_queue_strays: tuple[Path, ...] = ()
+    index_files: tuple[IndexFilePath, ...] = ()
+    index_strays: tuple[Path, ...] = ()
+    index_slots: int = DEFAULT_SHAPE.slots
+    index_entries: int = DEFAULT_SHAPE.entries
+    checkpoint: Path | None = None
+    abort: Path | None = None
+    abort_bak: Path | None = None
+    lock: Path | None = None
+    epoch: Path | None = None
+    timer_wheel: Path | None = None
+    timer_check: Path | None = None
+    timer_log: tuple[StoreFile, ...] = ()
+    timer_log_strays: tuple[Path, ...] = ()
+    compaction_checkpoint: Path | None = None
+    config: dict[str, Path] = field(default_factory=dict)
+    guard: Path | None = None
+    unsupported: tuple[Unsupported, ...] = ()
+    odd_entries: tuple[OddEntry, ...] = ()
+    unreadable: tuple[tuple[Path, str], ...] = ()
+    origins: dict[str, Origin] = field(default_factory=dict)
+    folders: frozenset[str] = frozenset()
+    broker_conf: BrokerConf | None = None
+
+    @property
+    def index_file_size(self) -> int:
+        """Bytes of an index file of this store."""
+        return Shape(self.index_slots, self.index_entries).size
+
+    @property
+    def place(self) -> Path:
+        """The root; where there is none the first folder or file."""
+        queues = (*self.consume_queues.values(), *self.batch_queues.values())
+        files = (*(queue.folder for queue in queues), *(file.path for file in self.index_files))
+        return self.root or next(iter((*self.commit_log_folders, *files)), Path())
+
+    @property
+    def writes_extensions(self) -> bool:
+        """Whether a broker gives each unit an extension unit: broker.conf's word, else what it has left."""
+        conf = self.broker_conf
+        if conf is not None and conf.text("enableConsumeQueueExt") is not None:
+            return conf.flag("enableConsumeQueueExt")
+        return any(queue.files for queue in self.ext_queues.values())
+
+    @property
+    def has_files_of_queues(self) -> bool:
+        """Whether the store's queues are kept in files: False where RocksDB keeps them."""
+        return not any(part.what == "consume queues" for part in self.unsupported)
+
+    @property
+    def has_files_of_log(self) -> bool:
+        """Whether the commit log is kept in files: False where DLedger keeps it, or all that is new in it."""
+        return not any(part.what == "commit log" for part in self.unsupported)
+
+    def check_forms(self, *, log: bool = False, queues: bool = False) -> None:
+        """Refuse what needs the commit log or the queues where these are kept in a form out of reach.
+
+        Raises:
+            UnsupportedStoreError: they are in RocksDB, DLedger.
+        """
+        wanted = {"commit log": log, "consume queues": queues}
+        for part in self.unsupported:
+            if wanted.get(part.what):
+                verb = "is" if part.what == "commit log" else "are"
+                raise UnsupportedStoreError(f"the {part.what} {verb} in {part.form}", path=part.path)
+
+    @property
+    def lacks_log(self) -> bool:
+        """Whether the files of the commit log are missing: there are none, but queues or an index.
+
+        False where the log could not be listed: whether it has files is not known then.
+        """
+        queues = (*self.consume_queues.values(), *self.batch_queues.values())
+        has_content = any(queue.files for queue in queues) or bool(self.index_files)
+        is_empty = not self.commit_log and "commitlog" not in self.unreadable_parts
+        return is_empty and self.has_files_of_log and self.kind == "store" and has_content
+
+    @cached_property
+    def unreadable_parts(self) -> frozenset[str]:
+        """The parts of which something could not be listed: `commitlog`, `index`, `checkpoint`, ...
+
+        Named as in the root; `commitlog` stands for all folders of the log. What such a part lacks
+        is not known to be missing.
+        """
+        parts = {self.part_of(path) for path, _ in self.unreadable}
+        return frozenset(part for part in parts if part is not None)
+
+    def part_of(self, path: Path) -> str | None:
+        """The part that a path belongs to, named as in the root; None for the root and what is outside."""
+        if any(path.is_relative_to(folder) for folder in self.commit_log_folders):
+            return "commitlog"
+        if self.root is not None and path.is_relative_to(self.root) and path != self.root:
+            return path.relative_to(self.root).parts[0]
+        return None
+
+    def relative(self, path: Path) -> str:
+        """`path` as it is named in rows and findings: from the store root, `/` between names."""
+        if self.root is not None and path.is_relative_to(self.root):
+            return path.relative_to(self.root).as_posix()
+        return path.as_posix() if self.kind == "store" else path.name
+
+
+def detect(
+    path: Path | str,
+    *,
+    commitlog_paths: Sequence[Path | str] = (),
+    read_only_paths: Sequence[Path | str] = (),
+    broker_conf: Path | str | BrokerConf | None = None,
+    file_sizes: Mapping[str, int] | None = None,
+) -> StoreLayout:
+    """Find out what lies at `path`: a store root, a folder of commit log files, or a single file.
+
+    Args:
+        path: the store root (storePathRootDir), or one of its commit log, queue or index files;
+            also behind a URL.
+        commitlog_paths: the commit log's folders, where they are not `commitlog` in the root.
+        read_only_paths: folders of readOnlyCommitLogStorePaths.
+        broker_conf: the broker's configuration; folders and sizes come from it.
+        file_sizes: sizes given by the user, by attribute name (`commit_log_file_size`, ...).
+
+    What is given here wins over broker.conf, that over what the files show, that over the defaults.
+
+    Raises:
+        NotAStoreError: nothing at `path` is a message store.
+        UnreadableError: the folder or file, or broker.conf, cannot be read.
+        InputError: a commit log folder that was named does not exist.
+    """
+    path = located(path)
+    conf = _conf(broker_conf)
+    listing = Listing()
+    if listing.is_file(path):
+        layout = _single_file(path)
+    elif not listing.is_folder(path):
+        raise _nothing_at(path, listing)
+    else:
+        listing.entries(path, must_exist=True)
+        if commitlog_paths or is_store(path, listing):
+            folders = commit_log_folders(path, listing, conf, commitlog_paths, read_only_paths)
+            layout = _store(path, listing, folders, conf)
+        else:
+            layout = _folder_of_files(path, listing)
+        layout.unreadable = listing.unreadable
+    layout.broker_conf = conf
+    _set_sizes(layout, dict(file_sizes or {}), conf)
+    return layout
+
+
+def new_layout(root: Path, *, broker_conf: Path | str | BrokerConf | None = None) -> StoreLayout:
+    """The layout of a store that is still to be made: nothing is there, sizes are broker.conf's or default.
+
+    Raises:
+        UnreadableError, InputError: broker.conf cannot be read.
+        FormatError: a size that its broker would ignore: it and the store would not agree.
+        UsageError: it has the commit log elsewhere.
+    """
+    conf = _conf(broker_conf)
+    check_new_log(root, conf)
+    if conf is not None:
+        conf.check_integers([setting for _, setting, _ in _SIZES])
+    unsupported = find_unsupported(root, Listing(), conf)
+    layout = StoreLayout(root, "store", broker_conf=conf, unsupported=unsupported)
+    _set_sizes(layout, {}, conf)
+    return layout
+
+
+def _conf(given: Path | str | BrokerConf | None) -> BrokerConf | None:
+    return read_broker_conf(located(given)) if isinstance(given, str | Path) else given
+
+
+def _nothing_at(path: Path, listing: Listing) -> InputError:
+    if listing.unreadable:
+        return UnreadableError(f"cannot read: {listing.unreadable[0][1]}", path=path)
+    there = listing.status(path) is not None
+    return NotAStoreError("neither a file nor a folder" if there else "no such file or folder", path=path)
+
+
+def _single_file(path: Path) -> StoreLayout:
+    found = recognise(path)
+    file = StoreFile(path, found.file_from_offset, found.size)
+    if found.kind == "commitlog":
+        return StoreLayout(None, "commitlog", commit_log=(file,), commit_log_folders=(path.parent,))
+    if found.kind == "index":
+        return StoreLayout(None, "index", index_files=(IndexFilePath(path, found.size, path.name),))
+    return _one_queue(found, path.parent, (file,))
+
+
+def _folder_of_files(path: Path, listing: Listing) -> StoreLayout:
+    """A folder that is no store root: the commit log's own folder or a queue's, or nothing of a store."""
+    entries, others = listing.mapped_files(path)
+    kind = recognise(entries[0][0]) if entries else None
+    if kind is None or kind.kind == "index":
+        raise not_a_store(path, listing)
+    files = tuple(StoreFile(*entry) for entry in entries)
+    if kind.kind == "commitlog":
+        layout = StoreLayout(None, "commitlog", commit_log=files, commit_log_folders=(path,))
+        layout.commit_log_strays, layout.guard = _strays_and_guard(others, listing)
+        return layout
+    return _one_queue(kind, path, files, tuple(others))
+
+
+def _one_queue(
+    kind: SingleFile, folder: Path, files: tuple[StoreFile, ...], strays: tuple[Path, ...] = ()
+) -> StoreLayout:
+    queue = {(kind.topic, kind.queue_id): QueueFiles(kind.topic, kind.queue_id, folder, files, strays)}
+    if kind.kind == "consumequeue":
+        return StoreLayout(None, "consumequeue", consume_queues=queue)
+    return StoreLayout(None, "consumequeue", batch_queues=queue)
+
+
+def _store(root: Path, listing: Listing, folders: tuple[Path, ...], conf: BrokerConf | None) -> StoreLayout:
+    names = listing.names(root)
+    layout = StoreLayout(root, "store", commit_log_folders=folders, folders=listing.folders(root))
+    layout.unsupported = find_unsupported(root, listing, conf)
+    log: list[StoreFile] = []
+    strays: list[Path] = []
+    for folder in folders:
+        files, others = listing.mapped_files(folder)
+        log += (StoreFile(*entry) for entry in files)
+        strays += others
+    layout.commit_log = tuple(sorted(log, key=lambda file: (file.file_from_offset, file.path)))
+    layout.commit_log_strays, layout.guard = _strays_and_guard(strays, listing)
+    if layout.has_files_of_queues:
+        layout.consume_queues, strays_of_queues = _queues(root / "consumequeue", listing)
+        twice = any(part.what == "second consume queues" for part in layout.unsupported)
+        layout.consume_queue_strays = tuple(
+            stray for stray in strays_of_queues if not (twice and is_rocksdb_file(stray.name))
+        )
+    layout.batch_queues, layout.batch_queue_strays = _queues(root / "batchconsumequeue", listing)
+    layout.ext_queues, layout.ext_queue_strays = _queues(root / "consumequeue_ext", listing)
+    _index(layout, root / "index", listing)
+    layout.odd_entries = find_odd_entries(root, listing)
+    # The broker asks only whether these are there.
+    for attribute, name in (("checkpoint", "checkpoint"), ("abort", "abort"), ("abort_bak", "abort.bak"),
+                            ("lock", "lock")):  # fmt: skip
+        if name in names:
+            setattr(layout, attribute, root / name)
+    layout.epoch = _plain_file(root, "epochFileCheckpoint", listing)
+    layout.timer_wheel = _plain_file(root, "timerwheel", listing)
+    timer_log, timer_strays = listing.mapped_files(root / "timerlog")
+    layout.timer_log = tuple(StoreFile(*entry) for entry in timer_log)
+    layout.timer_log_strays = tuple(timer_strays)
+    layout.config = {entry.name: entry for entry, _ in listing.files(root / "config")}
+    layout.timer_check = layout.config.get("timercheck")
+    layout.compaction_checkpoint = _plain_file(root / "compaction", "position-checkpoint", listing)
+    return layout
+
+
+def _plain_file(folder: Path, name: str, listing: Listing) -> Path | None:
+    return folder / name if listing.has_file(folder, name) else None
+
+
+def _strays_and_guard(others: Sequence[Path], listing: Listing) -> tuple[tuple[Path, ...], Path | None]:
+    """What lies beside the log's files, apart from a guard file, and the first guard file."""
+    guards = [entry for entry in others if entry.name == GUARD_NAME and listing.is_file(entry)]
+    return tuple(entry for entry in others if entry not in guards), guards[0] if guards else None
+
+
+def _queues(folder: Path, listing: Listing) -> tuple[Queues, tuple[Path, ...]]:
+    """The queues under `folder` (<topic>/<queue id>/<files>), and the entries that are none.
+
+    Source: DefaultMessageStore#loadConsumeQueue, ConsumeQueueStore#loadConsumeQueues: a queue
+    folder whose name is no number is skipped, and so is a plain file in place of a topic folder.
+    """
+    queues: Queues = {}
+    topics, strays = listing.folders_and_others(folder)
+    for topic in topics:
+        ids, others = listing.folders_and_others(topic)
+        strays += others
+        for entry in ids:
+            queue_id = queue_id_of_name(entry.name)
+            if queue_id is None:
+                strays.append(entry)
+                continue
+            files, extra = listing.mapped_files(entry)
+            queues[topic.name, queue_id] = QueueFiles(
+                topic.name, queue_id, entry, tuple(StoreFile(*file) for file in files), tuple(extra)
+            )
+    return dict(sorted(queues.items())), tuple(strays)
+
+
+def _index(layout: StoreLayout, folder: Path, listing: Listing) -> None:
+    plain = {path: size for path, size in listing.files(folder) if is_index_name(path.name)}
+    layout.index_files = tuple(IndexFilePath(path, size, path.name) for path, size in plain.items())
+    entries = (folder / name for name, _ in listing.entries(folder))
+    layout.index_strays = tuple(entry for entry in entries if entry not in plain)
+
+
+def _set_sizes(layout: StoreLayout, given: Mapping[str, int], conf: BrokerConf | None) -> None:
+    """Set the six sizes and say where each comes from: flag > file > detected > default."""
+    detected = _detected_sizes(layout, given, conf)
+    for attribute, setting, default in _SIZES:
+        from_conf = conf.integer(setting) if conf is not None else None
+        if from_conf is not None and attribute == "consume_queue_file_size":
+            from_conf = file_size(from_conf)
+        least, shown = _LEAST.get(attribute, 1), detected.get(attribute)
+        shown = shown if shown is not None and shown >= least else None
+        sources: tuple[tuple[Origin, int | None], ...] = (
+            ("flag", given.get(attribute)), ("file", from_conf), ("detected", shown),
+            ("default", default),
+        )  # fmt: skip
+        origin, value = next((origin, value) for origin, value in sources if value is not None)
+        if value < least:
+            few = "positive" if least == 1 else f"at least {least}"
+            raise InputError(f"{setting} is {value}, it must be {few}", path=conf.path if conf else None)
+        setattr(layout, attribute, value)
+        layout.origins[attribute] = origin
+
+
+def _detected_sizes(
+    layout: StoreLayout, given: Mapping[str, int], conf: BrokerConf | None
+) -> dict[str, int | None]:
+    def of(queues: Queues, unit: int) -> int | None:
+        spans = ([(file.file_from_offset, file.size) for file in queue.files] for queue in queues.values())
+        return common_file_size(spans, unit)
+
+    log = [(file.file_from_offset, file.size) for file in layout.commit_log]
+    hints: list[Shape] = []
+    slots = given.get("index_slots") or (conf.integer("maxHashSlotNum") if conf is not None else None)
+    entries = given.get("index_entries") or (conf.integer("maxIndexNum") if conf is not None else None)
+    if slots and entries:
+        hints.append(Shape(slots, entries))
+    files = [(file.path, file.size) for file in layout.index_files]
+    shape = index_shape(files, hints) or _usual_shape(layout)
+    return {
+        "commit_log_file_size": common_file_size([log]),
+        "consume_queue_file_size": of(layout.consume_queues, UNIT_SIZE),
+        "batch_queue_file_size": of(layout.batch_queues, BATCH_UNIT_SIZE),
+        "ext_queue_file_size": of(layout.ext_queues, 1),
+        "index_slots": shape.slots if shape else None,
+        "index_entries": shape.entries if shape else None,
+    }
+
+
+def _usual_shape(layout: StoreLayout) -> Shape | None:
+    """Without a single entry to go by: the default's ratio of slots to entries, where it fits."""
+    shapes = (usual_shape(file.size) for file in layout.index_files)
+    return next((shape for shape in shapes if shape is not None), None)

@@ -1,0 +1,154 @@
+"""Folder listings of a store: one pass per folder, sizes from the directory entries.
+
+A store that a broker is using changes while it is listed: what vanishes in between is left out.
+A folder that cannot be listed is noted and taken for empty, so that the rest is still shown.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from operator import itemgetter
+from pathlib import Path
+
+from rmqtool.errors import RmqtoolError, UnreadableError
+from rmqtool.storage.remote_path import RemotePath
+from rmqtool.storage.single_file import offset_of_name
+
+Entries = list[tuple[str, os.stat_result]]
+
+# Gone since it was listed, or no folder: what a live store does to a reader.
+_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
+
+
+class Listing:
+    """Lists folders and keeps what could not be read, with the reason.
+
+    The store's own folders are listed once, whatever is asked of them; the folders of queues, of
+    which there may be 10,000, are not kept.
+    """
+
+    def __init__(self) -> None:
+        self._noted: dict[Path, str] = {}
+        self._kept: dict[Path, Entries] = {}
+        self._elsewhere: dict[RemotePath, Entries] = {}
+
+    @property
+    def unreadable(self) -> tuple[tuple[Path, str], ...]:
+        """What could not be listed or asked for, each path once, with the reason."""
+        return tuple(self._noted.items())
+
+    def is_unreadable(self, path: Path) -> bool:
+        """Whether `path` itself could not be listed or asked for."""
+        return path in self._noted
+
+    def entries(self, folder: Path, *, must_exist: bool = False) -> Entries:
+        """Name and status of every entry, sorted by name, as they were when it was asked first.
+
+        Links are followed; one that leads nowhere is an entry that is a link.
+
+        Raises:
+            UnreadableError: `must_exist` and the folder cannot be listed.
+        """
+        if folder not in self._kept:
+            self._kept[folder] = self._scan(folder, must_exist=must_exist)
+        return self._kept[folder]
+
+    def _scan(self, folder: Path, *, must_exist: bool = False) -> Entries:
+        found: Entries = []
+        try:
+            if isinstance(folder, RemotePath):
+                return self._scan_elsewhere(folder)
+            with os.scandir(folder) as entries:
+                for entry in entries:
+                    try:
+                        found.append((entry.name, entry.stat()))
+                    except FileNotFoundError:
+                        if entry.is_symlink():
+                            found.append((entry.name, entry.stat(follow_symlinks=False)))
+                    except OSError as error:
+                        self._note(Path(entry.path), error)
+        except OSError as error:
+            if isinstance(error, RmqtoolError):  # of an archive, or for lack of space to unpack it
+                raise
+            if must_exist:
+                raise UnreadableError(f"cannot list the folder: {error.strerror}", path=folder) from error
+            self._note(folder, error)
+        found.sort(key=itemgetter(0))
+        return found
+
+    def _scan_elsewhere(self, folder: RemotePath) -> Entries:
+        """Every request takes its time there, so what came with another folder is used once more."""
+        if folder not in self._elsewhere:
+            self._elsewhere.update(folder.tree())
+        return sorted(self._elsewhere[folder], key=itemgetter(0))
+
+    def _note(self, path: Path, error: OSError) -> None:
+        if error.errno not in _GONE:
+            self._noted.setdefault(path, error.strerror or type(error).__name__)
+
+    def status(self, path: Path) -> os.stat_result | None:
+        """The status of `path`, links followed; None where there is nothing or it cannot be asked for."""
+        try:
+            return path.stat()
+        except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+            if isinstance(error, RmqtoolError):
+                raise
+            if isinstance(error, OSError):
+                self._note(path, error)
+            return None
+
+    def has_file(self, folder: Path, name: str) -> bool:
+        """Whether `folder` holds a plain file called `name`."""
+        return any(entry == name and stat.S_ISREG(status.st_mode) for entry, status in self.entries(folder))
+
+    def is_file(self, path: Path) -> bool:
+        """Whether `path` is a plain file."""
+        status = self.status(path)
+        return status is not None and stat.S_ISREG(status.st_mode)
+
+    def is_folder(self, path: Path) -> bool:
+        """Whether `path` is a folder."""
+        status = self.status(path)
+        return status is not None and stat.S_ISDIR(status.st_mode)
+
+    def names(self, folder: Path, *, must_exist: bool = False) -> frozenset[str]:
+        """The names of all entries but links that lead nowhere. Raises as `entries` does."""
+        entries = self.entries(folder, must_exist=must_exist)
+        return frozenset(name for name, status in entries if not stat.S_ISLNK(status.st_mode))
+
+    def folders(self, folder: Path) -> frozenset[str]:
+        """The names of the folders in `folder`."""
+        return frozenset(name for name, status in self.entries(folder) if stat.S_ISDIR(status.st_mode))
+
+    def files(self, folder: Path) -> list[tuple[Path, int]]:
+        """Path and size of the plain files in `folder`, by name."""
+        return [
+            (folder / name, status.st_size)
+            for name, status in self.entries(folder)
+            if stat.S_ISREG(status.st_mode)
+        ]
+
+    def folders_and_others(self, folder: Path) -> tuple[list[Path], list[Path]]:
+        """The folders in `folder`, and all other entries, by name; listed anew at every call."""
+        folders: list[Path] = []
+        others: list[Path] = []
+        for name, status in self._scan(folder):
+            (folders if stat.S_ISDIR(status.st_mode) else others).append(folder / name)
+        return folders, others
+
+    def mapped_files(self, folder: Path) -> tuple[list[tuple[Path, int, int]], list[Path]]:
+        """(path, offset from the name, size) of the mapped files, by offset, and all other entries.
+
+        The list is made anew at every call.
+        """
+        files: list[tuple[Path, int, int]] = []
+        strays: list[Path] = []
+        for name, status in self._scan(folder):
+            offset = offset_of_name(name)
+            if offset is None or not stat.S_ISREG(status.st_mode):
+                strays.append(folder / name)
+            else:
+                files.append((folder / name, offset, status.st_size))
+        return files, strays

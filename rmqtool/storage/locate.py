@@ -1,0 +1,226 @@
+"""What a person typed, and where the store is that it means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rmqtool.errors import NotAStoreError, RmqtoolError, UnreadableError, UsageError
+from rmqtool.storage.remote_path import RemotePath
+
+if TYPE_CHECKING:
+    from rmqtool.storage.layout import StoreLayout
+
+Announce = Callable[[str], None]
+
+_TAR = ".tar"
+_COMPRESSED = (".zst", ".zstd", ".gz", ".tgz", ".tzst")
+_OTHERS = (".bz2", ".tbz2", ".xz", ".txz", ".lz4", ".zip", ".7z", ".rar", ".br", ".lzma", ".Z")
+_FORMS_HINT = "rmqtool reads .tar, .tar.gz, .tar.zst, and files compressed with gzip or zstd"
+_PARENTS = 3  # names of folders above a file that say what it is: consumequeue/TOPIC/QUEUE/
+_HEAD = 512
+
+
+def located(place: Path | str, storage_options: Mapping[str, Any] | None = None) -> Path:
+    """The path that text means: local, or one behind a URL, to which nothing is connected yet.
+
+    Raises:
+        UsageError: a URL that cannot be one of a store, or options for a path that is none.
+    """
+    text = "" if isinstance(place, Path) else place
+    if ":/" not in text or not _is_url(text):
+        if storage_options:
+            raise UsageError("storage options go with a URL")
+        return place if isinstance(place, Path) else Path(place)
+    from rmqtool.storage.remote_url import local_path
+
+    local = local_path(text)
+    if local is not None:
+        return Path(local)
+    from rmqtool.storage.remote_place import url_path
+
+    return url_path(text, dict(storage_options or {}))
+
+
+def _is_url(text: str) -> bool:
+    from rmqtool.storage.remote_url import is_url  # a local path needs nothing of it
+
+    return is_url(text)
+
+
+def writable(place: Path | str) -> Path:
+    """The path of a store that is to be written. Raises UsageError for a URL of another place."""
+    path = located(place)
+    if isinstance(path, RemotePath):
+        raise UsageError(f"stores are written on a disk of this machine, not at {path}")
+    return path
+
+
+def is_elsewhere(path: Path) -> bool:
+    """Whether a path is behind a URL, or that of an archive or compressed file: nothing is written there."""
+    return isinstance(path, RemotePath) or (path.name.endswith((_TAR, *_COMPRESSED)) and path.is_file())
+
+
+def find_layout(path: Path, announce: Announce, **arguments: Any) -> StoreLayout:
+    """The layout of the store at `path`: a folder or file, an archive, or files compressed one by one.
+
+    Args:
+        path: from `located`.
+        announce: told, in a few words, before something large is unpacked.
+        arguments: see `layout.detect`.
+
+    Raises:
+        FormatError: an archive that is damaged, cut short, or refused.
+        UnwritableError: there is too little space for what has to be unpacked.
+        NotAStoreError, UnreadableError, InputError: see `layout.detect`.
+    """
+    from rmqtool.storage.layout import detect
+
+    if path.name.endswith((_TAR, *_COMPRESSED, *_OTHERS)) and path.is_file():
+        return _closed_on_error(_inside(path, announce), arguments)
+    if isinstance(path, RemotePath):
+        _check_there(path)
+    try:
+        layout = detect(path, **arguments)
+    except NotAStoreError:
+        if not _holds_compressed(_names(path)):
+            raise
+    else:
+        if not _holds_compressed(_strays(layout)):
+            return layout
+    return _closed_on_error(_folder(path, announce), arguments)
+
+
+def _closed_on_error(path: RemotePath, arguments: Mapping[str, Any]) -> StoreLayout:
+    from rmqtool.storage.layout import detect
+
+    try:
+        return detect(_root(path), **arguments)
+    except BaseException:
+        path.place.close()
+        raise
+
+
+def _check_there(path: RemotePath) -> None:
+    """Raises UnreadableError with the reason where a place does not answer, not merely 'nothing there'."""
+    try:
+        path.stat()
+    except RmqtoolError:
+        raise
+    except FileNotFoundError:
+        raise NotAStoreError("no such file or folder", path=path) from None
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror or error}", path=path) from error
+
+
+def _inside(path: Path, announce: Announce) -> RemotePath:
+    """The path in an archive or of what a compressed file holds."""
+    from rmqtool.storage.decompress import pieces
+    from rmqtool.storage.remote_path import mounted
+    from rmqtool.storage.tar import TarPlace, is_tar, open_file
+
+    if path.name.endswith(_OTHERS):
+        raise NotAStoreError("this archive is of a form that is not read", path=path, hint=_FORMS_HINT)
+    if path.name.endswith(_TAR):
+        return mounted(TarPlace(path), "")
+    try:
+        file = open_file(path)
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror or error}", path=path) from error
+    try:
+        head = b""
+        for piece in pieces(file, path):
+            head += piece
+            if len(head) >= _HEAD:
+                break
+    finally:
+        file.close()
+    _announce(path, announce)
+    return mounted(TarPlace(path), "") if is_tar(head) else _folder(path, None, is_file=True)
+
+
+def _announce(path: Path, announce: Announce) -> None:
+    from rmqtool.storage.spool import folder
+
+    announce(f"unpacking {path} into a temporary file in {folder()}")
+
+
+def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> RemotePath:
+    """The path, under the name that it had before, whose compressed files are unpacked."""
+    from rmqtool.storage.decompress import stem
+    from rmqtool.storage.remote_path import mounted
+    from rmqtool.storage.unpacked import UnpackedPlace
+
+    if announce is not None:
+        _announce(path, announce)
+    path = path.absolute()
+    above = [each for each in path.parents if not isinstance(each, RemotePath) or each.is_absolute()]
+    base = above[min(_PARENTS, len(above) - 1)]
+    inner = "/".join(path.parts[len(base.parts) :])
+    place = UnpackedPlace(base, inner, inner if is_file else "")
+    if is_file:
+        before = stem(path.name)
+        assert before is not None, "compressed by its name"
+        inner = "/".join((*inner.split("/")[:-1], before))
+    return mounted(place, inner)
+
+
+def _root(path: RemotePath) -> RemotePath:
+    """The store in an archive: its root, or the one folder in it that is a store or leads to one."""
+    from rmqtool.storage.tar import TarPlace
+
+    place = path.place
+    if not isinstance(place, TarPlace):
+        return path
+    try:
+        folders = place.folders()
+    except OSError as error:
+        if isinstance(error, RmqtoolError):
+            raise
+        raise UnreadableError(f"cannot read: {error.strerror or error}", path=path) from error
+    marks = ("commitlog", "consumequeue", "batchconsumequeue")
+    roots = dict.fromkeys(name.rpartition("/")[0] for name in folders if name.rpartition("/")[2] in marks)
+    outer = [root for root in roots if not any(_is_below(root, other) for other in roots)]
+    if len(outer) > 1:
+        names = ", ".join(root or "." for root in outer[:8]) + (", ..." if len(outer) > 8 else "")
+        raise NotAStoreError(
+            f"the archive holds {len(outer)} stores: {names}",
+            path=path,
+            hint="unpack it, and name one of them",
+        )
+    if outer:
+        return path.joinpath(outer[0])
+    while len(entries := path.entries()) == 1 and path.joinpath(entries[0][0]).is_dir():
+        path = path.joinpath(entries[0][0])
+    entries = path.entries()
+    # A single file in it is taken for what it is.
+    return path.joinpath(entries[0][0]) if len(entries) == 1 else path
+
+
+def _is_below(name: str, other: str) -> bool:
+    return name != other and (not other or name.startswith(f"{other}/"))
+
+
+def _names(path: Path) -> list[str]:
+    from rmqtool.storage.listing import Listing
+
+    return [name for name, _ in Listing().entries(path)]
+
+
+def _strays(layout: StoreLayout) -> Iterable[str]:
+    """The names of what lies among the files of the log, the queues and the index and is none of them."""
+    for strays in (layout.commit_log_strays, layout.index_strays):
+        yield from (stray.name for stray in strays)
+    for queues in (layout.consume_queues, layout.batch_queues):
+        for queue in queues.values():
+            yield from (stray.name for stray in queue.strays)
+
+
+def _holds_compressed(names: Iterable[str]) -> bool:
+    found = [name for name in names if name.endswith(_COMPRESSED)]
+    if not found:
+        return False
+    from rmqtool.storage.unpacked import is_compressed_file
+
+    return any(map(is_compressed_file, found))

@@ -1,0 +1,176 @@
+"""A store's `lock` file: who holds it, asked without taking anything and without writing; and taking it.
+
+A running broker holds an exclusive POSIX record lock on byte 0. This process takes it as an
+open-file-description lock where the system has that: a POSIX lock is dropped when any descriptor of
+the file is closed anywhere in the process. Nothing but this module opens `lock`.
+
+Source: DefaultMessageStore#start; spec 01 section 8, spec 03 claim B.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import struct
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from rmqtool.errors import StoreInUseError, UnwritableError
+from rmqtool.formats.markers import LOCK_CONTENT
+from rmqtool.storage import durable as disk
+from rmqtool.storage.open_files import opened
+from rmqtool.storage.remote_path import RemotePath
+
+# struct flock: Linux puts type and whence first, macOS last.
+_FLOCK = struct.Struct("@hhqqi" if sys.platform == "linux" else "@qqihh")
+_LOCK_LENGTH = 1  # the broker locks byte 0
+
+_NETWORK = frozenset({
+    "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "glusterfs", "lustre", "beegfs", "afs", "9p", "gfs2",
+    "ocfs2", "fuse.sshfs", "fuse.glusterfs", "fuse.cephfs", "fuse.juicefs", "fuse.s3fs",
+})  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class LockState:
+    """What is known of a store's lock.
+
+    Attributes:
+        state: `held`, `free`, or `unknown` where the system cannot say.
+        pid: the holder's process id; None when free, and where the system does not tell (another
+            container, another host, an open-file-description lock).
+        reason: why it is unknown, or what limits the answer; empty when there is nothing to say.
+    """
+
+    state: Literal["free", "held", "unknown"]
+    pid: int | None = None
+    reason: str = ""
+
+    @property
+    def is_held(self) -> bool:
+        """Whether another process is known to hold the lock."""
+        return self.state == "held"
+
+
+_held: set[Path] = set()  # what this process holds, where closing another descriptor would drop it
+
+
+class StoreLock:
+    """A store's lock, held until `release`. Made by `acquire`."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+
+    def release(self) -> None:
+        """Let go of the lock; the file stays, as a broker leaves it."""
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+            self._descriptor = None
+            _held.discard(self._path)
+
+
+def acquire(path: Path) -> StoreLock:
+    """Take the lock file at `path`, made when missing.
+
+    Raises:
+        StoreInUseError: a broker or another rmqtool holds it.
+        UnwritableError: the file cannot be made or locked.
+
+    Source: DefaultMessageStore#start.
+    """
+    path = path.absolute()
+    if path in _held:
+        raise _in_use(path, os.getpid())
+    try:
+        descriptor = disk.create_file(path, 0)
+    except UnwritableError as error:
+        if not isinstance(error.__cause__, FileExistsError):
+            raise
+        descriptor = disk.open_file(path)
+    try:
+        fcntl.fcntl(descriptor, getattr(fcntl, "F_OFD_SETLK", fcntl.F_SETLK), _flock(fcntl.F_WRLCK))
+        if os.pread(descriptor, len(LOCK_CONTENT) + 1, 0) != LOCK_CONTENT:
+            disk.write(descriptor, LOCK_CONTENT, 0, path)
+    except OSError as error:
+        pid = _ask(descriptor) if error.errno in (errno.EAGAIN, errno.EACCES) else None
+        os.close(descriptor)
+        if pid is not None:
+            raise _in_use(path, pid) from error
+        raise UnwritableError(f"cannot take the lock: {error.strerror or error}", path=path) from error
+    if not hasattr(fcntl, "F_OFD_SETLK"):
+        _held.add(path)
+    return StoreLock(path, descriptor)
+
+
+def _in_use(path: Path, pid: int) -> StoreInUseError:
+    who = f"process {pid}" if pid > 0 else "another process"
+    return StoreInUseError(f"the store is in use: {who} holds its lock", path=path, hint="stop it first")
+
+
+def holder(path: Path | None) -> LockState:
+    """Ask who holds the lock file at `path`; None or a missing file is a lock that nobody holds."""
+    if path is None:
+        return LockState("free")
+    if isinstance(path, RemotePath):
+        return elsewhere(path)
+    if path.absolute() in _held:
+        return LockState("held", os.getpid())
+    try:
+        with opened(path) as descriptor:
+            found = _ask(descriptor)
+            device = os.fstat(descriptor).st_dev
+    except FileNotFoundError:
+        return LockState("free")
+    except OSError as error:
+        return LockState("unknown", reason=f"the lock cannot be asked for: {error.strerror}")
+    network = _network_file_system(device)
+    if found is None:
+        if network:
+            return LockState("unknown", reason=f"locks of other hosts may not show on {network}")
+        return LockState("free")
+    if network:
+        return LockState("held", reason=f"the holder may be on another host ({network})")
+    if found <= 0:
+        return LockState("held", reason="the system does not tell the holder's process id")
+    return LockState("held", found)
+
+
+def elsewhere(path: RemotePath) -> LockState:
+    """What is known of the lock of a store that is not on a disk of this machine: nothing."""
+    return LockState("unknown", reason=f"in {path.place.name} no lock can be asked for")
+
+
+def _ask(descriptor: int) -> int | None:
+    """The process id of who would keep a writer out, as the system tells it; None when nobody does."""
+    command = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)  # F_GETLK is blind to this process's own locks
+    answer = fcntl.fcntl(descriptor, command, _flock(fcntl.F_WRLCK))
+    if sys.platform == "linux":
+        kind, _, _, _, pid = _FLOCK.unpack(answer[: _FLOCK.size])
+    else:
+        _, _, pid, kind, _ = _FLOCK.unpack(answer[: _FLOCK.size])
+    return None if kind == fcntl.F_UNLCK else int(pid)
+
+
+def _flock(kind: int) -> bytes:
+    if sys.platform == "linux":
+        return _FLOCK.pack(kind, os.SEEK_SET, 0, _LOCK_LENGTH, 0)
+    return _FLOCK.pack(0, _LOCK_LENGTH, 0, kind, os.SEEK_SET)
+
+
+def _network_file_system(device: int) -> str:
+    """The type of the file system with this device number when it is a network's, else nothing."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    for line in table.splitlines():
+        fields = line.split(" ")
+        if len(fields) > 2 and fields[2] == wanted and "-" in fields:
+            kind = fields[fields.index("-") + 1]
+            return kind if kind in _NETWORK else ""
+    return ""

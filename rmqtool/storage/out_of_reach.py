@@ -1,0 +1,44 @@
+"""Reports the parts of a store that are kept in a form rmqtool does not read, or that cannot be read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from rmqtool.findings import Report
+from rmqtool.problems import finding
+from rmqtool.storage.layout import StoreLayout
+
+
+class _Part(NamedTuple):
+    """What a part is called in the root of a store, and the problem of what of it cannot be read."""
+
+    names: frozenset[str]
+    unreadable: str
+
+
+_PARTS = {
+    "commit log": _Part(frozenset({"commitlog"}), "CL12"),
+    "consume queues": _Part(frozenset({"consumequeue", "batchconsumequeue", "consumequeue_ext"}), "CQ15"),
+    "index entries": _Part(frozenset({"index"}), "IX11"),
+    "config": _Part(frozenset({"config"}), "CP06"),
+}
+
+
+def report_out_of_reach(layout: StoreLayout, part: str, report: Report) -> None:
+    """Reports `part` of the store where it is kept in a form that rmqtool does not read, or was not listed.
+
+    What a folder or file lacks that could not be listed is not known to be missing.
+    """
+    for each in layout.unsupported:
+        if each.what == part:
+            report(finding("UN01", layout.relative(each.path), reason=f"{each.what} in {each.form}"))
+    for path, reason in layout.unreadable:
+        if layout.part_of(path) in _PARTS[part].names:
+            report(finding(_PARTS[part].unreadable, layout.relative(path), reason=reason))
+
+
+def unreadable_code(layout: StoreLayout, path: Path) -> str:
+    """The problem of a file or folder that cannot be read."""
+    name = layout.part_of(path)
+    return next((part.unreadable for part in _PARTS.values() if name in part.names), "CP06")

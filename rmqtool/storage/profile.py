@@ -1,0 +1,247 @@
+"""The version table: in what the brokers that rmqtool knows differ, and which one wrote a store.
+
+Source: spec 01 section 16 and spec 02 sections 16, 17.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from rmqtool.errors import UsageError
+from rmqtool.formats.checkpoint import CHECKPOINT
+from rmqtool.formats.message import BLANK, BLANK_SIZE, MIN_RECORD_SIZE, VERSION_BY_MAGIC
+from rmqtool.formats.properties import BUCKETS_4X, BUCKETS_5X, Dialect
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.open_files import head_of, pread, reading
+
+ProfileName = Literal["4.9", "5.3", "5.4"]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """One broker version.
+
+    Attributes:
+        name: the version: 4.9 stands for all of 4.x, 5.3 for 5.0 to 5.3.
+        searches_min_offset: a queue's minimum is found by ConsumeQueue#correctMinOffset of 5.x.
+        writes_version_2: records of long topics get the second magic; 4.x takes them for damage.
+        indexes_tags: the index also holds topic#T#tags.
+        skips_stray_folders: a folder beside the log's files does no harm; 4.x does not start with one.
+        checkpoint_fields: how many fields of the checkpoint are in use.
+        abort_holds_pid: the abort file holds the process id.
+        dialect: whether 0x02 ends the property string.
+        property_buckets: size of the HashMap into which a request's properties are read.
+        stores_wait: WAIT is stored; 4.x leaves it out unless it rewrites the message.
+        adds_region: MSG_REGION and TRACE_ON are added.
+        names_transaction: a half message gets `__transactionId__`.
+        retry_topic_bytes: how long a %RETRY% topic may be; all others 127.
+        checks_properties_early: more than 32767 UTF-16 units of properties are MESSAGE_ILLEGAL.
+        has_timer: TIMER_DELAY_SEC and its like make a timer message; 4.x stores them as they are.
+        has_inner_batch: a batch for a BatchCQ topic becomes one record.
+        batch_uniq_key: the client gives the batch itself a UNIQ_KEY.
+        appends_batch_properties: what the batch says is appended to the properties of each item.
+        committed_keeps_real: REAL_TOPIC and REAL_QID stay in a committed message.
+        op_separator: follows every offset in an op message.
+        light_only_lmq: only light queues called %LMQ%... take part in INNER_MULTI_DISPATCH, and only
+            of ordinary topics.
+    """
+
+    name: ProfileName
+    searches_min_offset: bool
+    writes_version_2: bool
+    indexes_tags: bool
+    skips_stray_folders: bool
+    checkpoint_fields: Literal[3, 5]
+    abort_holds_pid: bool
+    dialect: Dialect
+    property_buckets: int
+    stores_wait: bool
+    adds_region: bool
+    names_transaction: bool
+    retry_topic_bytes: int
+    checks_properties_early: bool
+    has_timer: bool
+    has_inner_batch: bool
+    batch_uniq_key: bool
+    appends_batch_properties: bool
+    committed_keeps_real: bool
+    op_separator: str
+    light_only_lmq: bool
+
+
+_4_9 = Profile(
+    name="4.9", searches_min_offset=False, writes_version_2=False, indexes_tags=False,
+    skips_stray_folders=False, checkpoint_fields=3, abort_holds_pid=False, dialect="4.x",
+    property_buckets=BUCKETS_4X, stores_wait=False, adds_region=False, names_transaction=False,
+    retry_topic_bytes=127, checks_properties_early=True, has_timer=False, has_inner_batch=False,
+    batch_uniq_key=False, appends_batch_properties=True, committed_keeps_real=True, op_separator="",
+    light_only_lmq=False,
+)  # fmt: skip
+_5_3 = Profile(
+    name="5.3", searches_min_offset=True, writes_version_2=True, indexes_tags=False,
+    skips_stray_folders=True, checkpoint_fields=5, abort_holds_pid=True, dialect="5.x",
+    property_buckets=BUCKETS_5X, stores_wait=True, adds_region=True, names_transaction=True,
+    retry_topic_bytes=255, checks_properties_early=False, has_timer=True, has_inner_batch=True,
+    batch_uniq_key=True, appends_batch_properties=True, committed_keeps_real=True, op_separator=",",
+    light_only_lmq=True,
+)  # fmt: skip
+_5_4 = replace(
+    _5_3, name="5.4", indexes_tags=True, appends_batch_properties=False, committed_keeps_real=False
+)
+
+NOT_WRITTEN_BY: dict[str, Any] = {
+    "written_by": None, "written_by_candidates": [], "written_by_reason": None,
+}  # fmt: skip
+"""`WrittenBy.row` of what is not a whole store."""
+
+PROFILES: dict[str, Profile] = {profile.name: profile for profile in (_4_9, _5_3, _5_4)}
+NEWEST = PROFILES["5.4"]
+
+# Only 5.x makes these; abort.bak is left by MixAll#string2File.
+_FOLDERS_OF_5 = frozenset({"batchconsumequeue", "timerlog", "compaction", "kvStore"})
+_CONFIG_OF_5 = frozenset({
+    "timercheck", "timermetrics", "transactionMetrics", "consumerOrderInfo.json",
+    "topicQueueMapping.json", "messageRequestMode.json",
+})  # fmt: skip
+_FOLDERS_OF_5_4 = frozenset({"rocksdbstore"})
+
+# fastjson 2 (5.4) breaks the line behind every opening brace of a map, fastjson 1 never does so for
+# an empty map or one with whole numbers as keys.
+_FASTJSON_2 = re.compile(rb"\{\n\t+(?:\n|\d+:)")
+_FASTJSON_1 = re.compile(rb":\{(?:\}|\d+:)")
+_CONFIG_HEAD = 64 << 10
+_BACKUP = ".bak"
+_FILES_LOOKED_AT = 8
+
+_OF_5: tuple[ProfileName, ...] = ("5.3", "5.4")
+_ALL: tuple[ProfileName, ...] = ("4.9", "5.3", "5.4")
+
+
+def profile_named(name: str) -> Profile:
+    """The profile called `name`. Raises UsageError for another name."""
+    if name not in PROFILES:
+        raise UsageError(f"there is no profile {name!r}", hint="the profiles are " + ", ".join(PROFILES))
+    return PROFILES[name]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenBy:
+    """Which version used a store last, as far as its files tell.
+
+    Attributes:
+        profile: the version that is assumed.
+        candidates: names of the versions that it may have been; one where the files tell.
+        reason: why they do not tell; None where they do.
+    """
+
+    profile: Profile
+    candidates: tuple[ProfileName, ...]
+    reason: str | None = None
+
+    @property
+    def is_known(self) -> bool:
+        """Whether the files tell the version."""
+        return len(self.candidates) == 1
+
+    @classmethod
+    def of_row(cls, row: Mapping[str, Any]) -> WrittenBy:
+        """What `row` gave, read back."""
+        candidates = tuple(profile_named(name).name for name in row["written_by_candidates"])
+        return cls(profile_named(row["written_by"]), candidates, row["written_by_reason"])
+
+    def row(self) -> dict[str, Any]:
+        """As JSON."""
+        return {
+            "written_by": self.profile.name,
+            "written_by_candidates": list(self.candidates),
+            "written_by_reason": self.reason,
+        }
+
+    def __str__(self) -> str:
+        if self.is_known:
+            return self.profile.name
+        either = " or ".join((", ".join(self.candidates[:-1]), self.candidates[-1]))
+        known = "unknown" if "4.9" in self.candidates else "5.x"
+        return f"{known} ({either}; {self.reason})"
+
+
+def named(name: str) -> WrittenBy:
+    """The version that the user names. Raises UsageError for one that does not exist."""
+    profile = profile_named(name)
+    return WrittenBy(profile, (profile.name,))
+
+
+def written_by(layout: StoreLayout) -> WrittenBy:
+    """The version whose broker used the store last.
+
+    The config files tell it: 5.4 writes them with fastjson 2, older ones with fastjson 1. Without them
+    5.3 and 5.4 leave the same files, and a log with queues alone is told from 4.x by its records: only
+    5.x ends a property string with 0x02 (MessageDecoder#messageProperties2String).
+    """
+    if layout.kind != "store":
+        return WrittenBy(NEWEST, _ALL, "a part of a store does not tell")
+    dialect = _json_dialect(layout)
+    if dialect == "5.4" or (dialect is None and layout.folders & _FOLDERS_OF_5_4):
+        return named("5.4")
+    reason = "config/ does not tell" if layout.config else "config/ is missing"
+    if _is_of_5(layout):
+        return named("5.3") if dialect else WrittenBy(PROFILES["5.3"], _OF_5, reason)
+    if dialect is not None:
+        return named("4.9")
+    is_of_5 = _has_records_of_5(layout)
+    candidates = _OF_5 if is_of_5 else _ALL
+    if not layout.consume_queues and not layout.index_files:
+        return WrittenBy(NEWEST, candidates, reason)  # a log and nothing else
+    return WrittenBy(PROFILES["5.3" if is_of_5 else "4.9"], candidates, reason)
+
+
+def detect_profile(layout: StoreLayout) -> Profile:
+    """The version that is assumed, see `written_by`."""
+    return written_by(layout).profile
+
+
+def _has_records_of_5(layout: StoreLayout) -> bool:
+    """Whether the property string of a record at the start of one of the newest log files ends in 0x02."""
+    for file in reversed(layout.commit_log[-_FILES_LOOKED_AT:]):
+        try:
+            with reading(file.path) as opened:
+                head = pread(opened, BLANK_SIZE, 0)  # a record begins with the same two
+                size, magic = BLANK.unpack(head) if len(head) == BLANK_SIZE else (0, 0)
+                if magic in VERSION_BY_MAGIC and MIN_RECORD_SIZE < size <= file.size:
+                    return pread(opened, 1, size - 1) == b"\x02"
+        except OSError:
+            continue  # it tells nothing: who reads the log says so
+    return False
+
+
+def _is_of_5(layout: StoreLayout) -> bool:
+    if layout.folders & (_FOLDERS_OF_5 | _FOLDERS_OF_5_4) or not _CONFIG_OF_5.isdisjoint(layout.config):
+        return True
+    if layout.abort_bak or layout.timer_wheel or layout.epoch:
+        return True
+    if layout.abort is not None and head_of(layout.abort, 1):
+        return True  # 5.x writes its process id, 4.x nothing
+    first = CHECKPOINT.offsets["master_flushed_offset"]
+    fields = head_of(layout.checkpoint, CHECKPOINT.size) if layout.checkpoint is not None else b""
+    return any(fields[first:])
+
+
+def _json_dialect(layout: StoreLayout) -> Literal["4.9", "5.4"] | None:
+    """Which library wrote the config files: `4.9` stands for fastjson 1, of 5.3 and before."""
+    found: Literal["4.9"] | None = None
+    names = sorted(layout.config, key=lambda name: (name.endswith(_BACKUP), name))
+    for name in names:
+        if not name.removesuffix(_BACKUP).endswith(".json"):
+            continue
+        if name.endswith(_BACKUP) and found is not None:
+            break  # an older state: only where the files themselves do not tell
+        path = layout.config[name]
+        head = head_of(path, _CONFIG_HEAD)
+        if _FASTJSON_2.search(head):
+            return "5.4"
+        if _FASTJSON_1.search(head):
+            found = "4.9"
+    return found

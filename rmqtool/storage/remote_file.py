@@ -1,0 +1,256 @@
+"""Files that are read by place from elsewhere: whole windows with read-ahead, small pieces with a cache.
+
+A `RandomFile` is the least that a place has to give. A *near* one is about as fast as a local file
+(a part of a local tar, an unpacked temporary file) and is read as it is asked for; of a far one, where
+every request is a way over the network, pieces are fetched side by side and ahead of a scan, and small
+reads take whole blocks, of which the last used ones are kept.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import OrderedDict
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqtool.storage.unreadable import Unreadable
+
+if TYPE_CHECKING:
+    from rmqtool.storage.source import Bytes, RateLimiter
+
+BLOCK = 128 << 10  # of small reads
+BLOCKS = 16  # kept of one file
+_BLOCKS_OF_SOURCE = 4  # the same of a source: of these a scan of queues holds a thousand
+PIECE = 4 << 20  # of one request of a scan
+AHEAD = 4  # pieces asked for before the scan gets there; as many requests run at once
+_LARGE = 1 << 20  # from here on a read is a request of its own
+_RUN = 3  # small windows that follow each other before it is taken for a scan
+
+
+class RandomFile(Protocol):
+    """A file of a known size, read at any place by several threads at once."""
+
+    size: int
+    is_near: bool
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes [offset, offset + length), fewer at the end. Raises OSError."""
+        ...
+
+    def data_from(self, offset: int) -> int:
+        """The first place at or after `offset` that may hold anything but zeros; `size` when none."""
+        ...
+
+    def hole_from(self, offset: int) -> int:
+        """The first place at or after `offset` in a hole; `size` where none is known."""
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds; it is not read afterwards."""
+        ...
+
+
+class LocalFile:
+    """A plain file of this machine, kept open by its descriptor."""
+
+    is_near = True
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.size = os.fstat(descriptor).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See RandomFile."""
+        data = os.pread(self._descriptor, length, offset)
+        if len(data) == length or not data:
+            return data
+        return data + self.read(offset + len(data), length - len(data))
+
+    def data_from(self, offset: int) -> int:
+        """See RandomFile."""
+        try:
+            return os.lseek(self._descriptor, offset, os.SEEK_DATA)
+        except OSError as error:
+            return self.size if error.errno == errno.ENXIO else offset
+
+    def hole_from(self, offset: int) -> int:
+        """See RandomFile."""
+        try:
+            return os.lseek(self._descriptor, offset, os.SEEK_HOLE)
+        except OSError:
+            return self.size
+
+    def close(self) -> None:
+        """See RandomFile."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
+
+
+class CachedFile:
+    """Small reads here and there of a RandomFile: of a far one whole blocks, the last used ones kept.
+
+    For one thread at a time.
+    """
+
+    def __init__(self, file: RandomFile, blocks: int = BLOCKS) -> None:
+        self._file = file
+        self.size = file.size
+        self._blocks: OrderedDict[int, bytes] = OrderedDict()
+        self._blocks_max = blocks
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes [offset, offset + length), fewer at the end. Raises OSError."""
+        stop = min(offset + length, self.size)
+        if stop <= offset:
+            return b""
+        if self._file.is_near or stop - offset >= _LARGE:
+            return self._file.read(offset, stop - offset)
+        numbers = range(offset // BLOCK, -(-stop // BLOCK))
+        missing = [number for number in numbers if number not in self._blocks]
+        if missing:
+            self._fetch(missing[0], missing[-1] + 1)
+        blocks = [self._blocks[number] for number in numbers]
+        for number in numbers:
+            self._blocks.move_to_end(number)
+        while len(self._blocks) > self._blocks_max:
+            self._blocks.popitem(last=False)
+        start = numbers[0] * BLOCK
+        data = blocks[0] if len(blocks) == 1 else b"".join(blocks)
+        return data[offset - start : stop - start]
+
+    def _fetch(self, first: int, last: int) -> None:
+        """Blocks [first, last), by one request."""
+        start, stop = first * BLOCK, min(last * BLOCK, self.size)
+        data = self._file.read(start, stop - start)
+        for number in range(first, last):
+            self._blocks[number] = data[number * BLOCK - start : (number + 1) * BLOCK - start]
+
+    def data_ranges(self, size: int) -> Iterator[tuple[int, int]]:
+        """Half-open ranges outside of the holes that are known of."""
+        stop = 0
+        while stop < size:
+            start = self._file.data_from(stop)
+            if start >= size:
+                return
+            stop = min(max(self._file.hole_from(start), start + 1), size)
+            yield start, stop
+
+    def hole_from(self, offset: int) -> int:
+        """See RandomFile."""
+        return self._file.hole_from(offset)
+
+    def close(self) -> None:
+        """Let go of the file and of what is kept of it."""
+        self._blocks.clear()
+        self._file.close()
+
+
+class RemoteSource:
+    """A ByteSource (`source`) over a RandomFile."""
+
+    def __init__(self, file: RandomFile, name: str, limiter: RateLimiter | None = None) -> None:
+        self.name = name
+        self.size = file.size
+        self._unreadable = Unreadable()
+        self.unreadable = self._unreadable.ranges
+        self._file = file
+        self._small = CachedFile(file, _BLOCKS_OF_SOURCE)
+        self._limiter = limiter
+        self._pool: ThreadPoolExecutor | None = None
+        self._pieces: dict[int, Future[bytes]] = {}
+        self._last = (0, 0)  # the window before
+        self._run = 0
+
+    def window(self, offset: int, length: int) -> Bytes:
+        """See ByteSource."""
+        import numpy as np
+
+        stop = min(offset + length, self.size)
+        offset = min(offset, stop)
+        self._take(stop - offset)
+        follows = self._last[0] <= offset <= self._last[1]
+        self._run = self._run + 1 if follows else 0
+        self._last = (offset, stop)
+        if self._file.is_near or (stop - offset < _LARGE and self._run <= _RUN):
+            return np.frombuffer(self._readable(offset, stop), np.uint8)
+        return self._joined(offset, stop, ahead=AHEAD if follows else 0)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See ByteSource."""
+        stop = min(offset + length, self.size)
+        self._take(max(stop - offset, 0))
+        for number in range(offset // PIECE, -(-stop // PIECE)):
+            if number not in self._pieces:
+                return self._readable(offset, stop)
+        return self._joined(offset, stop, ahead=0).tobytes() if stop > offset else b""
+
+    def data_from(self, offset: int) -> int:
+        """See ByteSource."""
+        return self._file.data_from(offset)
+
+    def close(self) -> None:
+        """See ByteSource."""
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+            self._pool = None
+        self._pieces.clear()
+        self._small.close()
+
+    def _take(self, count: int) -> None:
+        if self._limiter is not None and count:
+            self._limiter.take(count)
+
+    def _readable(self, offset: int, stop: int) -> bytes:
+        """Bytes [offset, stop); those that cannot be read are zeros and noted."""
+        try:
+            data = self._small.read(offset, stop - offset)
+        except OSError:
+            data = b""
+        if len(data) < stop - offset:
+            self._unreadable.note(offset + len(data), stop)
+            data = data.ljust(stop - offset, b"\0")
+        return data
+
+    def _joined(self, offset: int, stop: int, *, ahead: int) -> Bytes:
+        """Bytes [offset, stop) out of pieces; `ahead` more of these are asked for."""
+        import numpy as np
+
+        first, last = offset // PIECE, -(-stop // PIECE)
+        for number in [number for number in self._pieces if number < first or number >= last + ahead]:
+            self._pieces.pop(number).cancel()
+        for number in range(first, min(last + ahead, -(-self.size // PIECE))):
+            if number not in self._pieces:
+                self._pieces[number] = self._executor().submit(self._fetch, number)
+        window = np.empty(stop - offset, np.uint8)
+        for number in range(first, last):
+            start = max(offset, number * PIECE)
+            end = min(stop, (number + 1) * PIECE)
+            data = self._pieces[number].result()
+            part = np.frombuffer(data, np.uint8)[start - number * PIECE : end - number * PIECE]
+            window[start - offset : start - offset + len(part)] = part
+            if len(part) < end - start:
+                window[start - offset + len(part) : end - offset] = 0
+                self._unreadable.note(start + len(part), end)
+        window.flags.writeable = False
+        return window
+
+    def _executor(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="rmqtool-fetch")
+        return self._pool
+
+    def _fetch(self, number: int) -> bytes:
+        """One piece; nothing where it cannot be read."""
+        start = number * PIECE
+        try:
+            return self._file.read(start, min(PIECE, self.size - start))
+        except OSError:
+            return b""
+
+
+def open_remote(path: Any, limiter: RateLimiter | None = None) -> RemoteSource:
+    """A source over a `RemotePath`. Raises OSError."""
+    return RemoteSource(path.place.open(path.inner), str(path), limiter)

@@ -1,0 +1,97 @@
+"""Where the parts of a store are: is a folder a store root, and in which folders lies its commit log?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rmqtool.errors import InputError, NotAStoreError, UnreadableError, UsageError
+from rmqtool.storage.broker_conf import BrokerConf
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.locate import located
+from rmqtool.storage.single_file import ROOT_HINT, is_index_name, root_hint
+
+# What makes a folder a store. `config` alone does not: many programs have one.
+_STORE_FOLDERS = frozenset({"commitlog", "consumequeue", "batchconsumequeue"})
+_STORE_FILES = frozenset({"checkpoint", "abort"})
+
+
+def is_store(root: Path, listing: Listing) -> bool:
+    """Whether the folder `root` holds a store or what is left of one."""
+    folders = listing.folders(root)
+    if folders & _STORE_FOLDERS or listing.names(root) & _STORE_FILES:
+        return True
+    if any(listing.is_unreadable(root / name) for name in _STORE_FOLDERS | _STORE_FILES):
+        return True
+    return "index" in folders and any(is_index_name(name) for name in listing.names(root / "index"))
+
+
+def not_a_store(path: Path, listing: Listing) -> NotAStoreError:
+    """The error for a folder without a store, with a hint at one nearby."""
+    hint = root_hint(path)
+    if hint is not None:
+        return NotAStoreError("this is a part of a store", path=path, hint=hint)
+    above = path.absolute()
+    for candidate in (above / "store", above.parent, above.parent.parent, above.parent.parent.parent):
+        if "commitlog" in listing.folders(candidate):
+            return NotAStoreError("this folder holds no store", path=path, hint=f"a store is at {candidate}")
+    return NotAStoreError("this folder holds no store", path=path, hint=ROOT_HINT)
+
+
+def commit_log_folders(
+    root: Path,
+    listing: Listing,
+    conf: BrokerConf | None,
+    commitlog_paths: Sequence[Path | str],
+    read_only_paths: Sequence[Path | str],
+) -> tuple[Path, ...]:
+    """All folders of the commit log, each once, writable ones first; none where there is none.
+
+    Raises:
+        InputError: a folder that is named does not exist.
+        UnreadableError: a folder that is named cannot be asked for.
+    """
+    named = [located(item) for item in commitlog_paths] or _of_conf(root, conf, "storePathCommitLog")
+    read_only = [located(item) for item in read_only_paths]
+    read_only = read_only or _of_conf(root, conf, "readOnlyCommitLogStorePaths")
+    if not named and "commitlog" in listing.folders(root):
+        named = [root / "commitlog"]
+    folders: dict[Path, Path] = {}
+    for folder in (*named, *read_only):
+        if not listing.is_folder(folder):
+            if listing.is_unreadable(folder):
+                raise UnreadableError("this folder of the commit log cannot be read", path=folder)
+            raise InputError("this folder of the commit log does not exist", path=folder)
+        folders.setdefault(folder.resolve(), folder)
+    return tuple(folders.values())
+
+
+def check_new_log(root: Path, conf: BrokerConf | None) -> None:
+    """Raise UsageError where broker.conf has the commit log of a store still to be made outside `root`."""
+    elsewhere = [
+        (name, folder)
+        for name in ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+        for folder in _of_conf(root, conf, name)
+        if folder.absolute() != root.absolute() / "commitlog"
+    ]
+    for name, folder in elsewhere:
+        raise UsageError(
+            f"{name} is {folder}: a new store has its log in its own folder commitlog",
+            hint="make it with a --broker-conf that does not say so",
+        )
+
+
+def _of_conf(root: Path, conf: BrokerConf | None, name: str) -> list[Path]:
+    """Folders named in broker.conf.
+
+    Those inside its storePathRootDir are looked for in `root`, which may be a copy of that store.
+    """
+    if conf is None:
+        return []
+    conf_root = conf.text("storePathRootDir")
+    folders = []
+    for folder in conf.paths(name):
+        if conf_root is not None and folder.is_relative_to(conf_root):
+            folder = root / folder.relative_to(conf_root)
+        folders.append(folder)
+    return folders

@@ -1,0 +1,165 @@
+"""What a single file is: commit log, consume queue or index, by its folder or by its first bytes."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Literal
+
+from rmqtool.errors import NotAStoreError, UnreadableError
+from rmqtool.formats import message
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, decode_batch_units, decode_units
+from rmqtool.formats.index import HEADER, HEADER_SIZE, Header
+from rmqtool.storage.open_files import pread, reading, size_of
+
+ROOT_HINT = "give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)"
+# What `dump --what` calls the parts of a store; their folders and files lie in the store root.
+_WHAT = {
+    "commitlog": "commitlog", "consumequeue": "consumequeue", "batchconsumequeue": "consumequeue",
+    "index": "index", "config": "config", "checkpoint": "checkpoint", "epochFileCheckpoint": "epoch",
+    "timerlog": "timer", "timerwheel": "timer", "compaction": "compaction",
+}  # fmt: skip
+
+FileKind = Literal["commitlog", "consumequeue", "batchconsumequeue", "index"]
+
+_HEAD_SIZE = 4096
+# 2010 and 2200: store times outside are none; only used to guess at files with foreign names.
+_OLDEST_TIME_MS, _NEWEST_TIME_MS = 1_262_304_000_000, 7_258_118_400_000
+
+
+@dataclass(frozen=True, slots=True)
+class SingleFile:
+    """A file taken out of a store: its kind, and what its name and folders tell."""
+
+    kind: FileKind
+    size: int
+    file_from_offset: int
+    topic: str
+    queue_id: int
+
+
+def offset_of_name(name: str) -> int | None:
+    """The offset that a mapped file's name stands for; None where it is no such name.
+
+    Source: UtilAll#offset2FileName (20 decimal digits).
+    """
+    if len(name) != 20 or not (name.isascii() and name.isdigit()):
+        return None
+    offset = int(name)
+    return offset if offset < 1 << 63 else None
+
+
+def is_index_name(name: str) -> bool:
+    """Whether `name` is an index file's: the local time of its creation in 17 digits."""
+    return len(name) == 17 and name.isascii() and name.isdigit()
+
+
+def queue_id_of_name(name: str) -> int | None:
+    """The queue id that a queue folder's name stands for; None where a broker would skip it.
+
+    A record whose queue id was damaged may name one below 0: brokers make its folder, and load it.
+    """
+    if not re.fullmatch(r"0|-?[1-9][0-9]{0,9}", name) or not -1 << 31 <= int(name) < 1 << 31:
+        return None
+    return int(name)
+
+
+def root_hint(path: Path) -> str | None:
+    """What to type when `path` is a part of a store, found by its name; None where it is none."""
+    place = path.absolute()
+    for part in (place, *place.parents[:3]):
+        what, root = _WHAT.get(part.name), part.parent
+        if what is not None and ((root / "commitlog").is_dir() or (root / "consumequeue").is_dir()):
+            return f"give the store root {root}; dump it with --what {what}"
+    return None
+
+
+def recognise(path: Path) -> SingleFile:
+    """Say what the file `path` is.
+
+    Raises:
+        NotAStoreError: it is none of the three.
+        UnreadableError: it cannot be read.
+    """
+    try:
+        with reading(path) as file:
+            size = size_of(file)
+            head = pread(file, _HEAD_SIZE, 0)
+    except OSError as error:
+        raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
+    kind = _kind_by_folder(path)
+    if kind is None and path.name not in _WHAT:  # a checkpoint's times look like those of an index header
+        kind = _kind_by_content(path.name, head, size)
+    if kind is None:
+        raise NotAStoreError(
+            "neither a message store nor a commit log, consume queue or index file",
+            path=path,
+            hint=root_hint(path) or ROOT_HINT,
+        )
+    offset = offset_of_name(path.name)
+    if offset is None:
+        offset = _stored_offset(head) if kind == "commitlog" else 0
+    topic, queue_id = "", 0
+    if kind in ("consumequeue", "batchconsumequeue"):
+        found = queue_id_of_name(path.absolute().parent.name)
+        if found is not None:
+            topic, queue_id = path.absolute().parent.parent.name, found
+    return SingleFile(kind, size, offset, topic, queue_id)
+
+
+def _kind_by_folder(path: Path) -> FileKind | None:
+    folders = [parent.name for parent in path.absolute().parents]
+    if is_index_name(path.name) and folders[:1] == ["index"]:
+        return "index"
+    if offset_of_name(path.name) is None:
+        return None
+    if folders[:1] == ["commitlog"]:
+        return "commitlog"
+    if len(folders) > 2 and queue_id_of_name(folders[0]) is not None:
+        if folders[2] == "consumequeue":
+            return "consumequeue"
+        if folders[2] == "batchconsumequeue":
+            return "batchconsumequeue"
+    return None
+
+
+def _kind_by_content(name: str, head: bytes, size: int) -> FileKind | None:
+    magic = int.from_bytes(head[4:8], signed=True)
+    if len(head) >= message.BLANK_SIZE and magic in (*message.VERSION_BY_MAGIC, message.BLANK_MAGIC):
+        return "commitlog"
+    if len(head) > HEADER_SIZE and (is_index_name(name) or _is_index_header(head)):
+        return "index"
+    if len(head) >= BATCH_UNIT_SIZE and size % BATCH_UNIT_SIZE == 0 and _is_batch_unit(head):
+        return "batchconsumequeue"
+    if len(head) >= UNIT_SIZE and size % UNIT_SIZE == 0 and _is_unit(head):
+        return "consumequeue"
+    return None
+
+
+def _is_index_header(head: bytes) -> bool:
+    header = Header(*HEADER.unpack(head))
+    return _OLDEST_TIME_MS < header.begin_timestamp <= header.end_timestamp < _NEWEST_TIME_MS
+
+
+def _is_unit(head: bytes) -> bool:
+    """Whether a unit is there and the next one, if any, names a record behind its own."""
+    first, *following = islice(decode_units(head), 2)
+    if not first.is_present or first.size < message.MIN_RECORD_SIZE:
+        return False
+    return all(unit.physical_offset >= first.physical_offset or not unit.is_present for unit in following)
+
+
+def _is_batch_unit(head: bytes) -> bool:
+    unit = next(decode_batch_units(head))
+    return unit.is_present and _OLDEST_TIME_MS < unit.store_timestamp < _NEWEST_TIME_MS
+
+
+def _stored_offset(head: bytes) -> int:
+    """The physical offset that the first record of an unnamed commit log file claims to have."""
+    position = message.PHYSICAL_OFFSET_OFFSET
+    magic = int.from_bytes(head[4:8], signed=True)
+    if magic not in message.VERSION_BY_MAGIC or len(head) < position + 8:
+        return 0
+    return max(int.from_bytes(head[position : position + 8], signed=True), 0)

@@ -1,0 +1,275 @@
+"""Where the bytes come from: windows of a file or of memory, the same for every scan.
+
+A local file is read into buffers, never mapped: a file that becomes shorter, or a block that cannot be
+read, would be a SIGBUS for whoever looks at a map. What cannot be read is zeros and is listed in
+`unreadable`. A buffer is used again when nobody holds its window any more.
+
+The page cache belongs to the broker: pages that were not resident before are dropped after use,
+unless `keep_cache` is set. Only this module and `page_cache` advise the system on pages.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+from threading import Event, Lock, local
+from typing import TYPE_CHECKING, Any, Protocol
+
+from rmqtool.storage import page_cache
+from rmqtool.storage.page_cache import PageCache
+from rmqtool.storage.page_cache import resident_bytes as resident_bytes
+from rmqtool.storage.remote_path import RemotePath
+from rmqtool.storage.unreadable import Unreadable
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    Bytes = np.ndarray[Any, np.dtype[np.uint8]]
+
+WINDOW = 4 << 20
+"""Bytes of a window of a scan: two of them stay in the processor's cache."""
+
+PAGE_BYTES = page_cache.PAGE
+_WAIT_SLICE_SECONDS = 0.1
+_SMALL_BYTES = 64 << 10  # windows up to here have memory of their own
+_KEPT_BUFFERS = 4  # per thread: two files side by side, of each the window before as well
+_of_thread = local()
+
+
+class ByteSource(Protocol):
+    """Bytes of a known size, read window by window, by one thread at a time.
+
+    `unreadable` lists the half-open ranges that the operating system could not read, in the order
+    in which they were met, each byte once; their bytes read as zero. Of a file that has become shorter
+    these are all bytes up to `size`.
+    """
+
+    name: str
+    size: int
+    unreadable: list[tuple[int, int]]
+
+    def window(self, offset: int, length: int) -> Bytes:
+        """Bytes [offset, offset + length) as a read-only uint8 array; shorter at the end.
+
+        The bytes stay as they are while the array, or a view of it, is held: the next window shows what has
+        become of the file.
+        """
+        ...
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes [offset, offset + length); shorter at the end."""
+        ...
+
+    def data_from(self, offset: int) -> int:
+        """The first place at or after `offset` that may hold anything but zeros; `size` when none."""
+        ...
+
+    def close(self) -> None:
+        """Give the file back."""
+        ...
+
+
+class RateLimiter:
+    """Bounds the rate of reading of all sources that share it, over threads too."""
+
+    def __init__(self, bytes_per_second: float) -> None:
+        self.bytes_per_second = bytes_per_second
+        self._free_at = 0.0
+        self._lock = Lock()
+        self._stopped = Event()
+
+    def take(self, count: int) -> None:
+        """Wait until `count` bytes more may be read, or until `stop` is called."""
+        with self._lock:
+            now = time.monotonic()
+            start = max(now, self._free_at)
+            self._free_at = start + count / self.bytes_per_second
+        # In slices, for a wait may be longer than the system can express.
+        while (left := start - time.monotonic()) > 0:
+            if self._stopped.wait(min(left, _WAIT_SLICE_SECONDS)):
+                return
+
+    def stop(self) -> None:
+        """End every wait, now and later: the work was broken off, and its threads are to come back."""
+        self._stopped.set()
+
+
+class BytesSource:
+    """A source over bytes in memory: all of it, or what lies from byte `first` on."""
+
+    def __init__(self, data: bytes | Bytes, name: str = "memory", *, first: int = 0) -> None:
+        self.name = name
+        self.size = first + len(data)
+        self.unreadable: list[tuple[int, int]] = []
+        self._data = data
+        self._first = first
+
+    def window(self, offset: int, length: int) -> Bytes:
+        """See ByteSource."""
+        import numpy as np
+
+        length = max(0, min(length, self.size - offset))
+        return np.frombuffer(self._data, np.uint8, length, offset - self._first if length else 0)
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See ByteSource."""
+        return bytes(self._data[offset - self._first : offset - self._first + length])
+
+    def data_from(self, offset: int) -> int:
+        """See ByteSource."""
+        return offset
+
+    def close(self) -> None:
+        """See ByteSource."""
+
+
+def open_source(
+    path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None, is_warm: bool = False,
+    listed_size: int = 0,
+) -> ByteSource:  # fmt: skip
+    """A source over a file, of the size that it has now, or that it had when it was listed.
+
+    Args:
+        path: the file; a `RemotePath` is read through its place, whose pages are not ours to keep.
+        keep_cache: leave what was read in the page cache.
+        limiter: bounds the rate of reading; share it between sources.
+        is_warm: this process has just written what will be read: nothing is fetched ahead or dropped.
+        listed_size: what a local file had when it was listed; bytes that it has lost since are unreadable.
+
+    Raises:
+        OSError: the file cannot be opened.
+    """
+    if isinstance(path, RemotePath):
+        from rmqtool.storage.remote_file import open_remote
+
+        return open_remote(path, limiter)
+    return FileSource(path, keep_cache=keep_cache, limiter=limiter, is_warm=is_warm, listed_size=listed_size)
+
+
+class FileSource:
+    """A local file; see `open_source`."""
+
+    def __init__(
+        self, path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None,
+        is_warm: bool = False, listed_size: int = 0,
+    ) -> None:  # fmt: skip
+        self.name = str(path)
+        self._unreadable = Unreadable()
+        self.unreadable = self._unreadable.ranges
+        self._limiter = limiter
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = max(os.fstat(self._fd).st_size, listed_size)
+        self._pages: PageCache | None = None
+        self._keep_cache = keep_cache
+        if self.size and not is_warm and page_cache.is_available():
+            self._pages = PageCache(self._fd, self.size)
+
+    def window(self, offset: int, length: int) -> Bytes:
+        """See ByteSource."""
+        stop = min(offset + length, self.size)
+        offset = min(offset, stop)
+        self._announce(offset, stop, is_window=True)
+        window = _buffer(stop - offset)
+        self._fill(window.data, offset)
+        window.flags.writeable = False
+        return window
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See ByteSource."""
+        length = max(0, min(length, self.size - offset))
+        self._announce(offset, offset + length, is_window=False)
+        buffer = bytearray(length)
+        self._fill(memoryview(buffer), offset)
+        return bytes(buffer)
+
+    def data_from(self, offset: int) -> int:
+        """See ByteSource."""
+        found = self._data_from(offset)
+        if found >= self.size:  # a hole up to the end, which may have moved
+            self._unreadable.note(max(os.fstat(self._fd).st_size, offset), self.size)
+        return min(found, self.size)
+
+    def _data_from(self, offset: int) -> int:
+        try:
+            return os.lseek(self._fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            # ENXIO: nothing but a hole up to the end; others: the file system cannot tell
+            return self.size if error.errno == errno.ENXIO else offset
+
+    def close(self) -> None:
+        """See ByteSource."""
+        if self._fd < 0:
+            return
+        if self._pages is not None:
+            self._drop(0, 0)
+            self._pages.close()
+        os.close(self._fd)
+        self._fd = -1
+
+    def _announce(self, start: int, stop: int, *, is_window: bool) -> None:
+        """Wait for the rate, drop what is done with, fetch what is missing."""
+        if self._limiter is not None:
+            self._limiter.take(stop - start)
+        if self._pages is None or stop <= start:
+            return
+        if is_window:
+            # the next window as well: the disk works while this one is looked at; but no window of a
+            # hole, whose pages would be taken for data once they are there
+            ahead = min(2 * stop - start, self.size)
+            stop = ahead if stop < ahead and self._data_from(stop) < ahead else stop
+        if is_window or self._pages.is_scattered:
+            self._drop(start, stop)
+        self._pages.fetch(start, stop)
+
+    def _drop(self, start: int, stop: int) -> None:
+        """Drop the pages that this source fetched, but for those of [start, stop)."""
+        assert self._pages is not None
+        for first, last in self._pages.fetched_outside(start, stop):
+            if not self._keep_cache:
+                self._pages.drop(first, last)
+
+    # reading with errors
+
+    def _fill(self, buffer: memoryview, offset: int) -> None:
+        """Read into all of `buffer`; what cannot be read becomes zeros and is noted.
+
+        After a failure the rest is read page by page.
+        """
+        done = failed = 0
+        by_page = False
+        while done < len(buffer):
+            place = offset + done
+            stop = min(done + PAGE_BYTES - place % PAGE_BYTES, len(buffer)) if by_page else len(buffer)
+            try:
+                count = os.preadv(self._fd, [buffer[done:stop]], place)
+            except OSError:
+                if by_page:
+                    buffer[done:stop] = bytes(stop - done)
+                    failed += stop - done
+                    done = stop
+                by_page = True
+                continue
+            if count == 0:  # the file has become shorter
+                buffer[done:] = bytes(len(buffer) - done)
+                self._unreadable.note(place - failed, self.size)
+                return
+            self._unreadable.note(place - failed, place)
+            failed = 0
+            done += count
+        self._unreadable.note(offset + done - failed, offset + done)
+
+
+def _buffer(length: int) -> Bytes:
+    """Memory for a window: a part of a buffer that this thread had before, or its own."""
+    import numpy as np
+
+    from rmqtool.storage.buffers import Buffers
+
+    if not _SMALL_BYTES < length <= WINDOW:
+        return np.empty(length, np.uint8)
+    buffers: Buffers | None = getattr(_of_thread, "buffers", None)
+    if buffers is None:
+        buffers = _of_thread.buffers = Buffers(WINDOW, np.uint8, _KEPT_BUFFERS)
+    return buffers.take()[:length]

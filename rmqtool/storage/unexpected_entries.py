@@ -1,0 +1,73 @@
+"""Entries of a store that are not what their name says: a pipe named as a file, a file named as a folder.
+
+Nothing of a store can be read from them, and a broker would not start with most of them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.storage.listing import Listing
+
+_FOLDERS = (
+    "commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog",
+    "compaction",
+)  # fmt: skip
+_FILES = ("abort", "abort.bak", "lock", "epochFileCheckpoint", "timerwheel")
+# A store's `checkpoint` is left out here: whoever reads it tells that it is no plain file.
+
+_TYPES: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISREG, "a plain file"), (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link that leads nowhere"),
+    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "a device"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OddEntry:
+    """An entry of the wrong type: `what` it is, and what it is `instead_of`, in words."""
+
+    path: Path
+    what: str
+    instead_of: str
+
+
+def find_odd_entries(root: Path, listing: Listing) -> tuple[OddEntry, ...]:
+    """The entries of the store at `root` that have a part's name and the wrong type, each once.
+
+    Folders of files that are numbered (log, queues, index, timer log) have their own lists of strays.
+    """
+    return tuple((*_of_root(root, listing), *_of_config(root, listing), *_of_compaction(root, listing)))
+
+
+def _of_root(root: Path, listing: Listing) -> Iterator[OddEntry]:
+    for name, status in listing.entries(root):
+        if name in _FOLDERS and not stat.S_ISDIR(status.st_mode):
+            yield _odd(root / name, status, "a folder")
+        elif name in _FILES and not stat.S_ISREG(status.st_mode):
+            yield _odd(root / name, status, "a plain file")
+
+
+def _of_config(root: Path, listing: Listing) -> Iterator[OddEntry]:
+    for name, status in listing.entries(root / "config"):
+        if stat.S_ISREG(status.st_mode):
+            continue
+        # 5.x keeps folders of RocksDB beside the files, under other names.
+        is_file_name = name.removesuffix(".bak").endswith(".json") or name.startswith("timer")
+        if is_file_name or not stat.S_ISDIR(status.st_mode):
+            yield _odd(root / "config" / name, status, "a plain file")
+
+
+def _of_compaction(root: Path, listing: Listing) -> Iterator[OddEntry]:
+    for name, status in listing.entries(root / "compaction"):
+        if name == "position-checkpoint" and not stat.S_ISREG(status.st_mode):
+            yield _odd(root / "compaction" / name, status, "a plain file")
+
+
+def _odd(path: Path, status: os.stat_result, instead_of: str) -> OddEntry:
+    what = next((text for test, text in _TYPES if test(status.st_mode)), "of an unknown type")
+    return OddEntry(path, what, instead_of)

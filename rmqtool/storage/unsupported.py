@@ -1,0 +1,94 @@
+"""Parts of a store that are recognised and said, but not read: RocksDB, DLedger, tiered storage.
+
+The folder `rocksdbstore/` alone is no sign: every 5.4 broker makes it, but without a table file (.sst).
+
+Source: design section 2; RocksDBConsumeQueueStore, RocksDBConfigManager, MessageRocksDBStorage,
+TieredMessageStore.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from rmqtool.storage.broker_conf import BrokerConf
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.single_file import queue_id_of_name
+
+_ROCKSDB_MARK = "CURRENT"  # every RocksDB has this file
+_ROCKSDB_FILE = re.compile(
+    r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d{6,}|\d{6,}\.(sst|log|blob)|\d{6,}\.dbtmp"
+)
+_TIERED_FILE = "tieredStoreMetadata.json"
+# Settings of broker.conf under which a part lives in rocksdbstore/, and what that part is.
+_ROCKSDB_SETTINGS = (
+    ("indexRocksDBEnable", "index entries"),
+    ("timerRocksDBEnable", "timer messages"),
+    ("transRocksDBEnable", "half messages"),
+)
+SIDE_STORE = "index entries, timer or half messages"
+"""What is in a side store that holds something, where no broker.conf says which of the three."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unsupported:
+    """A part of the store that is kept in a form out of reach.
+
+    `what` is the part (`consume queues`, `config`, `commit log`, ...), `form` how it is kept. The
+    `second consume queues` are those that a broker writes beside the queues in files.
+    """
+
+    what: str
+    path: Path
+    form: str = "RocksDB"
+
+
+def is_rocksdb_file(name: str) -> bool:
+    """Whether RocksDB names a file so. Source: filename.cc of RocksDB."""
+    return _ROCKSDB_FILE.fullmatch(name) is not None
+
+
+def _is_rocksdb(conf: BrokerConf | None) -> bool:
+    return conf is not None and (conf.text("storeType") or "").lower() == "defaultrocksdb"
+
+
+def _has_queue_files(folder: Path, listing: Listing) -> bool:
+    """Whether there are queues in files too: a broker that writes both keeps them in one folder.
+
+    A broker of storeType defaultRocksDB keeps its config in RocksDB as well and reads no queue files, so
+    what an older one left there is stale. Source: CombineConsumeQueueStore; spec 06 2.7.
+    """
+    return any(
+        listing.mapped_files(folder / topic / queue_id)[0]
+        for topic in sorted(listing.folders(folder))
+        for queue_id in sorted(listing.folders(folder / topic))
+        if queue_id_of_name(queue_id) is not None
+    )
+
+
+def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> tuple[Unsupported, ...]:
+    """The parts of the store at `root` that rmqtool knows of and does not read."""
+    found: list[Unsupported] = []
+    folders = listing.folders(root)
+    if "config" in folders:
+        for name in sorted(listing.folders(root / "config")):
+            if listing.has_file(root / "config" / name, _ROCKSDB_MARK):
+                found.append(Unsupported("config", root / "config" / name))
+    queues = root / "consumequeue"
+    if listing.has_file(queues, _ROCKSDB_MARK):
+        twice = not found and not _is_rocksdb(conf) and _has_queue_files(queues, listing)
+        found.insert(0, Unsupported("second consume queues" if twice else "consume queues", queues))
+    if listing.has_file(root / "kvStore", _ROCKSDB_MARK):
+        found.append(Unsupported("pop records", root / "kvStore"))
+    for name in sorted(folders):
+        if name.startswith("dledger-"):
+            found.append(Unsupported("commit log", root / name, "DLedger"))
+    if listing.has_file(root / "config", _TIERED_FILE):
+        found.append(Unsupported("tiered files", root / "config" / _TIERED_FILE, "tiered storage"))
+    side_store = root / "rocksdbstore"
+    if conf is not None:
+        found += (Unsupported(what, side_store) for setting, what in _ROCKSDB_SETTINGS if conf.flag(setting))
+    elif any(path.suffix == ".sst" for path, _ in listing.files(side_store)):
+        found.append(Unsupported(SIDE_STORE, side_store))
+    return tuple(found)

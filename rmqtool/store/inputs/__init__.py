@@ -1,1 +1,0 @@
-"""Files of messages: JSON lines, CSV, Parquet and Arrow, read in blocks into the columns of `table`."""

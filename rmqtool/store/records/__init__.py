@@ -1,1 +1,0 @@
-"""A message becomes a record without its place: checks, properties, batches, transactions, by version."""

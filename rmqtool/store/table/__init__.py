@@ -1,1 +1,0 @@
-"""Tables of messages become records at the speed of memory: Arrow batches, checked and written as columns."""

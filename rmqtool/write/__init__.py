@@ -1,0 +1,28 @@
+"""The engine's write path: what a broker does between a record and its bytes in log, queues and index.
+
+log_writer.py, flush.py   records -> commit log files; what is on the device
+dispatcher.py             commit log -> queue_writer.py, index_writer.py (the broker's reput)
+targets.py, topics.py     which queue a message goes to; topics.json
+schedule.py               delayed messages that are due
+opening.py, last_file.py  the checks before; permission.py: those that only a dry run needs
+store_writer.py           all of it: `StoreWriter.create` and `StoreWriter.open`
+
+How a message becomes a record is in `records`, how tables do in `table`, where rows come from in `inputs`.
+"""
+
+__all__ = [
+    "dispatcher",
+    "extension_writer",
+    "index_writer",
+    "inputs",
+    "opening",
+    "options",
+    "put_result",
+    "queue_writer",
+    "records",
+    "row_reader",
+    "schedule",
+    "store_writer",
+    "table",
+    "topics",
+]

@@ -1,0 +1,175 @@
+"""Append an input of many messages to a store: as tables, or one by one with a result for each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from rmqtool.errors import IllegalMessageError, RmqtoolError, StoreInUseError, UnwritableError
+from rmqtool.write.inputs.reader import Input, OnError, row_error
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.row_reader import RowError
+from rmqtool.write.targets import Targets
+from rmqtool.write.topics import TopicTable
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqtool.write.store_writer import StoreWriter
+    from rmqtool.write.table.appender import TableResult
+    from rmqtool.write.table.rows import WrongRowError
+
+QueueBy = Literal["round-robin", "key-hash", "column"]
+Change = Callable[[NewMessage], NewMessage]
+Result = TypeVar("Result", covariant=True)
+
+
+class Putter(Protocol[Result]):
+    """A store's writer, or what stands in for one."""
+
+    @property
+    def topics(self) -> TopicTable:
+        """The store's topics."""
+
+    @property
+    def targets(self) -> Targets:
+        """Where messages go."""
+
+    def put(self, message: NewMessage) -> Result:
+        """Store one message."""
+
+
+class Queues:
+    """Chooses the queues of new messages that name none; by round robin that is left to the writer."""
+
+    def __init__(self, writer: Putter[object], how: QueueBy) -> None:
+        self._writer = writer
+        self._how = how
+
+    def of_message(self, message: NewMessage) -> NewMessage:
+        """The message with its queue.
+
+        Raises:
+            IllegalMessageError, RefusedError: there is no queue for it, or none to be chosen.
+        """
+        if self._how == "round-robin" or message.queue_id is not None:
+            return message
+        if isinstance(message.properties, bytes):
+            return message
+        key = next(iter(message.keys), None)
+        return replace(message, queue_id=self._choose(message.topic, key))
+
+    def of_batch(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, RmqtoolError]]:
+        """A batch of `inputs_cells.TYPES` with the queues of its messages; which rows get none and why."""
+        import pyarrow as pa
+
+        if self._how == "round-robin":
+            return batch, {}
+        columns: dict[str, list[Any]] = {
+            name: batch.column(name).to_pylist() if name in batch.schema.names else [None] * len(batch)
+            for name in ("queue_id", "keys")
+        }  # fmt: skip
+        wrong: dict[int, RmqtoolError] = {}
+        queue_ids = columns["queue_id"]
+        topics = batch.column("topic").to_pylist()
+        stored = _valid(batch, "properties_bytes")
+        for row, (topic, keys) in enumerate(zip(topics, columns["keys"], strict=True)):
+            if queue_ids[row] is None and not stored[row]:
+                try:
+                    queue_ids[row] = self._choose(topic, (keys or "").partition(" ")[0] or None)
+                except IllegalMessageError as error:
+                    wrong[row] = error
+        place = batch.schema.get_field_index("queue_id")
+        if place >= 0:
+            batch = batch.remove_column(place)
+        return batch.append_column("queue_id", pa.array(queue_ids, pa.int32())), wrong
+
+    def _choose(self, topic: str, key: str | None) -> int:
+        if self._how == "column":
+            raise IllegalMessageError(
+                "it has none, and --queue-by column wants one", status="INVALID_PARAMETER", column="queue_id"
+            )
+        if self._writer.topics.config_of(topic) is None:
+            self._writer.targets.plain_queues(topic)  # makes it, where topics may be made
+        return self._writer.topics.choose_queue(topic, "key-hash", key)
+
+
+class InputAppender:
+    """Stores all rows of an input, fast; what was stored so far is in `result()`, also after an error."""
+
+    def __init__(
+        self, writer: StoreWriter, source: Input, on_error: OnError, report: Callable[[RowError], None]
+    ) -> None:
+        """Prepare for `append`.
+
+        Args:
+            writer: of the store.
+            source: the input, with the same `on_error` and `report`; `Queues.of_batch` completes it.
+            on_error: what a row that the store does not take does.
+            report: is told of every row left out.
+        """
+        from rmqtool.write.table.appender import TableAppender
+
+        self._source = source
+        self._appender = TableAppender(
+            writer, on_error=on_error, report=lambda error: report(self._found(error))
+        )
+
+    def append(self) -> None:
+        """Store them.
+
+        Raises:
+            RowError: a row that cannot be stored; the rows before it are.
+            InputError: the input cannot be read.
+            UnwritableError: the store cannot be written.
+        """
+        from rmqtool.write.table.rows import WrongRowError
+
+        try:
+            self._appender.append(self._source.batches())
+        except WrongRowError as error:
+            raise self._found(error) from error
+
+    def result(self) -> TableResult:
+        """What was stored so far."""
+        return self._appender.result()
+
+    def _found(self, error: WrongRowError) -> RowError:
+        return row_error(error.reason, self._source.number_of(error.row), error.column)
+
+
+def put_each(
+    writer: Putter[Result],
+    messages: Iterable[tuple[int, NewMessage]],
+    queue_by: QueueBy,
+    on_error: OnError,
+    report: Callable[[RowError], None],
+    change: Change = lambda message: message,
+) -> Iterator[tuple[int, Result]]:
+    """Store messages one by one: (row number, result) of each.
+
+    Raises:
+        RowError: a row that cannot be stored; the rows before it are.
+        UnwritableError: the store cannot be written.
+    """  # fmt: skip
+    queues = Queues(writer, queue_by)
+    for number, message in messages:
+        try:
+            result = writer.put(queues.of_message(change(message)))
+        except (UnwritableError, StoreInUseError):
+            raise
+        except RmqtoolError as error:
+            wrong = row_error(error, number, error.column)
+            if on_error == "stop":
+                raise wrong from error
+            report(wrong)
+            continue
+        yield number, result
+
+
+def _valid(batch: pa.RecordBatch, name: str) -> list[bool]:
+    if name not in batch.schema.names:
+        return [False] * len(batch)
+    valid: list[bool] = batch.column(name).is_valid().to_pylist()
+    return valid

@@ -1,0 +1,340 @@
+"""An input of many messages: rows from a file or a pipe, as batches for `put_table` or one by one.
+
+    with open_input(path) as file:
+        rows = Input(file, format_of(file, path), RowRules())
+        writer.put_table(rows.batches())
+
+Memory holds a few batches of some MiB, however long the input is.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import Queue
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeVar
+
+from rmqtool.errors import InputError, RefusedError, RmqtoolError, UsageError
+from rmqtool.write.inputs.flow import CountedFile, Flowing
+from rmqtool.write.inputs.jsonl import BOM, UTF_16, JsonRows, line_blocks
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.row_reader import RowError, RowRules, message_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from rmqtool.write.inputs.files import Raw
+
+Format = Literal["jsonl", "csv", "parquet", "arrow"]
+OnError = Literal["stop", "skip"]
+Item = TypeVar("Item")
+Complete = Callable[["pa.RecordBatch"], tuple["pa.RecordBatch", dict[int, RmqtoolError]]]
+"""A batch as it is to be; what is wrong, by row of the batch from 0."""
+
+STANDARD_INPUT = Path("-")
+_SUFFIXES: dict[str, Format] = {
+    ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv",
+    ".parquet": "parquet", ".pq": "parquet",
+    ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow",
+}  # fmt: skip
+_PACKED = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
+_PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
+_AHEAD = 2
+_NUMBERS_KEPT = 16  # batches whose row numbers are kept: more than can be between reading and writing
+
+
+def row_error(error: RmqtoolError, number: int, column: str | None) -> RowError:
+    """The same error with the row that has it; a refusal stays one."""
+    found = RowError(
+        error.message, column=column, row=number, status=getattr(error, "status", None), hint=error.hint
+    )
+    if isinstance(error, RefusedError):
+        found.exit_code = error.exit_code
+    return found
+
+
+def open_input(path: Path, advance: Callable[[int], None] | None = None) -> io.BufferedReader:
+    """The input at `path`, `-` for standard input; `advance` is told how many bytes were read.
+
+    Raises:
+        UsageError: standard input is a terminal.
+        OSError: it cannot be opened.
+    """
+    if path != STANDARD_INPUT:
+        return io.BufferedReader(CountedFile(io.FileIO(path), advance or _nobody), 1 << 20)
+    if sys.stdin is None:
+        raise InputError("standard input is closed")
+    if sys.stdin.isatty():
+        raise UsageError("standard input is a terminal", hint="pipe rows into it, or name a file")
+    # Its own file: one that a thread waits for must not be closed when the interpreter ends.
+    own = io.FileIO(sys.stdin.fileno(), closefd=False)
+    return io.BufferedReader(CountedFile(own, advance or _nobody), 1 << 20)
+
+
+def size_of(file: io.BufferedReader) -> int | None:
+    """Bytes of an input; None for a pipe."""
+    return os.fstat(file.fileno()).st_size if file.seekable() else None
+
+
+def format_of(file: io.BufferedReader, path: Path) -> Format:
+    """What an input is, by its name, else by how it starts.
+
+    Raises:
+        UsageError: neither tells.
+    """
+    known = _SUFFIXES.get(path.suffix.lower())
+    if known is not None:
+        return known
+    if path.suffix.lower() in _PACKED:
+        raise UsageError(
+            f"{path} is compressed",
+            hint=f"{_PACKED[path.suffix.lower()]} {path} | rmqtool append ... --input -",
+        )
+    start = file.peek(64)
+    if start.startswith(_PARQUET):
+        return "parquet"
+    if start.startswith((_ARROW_FILE, _ARROW_STREAM)):
+        return "arrow"
+    if start.startswith(UTF_16) or start.removeprefix(BOM).lstrip()[:1] in (b"{", b"[", b""):
+        return "jsonl"
+    raise UsageError("the input does not tell what it is", hint="--input-format jsonl, csv, parquet or arrow")
+
+
+class Read(NamedTuple):
+    """Sound rows of the input, and what is wrong with others among them, by their number."""
+
+    batch: pa.RecordBatch
+    errors: dict[int, RowError]
+
+
+class Input:
+    """One input, read once from its start to its end.
+
+    Attributes:
+        rows: messages handed out so far.
+        skipped: wrong rows left out.
+        empty: rows that hold no message (blanks).
+        rules: how rows are read; may be changed until the first one is.
+        complete: gets every batch before `batches` hands it out, and may change it but for its rows.
+    """
+
+    def __init__(
+        self,
+        file: io.BufferedReader,
+        format: Format,
+        rules: RowRules,
+        *,
+        on_error: OnError = "stop",
+        report: Callable[[RowError], None] = lambda error: None,
+    ) -> None:
+        """Prepare for reading.
+
+        Args:
+            file: of `open_input`.
+            format: what it is.
+            rules: how rows are read.
+            on_error: what a wrong row does: `stop` raises it, behind the rows before it; `skip` leaves it
+                out.
+            report: is told of every row left out.
+        """
+        self.complete: Complete | None = None
+        self.rows = self.skipped = self.empty = 0
+        self._file = file
+        self._format = format
+        self.rules = rules
+        self._on_error = on_error
+        self._report = report
+        # Replaced as a whole, never changed: the thread that reads ahead adds, the one that writes asks.
+        self._numbers: tuple[tuple[int, Any], ...] = ()
+
+    def number_of(self, index: int) -> int:
+        """The row number of message `index` (from 0) of those that `batches` gave last."""
+        for first, numbers in reversed(self._numbers):
+            if first <= index < first + len(numbers):
+                return int(numbers[index - first])
+        return index + 1
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The messages as columns (`inputs_cells.TYPES`), read ahead by another thread.
+
+        Raises:
+            RowError: a row is wrong; the rows before it were handed out.
+            InputError: the input is not what it is taken for.
+        """
+        return self._handed(_ahead(self._sound_batches(), _AHEAD))
+
+    def messages(self) -> Iterator[tuple[int, NewMessage]]:
+        """(row number, message), one by one. Raises: as `batches`."""
+        if self._format == "jsonl":
+            yield from self._json_messages()
+            return
+        from rmqtool.write.inputs.columns import messages_of
+
+        for batch in self._handed(self._sound_batches()):
+            first, numbers = self._numbers[-1]
+            for number, message in zip(numbers, messages_of(batch), strict=True):
+                yield int(number), message
+
+    def _handed(self, items: Iterator[Read]) -> Iterator[pa.RecordBatch]:
+        """The batches; wrong rows are told here, in the thread and the order of who takes the batches."""
+        for batch, errors in items:
+            if self._on_error == "skip":
+                self._handle(errors)
+            if len(batch):
+                yield batch
+            if self._on_error == "stop":
+                self._handle(errors)
+
+    def _sound_batches(self) -> Iterator[Read]:
+        import pyarrow as pa
+
+        try:
+            yield from self._batches()
+        except pa.ArrowException as error:  # a type that cannot be, or bytes that are not what they say
+            reason = str(error).partition("\n")[0]
+            raise InputError(f"the {self._format} input cannot be read as messages: {reason}") from error
+
+    def _batches(self) -> Iterator[Read]:
+        import numpy as np
+        import pyarrow as pa
+
+        from rmqtool.write.inputs.columns import columns_of
+
+        for columns, numbers, errors in self._raw():
+            found = columns_of(columns, len(numbers), self.rules, spelled=self._format == "csv")
+            for row, error in found.errors.items():
+                errors[int(numbers[row])] = error.at(int(numbers[row]))
+            keep = ~found.empty
+            bad = min(errors) if errors and self._on_error == "stop" else None
+            if bad is not None:
+                keep &= numbers < bad
+            elif found.errors:
+                keep[list(found.errors)] = False
+            self.empty += int(np.count_nonzero(found.empty))
+            kept = numbers[keep]
+            batch = found.batch if keep.all() else found.batch.filter(pa.array(keep))
+            if self.complete is not None and len(kept):
+                batch, wrong = self.complete(batch)
+                use = np.ones(len(kept), np.bool_)
+                for row, reason in wrong.items():
+                    errors[int(kept[row])] = row_error(reason, int(kept[row]), reason.column)
+                    use[row if self._on_error == "skip" else slice(row, None)] = False
+                kept, batch = kept[use], batch.filter(pa.array(use)) if wrong else batch
+            if len(kept):
+                self._numbers = (*self._numbers[1 - _NUMBERS_KEPT :], (self.rows, kept))
+                self.rows += len(kept)
+            yield Read(batch, errors)
+            if errors and self._on_error == "stop":
+                return
+
+    def _handle(self, errors: dict[int, RowError]) -> None:
+        """Raises the first one, or reports all."""
+        for number in sorted(errors):
+            if self._on_error == "stop":
+                raise errors[number]
+            self.skipped += 1
+            self._report(errors[number])
+
+    def _raw(self) -> Iterator[Raw]:
+        if self._format == "jsonl":
+            yield from self._json_columns()
+            return
+        from rmqtool.write.inputs import files as inputs_files
+
+        if self._format == "csv":
+            yield from inputs_files.csv_rows(self._file, self.rules)
+        elif self._format == "arrow" and not self._file.peek(8).startswith(_ARROW_FILE):
+            yield from inputs_files.arrow_rows(self._file, self.rules, stream=True)
+        else:
+            with _searchable(self._file) as (file, advance):
+                if self._format == "parquet":
+                    yield from inputs_files.parquet_rows(file, self.rules, advance)
+                else:
+                    yield from inputs_files.arrow_rows(file, self.rules, stream=False)
+
+    def _json_columns(self) -> Iterator[Raw]:
+        import numpy as np
+
+        from rmqtool.write.inputs.files import Raw
+
+        decoder = JsonRows(self.rules)
+        for lines in line_blocks(Flowing(self._file)):
+            columns, numbers, errors = decoder.columns(lines)
+            yield Raw(columns, np.array(numbers, np.int64), errors)
+
+    def _json_messages(self) -> Iterator[tuple[int, NewMessage]]:
+        decoder = JsonRows(self.rules)
+        for lines in line_blocks(Flowing(self._file)):
+            decoded = decoder.rows(lines)
+            told = iter(sorted(decoded.errors))
+            wrong = next(told, None)
+            for number, row in zip(decoded.numbers, decoded.rows, strict=True):
+                while wrong is not None and wrong < number:
+                    self._handle({wrong: decoded.errors[wrong]})
+                    wrong = next(told, None)
+                try:
+                    message = message_of(row, self.rules)
+                except RowError as error:
+                    self._handle({number: error.at(number)})
+                    continue
+                if message is None:
+                    self.empty += 1
+                    continue
+                self.rows += 1
+                yield number, message
+            if wrong is not None:
+                self._handle({number: decoded.errors[number] for number in (wrong, *told)})
+
+
+@contextmanager
+def _searchable(file: io.BufferedReader) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
+    """The file itself, or a copy of a pipe in a file without a name; whom to tell of reading past `file`."""
+    if file.seekable():
+        yield file, file.raw.advance if isinstance(file.raw, CountedFile) else _nobody
+        return
+    with tempfile.TemporaryFile() as copy:
+        shutil.copyfileobj(file, copy, 1 << 20)
+        copy.seek(0)
+        yield copy, _nobody  # the copying has told it
+
+
+def _nobody(count: int) -> None:
+    """Nobody is to be told."""
+
+
+def _ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
+    """The items, up to `count` of them made in advance by another thread."""
+    ready: Queue[tuple[Item | None, BaseException | None]] = Queue(count)
+    abandoned = Event()
+
+    def work() -> None:
+        try:
+            for item in items:
+                ready.put((item, None))
+                if abandoned.is_set():
+                    return
+            ready.put((None, None))
+        except Exception as error:  # raised anew in the thread that takes the items
+            ready.put((None, error))
+
+    # Not joined: it may wait for a pipe that nobody writes to any more.
+    Thread(target=work, name="input", daemon=True).start()
+    try:
+        while True:
+            item, error = ready.get()
+            if error is not None:
+                raise error
+            if item is None:
+                return
+            yield item
+    finally:
+        abandoned.set()
+        while not ready.empty():
+            ready.get_nowait()

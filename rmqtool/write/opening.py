@@ -1,0 +1,403 @@
+"""From a path to a store that may be written: the lock, the checks, the settings found in it.
+
+Lock first, then look. A store is refused, and nothing of it changed, when it was not closed cleanly, when
+rmqtool does not write what it is kept in, or when its log, its queues and its index do not fit together.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rmqtool.errors import InputError, RefusedError, UnreadableError, UsageError
+from rmqtool.formats import properties
+from rmqtool.log.commit_log import StoredBlank, StoredMessage
+from rmqtool.message.system_topics import parse_delay_levels
+from rmqtool.read.store import Store
+from rmqtool.storage import config_files, lock, permission
+from rmqtool.storage import durable as disk
+from rmqtool.storage.broker_conf import BrokerConf
+from rmqtool.storage.layout import SIZES, StoreLayout, detect, new_layout
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.lock import StoreLock
+from rmqtool.storage.open_files import opened
+from rmqtool.storage.profile import Profile, named, written_by
+from rmqtool.storage.roots import is_store
+from rmqtool.write.last_file import check_last_file
+from rmqtool.write.options import WriteOptions
+
+_ROCKSDB = "defaultrocksdb"  # StoreType.DEFAULT_ROCKSDB, in any case
+_REST_CHECKED = 64 << 10  # bytes behind the log's end that must be zero
+FOLDERS = ("commitlog", "consumequeue", "index", "config")
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A store whose lock is held.
+
+    Attributes:
+        root: the store root.
+        lock: its lock.
+        store: the store as it was found, for reading.
+        options: how it is to be written.
+        end: physical offset behind its last record.
+        dispatched: physical offset up to which its records have queue units.
+        folders: the writable folders of its commit log.
+    """
+
+    root: Path
+    lock: StoreLock
+    store: Store
+    options: WriteOptions
+    end: int
+    dispatched: int
+    folders: tuple[Path, ...]
+
+
+def examine_new(
+    path: Path,
+    profile: Profile,
+    given: dict[str, Any],
+    *,
+    broker_conf: Path | str | BrokerConf | None = None,
+) -> WriteOptions:
+    """The checks of `create`, and how the store would be written; nothing is changed."""
+    layout = new_layout(path, broker_conf=broker_conf)
+    options = _settled(layout, profile, {}, given)
+    if path.is_symlink() or (path.exists() and not path.is_dir()):
+        raise RefusedError("is no folder, a store cannot be made here", path=path)
+    if path.is_dir() and any(path.iterdir()):
+        what = "is a store already" if is_store(path, Listing()) else "is not empty"
+        raise RefusedError(f"{what}: a new store is made in a new or empty folder", path=path)
+    _check_layout(layout, path)
+    permission.check_new(path)
+    return options
+
+
+def create(
+    path: Path,
+    profile: Profile,
+    given: dict[str, Any],
+    *,
+    broker_conf: Path | str | BrokerConf | None = None,
+) -> Opened:
+    """Make an empty store at `path`, a folder that is missing or empty.
+
+    `given` are options by name that win over broker.conf.
+
+    Raises:
+        RefusedError: something is there, or broker.conf is not one of a store that rmqtool writes.
+        UnreadableError, InputError: broker.conf cannot be read.
+        UsageError: a size that a broker could not use, or a log that broker.conf has elsewhere.
+        UnwritableError: it cannot be made.
+    """
+    options = examine_new(path, profile, given, broker_conf=broker_conf)
+    path = path.absolute()
+    disk.make_folder(path, own=True)
+    for name in FOLDERS:  # before the lock: from here on it is an empty store, also when this is killed
+        disk.make_folder(path / name)
+    with ExitStack() as stack:
+        held = lock.acquire(path / "lock")
+        stack.callback(held.release)
+        disk.sync_folder(path)
+        config_files.create_config(path, profile)
+        disk.sync_folder(path.parent)
+        store = Store.open(path)
+        stack.pop_all()
+    return Opened(path, held, store, options, 0, 0, (path / "commitlog",))
+
+
+def open_existing(
+    path: Path,
+    given: dict[str, Any],
+    *,
+    profile: str | None = None,
+    commitlog_paths: Sequence[Path | str] = (),
+    read_only_paths: Sequence[Path | str] = (),
+    broker_conf: Path | str | BrokerConf | None = None,
+) -> Opened:
+    """Open the store at `path` for writing; `given` are options by name that win over what is found.
+
+    Raises:
+        NotAStoreError, UnreadableError: as `detect`.
+        StoreInUseError: its lock is held.
+        RefusedError: it must not be written, with the reason.
+        UsageError: an option that a broker could not use, or that the store's files contradict.
+        UnwritableError: the lock cannot be taken.
+    """
+
+    def look() -> StoreLayout:
+        layout = detect(
+            path, commitlog_paths=commitlog_paths, read_only_paths=read_only_paths, broker_conf=broker_conf
+        )
+        _check_layout(layout, path)
+        return layout
+
+    path = path.resolve()
+    if lock.holder(path / "lock").is_held:
+        lock.acquire(path / "lock").release()  # raises, naming the holder
+    look()
+    with ExitStack() as stack:
+        held = lock.acquire(path / "lock")
+        stack.callback(held.release)
+        layout = look()
+        _check_entries(layout, path)
+        store = Store(layout)
+        stack.callback(store.close)
+        end = _end_of(store)
+        options = _options(store, layout, end, profile, given)
+        _check_sizes(layout, options)
+        dispatched = _check_ends(store, end)
+        stack.pop_all()
+    return Opened(path, held, store, options, end, dispatched, _log_folders(layout, read_only_paths))
+
+
+def examine(
+    path: Path,
+    given: dict[str, Any],
+    *,
+    profile: str | None = None,
+    commitlog_paths: Sequence[Path | str] = (),
+    read_only_paths: Sequence[Path | str] = (),
+    broker_conf: Path | str | BrokerConf | None = None,
+) -> WriteOptions:
+    """The checks of `open_existing`, and how the store would be written; nothing is changed.
+
+    Raises: as that; UnwritableError also for what the first message would meet.
+    """
+    path = path.resolve()
+    if lock.holder(path / "lock").is_held:
+        lock.acquire(path / "lock").release()  # raises, naming the holder
+    layout = detect(
+        path, commitlog_paths=commitlog_paths, read_only_paths=read_only_paths, broker_conf=broker_conf
+    )
+    _check_layout(layout, path)
+    with Store(layout) as store:
+        end = _end_of(store)
+        options = _options(store, layout, end, profile, given)
+        _check_sizes(layout, options)
+        _check_ends(store, end)
+    permission.check_store(layout, path, _log_folders(layout, read_only_paths), FOLDERS)
+    return options
+
+
+def _log_folders(layout: StoreLayout, read_only_paths: Sequence[Path | str]) -> tuple[Path, ...]:
+    """The folders of the commit log that are written."""
+    read_only = {Path(folder) for folder in read_only_paths}
+    if layout.broker_conf is not None:
+        read_only.update(layout.broker_conf.paths("readOnlyCommitLogStorePaths"))
+    return tuple(folder for folder in layout.commit_log_folders if folder not in read_only)
+
+
+def _check_layout(layout: StoreLayout, path: Path) -> None:
+    if layout.kind != "store":
+        raise UsageError(f"{path} is no store root", hint="name the folder that holds commitlog")
+    if layout.guard is not None:
+        raise RefusedError("a repair of this store was interrupted", path=layout.guard,
+                           hint=f"rmqtool recover {path}")  # fmt: skip
+    if layout.abort is not None:
+        raise RefusedError("the store was not closed cleanly", path=layout.abort,
+                           hint=f"rmqtool recover {path}")  # fmt: skip
+    for part in layout.unsupported:
+        raise RefusedError(f"{part.what} in {part.form}, which rmqtool does not write", path=part.path)
+    conf = layout.broker_conf
+    if conf is not None and conf.text("brokerRole") == "SLAVE":
+        raise RefusedError("brokerRole is SLAVE: the log of a slave is its master's", path=path)
+    if conf is not None and (conf.text("storeType") or "").lower() == _ROCKSDB:
+        raise RefusedError(
+            "storeType is defaultRocksDB: that broker keeps its queues in RocksDB, rmqtool writes files",
+            path=conf.path,
+        )
+    for entry, reason in layout.unreadable:
+        raise UnreadableError(f"cannot read: {reason}", path=entry)
+    for entry in layout.commit_log_strays:
+        raise RefusedError("does not belong into a commit log, a broker would not start", path=entry,
+                           hint=f"rmqtool verify {path}")  # fmt: skip
+    for folder in (*layout.commit_log_folders, *(path / name for name in FOLDERS)):
+        if folder.is_symlink():
+            raise _link(folder)
+    for folder in layout.commit_log_folders:
+        parent = folder.resolve().parent
+        if parent != path and any((parent / name).exists() for name in ("lock", "checkpoint", "abort")):
+            raise RefusedError(f"belongs to another store, {parent}", path=folder)
+
+
+def _link(path: Path) -> RefusedError:
+    return RefusedError("is a symbolic link: nothing is written through one", path=path)
+
+
+def _check_entries(layout: StoreLayout, path: Path) -> None:
+    """That everything a writer may open is a plain file, and its folders are folders of the store."""
+    for name in ("checkpoint", "lock", "abort.bak"):
+        file = path / name
+        if file.is_symlink():
+            raise _link(file)
+        if file.exists() and not file.is_file():
+            raise RefusedError("is no plain file", path=file)
+    for part in ("consumequeue", "batchconsumequeue", "consumequeue_ext"):
+        for topic in _entries(path / part):
+            for queue in _entries(topic):
+                _check_files(_entries(queue))
+    _check_files(_entries(path / "index"))
+    # 5.x keeps folders of RocksDB in config/, and passes over a folder in the commit log.
+    for folder in (path / "config", *layout.commit_log_folders):
+        _check_files(entry for entry in _entries(folder) if not entry.is_dir())
+
+
+def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
+    """What a folder holds; nothing when it is missing. Raises RefusedError for a symbolic link in it."""
+    try:
+        with os.scandir(folder) as found:
+            entries = list(found)
+    except FileNotFoundError:
+        return []
+    except NotADirectoryError as error:
+        raise RefusedError("is no folder", path=Path(folder)) from error
+    for entry in entries:
+        if entry.is_symlink():
+            raise _link(Path(entry.path))
+    return entries
+
+
+def _check_files(entries: Iterable[os.DirEntry[str]]) -> None:
+    for entry in entries:
+        if not entry.is_file():
+            raise RefusedError("is no plain file", path=Path(entry.path))
+
+
+def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
+    files = [(layout.commit_log, options.commit_log_file_size, "commit log")]
+    for queue in layout.consume_queues.values():
+        files.append((queue.files, options.consume_queue_file_size, "consume queue"))
+    for queue in layout.batch_queues.values():
+        files.append((queue.files, options.batch_queue_file_size, "batch queue"))
+    for queue in layout.ext_queues.values() if options.ext_queues else ():
+        files.append((queue.files, options.ext_queue_file_size, "extension"))
+    for group, size, what in files:
+        for file in group:
+            if file.size != size or file.file_from_offset % size:
+                raise RefusedError(
+                    f"is no {what} file of {size} bytes as the others, a broker would not start",
+                    path=file.path, hint=f"rmqtool verify {layout.root}",
+                )  # fmt: skip
+    for index_file in layout.index_files:
+        if index_file.size != options.index_shape.size:
+            raise RefusedError(
+                f"is no index file of {options.index_slots} slots and {options.index_entries} entries",
+                path=index_file.path, hint=f"rmqtool verify {layout.root}",
+            )  # fmt: skip
+
+
+def _end_of(store: Store) -> int:
+    """Where the next record goes: behind the last one, or behind the blank that fills the rest of its file.
+
+    The record that made a crashed writer roll may not be on the device. A broker goes on in the next file
+    too, but writes over the blank when there is none.
+
+    Source: CommitLog#recoverNormally.
+    """
+    end = store.end_offset()
+    file = store.commit_log.file_of(end)
+    if file is None:
+        return end
+    try:
+        found = store.commit_log.read(end)
+    except InputError:
+        return end  # no whole record, and no blank
+    is_full = isinstance(found, StoredBlank) and found.size == file.end - end
+    return file.end if is_full else end
+
+
+def _check_ends(store: Store, end: int) -> int:
+    """Where dispatch goes on; raises RefusedError where log and queues do not fit together."""
+    layout = store.layout
+    dispatched = store.dispatched_end()
+    hint = f"rmqtool verify {layout.root}"
+    if dispatched > end:
+        raise RefusedError(f"its queues reach to {dispatched}, the log ends at {end}", path=layout.root,
+                           hint=hint)  # fmt: skip
+    for file in layout.commit_log:
+        start = max(end - file.file_from_offset, 0)
+        if start >= file.size:
+            continue
+        try:
+            with opened(file.path) as descriptor:
+                rest = os.pread(descriptor, min(_REST_CHECKED, file.size - start), start)
+        except OSError as error:
+            raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+        if any(rest):
+            raise RefusedError("the log goes on behind its last sound record", path=file.path,
+                               physical_offset=file.file_from_offset + start, hint=hint)  # fmt: skip
+    check_last_file(store, end, dispatched)
+    return dispatched if dispatched >= 0 else max(store.commit_log.min_offset, 0)
+
+
+def _options(
+    store: Store, layout: StoreLayout, end: int, profile: str | None, given: dict[str, Any]
+) -> WriteOptions:
+    """The settings of an existing store, see `_settled`."""
+    by = written_by(layout) if profile is None else named(profile)
+    found: dict[str, Any] = {"written_by": by}
+    last = _last_message(store, end)
+    if last is not None:
+        found["store_host"] = last.message.store_host
+        found["property_crc"] = (
+            by.profile.writes_version_2 and properties.property_crc(last.message.properties_bytes) is not None
+        )
+    return _settled(layout, by.profile, found, given)
+
+
+def _settled(
+    layout: StoreLayout, profile: Profile, found: dict[str, Any], given: dict[str, Any]
+) -> WriteOptions:
+    """The settings: given > broker.conf > found in the store > default."""
+    sizes: dict[str, Any] = {name: getattr(layout, name) for name in SIZES}
+    sizes["ext_queues"] = layout.writes_extensions
+    conf = layout.broker_conf
+    if conf is not None:
+        found = found | _of_conf(conf, profile, property_crc=found.get("property_crc", False))
+    return WriteOptions(profile=profile, **(sizes | found | given))
+
+
+def _of_conf(conf: BrokerConf, profile: Profile, *, property_crc: bool) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    levels, cluster, region = (
+        conf.text("messageDelayLevel"),
+        conf.text("brokerClusterName"),
+        conf.text("regionId"),
+    )
+    if levels is not None:
+        found["delays_ms"] = parse_delay_levels(levels)
+    if cluster is not None:
+        found["cluster"] = cluster
+    if region is not None:
+        found["region"] = region
+    if conf.text("flushDiskType") is not None:
+        found["flush"] = "sync" if conf.text("flushDiskType") == "SYNC_FLUSH" else "async"
+    for name, setting in (
+        ("max_message_size", "maxMessageSize"),
+        ("flush_interval_ms", "flushIntervalCommitLog"),
+        ("flush_least_pages", "flushCommitLogLeastPages"),
+        ("flush_thorough_interval_ms", "flushCommitLogThoroughInterval"),
+        ("sync_flush_timeout_ms", "syncFlushTimeout"),
+        ("checkpoint_interval_ms", "flushConsumeQueueThoroughInterval"),
+        ("commit_interval_ms", "commitIntervalCommitLog"),
+    ):
+        value = conf.integer(setting)
+        if value is not None:
+            found[name] = value
+    found["index"] = conf.flag("messageIndexEnable", default=True)
+    found["multi_dispatch"] = conf.flag("enableMultiDispatch") or conf.flag("enableLmq")
+    found["property_crc"] = property_crc or (profile.writes_version_2 and conf.flag("enabledAppendPropCRC"))
+    return found
+
+
+def _last_message(store: Store, end: int) -> StoredMessage | None:
+    try:
+        return next(store.messages(reverse=True), None) if end else None
+    except InputError:
+        return None

@@ -1,0 +1,12 @@
+"""A message becomes a record without its place: checks, properties, batches, transactions, by version."""
+
+__all__ = [
+    "deferred_offsets",
+    "message",
+    "prepare",
+    "prepared",
+    "record_parts",
+    "tables",
+    "transactions",
+    "unique_id",
+]

@@ -1,0 +1,167 @@
+"""The queues that the rows of a table go to: numbered, checked once each, their next offsets in one array."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqtool.errors import IllegalMessageError, RefusedError, UsageError
+from rmqtool.write.queue_offsets import QueueOffset
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.table.topics import Topics, longer
+
+if TYPE_CHECKING:
+    from rmqtool.write.store_writer import StoreWriter
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+_QUEUE_ID_LIMIT = 1 << 17  # rows of higher queue ids are looked at one by one
+_FIRST_WIDTH = 4
+_FIRST_CAPACITY = 256
+_UNKNOWN, _TAKES, _REFUSES = range(3)
+_NOT_ASKED = QueueOffset(-1)
+
+
+class Queues:
+    """Queues by number: of queue q of topic t it is topics.bases[t] + q, for q below topics.widths[t].
+
+    Attributes:
+        topics: by number.
+        next_offsets: i8 by number: the queue offset of the next message.
+    """
+
+    def __init__(self, writer: StoreWriter) -> None:
+        self._writer = writer
+        self.topics = Topics(writer.options.profile)
+        self._keys: list[tuple[int, int]] = []  # topic number and queue id
+        self._queues: list[QueueOffset] = []  # the writer's, where they were asked for
+        self.next_offsets = np.zeros(_FIRST_CAPACITY, np.int64)
+        self._known = np.zeros(_FIRST_CAPACITY, np.int64)  # what the writer was told last
+        self._first = np.zeros(_FIRST_CAPACITY, np.int64)  # at the first message of this table
+        self._counts = np.zeros(_FIRST_CAPACITY, np.int64)  # messages of this table
+        self._loaded = np.zeros(_FIRST_CAPACITY, bool)
+        self._checks = np.zeros((2, _FIRST_CAPACITY), np.uint8)  # by kind: new, as stored
+
+    def numbers(self, topics: Array, queue_ids: Array, stored: Array) -> Array:
+        """The numbers of rows' queues, their offsets loaded; up to the first row that is refused.
+
+        What a row does to the topics (one can be made, or get queues) is done in the order of rows,
+        and not for rows behind the one refused.
+
+        Args:
+            topics: per row the topic's number.
+            queue_ids: per row, any whole number.
+            stored: per row, whether it is a record as stored.
+        """
+        outside = (queue_ids < 0) | (queue_ids >= _QUEUE_ID_LIMIT)
+        stop = _first_row(outside)
+        topics, queue_ids, kinds = topics[:stop], queue_ids[:stop], stored[:stop].astype(np.int64)
+        wide = queue_ids >= self.topics.widths[topics]
+        if wide.any():
+            needed = np.zeros(len(self.topics.names), np.int64)
+            np.maximum.at(needed, topics[wide], queue_ids[wide] + 1)
+            for topic in np.flatnonzero(needed).tolist():
+                self._widen(topic, int(needed[topic]))
+        numbers = self.topics.bases[topics] + queue_ids
+        states = self._checks[kinds, numbers]
+        if (states != _TAKES).any():
+            stop = _first_row(states == _REFUSES)
+            unknown = np.flatnonzero(states[:stop] == _UNKNOWN)
+            _, first_places = np.unique(2 * numbers[unknown] + kinds[unknown], return_index=True)
+            for row in unknown[np.sort(first_places)].tolist():
+                if not self._check(int(numbers[row]), stored=bool(kinds[row])):
+                    stop = row
+                    break
+            numbers = numbers[:stop]
+        missing = numbers[~self._loaded[numbers]]
+        if len(missing):
+            self._load(np.unique(missing))
+        return numbers
+
+    def _check(self, number: int, *, stored: bool) -> bool:
+        """Whether a queue takes plain messages; where one of a topic does, its others are checked as well."""
+        if self._checks[int(stored), number] == _TAKES:
+            return True
+        topic, queue_id = self._keys[number]
+        name = self.topics.names[topic]
+        count = 0 if stored else self._writer.targets.plain_queues(name)
+        if queue_id < count:
+            base = number - queue_id
+            self._checks[0, base : base + min(count, int(self.topics.widths[topic]))] = _TAKES
+            return True
+        message = NewMessage(name, properties=b"" if stored else {}, queue_id=queue_id)
+        try:
+            target = self._writer.targets.of(message)
+        except (IllegalMessageError, RefusedError, UsageError):
+            takes = False
+        else:
+            takes = target.queue_id == queue_id and not target.is_batch and not target.sys_flag
+        self._checks[int(stored), number] = _TAKES if takes else _REFUSES
+        return takes
+
+    def _load(self, numbers: Array) -> None:
+        found = [self._queue(number).next for number in numbers.tolist()]
+        self.next_offsets[numbers] = self._known[numbers] = found
+        self._loaded[numbers] = True
+
+    def _queue(self, number: int) -> QueueOffset:
+        queue = self._queues[number]
+        if queue is _NOT_ASKED:
+            topic, queue_id = self._keys[number]
+            queue = self._queues[number] = self._writer.offsets.queue(self.topics.names[topic], queue_id)
+        return queue
+
+    def _widen(self, topic: int, width: int) -> None:
+        """Give a topic at least `width` numbers, behind all others; what is known of its old ones moves."""
+        topics = self.topics
+        old_base, old_width = int(topics.bases[topic]), int(topics.widths[topic])
+        width = max(width, _FIRST_WIDTH, 2 * old_width)
+        base = len(self._keys)
+        least = base + width
+        self.next_offsets, self._known = longer(self.next_offsets, least), longer(self._known, least)
+        self._first, self._counts = longer(self._first, least), longer(self._counts, least)
+        self._loaded, self._checks = longer(self._loaded, least), longer(self._checks, least)
+        self._keys += [(topic, queue_id) for queue_id in range(width)]
+        self._queues += [_NOT_ASKED] * width
+        if old_width:
+            self.save()
+            old, new = slice(old_base, old_base + old_width), slice(base, base + old_width)
+            for array in (self.next_offsets, self._known, self._first, self._counts, self._loaded):
+                array[new] = array[old]
+            self._checks[:, new] = self._checks[:, old]
+            self._queues[new] = self._queues[old]
+            self._counts[old] = 0
+            self._loaded[old] = False
+        topics.bases[topic], topics.widths[topic] = base, width
+
+    def forget(self) -> None:
+        """Others may have put messages since: ask the writer for every offset again."""
+        self._loaded[:] = False
+
+    def save(self) -> None:
+        """Tell the writer the offsets that were used."""
+        changed = np.flatnonzero(self._loaded & (self.next_offsets != self._known))
+        offsets = self.next_offsets[changed]
+        queues = map(self._queues.__getitem__, changed.tolist())  # all asked for: their offsets are loaded
+        for queue, offset in zip(queues, offsets.tolist(), strict=True):
+            queue.next = offset
+        fresh = changed[self._counts[changed] == 0]
+        self._first[fresh] = self._known[fresh]
+        self._counts[changed] += offsets - self._known[changed]
+        self._known[changed] = offsets
+
+    def used(self) -> dict[tuple[str, int], tuple[int, int]]:
+        """(first queue offset, messages) by (topic, queue id) of all queues that got any."""
+        places = np.flatnonzero(self._counts)
+        firsts, counts = self._first[places].tolist(), self._counts[places].tolist()
+        names, keys = self.topics.names, [self._keys[place] for place in places.tolist()]
+        return {
+            (names[topic], queue_id): (first, count)
+            for (topic, queue_id), first, count in zip(keys, firsts, counts, strict=True)
+        }
+
+
+def _first_row(mask: Array) -> int:
+    """The first row of a mask that is set; their number when none is."""
+    return int(mask.argmax()) if mask.any() else len(mask)

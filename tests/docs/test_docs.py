@@ -1,0 +1,189 @@
+"""The documents say what the program does: man pages, README, CONTRIBUTING, CHANGELOG."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from rmqtool import __version__, manpages
+from rmqtool.cli import EXIT_STATUS, build_app
+from rmqtool.commands import COMMANDS
+from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
+from rmqtool.formats import STRUCTURES
+from rmqtool.problems import PROBLEMS
+from tests import ROOT
+from tests.docs.test_shape import names, project
+from tests.support.stores import Library
+from tests.support.trees import tree_digest
+from tests.tools import readme
+
+PAGES = manpages.pages()
+README = readme.README.read_text("utf-8")
+
+
+def test_man_pages_are_fresh() -> None:
+    """`make man` would change nothing, and no page is left over."""
+    assert {path.name: path.read_text("utf-8") for path in (ROOT / "man").iterdir()} == PAGES
+
+
+def test_stale_man_pages_are_found_and_mended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`--check` names them, a run writes them anew and removes what is no page."""
+    (tmp_path / "rmqtool.1").write_text("old")
+    (tmp_path / "rmqtool-gone.1").write_text("old")
+    assert manpages.main(["--check", str(tmp_path)]) == 1
+    assert "rmqtool-gone.1" in capsys.readouterr().err
+    assert manpages.main([str(tmp_path)]) == 0
+    assert manpages.main(["--check", str(tmp_path)]) == 0
+    assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == PAGES
+
+
+def test_man_pages_do_not_depend_on_surroundings(tmp_path: Path) -> None:
+    """The same bytes in another zone, locale and width."""
+    surroundings = {"COLUMNS": "33", "TZ": "Asia/Shanghai", "LANG": "C", "LC_ALL": "C", "PYTHONUTF8": "0"}
+    surroundings |= {"RMQTOOL_STORE": "/x", "FORCE_COLOR": "1", "TERM": "xterm", "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-m", "rmqtool.manpages", str(tmp_path)]
+    subprocess.run(command, env={"PATH": os.environ["PATH"], **surroundings}, check=True)
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {
+        name: text.encode() for name, text in PAGES.items()
+    }
+
+
+@pytest.mark.skipif(shutil.which("groff") is None, reason="groff is not installed")
+@pytest.mark.parametrize("name", PAGES)
+def test_man_page_is_clean_under_groff(name: str) -> None:
+    """No warning, whatever groff can warn about."""
+    command = ["groff", "-man", "-ww", "-z"]
+    result = subprocess.run(command, input=PAGES[name], capture_output=True, text=True, check=True)
+    assert result.stderr == ""
+
+
+def test_every_command_format_and_problem_has_its_place() -> None:
+    """One page a command; every structure with every field; every problem; every exit code."""
+    assert {f"rmqtool-{name.replace('_', '-')}.1" for name in COMMANDS} < set(PAGES)
+    plain = {name: text.replace("\\-", "-").replace("\\(aq", "'") for name, text in PAGES.items()}
+    for title, declaration, _ in STRUCTURES:
+        assert f".SH {title.upper()}" in plain["rmqtool-store.5"]
+        fields = getattr(declaration, "fields", None) or declaration.subcons
+        assert all(f" {field.name} " in plain["rmqtool-store.5"] for field in fields if field.name)
+    assert all(f"\\fB{problem.code}\\fP" in PAGES["rmqtool-problems.7"] for problem in PROBLEMS)
+    assert all(f"\\fB{code}\\fP" in PAGES["rmqtool.1"] for code, _ in EXIT_STATUS)
+
+
+def command_parameters() -> list[Any]:
+    """Every parameter of every command, with the command's name."""
+    group: Any = typer.main.get_command(build_app())
+    everything = [("rmqtool", group), *group.commands.items()]
+    return [
+        pytest.param(parameter, id=f"{name}-{parameter.name}")
+        for name, command in everything
+        for parameter in command.params
+    ]
+
+
+@pytest.mark.parametrize("parameter", command_parameters())
+def test_every_option_says_what_it_does(parameter: Any) -> None:
+    """Help that ends with a full stop, and a metavar of its own: Typer's changes with its version."""
+    assert parameter.help.endswith(".")
+    assert getattr(parameter, "is_flag", False) or parameter.metavar
+
+
+# The same idea, of which each command has to say what it is there: what it finds, writes or decides.
+IN_THEIR_OWN_WORDS = {
+    "--format", "--tag", "--key", "--uniq-key", "--explain", "--raw", "--output", "--output-format", "--body",
+    "--broker", "--at", "--all", "--profile", "--commitlog-file-size", "--partition-by", "store",
+}  # fmt: skip
+
+
+def test_an_option_means_the_same_in_every_command() -> None:
+    """One help and metavar for a name, wherever it stands, and always the same short form.
+
+    What other commands look for by these names, `append` gives a message or a topic.
+    """
+    of_a_message = {"--topic", "--queue", "--queues", "--tag", "--key", "--body", "--group"}
+    group: Any = typer.main.get_command(build_app())
+    seen: dict[str, set[tuple[object, ...]]] = {}
+    for command_name, command in group.commands.items():
+        for parameter in command.params:
+            if command_name == "append" and of_a_message & set(parameter.opts):
+                continue
+            facts = (tuple(parameter.opts), parameter.help, parameter.metavar)
+            seen.setdefault(max(parameter.opts, key=len), set()).add(facts)
+    several = {name: facts for name, facts in seen.items() if len(facts) > 1}
+    assert several.keys() <= IN_THEIR_OWN_WORDS
+    assert all(len({opts for opts, _, _ in facts}) == 1 for facts in several.values()), "short forms"
+
+
+@pytest.mark.parametrize(
+    "example", tuple(readme.examples(README)), ids=lambda example: example.command.split("\n")[0]
+)
+def test_readme_example_is_real(
+    example: readme.Example, store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Run again, it prints what the README shows (`python -m tests.tools.readme` writes it anew)."""
+    store_copy(readme.CASE).rename(tmp_path / "store")
+    output = example.run(tmp_path)
+    assert "Traceback" not in output
+    if example.kind == "console":
+        assert example.output
+        assert example.matches(output), output
+    else:
+        assert output
+
+
+def test_recovery_page_is_real(cases: Library, tmp_path: Path) -> None:
+    """Every command of the page in its order, on a damaged store: it prints what the page shows."""
+    readme.prepare_recovery(cases, tmp_path)
+    before = tree_digest(tmp_path / "store")
+    steps = list(readme.examples(readme.RECOVERY.read_text("utf-8")))
+    assert len(steps) > 5
+    for step in steps:
+        output = step.run(tmp_path)
+        assert step.output and step.matches(output), f"{step.command}\n{output}"
+    assert tree_digest(tmp_path / "store") == before  # it was undone
+
+
+def test_recovery_page_has_every_part_of_its_text() -> None:
+    """Headings, entries, blocks: nothing of the text is lost on the way to the page."""
+    page = PAGES["rmqtool-recovery.7"].replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
+    for line in RECOVERY_TEXT.splitlines():
+        words = re.sub(r"^(## |- |```\w*)", "", line).replace("`", "").split()
+        found = page.upper() if line.startswith("## ") else re.sub(r"\\f(?:B|P|I|\(CW)", "", page)
+        for word in words:
+            assert (word.upper() if line.startswith("## ") else word).strip(".") in found, line
+
+
+def test_readme_comparison_knows_ellipses() -> None:
+    """`...` is any text on a line, on a line of its own any lines, and nothing else is forgiven."""
+    example = readme.Example("console", "", "a ... c\n...\nend\n", 0, 0)
+    assert example.matches("a b c\nx\ny\nend\n")
+    assert not example.matches("a b d\nx\nend\n")
+    assert not example.matches("a b\n c\nx\nend\n")
+
+
+def test_documents_name_what_exists() -> None:
+    """Every make target and file that the documents name is there; every dependency has its line."""
+    makefile = (ROOT / "Makefile").read_text("utf-8")
+    contributing = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    for text in (README, contributing):
+        for target in re.findall(r"make ([a-z-]+)", text):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE) or target in ("and", "them"), target
+        for path in re.findall(r"`((?:rmqtool|formats|commands|tests|fixtures)/[\w/]+(?:\.\w+)?)`", text):
+            assert (ROOT / path).exists(), path
+    rows = " ".join(re.findall(r"^\| ([^|]+) \|", contributing, re.MULTILINE))
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    assert (names(project()["dependencies"]) | names(extras["dev"])) <= set(re.split(r"[ ,]+", rows))
+
+
+def test_changelog_has_this_version() -> None:
+    """A release has its entry."""
+    assert f"\n## {__version__} (" in (ROOT / "CHANGELOG.md").read_text("utf-8")

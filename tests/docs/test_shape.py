@@ -1,0 +1,348 @@
+"""The shape of the project: layers, sizes, names, exit codes, dependencies."""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+import rmqtool
+from rmqtool import errors
+from rmqtool.cli import EXIT_STATUS
+from rmqtool.commands import COMMANDS
+from tests import ROOT
+
+FOLDERS = {
+    "rmqtool": ROOT / "rmqtool",
+    "rmqtool.formats": ROOT / "formats",
+    "rmqtool.commands": ROOT / "commands",
+}
+# A room imports only rooms of lower rank, inside functions too; rooms of one rank do not know each other.
+RANKS = {
+    "rmqtool.errors": 0,
+    "rmqtool.problems": 1,
+    "rmqtool.times": 1,
+    "rmqtool.sizes": 1,
+    "rmqtool.findings": 2,
+    "rmqtool.formats": 2,
+    "rmqtool.storage": 3,
+    "rmqtool.log": 4,
+    "rmqtool.queue": 5,
+    "rmqtool.index": 5,
+    "rmqtool.message": 6,
+    "rmqtool.read": 7,
+    "rmqtool.write": 8,
+    "rmqtool.check": 9,
+    "rmqtool.broker": 10,
+    "rmqtool.repair": 11,
+    "rmqtool.report": 12,
+    "rmqtool.spark": 13,
+    "rmqtool.terminal": 13,
+    "rmqtool.table": 14,
+    "rmqtool.output": 15,
+    "rmqtool.commands": 16,
+    "rmqtool.cli": 17,
+    "rmqtool.manpages": 18,
+    "rmqtool.__main__": 18,
+}
+ROOMS = [name for name, rank in RANKS.items() if 3 <= rank <= 13 and name != "rmqtool.terminal"]
+IMPURE = {
+    "io",
+    "logging",
+    "mmap",
+    "os",
+    "pathlib",
+    "random",
+    "shutil",
+    "socket",
+    "subprocess",
+    "tempfile",
+    "time",
+}
+# Beside the commands: what several of them use.
+SHARED_BY_COMMANDS = {"__init__", "options", "option_values", "bad_places", "interrupts", "recovery_page"}
+# A library that only these modules may import.
+ONLY_IN = {
+    "mmap": {"rmqtool.storage.memory"},
+    "matplotlib": {"rmqtool.commands.stats_plot"},
+    "rich": {"rmqtool.terminal"},
+    "tabulate": {"rmqtool.table"},
+    "wcwidth": {"rmqtool.table"},
+    "typer": {"rmqtool.cli", "rmqtool.commands", "rmqtool.manpages"},
+}
+CODECS = {"lz4", "zstandard"}  # imported by name in formats/body.py, where they may be missing
+BY_NAME = {"fsspec"}  # and so in storage/remote_fs.py
+PROGRAMS = {
+    "build",
+    "Flask",
+    "flask-cors",
+    "moto",
+    "mypy",
+    "pytest",
+    "pytest-xdist",
+    "ruff",
+    "types-tabulate",
+}  # of the extra dev: run, or stubs, not imported
+NEEDED_BY_OTHERS = {"requests"}  # fsspec loads it for webhdfs and http
+
+
+def modules() -> Iterator[tuple[str, Path]]:
+    """Every module of the package with its file, under the name it is imported by."""
+    for package, folder in FOLDERS.items():
+        for path in sorted(folder.rglob("*.py")):
+            parts = path.relative_to(folder).with_suffix("").parts
+            if package == "rmqtool" and parts[0] in ("formats", "commands"):
+                continue  # through the link: listed under its own folder
+            yield ".".join((package, *(part for part in parts if part != "__init__"))), path
+
+
+MODULES = dict(modules())
+
+
+@cache
+def imports(path: Path) -> tuple[str, ...]:
+    """Every module that a file imports, also inside functions and for types only."""
+    return tuple(_imports(path))
+
+
+def _imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            assert node.module is not None
+            names = (f"{node.module}.{alias.name}" for alias in node.names)
+            yield from (name if name in MODULES else node.module for name in names)
+
+
+def layer(module: str) -> str | None:
+    """The key of RANKS that a module belongs to; None for the package itself."""
+    return next((name for name in RANKS if module == name or module.startswith(f"{name}.")), None)
+
+
+PACKAGES = {name for name, path in MODULES.items() if path.name == "__init__.py" and layer(name) in ROOMS}
+
+
+@cache
+def public_names(package: str) -> frozenset[str]:
+    """What `__all__` of a package names: its modules, or what its `__init__` defines."""
+    for node in ast.parse(MODULES[package].read_text("utf-8")).body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
+            return frozenset(ast.literal_eval(node.value))
+    return frozenset()
+
+
+def used_of_packages(module: str) -> Iterator[tuple[str, str]]:
+    """(package, name) of what a module imports from packages that it is not in."""
+    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
+        if not isinstance(node, ast.ImportFrom) or node.module is None:
+            continue
+        for full in (f"{node.module}.{alias.name}" for alias in node.names):
+            parts = full.split(".")
+            for length in range(2, len(parts)):
+                package = ".".join(parts[:length])
+                if package in PACKAGES and not inside(module, {package}):
+                    yield package, parts[length]
+
+
+def inside(module: str, places: set[str]) -> bool:
+    """Whether `module` is one of `places` or below one."""
+    return any(module == place or module.startswith(f"{place}.") for place in places)
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "rmqtool"])
+def test_imports_point_down(module: str) -> None:
+    """No room knows one above it, nor a neighbour; the package itself gives its version only."""
+    here = layer(module)
+    assert here is not None, f"{module} is in no room"
+    for imported in imports(MODULES[module]):
+        there = layer(imported)
+        if imported == "rmqtool" or not imported.startswith("rmqtool.") or here == there:
+            continue
+        assert there is not None and RANKS[there] < RANKS[here], f"{module} imports {imported}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name != "rmqtool"])
+def test_a_room_is_used_as_it_says(module: str) -> None:
+    """What is outside of a package imports only what `__all__` of the package names."""
+    for package, name in used_of_packages(module):
+        assert name in public_names(package), f"{module} imports {package}.{name}"
+
+
+@pytest.mark.parametrize("package", sorted(PACKAGES))
+def test_public_names_are_there(package: str) -> None:
+    """A name of `__all__` is a module of the package, or its `__init__` defines or imports it."""
+    for name in public_names(package):
+        assert f"{package}.{name}" in MODULES or hasattr(import_module(package), name), name
+
+
+def test_every_public_module_of_a_room_is_used() -> None:
+    """By another room, or by another package of its room."""
+    used = {found for module in MODULES for found in used_of_packages(module)}
+    public = {(package, name) for package in PACKAGES for name in public_names(package)}
+    unused = {(package, name) for package, name in public - used if f"{package}.{name}" in MODULES}
+    # A function of a module of the same name, for users of the library.
+    functions = {(package, name) for package, name in unused if f"{package}.{name}.{name}" in
+                 {f"{full}.{name}" for full in imports(MODULES[package])}}  # fmt: skip
+    assert not unused - functions
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_libraries_stay_in_their_place(module: str) -> None:
+    """Nothing is imported under the top-level names of the links; some libraries have one home."""
+    for imported in imports(MODULES[module]):
+        top = imported.partition(".")[0]
+        assert top not in ("formats", "commands", "tests"), imported
+        assert inside(module, ONLY_IN.get(top, {module})), f"{module} imports {imported}"
+
+
+@pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("rmqtool.formats")])
+def test_formats_are_pure(module: str) -> None:
+    """Bytes in, values out: no file, no clock, no path."""
+    assert not {imported.partition(".")[0] for imported in imports(MODULES[module])} & IMPURE
+    for node in ast.walk(ast.parse(MODULES[module].read_text("utf-8"))):
+        if isinstance(node, ast.Call):
+            assert not (isinstance(node.func, ast.Name) and node.func.id == "open")
+            assert not (isinstance(node.func, ast.Attribute) and node.func.attr in ("now", "today", "utcnow"))
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_files_and_functions_are_small(module: str) -> None:
+    """800 lines a file, 60 a function, not counting its signature: a command's is its options."""
+    text = MODULES[module].read_text("utf-8")
+    assert text.count("\n") <= 800
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.FunctionDef):
+            assert node.end_lineno is not None
+            assert node.end_lineno - node.body[0].lineno < 60, node.name
+
+
+def loaded(statement: str) -> set[str]:
+    """The top-level modules that a fresh interpreter holds after `statement`."""
+    code = f"import sys; {statement}; print(*{{name.partition('.')[0] for name in sys.modules}})"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", code]
+    return set(
+        subprocess.run(command, env=environment, check=True, capture_output=True, text=True).stdout.split()
+    )
+
+
+@pytest.mark.parametrize(
+    ("statement", "heavy"),
+    [
+        (
+            "import rmqtool",
+            {"typer", "rich", "tabulate", "construct", "numpy", "pyarrow", "numba", "pyspark"},
+        ),
+        (
+            "from rmqtool import Finding",
+            {"typer", "rich", "tabulate", "construct", "numpy", "pyarrow", "numba"},
+        ),
+        ("from rmqtool import Store", {"typer", "rich", "tabulate", "numpy", "pyarrow", "numba"}),
+        (
+            "from rmqtool.cli import build_app; build_app()",
+            {"rich", "tabulate", "construct", "numpy", "numba"},
+        ),
+    ],
+)
+def test_import_is_light(statement: str, heavy: set[str]) -> None:
+    """What is not needed is not loaded: an empty command takes 0.1 s."""
+    assert not loaded(statement) & heavy
+
+
+def test_public_names_are_these() -> None:
+    """Pinned: what the package offers, and that each can be had."""
+    assert sorted(rmqtool.__all__) == ["Finding", "NewMessage", "Store", "StoreWriter", "__version__"]
+    for name in rmqtool.__all__:
+        assert getattr(rmqtool, name)
+        assert name in dir(rmqtool)
+    with pytest.raises(AttributeError):
+        rmqtool.__getattr__("nothing")
+
+
+def test_links_make_the_folders_part_of_the_package() -> None:
+    """`rmqtool.formats` is `formats/`, and nothing is imported twice."""
+    assert (ROOT / "rmqtool" / "formats").readlink() == Path("../formats")
+    assert (ROOT / "rmqtool" / "commands").readlink() == Path("../commands")
+    assert not {"formats", "commands"} & set(sys.modules)
+
+
+def test_every_command_file_is_a_command() -> None:
+    """And every command a file of that name, beside which its options, text and charts may have their own."""
+    files = {path.stem for path in (ROOT / "commands").glob("*.py")} - SHARED_BY_COMMANDS
+    files = {name for name in files if not name.endswith(("_options", "_text", "_plot"))}
+    assert set(COMMANDS) == files
+    assert len(COMMANDS) == len(files)
+
+
+def error_classes(
+    base: type[errors.RmqtoolError] = errors.RmqtoolError,
+) -> Iterator[type[errors.RmqtoolError]]:
+    """Every class below `base`."""
+    for cls in base.__subclasses__():
+        yield cls
+        yield from error_classes(cls)
+
+
+def test_exit_codes_are_one_table() -> None:
+    """Each code once; every exception carries one of them; the drawn tree says which."""
+    constants = {name: code for name, code in vars(errors).items() if name.startswith("EXIT_")}
+    assert len(set(constants.values())) == len(constants)
+    assert [code for code, _ in EXIT_STATUS] == sorted(constants.values())
+    classes = [cls for cls in error_classes() if cls.__module__ == "rmqtool.errors"]
+    assert {cls.exit_code for cls in classes} <= set(constants.values())
+    drawn = dict(re.findall(r"^ +(\w+Error) +(\d+) ", errors.__doc__ or "", re.MULTILINE))
+    drawn.pop("RmqtoolError", None)
+    assert {cls.__name__: str(cls.exit_code) for cls in classes} == drawn
+
+
+def project() -> dict[str, object]:
+    """The table [project] of pyproject.toml."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        table: dict[str, object] = tomllib.load(file)["project"]
+    return table
+
+
+def names(requirements: object) -> set[str]:
+    """The distribution names of a list of requirements."""
+    assert isinstance(requirements, list)
+    return {re.split(r"[<>=!~;\[ ]", requirement)[0] for requirement in requirements}
+
+
+def test_what_is_imported_is_declared_and_the_other_way_round() -> None:
+    """No dependency that nobody uses, none that only comes along with another."""
+    used = {name.partition(".")[0] for path in MODULES.values() for name in imports(path)} | CODECS
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    optional = names(extras["plot"]) | names(extras["remote"]) | names(extras["spark"])
+    found = used - set(sys.stdlib_module_names) - {"rmqtool", "pyspark_rocketmq_store"}
+    assert names(project()["dependencies"]) == found - optional
+    assert optional - found - BY_NAME <= NEEDED_BY_OTHERS
+    used = {name.partition(".")[0] for path in (ROOT / "tests").rglob("*.py") for name in imports(path)}
+    beyond = used - set(sys.stdlib_module_names) - names(project()["dependencies"]) - optional
+    beyond -= {"rmqtool", "tests", "pyspark_rocketmq_store"}
+    assert names(extras["dev"]) == beyond | PROGRAMS
+
+
+def test_constraints_are_names_and_versions() -> None:
+    """Every declared dependency is pinned; no addresses, no ranges."""
+    lines = [
+        line
+        for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()
+        if not line.startswith("#")
+    ]
+    pins = dict(line.split("==") for line in lines)
+    assert all(re.fullmatch(r"[0-9a-z.]+", version) for version in pins.values())
+    extras = project()["optional-dependencies"]
+    assert isinstance(extras, dict)
+    assert names(project()["dependencies"]) | names(extras["dev"]) <= set(pins)

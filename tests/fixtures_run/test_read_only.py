@@ -1,0 +1,223 @@
+"""Reading never writes: names, sizes, times and contents below a store are the same afterwards.
+
+Every read command, when it succeeds, fails or is interrupted; and on stores that nobody may write to,
+as an ordinary user (who root becomes in a child process, for CI runs as root).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from rmqtool.check.verify import PASSES
+from rmqtool.cli import main
+from rmqtool.formats import body, message
+from tests.support.build_store import write_log
+from tests.support.ordinary_user import as_nobody
+from tests.support.programs import PATIENCE_S, RMQTOOL, started
+from tests.support.records import record
+from tests.support.stores import Library
+from tests.support.trees import tree_rows, unchanged
+from tests.support.whole_store import write_units
+
+REAL = "ok_540_small_propcrc"
+WHAT = ("commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "epoch", "compaction")
+
+# Every read command with the options that change how it reads; {store} is put in front of the rest.
+COMMANDS = (
+    ["info"],
+    ["info", "--residency", "--queues", "--format", "json"],
+    *(["dump", "--what", what] for what in WHAT),
+    *(["dump", "--what", "index", "--part", part] for part in ("header", "slots", "chains")),
+    ["dump", "--explain", "0"],
+    ["dump", "--what", "checkpoint", "--explain", "0"],
+    ["dump", "--raw"],
+    ["dump", "--reverse"],
+    ["dump", "--stats-only"],
+    ["dump", "--gaps", "--body", "hex"],
+    ["tail"],
+    ["tail", "--last", "3", "--tag", "TagA", "--filter", "TAGS IS NOT NULL"],
+    ["tail", "--follow", "--from", "earliest", "--max-duration", "700ms"],
+    ["verify", *(f"--pass={name}" for name in PASSES)],
+    ["verify", "--keep-cache", "--jobs", "1", "--limit-bytes", "64K"],
+)  # fmt: skip
+PROBLEMS_OF_USE = (
+    ["info", "--format", "xml"],
+    ["dump", "--what", "nothing"],
+    ["dump", "--since", "soon"],
+    ["dump", "--explain", "99999999999"],
+    ["dump", "--raw", "--stats-only"],
+    ["dump", "--topic", "NoSuchTopic"],
+    ["dump", "--output", "there"],
+    ["tail", "--filter", "a !"],
+    ["tail", "--group", "nobody"],
+    ["verify", "--pass", "colour"],
+    ["verify", "--sample", "3/2"],
+    ["verify", "--fields", "nope"],
+)
+DAMAGED = (
+    "bad_cl04_wrong_length", "bad_cl21_wrong_size_file", "bad_cf02_config_unreadable",
+    "bad_cp05_repair_unfinished", "bad_ix02_chain_loop", "bad_cq09_wrong_size_file", "gap_cl26_log_missing",
+    "old_un01_rocksdb",
+)  # fmt: skip
+ON_DAMAGED = (
+    ["info", "--residency"], ["dump"], ["dump", "--what", "consumequeue"], ["dump", "--what", "config"],
+    ["dump", "--stats-only"], ["verify", *(f"--pass={name}" for name in PASSES)],
+)  # fmt: skip
+
+
+def run(store: Path, arguments: list[str]) -> int:
+    """One command in this process, with its output thrown away by pytest; the store must not change."""
+    command, *options = arguments
+    with unchanged(store):
+        return main([command, str(store), *options])
+
+
+@pytest.fixture(scope="module")
+def real(cases: Library) -> Path:
+    return cases.path(REAL)
+
+
+@pytest.mark.parametrize("arguments", COMMANDS, ids=" ".join)
+def test_success(real: Path, arguments: list[str], capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run(real, arguments) in (0, 1)  # 1: no epoch file and the like
+
+
+@pytest.mark.parametrize("arguments", PROBLEMS_OF_USE, ids=" ".join)
+def test_wrong_use(real: Path, arguments: list[str], capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    assert run(real, arguments) in (1, 2, 3)
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_stores(cases: Library, name: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    for arguments in ON_DAMAGED:
+        assert run(cases.path(name), list(arguments)) in (0, 1, 2, 3), arguments
+
+
+def test_output_is_never_put_into_the_store(real: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    for target in (real / "new", real / "commitlog" / "new", real / "commitlog" / ".." / "new"):
+        assert run(real, ["dump", "--raw", "--output", str(target)]) == 4
+
+
+@pytest.mark.parametrize("path", ["commitlog/{}", "consumequeue/pubpropcrcA/0/{}", "index/{}"])
+def test_single_files(real: Path, path: str, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    folder = (real / path).parent
+    file = sorted(entry for entry in folder.iterdir() if entry.is_file())[0]
+    with unchanged(real):
+        for command in ("info", "dump", "verify"):
+            assert main([command, str(file)]) == 0
+
+
+def test_missing_codec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A body that cannot be decompressed here: shown as stored, exit code 3, and nothing is changed."""
+    stored = write_log(tmp_path / "store" / "commitlog", [
+        record(body=body.compress(b"x" * 300, "lz4"), found={"UNIQ_KEY": "U"},
+               sys_flag=message.COMPRESSED | body.compression_bits("lz4")),
+    ])  # fmt: skip
+    write_units(tmp_path / "store", stored)
+    monkeypatch.setitem(sys.modules, "lz4", None)
+    monkeypatch.setitem(sys.modules, "lz4.frame", None)
+    assert run(tmp_path / "store", ["dump"]) == 3
+    assert run(tmp_path / "store", ["verify", "--pass", "bodies"]) == 3
+    assert run(tmp_path / "store", ["info"]) == 0
+    assert b"pip install" in capfdbinary.readouterr().err
+
+
+# -- interrupted -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["dump"], ["dump", "--reverse"], ["dump", "--what", "consumequeue"], ["dump", "--raw"],
+     ["verify", "--io-limit", "64K"], ["verify", "--io-limit", "64K", "--jobs", "1"]],
+    ids=" ".join,
+)  # fmt: skip
+def test_interrupted_in_the_middle(cases: Library, arguments: list[str]) -> None:
+    """SIGINT while it works: dump waits for somebody to read its output, verify for its limit."""
+    store = cases.path("ok_540_clean")
+    command, *options = arguments
+    before = tree_rows(store)
+    with started([*RMQTOOL, command, store, *options, "--progress"], bufsize=0) as process:
+        first = process.stdout if command == "dump" else process.stderr
+        assert first is not None and first.read(1)  # the first row, or the progress bar
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 130, errors
+    assert b"interrupted" in errors and b"Traceback" not in errors
+    assert tree_rows(store) == before
+
+
+# -- as an ordinary user ---------------------------------------------------------------------------
+
+
+def open_to_all(path: Path) -> None:
+    """Let other users reach `path`: pytest's own folders are closed to them."""
+    for folder in path.parents:
+        if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
+            folder.chmod(folder.stat().st_mode | 0o011)
+
+
+@pytest.fixture
+def closed(cases: Library, tmp_path: Path) -> Iterator[Path]:
+    """A store whose files and folders nobody may write to, not even their owner."""
+    store = cases.copy(REAL, tmp_path / "store")
+    open_to_all(store / "x")
+    for path in (store, *store.rglob("*")):
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    yield store
+    for path in (store, *store.rglob("*")):
+        path.chmod(0o755)
+
+
+def test_read_only_store(closed: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """Every command ends as it does for who may write, and says the same."""
+    outputs: dict[str, list[tuple[int, bytes]]] = {}
+
+    def run_all() -> None:
+        if os.getuid() != 0:
+            with pytest.raises(PermissionError):
+                (closed / "new").touch()
+        for arguments in COMMANDS:
+            code = main([arguments[0], str(closed), *arguments[1:]])
+            output = capfdbinary.readouterr().out
+            if "--residency" not in arguments:  # for an ordinary user all pages count as resident
+                known = outputs.setdefault(" ".join(arguments), [(code, output)])
+                assert known[0] == (code, output) or arguments[0] == "info", arguments
+            assert code in (0, 1), arguments
+
+    with unchanged(closed):
+        run_all()
+        as_nobody(run_all)
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("commitlog/00000000000000000000", "CL12"), ("consumequeue/pubpropcrcA/0/00000000000000000000", "CQ15"),
+     ("checkpoint", "CP06"), ("config/topics.json", "CP06"), ("consumequeue", "CP06"), ("config", "CP06")],
+)  # fmt: skip
+def test_what_an_ordinary_user_may_not_read(
+    cases: Library, tmp_path: Path, name: str, code: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Told by a finding and exit code 3, never by a traceback; the rest is read."""
+    store = cases.copy(REAL, tmp_path / "store")
+    open_to_all(store / "x")
+    (store / name).chmod(0)
+
+    def run_all() -> None:
+        for arguments in COMMANDS:
+            assert main([arguments[0], str(store), *arguments[1:]]) in (0, 1, 3), arguments
+            captured = capfdbinary.readouterr()
+            assert b"Traceback" not in captured.err and b"this is a bug" not in captured.err
+            if arguments[0] == "verify" and "--pass=bodies" in arguments:
+                assert code.encode() in captured.out, captured.out
+
+    with unchanged(store):
+        as_nobody(run_all)
+    (store / name).chmod(0o755)

@@ -1,0 +1,46 @@
+"""Running a piece of a test as an ordinary user, which root is not."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import gettempdir
+
+from tests.support.confined import load_everything
+
+NOBODY = 65534
+
+
+def open_to_all(folder: Path) -> None:
+    """Let every user reach `folder`: pytest closes the folders above it, two or, in a worker, three."""
+    for each in (folder, *folder.parents[:3]):
+        if each == Path(gettempdir()):
+            break
+        each.chmod(0o755)
+
+
+def as_nobody(action: Callable[[], None]) -> None:
+    """Run `action` in a child that is an ordinary user; an exception there fails the test.
+
+    Everything is loaded before: the interpreter may lie in a folder that is closed to that user.
+    """
+    load_everything()
+    child = os.fork()
+    if child == 0:
+        status = 1
+        try:
+            if os.getuid() == 0:
+                os.setgroups([])
+                os.setgid(NOBODY)
+                os.setuid(NOBODY)
+            action()
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

@@ -1,0 +1,148 @@
+"""Stores of real brokers that keep a part in another form: every command answers or refuses, by name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from rmqtool.broker.predict import predict
+from rmqtool.cli import main
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED, UnsupportedStoreError
+from rmqtool.read.store import Store
+from rmqtool.repair.recover.assemble import plan_recover
+from rmqtool.repair.recover.request import Request
+from tests.support.build_store import patch
+from tests.support.stores import Library, case_names
+from tests.support.trees import unchanged
+from tests.support.whole_store import codes_of, report_of
+
+Capture = pytest.CaptureFixture[str]
+
+KINDS = tuple(name for name in case_names() if name.startswith("kind_"))
+DLEDGER = ("kind_dledger_497", "kind_dledger_540")
+COMBINED = "kind_combine_index_timer_540"
+CLASSIC = "kind_compaction_540"  # what is compacted lies beside the log, which is read as any
+QUEUES_ELSEWHERE = tuple(name for name in KINDS if "rocksdb" in name or "config_v2" in name)
+COMMANDS = {
+    "info": (), "verify": (), "stats": (), "stats-group": ("--by", "group"), "dump": ("--stats-only",),
+    "dump-queues": ("--what", "consumequeue"), "lookup-key": ("--key", "nokey", "--topic", "TopicA"),
+    "lookup-time": ("--topic", "TopicA", "--time", "2026-11-23T06:55:00Z"),
+    "lookup-unit": ("--topic", "TopicA", "--queue", "0", "--queue-offset", "0"),
+    "tail": ("--topic", "TopicA", "-n", "2"), "recover": (), "rebuild": (), "expire": (),
+    "append": ("--topic", "TopicA", "--body", "x", "--dry-run"), "deliver": (), "diff": ("STORE",),
+    "export": ("--output", "NEW", "--output-format", "jsonl"), "copy": ("--output", "NEW"),
+}  # fmt: skip
+# What needs the log, and what needs the queues: refused where rmqtool does not read them.
+OF_LOG = {
+    "lookup-key", "lookup-time", "lookup-unit", "tail", "recover", "rebuild", "expire", "deliver", "export",
+    "copy",
+}  # fmt: skip
+OF_QUEUES = {"lookup-time", "lookup-unit", "tail", "deliver"}
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("name", KINDS)
+def test_every_command(name: str, command: str, cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """Nothing is called damaged, what is not read is named, and no byte of the store changes."""
+    store = cases.path(name)
+    words = {"STORE": str(store), "NEW": str(tmp_path / "new")}
+    arguments = [words.get(each, each) for each in COMMANDS[command]]
+    capfd.readouterr()
+    with unchanged(store):
+        code = main([command.partition("-")[0], str(store), *arguments])
+    out, err = capfd.readouterr()
+    assert code in (EXIT_OK, EXIT_FINDINGS, EXIT_INPUT, EXIT_REFUSED), err
+    for word in ("damaged", "Traceback", '"error"', "error:", "CL26", "CQ14"):
+        assert word not in out + err, (word, out, err)
+    if name in DLEDGER and command in OF_LOG:
+        assert code == EXIT_INPUT and "the commit log is in DLedger" in err
+        assert not (tmp_path / "new").exists()
+    if name in QUEUES_ELSEWHERE and command in OF_QUEUES:
+        assert code == EXIT_INPUT and "the consume queues are in RocksDB" in err
+    if name != CLASSIC and command in ("info", "verify", "diff", "recover"):
+        assert code == EXIT_INPUT
+    if name != CLASSIC and command == "append":
+        assert code == EXIT_REFUSED
+        assert "which rmqtool does not write" in err or "was not closed cleanly" in err
+
+
+@pytest.mark.parametrize("name", DLEDGER)
+def test_dledger_is_never_mended(name: str, cases: Library, tmp_path: Path) -> None:
+    """Without the log its queues would be emptied: no option does that."""
+    store = cases.copy(name, tmp_path / "store")
+    with unchanged(store):
+        for command in ("recover", "rebuild", "expire"):
+            assert main([command, str(store), "--apply", "--force"]) == EXIT_INPUT
+    with Store.open(store) as opened:
+        for act in (lambda: plan_recover(opened, Request()), lambda: predict(opened, "5.4")):
+            with pytest.raises(UnsupportedStoreError, match="the commit log is in DLedger"):
+                act()
+
+
+@pytest.mark.parametrize("name", DLEDGER)
+def test_queues_and_index_of_dledger_are_looked_at(name: str, cases: Library, tmp_path: Path) -> None:
+    """What lies in files is checked as such."""
+    store = cases.copy(name, tmp_path / "store")
+    assert report_of(store).units > 50
+    (store / "consumequeue/TopicA/0/00000000000000000000").write_bytes(bytes(60))
+    assert "CQ09" in codes_of(store)
+
+
+def test_a_log_that_is_gone_is_still_missed(cases: Library, tmp_path: Path) -> None:
+    """Without the DLedger folder nothing holds the log."""
+    store = cases.copy(DLEDGER[1], tmp_path / "store")
+    shutil.rmtree(store / "dledger-n0")
+    assert "CL26" in codes_of(store)
+
+
+def test_queues_that_are_written_twice(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    """Those in files are checked as in any store; the files of RocksDB beside them are not strays."""
+    store = cases.copy(COMBINED, tmp_path / "store")
+    with Store.open(store) as opened:
+        assert opened.layout.has_files_of_queues and not opened.layout.consume_queue_strays
+        whats = [(part.what, part.form) for part in opened.layout.unsupported]
+        assert whats == [
+            ("second consume queues", "RocksDB"),
+            ("index entries, timer or half messages", "RocksDB"),
+        ]
+        assert opened.max_offset("TopicA", 0) == 30
+    report = report_of(store)
+    assert (report.records, report.units) == (99, 99)
+    patch(store / "consumequeue/TopicA/0/00000000000000000000", 0, bytes(7) + b"\7")
+    (store / "consumequeue/stray").write_text("x")
+    assert {"CQ05", "CQ11", "UN01"} <= set(codes_of(store))
+    capfd.readouterr()
+    assert main(["rebuild", str(store), "--apply"]) == EXIT_OK
+    assert "CQ05" not in codes_of(store)
+
+
+def test_old_files_of_queues_beside_rocksdb(cases: Library, tmp_path: Path) -> None:
+    """A store whose type was changed: what the files hold is stale, and nobody reads it."""
+    store = cases.copy("kind_rocksdb_540", tmp_path / "store")
+    other = cases.path(COMBINED) / "consumequeue/TopicA"
+    shutil.copytree(other, store / "consumequeue/TopicA")
+    assert set(codes_of(store)) == {"UN01"}
+    with Store.open(store) as opened:
+        assert not opened.layout.has_files_of_queues
+
+
+def test_the_store_type_of_broker_conf_decides(cases: Library, tmp_path: Path) -> None:
+    conf = tmp_path / "broker.conf"
+    conf.write_text("storeType=defaultRocksDB\n")
+    with Store.open(cases.path(COMBINED), broker_conf=conf) as opened:
+        assert not opened.layout.has_files_of_queues
+
+
+@pytest.mark.parametrize("name", [each for each in KINDS if each != CLASSIC])
+def test_info_says_what_is_not_read(name: str, cases: Library, capfd: Capture) -> None:
+    store = cases.path(name)
+    assert main(["info", str(store), "--format", "json"]) == EXIT_INPUT
+    found = json.loads(capfd.readouterr().out)
+    assert found["unsupported"]
+    assert main(["info", str(store)]) == EXIT_INPUT
+    text = capfd.readouterr().out
+    for part in found["unsupported"]:
+        assert f"not read     {part['what']} in {part['form']}: {part['path']}" in text

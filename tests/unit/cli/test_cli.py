@@ -1,0 +1,502 @@
+"""The one error path: what a user sees, and the exit code, for every way a command can end."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Self, cast
+
+import pytest
+import typer
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqtool import __version__, cli
+from rmqtool.commands import COMMANDS, interrupts
+from rmqtool.commands.interrupts import entering, signals_interrupt
+from rmqtool.commands.options import parse_size
+from rmqtool.sizes import SIZE_MAX
+from tests.support.programs import PATIENCE_S, is_asleep, started, surroundings, until
+from tests.support.stores import Library
+
+# One command that ends in every way there is; it goes through the same app, options and output.
+TRIAL = '''
+from __future__ import annotations
+import sys, time, types
+import rmqtool.cli
+from rmqtool.commands import options
+from rmqtool.errors import FormatError, RefusedError
+from rmqtool.output import Output
+
+def trial(
+    store: options.StorePath,
+    queue: options.Queue = None,
+    since: options.Since = None,
+    io_limit: options.IoLimit = None,
+    jobs: options.Jobs = 0,
+    limit: options.Limit = None,
+    fields: options.Fields = None,
+) -> int:
+    """A trial."""
+    options.selection(queue=queue, since=since)
+    def rows():
+        for n in range(3 if limit is None else limit):
+            yield {"n": n, "jobs": jobs, "io_limit": io_limit}
+        if store.name == "bug":
+            raise KeyError("x\\x1b")
+        if store.name == "damaged":
+            raise FormatError("not a record", path="a\\nb", physical_offset=5, hint="look there")
+        if store.name == "refused":
+            raise RefusedError("no")
+        if store.name == "missing":
+            open("/nonexistent/file")
+        if store.name == "slow":
+            time.sleep(3600)
+        if store.name == "slow-module":  # dataclasses and named tuples are made of text
+            exec("time.sleep(3600)")
+    Output(fields=fields).write_rows(rows(), ("n", "jobs", "io_limit"))
+    return 1 if store.name == "findings" else 0
+
+module = types.ModuleType("rmqtool.commands.trial")
+module.trial = trial
+sys.modules[module.__name__] = module
+rmqtool.cli.COMMANDS = ("trial",)
+sys.exit(rmqtool.cli.main())
+'''
+
+
+@pytest.fixture(scope="module")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[str]]:
+    """The command line of a program with the one command `trial`."""
+    path = tmp_path_factory.mktemp("cli") / "trial.py"
+    path.write_text(TRIAL)
+    yield [sys.executable, str(path)]
+
+
+def run(program: list[str], *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program; nothing on its standard input."""
+    return subprocess.run(
+        [*program, *arguments],
+        env=surroundings(**environment),
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        check=False,
+    )
+
+
+def test_result_of_the_command_is_the_exit_code(program: list[str]) -> None:
+    """0 and 1 alike print everything and say nothing on stderr."""
+    for store, code in (("sound", 0), ("findings", 1)):
+        result = run(program, "trial", store)
+        assert (result.returncode, result.stderr, result.stdout.count("\n")) == (code, "", 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (["trial", "damaged"], ["rmqtool: not a record", r"  a\nb, offset 5", "  look there"]),
+        (["trial", "refused"], ["rmqtool: no"]),
+        (["trial", "missing"], ["rmqtool: No such file or directory", "  /nonexistent/file"]),
+        ([], ["rmqtool: Missing command.", "  see 'rmqtool --help'"]),
+        (["nope"], ["rmqtool: No such command 'nope'.", "  see 'rmqtool --help'"]),
+        (["trial"], ["rmqtool: Missing argument 'STORE'.", "  see 'rmqtool trial --help'"]),
+        (["trial", "x", "--fields", "m"], ["rmqtool: unknown field: 'm'", "  fields are: n, jobs, io_limit"]),
+    ],
+)
+def test_error_is_three_lines_at_most(program: list[str], arguments: list[str], lines: list[str]) -> None:
+    """What, where, what to do; never a traceback."""
+    assert run(program, *arguments).stderr.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (["trial", "damaged"], 3),
+        (["trial", "missing"], 3),
+        (["trial", "refused"], 4),
+        (["trial", "bug"], 70),
+        ([], 2),
+        (["nope"], 2),
+        (["trial", "x", "--nope"], 2),
+        (["trial", "x", "--since", "soon"], 2),
+        (["trial", "x", "--queue", "3-1"], 2),
+        (["trial", "x", "--queue", "0-99999"], 2),
+        (["trial", "x", "--io-limit", "5Z"], 2),
+        (["trial", "x", "--io-limit", "9" * 400], 2),
+        (["trial", "x", "--io-limit", "0"], 2),
+        (["trial", "x", "--io-limit", "-5"], 2),
+        (["trial", "x", "--limit", "-1"], 2),
+        (["trial", "x", "--fields", "m"], 2),
+        (["--help"], 0),
+        (["trial", "--help"], 0),
+        (["--version"], 0),
+    ],
+)
+def test_every_ending_has_its_exit_code(program: list[str], arguments: list[str], code: int) -> None:
+    """The table of design and manual."""
+    result = run(program, *arguments)
+    assert result.returncode == code
+    assert (result.stderr == "") == (code == 0)
+    assert "Traceback" not in result.stderr
+
+
+def test_rows_before_an_error_are_printed(program: list[str]) -> None:
+    """What could be read was reported."""
+    assert run(program, "trial", "damaged").stdout.count("\n") == 3
+
+
+def test_bug_says_so_in_three_lines(program: list[str]) -> None:
+    """What happened, which versions, what to do; no control character."""
+    lines = run(program, "trial", "bug").stderr.splitlines()
+    assert len(lines) == 3
+    assert lines[0].startswith(r"rmqtool: this is a bug: KeyError: 'x\x1b' (trial.py:")
+    assert __version__ in lines[1]
+    assert "--debug" in lines[2]
+
+
+@pytest.mark.parametrize("arguments", [["--debug", "trial", "damaged"], ["trial", "damaged", "--debug"]])
+def test_debug_shows_the_traceback(program: list[str], arguments: list[str]) -> None:
+    """Wherever it stands; the exit code stays."""
+    result = run(program, *arguments)
+    assert "Traceback (most recent call last)" in result.stderr
+    assert result.returncode == 3
+
+
+def test_store_of_the_environment_is_named(program: list[str]) -> None:
+    """On stderr, and only when it is used."""
+    result = run(program, "trial", RMQTOOL_STORE="/data/store")
+    assert result.stderr == "rmqtool: using the store of RMQTOOL_STORE: /data/store\n"
+    assert run(program, "trial", "x", RMQTOOL_STORE="/data/store").stderr == ""
+
+
+def test_options_are_read(program: list[str]) -> None:
+    """Sizes, and jobs 0 as one per core."""
+    result = run(program, "trial", "x", "--io-limit", "1.5M", "--jobs", "3", "--limit", "1")
+    assert result.stdout == '{"n":0,"jobs":3,"io_limit":1572864}\n'
+    assert '"jobs":0' not in run(program, "trial", "x").stdout
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_of_the_store_says_what_holds(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Commands that change stores refuse URLs, archives, single files and the store of the environment."""
+    group: Any = typer.main.get_command(cli.build_app([name]))
+    parameters = {each.name: each for each in group.commands[name.replace("_", "-")].params}
+    store = parameters.get("store")
+    if store is None:
+        return
+    changes = name == "append" or "apply" in parameters
+    assert changes == ("RMQTOOL_STORE does not count" in store.help) == ("URL" not in store.help)
+    assert store.show_envvar != changes
+    if changes:
+        assert cli.main([name, "s3://bucket/store"]) == 2
+        assert "it wants a folder on a disk of this machine" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [["trial", "x", "--limit", "200000"], ["--help"], ["trial", "--help"]])
+def test_reader_that_goes_away_is_no_error(program: list[str], arguments: list[str]) -> None:
+    """`| head`: exit code 0, nothing on stderr."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    result = subprocess.run(
+        [*program, *arguments],
+        env=surroundings(),
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        check=False,
+    )
+    os.close(writing)
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+def test_full_disk_under_stdout_is_an_error(program: list[str]) -> None:
+    """Lost output is never exit code 0."""
+    if not Path("/dev/full").exists():
+        return
+    with Path("/dev/full").open("wb") as full:
+        result = subprocess.run(
+            [*program, "trial", "x"],
+            env=surroundings(),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert result.returncode == 3
+    told = result.stderr.decode().splitlines()  # without a name it would read as a store's disk
+    assert told == [f"rmqtool: cannot write: {os.strerror(errno.ENOSPC)}", "  standard output"]
+
+
+@pytest.mark.parametrize("store", ["slow", "slow-module"])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_interrupt_prints_results_so_far(program: list[str], number: signal.Signals, store: str) -> None:
+    """Rows that were found, one line on stderr, 130."""
+    command = [*program, "trial", store, "--limit", "5000"]
+    with started(command, bufsize=0) as process:  # communicate() forgets what readline() has read ahead
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=PATIENCE_S)
+    rows = [json.loads(line)["n"] for line in (first + rest).splitlines()]
+    assert rows == list(range(len(rows)))
+    assert errors == b"rmqtool: interrupted; results so far were printed\n"
+    assert process.returncode == 130
+
+
+def test_signals_interrupt_once_and_only_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A second one at once is the same wish; ignored ones stay so; the old handlers come back."""
+    monkeypatch.setattr(interrupts, "_ONE_INTERRUPT_SECONDS", 3600)
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    hangup = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with signals_interrupt():
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+        assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    finally:
+        signal.signal(signal.SIGHUP, hangup)
+
+
+class AsksFor:
+    """A lock that has SIGINT come at the moment when it is taken."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.acquire, self.release = self.lock.acquire, self.lock.release
+
+    def __enter__(self) -> bool:
+        taken = self.lock.__enter__()
+        signal.raise_signal(signal.SIGINT)
+        return taken
+
+    def __exit__(self, *error: object) -> None:
+        self.lock.release()
+
+
+def test_an_interrupt_leaves_no_lock_behind() -> None:
+    """Between the lock that is taken and the `with` that gives it back no exception is raised, but soon."""
+    lock = AsksFor()
+    condition = threading.Condition(cast("threading.Lock", lock))
+    with signals_interrupt(), pytest.raises(KeyboardInterrupt), condition:
+        assert lock.lock.locked()
+        time.sleep(3600)
+    assert not lock.lock.locked()
+
+
+class Resource:
+    """Something that is closed, or not; a signal comes while it is made."""
+
+    def __init__(self, signals: int) -> None:
+        for _ in range(signals):
+            signal.raise_signal(signal.SIGINT)
+        self.is_closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.is_closed = True
+
+
+def test_an_interrupt_waits_until_what_is_made_can_be_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Resource] = []
+
+    def make(signals: int) -> Resource:
+        made.append(Resource(signals))
+        return made[-1]
+
+    monkeypatch.setattr(interrupts, "_ONE_INTERRUPT_SECONDS", 0)
+    with signals_interrupt():
+        with entering(lambda: make(0)):
+            pass
+        with pytest.raises(KeyboardInterrupt), entering(lambda: make(1)):
+            pytest.fail("the interrupt waits no longer than until it is made")
+        assert [each.is_closed for each in made] == [True, True]
+        with pytest.raises(KeyboardInterrupt), entering(lambda: make(2)):
+            pass
+        assert len(made) == 2, "the second one does not wait"
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_main_runs_in_any_thread(capsys: pytest.CaptureFixture[str]) -> None:
+    """Only the main thread can have handlers; the others do without."""
+    codes: list[int] = []
+    thread = threading.Thread(target=lambda: codes.append(cli.main(["--version"])))
+    thread.start()
+    thread.join()
+    assert (codes, capsys.readouterr().out) == ([0], f"rmqtool {__version__}\n")
+
+
+# A program that ends while a thread works that nobody waits for.
+LEFT_BEHIND = """
+import atexit, os, sys, threading, time
+from rmqtool import cli
+def audit(event, arguments, write=os.write):
+    if event == "cpython.PyInterpreterState_Clear":
+        write(1, b"end of the interpreter\\n")
+sys.addaudithook(audit)
+atexit.register(print, "exit functions", flush=True)
+if sys.argv.pop() == "left":
+    threading.Thread(target=time.sleep, args=(600,), daemon=True).start()
+sys.exit(cli.main())
+"""
+
+
+@pytest.mark.parametrize(("left", "end"), [("left", b""), ("none", b"end of the interpreter\n")])
+def test_a_thread_that_is_left_behind_does_not_see_the_end_of_the_interpreter(left: str, end: bytes) -> None:
+    """In compiled code that is a crash. What is registered for the exit is called."""
+    result = subprocess.run(
+        [sys.executable, "-c", LEFT_BEHIND, "--version", left], env=surroundings(),
+        capture_output=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert result.stdout == f"rmqtool {__version__}\nexit functions\n".encode() + end
+    assert (result.returncode, result.stderr) == (0, b"")
+
+
+# The program, with an import of the command line that tells when it is under way and takes long.
+SLOW_START = """
+import sys, time
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == MODULE:
+            print("loading", flush=True)
+            time.sleep(3600)
+sys.meta_path.insert(0, Slow())
+from rmqtool.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("module", ["rmqtool.cli", "typer", "rmqtool.commands.info"])
+def test_interrupt_while_starting_is_quiet(module: str, number: signal.Signals) -> None:
+    """Before there is a command that could be interrupted: 130, no traceback."""
+    command = [sys.executable, "-c", f"MODULE = {module!r}{SLOW_START}", "--version"]
+    with started(command) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"loading\n"
+        process.send_signal(number)
+        rest, errors = process.communicate(timeout=PATIENCE_S)
+    assert (process.returncode, rest) == (130, b"")
+    assert b"Traceback" not in errors
+
+
+# `verify` that tells when a thread of its pool begins to wait for the rate, which is low.
+SLOW_READING = """
+import sys, threading, time
+from rmqtool import cli
+from rmqtool.storage.source import RateLimiter
+take = RateLimiter.take
+def telling(self, count):
+    in_pool = threading.current_thread() is not threading.main_thread()
+    if in_pool and self._free_at > time.monotonic() + 60:
+        sys.stderr.write("waiting\\n")  # in one piece
+    take(self, count)
+RateLimiter.take = telling
+sys.exit(cli.main(["verify", *sys.argv[1:], "--pass", "log", "--io-limit", "1K", "--quiet"]))
+"""
+
+
+@pytest.mark.parametrize("jobs", ["1", "4"])
+def test_interrupt_ends_the_waiting_for_the_rate(cases: Library, jobs: str) -> None:
+    """With a quarter of an hour to wait, the program ends at once."""
+    command = [sys.executable, "-c", SLOW_READING, cases.path("ok_540_clean"), "--jobs", jobs]
+    with started(command, bufsize=0) as process:
+        assert process.stderr is not None
+        first = process.stderr.readline()
+        # What comes just before the main thread waits is seen when it is done with waiting.
+        until(lambda: is_asleep(process))
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert first == b"waiting\n"
+    assert set(errors.splitlines()) - {b"waiting"} == {b"rmqtool: interrupted; results so far were printed"}
+    assert process.returncode == 130
+
+
+@pytest.mark.parametrize("stderr", ["closed", "gone", *(["full"] if Path("/dev/full").exists() else [])])
+@pytest.mark.parametrize(("store", "code"), [("damaged", 3), ("refused", 4), ("bug", 70), ("findings", 1)])
+def test_stderr_that_takes_nothing_changes_nothing(
+    program: list[str], stderr: str, store: str, code: int
+) -> None:
+    """A full disk, `2>&-` and a reader that went away: the same rows and exit code."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    redirection = {"full": "2>/dev/full", "closed": "2>&-", "gone": ""}[stderr]
+    result = subprocess.run(
+        ["/bin/sh", "-c", f'exec "$@" {redirection}', "sh", *program, "trial", store, "--debug"],
+        env=surroundings(),
+        stdout=subprocess.PIPE,
+        stderr=writing,
+        check=False,
+    )
+    os.close(writing)
+    assert (result.returncode, result.stdout.count(b"\n")) == (code, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [
+        ("1", 1),
+        (" 64k ", 65536),
+        ("1.5GiB", 3 << 29),
+        ("100MB", 100_000_000),
+        ("0.7KB", 700),
+        ("9223372036854775807", SIZE_MAX),
+        ("9007199254740993", 9007199254740993),  # no float has this value
+        ("0.001T", (1 << 40) // 1000),
+    ],
+)
+def test_size_is_exact(text: str, size: int) -> None:
+    """Integers all the way; the part of a byte is left out."""
+    assert parse_size(text) == size
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0", "0.0001", "0K", "-1", "1e3", "9" * 400, "1." + "9" * 400, "9223372036854775808",
+             "8388608T", "1\u212a", "1\u0131b", "\u0661", "inf", "nan", "1..5", ".5", "1 2"]
+)  # fmt: skip
+def test_size_that_is_none_is_a_usage_error(text: str) -> None:
+    """Of no bytes, of too many, or of other letters: one short line."""
+    with pytest.raises(typer.BadParameter) as caught:
+        parse_size(text)
+    assert len(str(caught.value)) < 150
+
+
+@given(st.text(alphabet="0123456789.kKmMgGtTiIbB \u212a\u0131-", max_size=30) | st.text(max_size=8))
+def test_any_size_is_bytes_or_a_usage_error(text: str) -> None:
+    """Never another exception, never out of range."""
+    try:
+        assert 1 <= parse_size(text) <= SIZE_MAX
+    except typer.BadParameter:
+        return
+
+
+def test_python_m_is_the_same_program() -> None:
+    """`python -m rmqtool` works from a checkout."""
+    result = run([sys.executable, "-m", "rmqtool"], "--version")
+    assert result.stdout == f"rmqtool {__version__}\n"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_knows_the_options(program: list[str], shell: str) -> None:
+    """What the completion script asks is answered without touching a store."""
+    words = {
+        "COMP_WORDS": "rmqtool trial --que",
+        "COMP_CWORD": "2",
+        "_TYPER_COMPLETE_ARGS": "rmqtool trial --que",
+    }
+    action = {"_TYPER_COMPLETE_FISH_ACTION": "get-args"}
+    result = run(program, _RMQTOOL_COMPLETE=f"complete_{shell}", RMQTOOL_STORE="/x", **words, **action)
+    assert "--queue" in result.stdout
+    assert result.stderr == ""

@@ -1,0 +1,436 @@
+"""`rmqtool lookup`: what it takes and shows, how it ends, and what a plain look-up does not load."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.formats import batch, index, properties
+from rmqtool.formats.consume_queue import UNIT_SIZE, Unit
+from rmqtool.read.store import Store
+from tests import ROOT
+from tests.support.exports import small_store
+from tests.support.lookups import Lookup, held_keys
+from tests.support.stores import Library
+from tests.support.whole_store import SHAPE, keyed, write_whole
+
+CLEAN = "ok_540_clean"
+HEAVY = {"numpy", "numba", "pyarrow", "rich", "construct", "tabulate", "pyspark", "lz4.frame"}
+
+
+@pytest.fixture
+def lookup(capfdbinary: pytest.CaptureFixture[bytes]) -> Lookup:
+    """`rmqtool lookup` with what it wrote."""
+    return Lookup(capfdbinary)
+
+
+def key_of(store: Path, count: int = 2) -> tuple[str, list[int]]:
+    """A key of at least so many messages, and their offsets."""
+    with Store.open(store) as opened:
+        held = held_keys(opened)
+    key = next(key for key in held if len(held[key]) >= count)
+    return key, [each.physical_offset for each in held[key]]
+
+
+def test_a_key_gives_message_rows(cases: Library, lookup: Lookup) -> None:
+    store = cases.path(CLEAN)
+    key, offsets = key_of(store)
+    result = lookup(store, "--key", key)
+    assert (result.code, result.err) == (0, "")
+    assert [row["physical_offset"] for row in result.rows] == offsets
+    assert all(key in (*row["keys"], row["uniq_key"]) for row in result.rows)
+    assert {row["found_by"] for row in result.rows} == {"index"}
+    assert [row["physical_offset"] for row in lookup(store, "--key", key, "--max", 1).rows] == offsets[:1]
+    topic = result.rows[0]["topic"]
+    narrow = lookup(store, "--key", key, "--topic", topic, "--fields", "topic,found_by")
+    assert {tuple(row) for row in narrow.rows} == {("topic", "found_by")}
+    assert {row["topic"] for row in narrow.rows} == {topic}
+    assert lookup(store, "--key", key, "--until", "2001-01-01").code == 1
+
+
+def test_messages_inside_of_a_batch_are_shown(cases: Library, lookup: Lookup) -> None:
+    """Each with its own queue offset, keys and body."""
+    with Store.open(cases.path(CLEAN)) as store:
+        record = next(store.queue_messages("pubBatchCQ", 0))
+        base, items = record.message.queue_offset, list(batch.decode_items(record.message.body))
+    wanted = properties.decode(items[1].properties_bytes)
+    (row,) = lookup(cases.path(CLEAN), "--uniq-key", wanted[properties.UNIQ_KEY]).rows
+    assert (row["found_by"], row["physical_offset"]) == ("batch", record.physical_offset)
+    (inside,) = row["inside"]
+    assert (inside["queue_offset"], inside["body"]) == (base + 1, items[1].body.decode())
+    own = properties.decode(record.message.properties_bytes)[properties.UNIQ_KEY]
+    both = lookup(cases.path(CLEAN), "--uniq-key", own, "--uniq-key", wanted[properties.UNIQ_KEY])
+    names = {name for each in both.rows for name in each["asked"]}
+    assert (both.code, names) == (0, {own, wanted[properties.UNIQ_KEY]})
+    odd = lookup(cases.path(CLEAN), "--uniq-key", wanted[properties.UNIQ_KEY], "--tag", "nothing like it")
+    assert not odd.rows
+    assert (inside["keys"], inside["uniq_key"]) == (
+        wanted[properties.KEYS].split(),
+        wanted[properties.UNIQ_KEY],
+    )
+
+
+def test_what_a_partial_answer_lacks_is_told(store_copy: Callable[[str], Path], lookup: Lookup) -> None:
+    """A record that is damaged, options that leave it out, an index file that is gone."""
+    store = store_copy(CLEAN)
+    key, offsets = key_of(store)
+    left_out = lookup(store, "--key", key, "--tag", "nothing like it")
+    assert left_out.code == 1
+    assert f"{len(offsets)} with it that other options leave out" in left_out.err
+    assert "scanning" not in left_out.err
+    with Store.open(store) as opened:
+        file = opened.commit_log.file_of(offsets[0])
+        size = opened.find(offsets[0]).message.total_size
+    with file.path.open("r+b") as log:
+        log.seek(offsets[0] - file.file_from_offset)
+        log.write(bytes(size))
+    damaged = lookup(store, "--key", key)
+    assert damaged.code == 1
+    assert [row["physical_offset"] for row in damaged.rows] == offsets[1:]
+    assert f"leads to offset {offsets[0]}, where no sound record is" in damaged.err
+    scanned = lookup(store, "--key", key, "--scan", "always")
+    assert scanned.code == 1
+    assert "CL02 zeros in the middle of the log, sound records follow: commitlog/" in scanned.err
+    assert f"offset {offsets[0]}, {size} bytes" in scanned.err
+    min(store.joinpath("index").iterdir()).unlink()
+    never = lookup(store, "--key", key, "--scan", "never")
+    assert "not looked at: the log at offsets 0 to " in never.err
+
+
+def test_many_keys_in_one_pass(
+    cases: Library, lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From a file and from standard input; which were found, and which were not."""
+    store = cases.path(CLEAN)
+    with Store.open(store) as opened:
+        held = held_keys(opened)
+    keys = list(held)[:40]
+    text = "".join(f"{key}\n" for key in (*keys, "", "nothing"))
+    (tmp_path / "keys").write_text(text, "utf-8")
+    result = lookup(store, "--keys-from", tmp_path / "keys")
+    wanted = sorted({each.physical_offset for key in keys for each in held[key]})
+    assert [row["physical_offset"] for row in result.rows] == wanted
+    assert all(set(row["asked"]) <= set(keys) and row["asked"] for row in result.rows)
+    assert result.code == 1
+    assert "not found: 1 of 41 keys: nothing" in result.err
+
+    class Input:
+        buffer = io.BytesIO(text.replace("\n", "\t \r\n").encode())
+
+    monkeypatch.setattr("sys.stdin", Input)
+    assert lookup(store, "--keys-from", "-").rows == result.rows
+
+
+def test_other_kinds(cases: Library, lookup: Lookup) -> None:
+    """Each kind finds the message that the key has found."""
+    store = cases.path(CLEAN)
+    row = lookup(store, "--key", key_of(store, 1)[0], "--max", 1).rows[0]
+    place = ("--topic", row["topic"], "--queue", row["queue_id"], "--queue-offset", row["queue_offset"])
+    for arguments, found_by in (
+        (("--offset", row["physical_offset"]), "offset"),
+        (("--msg-id", row["offset_msg_id"]), "id"),
+        (("--uniq-key", row["uniq_key"]), "index"),
+        (("--msg-id", row["uniq_key"]), "index"),
+        (place, "queue"),
+    ):
+        result = lookup(store, *arguments)
+        assert result.code == 0, result.err
+        assert {**row, "found_by": found_by} in result.rows
+
+
+def test_nothing_is_found(cases: Library, lookup: Lookup) -> None:
+    """1, what was looked at, and topics that are like the one asked for."""
+    store = cases.path(CLEAN)
+    result = lookup(store, "--key", "nothing", "--topic", "pubBatc")
+    assert (result.code, result.out) == (1, b"")
+    assert "no message with key nothing; looked at 3 index files, 1 topic" in result.err
+    assert "nearest: pubBatch" in result.err
+    inside = lookup(store, "--offset", 5)
+    assert inside.code == 1
+    assert "inside the record at 0" in inside.err
+    assert lookup(store, "--topic", "none", "--time", 0).code == 1
+
+
+def test_places_that_are_beyond_say_what_there_is(cases: Library, lookup: Lookup) -> None:
+    store = cases.path(CLEAN)
+    result = lookup(store, "--topic", "pubRetry", "--queue", 0, "--queue-offset", 500)
+    assert result.code == 1 and "queue 0 of pubRetry has 0 to 11" in result.err
+    result = lookup(store, "--offset", 99_999_999)
+    assert result.code == 1 and "they hold 0 to 4194303" in result.err
+
+
+def test_what_a_queue_lacks_is_looked_for_in_the_log(tmp_path: Path, lookup: Lookup) -> None:
+    """Its folder is gone, it ends too early after a crash, a unit in it is zeroed; each is said."""
+    store = tmp_path / "store"
+    stored = write_whole(store, keyed(40))
+    (store / "abort").touch()
+    queue = next(each for each in (store / "consumequeue" / stored[0].topic).iterdir())
+    mine = [each for each in stored if str(each.queue_id) == queue.name]
+    place = ("--topic", stored[0].topic, "--queue", queue.name, "--queue-offset")
+    path = next(queue.iterdir())
+    whole = path.read_bytes()
+    end = len(mine) * UNIT_SIZE
+    asked = mine[-2:]
+    for units, reason in (
+        (whole[: end - 3 * UNIT_SIZE] + bytes(3 * UNIT_SIZE) + whole[end:], "ends before it"),
+        (
+            whole[: end - 2 * UNIT_SIZE] + bytes(UNIT_SIZE) + whole[end - UNIT_SIZE :],
+            f"queue {queue.name} of",
+        ),
+        (b"", "is missing"),
+    ):
+        path.write_bytes(units)
+        if not units:
+            shutil.rmtree(queue)
+        has_last = bool(units[end - UNIT_SIZE : end].strip(b"\0"))
+        for message in asked[:1] if has_last else asked:
+            found = lookup(store, *place, message.queue_offset)
+            assert found.code == int(has_last) and reason in found.err
+            assert ("CQ08" in found.err) is has_last  # more units behind those that are lacking
+            assert [row["physical_offset"] for row in found.rows] == [message.physical_offset]
+            assert found.rows[0]["found_by"] == "scan"
+            never = lookup(store, *place, message.queue_offset, "--scan", "never")
+            assert never.code == 1 and "not looked at: the log" in never.err and reason in never.err
+        if units:
+            there = lookup(store, *place, mine[0].queue_offset, *place[-1:], asked[0].queue_offset)
+            assert [row["found_by"] for row in there.rows] == ["queue", "scan"]
+    always = lookup(store, *place, mine[0].queue_offset, "--scan", "always")
+    assert (always.code, len(always.rows)) == (0, 1)
+    beyond = lookup(store, *place, 1 << 40)
+    assert beyond.code == 1 and "bytes of the log" in beyond.err
+
+
+def test_a_damaged_queue_of_a_store_that_was_closed_cleanly(
+    store_copy: Callable[[str], Path], lookup: Lookup
+) -> None:
+    """A unit that names another record, one that is empty, a folder without files."""
+    store = store_copy("ok_540_clean")
+    path = store / "consumequeue/pubOrder/1/00000000000000000000"
+    whole = path.read_bytes()
+    place = ("--topic", "pubOrder", "--queue", 1, "--queue-offset")
+    (right,) = lookup(store, *place, 5).rows
+    for unit in (whole[9 * UNIT_SIZE : 10 * UNIT_SIZE], bytes(UNIT_SIZE), None):
+        if unit is None:
+            path.unlink()
+        else:
+            path.write_bytes(whole[: 5 * UNIT_SIZE] + unit + whole[6 * UNIT_SIZE :])
+        found = lookup(store, *place, 5)
+        assert [row | {"found_by": "queue"} for row in found.rows] == [right]
+        assert found.rows[0]["found_by"] == "scan"
+        never = lookup(store, *place, 5, "--scan", "never")
+        assert not never.rows and "not looked at: the log" in never.err
+    for topic, queue in (("Nope", 0), ("pubOrder", 77)):
+        told = lookup(store, "--topic", topic, "--queue", queue, "--queue-offset", 1)
+        assert told.code == 1 and "bytes of the log" not in told.err
+
+
+def test_a_queue_of_a_sound_store_has_all_there_is(tmp_path: Path, lookup: Lookup) -> None:
+    """It may be idle while others go on: the log behind its end is read only when that is asked for."""
+    store = tmp_path / "store"
+    first = write_whole(store, [*keyed(4), *keyed(40, queues=3)])[0]
+    place = ("--topic", first.topic, "--queue", first.queue_id, "--queue-offset", 1 << 40)
+    told = lookup(store, *place)
+    assert told.code == 1 and "bytes of the log" not in told.err
+    assert "bytes of the log" in lookup(store, *place, "--scan", "always").err
+
+
+def test_a_scan_is_announced(store_copy: Callable[[str], Path], lookup: Lookup) -> None:
+    """Where and why; with --scan never it is told what was left out."""
+    root = store_copy("ok_540_small_ipv6")
+    for path in (root / "index").iterdir():
+        path.unlink()
+    key, offsets = key_of(root, 1)
+    result = lookup(root, "--key", key)
+    assert [row["found_by"] for row in result.rows] == ["scan"] * len(offsets)
+    assert "scanning the log at offsets 0 to the end (there are no index files)" in result.err
+    never = lookup(root, "--key", key, "--scan", "never")
+    assert never.code == 1
+    assert "see --scan" in never.err
+    assert lookup(root, "--key", key, "--quiet").err == ""
+
+
+def test_explain_shows_the_way(cases: Library, lookup: Lookup) -> None:
+    """Files, slots, chains; every message that is found is at the end of one."""
+    store = cases.path(CLEAN)
+    key, offsets = key_of(store)
+    rows = lookup(store, "--key", key, "--explain").rows
+    assert {row["step"] for row in rows} >= {"file", "slot", "entry"}
+    assert {row["physical_offset"] for row in rows if row["result"] == "found"} == set(offsets)
+    assert lookup(store, "--key", "nothing", "--explain").code == 1
+
+
+def test_times(cases: Library, lookup: Lookup) -> None:
+    """The broker's answer and the exact one, for each queue."""
+    store = cases.path("ok_497_clean")
+    with Store.open(store) as opened:
+        message = next(each.message for each in opened.messages() if each.message.queue_offset > 3)
+    place = ("--topic", message.topic, "--queue", message.queue_id, "--time", message.store_timestamp)
+    for broker in ("4.9", "5.4"):
+        (row,) = lookup(store, *place, "--broker", broker, "--bound", "upper").rows
+        assert row["broker"] == broker
+        assert row["exact_offset"] >= message.queue_offset
+        assert row["min_offset"] <= row["broker_offset"] <= row["max_offset"]
+    assert len(lookup(store, "--topic", "*", "--time", "now").rows) == 50
+    (row,) = lookup(store, *place[:4], "--time", "2001-01-01", "--bound", "upper").rows
+    assert (row["exact_offset"], row["store_time"]) == (None, None)
+    (row,) = lookup(store, *place[:4], "--time", "now").rows
+    assert row["exact_offset"] == row["max_offset"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--key", "a", "--offset", 1),
+        ("--queue-offset", 1),
+        ("--queue-offset", 1, "--topic", "a*", "--queue", 1),
+        ("--time", 0),
+        ("--time", "soon", "--topic", "a"),
+        ("--offset", 1, "--explain"),
+        ("--key", "a", "--explain", "--trace"),
+        ("--key", "a", "--fields", "nonsense"),
+        ("--keys-from", os.devnull),
+        ("--broker", "3.2", "--time", 0),
+        ("--offset", 0, "--max", 1 << 63),
+        ("--offset", 0, "--bound", "upper"),
+        ("--key", "a", "--broker", "4.9"),
+    ],
+)
+def test_wrong_usage(arguments: tuple[object, ...], cases: Library, lookup: Lookup) -> None:
+    result = lookup(cases.path(CLEAN), *arguments)
+    assert (result.code, result.out) == (2, b"")
+    assert len(result.err.splitlines()) <= 3
+
+
+def test_hostile_keys(cases: Library, lookup: Lookup, tmp_path: Path) -> None:
+    """Control characters, invalid UTF-8 and very long keys are keys like others; none reaches a terminal."""
+    store = cases.path(CLEAN)
+    (tmp_path / "keys").write_bytes(b"\xff\xfe\n\x1b[31m\n" + b"k" * 100_000 + b"\n")
+    result = lookup(store, "--keys-from", tmp_path / "keys")
+    assert result.code == 1
+    assert "\x1b" not in result.err
+    assert lookup(store, "--keys-from", tmp_path / "nothing").code == 3
+    assert lookup(store, "--key", "a\0b", "--topic", "../../etc").code == 1
+
+
+def test_keys_of_a_closed_standard_input(
+    cases: Library, lookup: Lookup, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    result = lookup(cases.path(CLEAN), "--keys-from", "-")
+    assert (result.code, result.err) == (3, "rmqtool: standard input is closed\n")
+
+
+def test_slots_that_are_exchanged(tmp_path: Path, lookup: Lookup) -> None:
+    """A chain of sound entries that belong to other slots is damage: the log is scanned."""
+    write_whole(tmp_path, keyed(20))
+    (path,) = (tmp_path / "index").iterdir()
+    data = bytearray(path.read_bytes())
+    slots = slice(index.HEADER_SIZE, SHAPE.entry_offset(0))
+    data[slots] = (2).to_bytes(4) * SHAPE.slots
+    path.write_bytes(data)
+    for n in range(20):
+        result = lookup(tmp_path, "--uniq-key", f"U{n:08}")
+        assert [row["uniq_key"] for row in result.rows] == [f"U{n:08}"], result.err
+    assert "entry of another slot" in result.err
+    data[slots] = b"".join((2 + number % 3).to_bytes(4) for number in range(SHAPE.slots))
+    path.write_bytes(data)
+    several = lookup(tmp_path, *(each for n in range(20) for each in ("--uniq-key", f"U{n:08}")))
+    assert len(several.rows) == 20 and several.err.count("is damaged") == 1 and " more" in several.err
+
+
+def test_trace_tells_what_became_of_a_message(cases: Library, lookup: Lookup) -> None:
+    store = cases.path(CLEAN)
+    row = lookup(store, "--key", key_of(store, 1)[0], "--max", 1).rows[0]
+    rows = lookup(store, "--offset", row["physical_offset"], "--trace").rows
+    assert row["physical_offset"] in [each["physical_offset"] for each in rows]
+
+
+def test_a_trace_has_the_delivery_time_of_the_unit(cases: Library, lookup: Lookup) -> None:
+    """Level 4 of that broker is an hour, by the default table half a minute."""
+    store = cases.path(CLEAN)
+    with Store.open(store) as opened:
+        queue = opened.queue("SCHEDULE_TOPIC_XXXX", 3)
+        assert queue is not None
+        unit = queue.unit(queue.max_offset() - 1)
+    assert isinstance(unit, Unit)
+    rows = lookup(store, "--offset", unit.physical_offset, "--trace").rows
+    due = [row["detail"]["deliver_timestamp_ms"] for row in rows if row["kind"] == "delayed"]
+    assert due == [unit.tags_code]
+
+
+def test_a_fate_is_told_once(cases: Library, lookup: Lookup) -> None:
+    """However many records of a message are hits, and however they were asked for."""
+    store = cases.path(CLEAN)
+    with Store.open(store) as opened:
+        records = defaultdict(list)
+        for stored in opened.messages():
+            key = properties.decode(stored.message.properties_bytes).get(properties.UNIQ_KEY)
+            if key and stored.message.topic != "RMQ_SYS_TRANS_OP_HALF_TOPIC":
+                records[key].append(stored.physical_offset)
+    moved = next(key for key in records if len(records[key]) > 2)
+    single = next(key for key in records if len(records[key]) == 1)
+    once = lookup(store, "--offset", records[moved][0], "--trace").rows
+    result = lookup(store, "--uniq-key", moved, "--trace")
+    assert [row for row in result.rows if row["kind"] != "group"] == [
+        row for row in once if row["kind"] != "group"
+    ]
+    assert len(result.rows) == len(once) > 2
+    both = lookup(store, "--uniq-key", moved, "--uniq-key", single, "--trace").rows
+    assert {row["physical_offset"] for row in both} >= {*records[moved], *records[single]}
+    # --max counts messages, not the rows of their fates: one that is missing is still told.
+    missing = lookup(store, "--uniq-key", single, "--uniq-key", "nothing", "--max", 2, "--trace")
+    assert missing.code == 1 and "not found: 1 of 2" in missing.err
+
+
+def test_a_plain_lookup_loads_nothing_heavy(cases: Library) -> None:
+    """A process that finds a key through the index needs neither arrays nor compiled code."""
+    store = cases.path(CLEAN)
+    key, offsets = key_of(store)
+    code = (
+        "import sys; from rmqtool.cli import main; code = main(sys.argv[1:]);"
+        "print(*sys.modules, file=sys.stderr); sys.exit(code)"
+    )
+    command = [sys.executable, "-c", code, "lookup", str(store), "--key", key]
+    ended = subprocess.run(
+        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True, text=True
+    )
+    assert [json.loads(line)["physical_offset"] for line in ended.stdout.splitlines()] == offsets
+    loaded = set(ended.stderr.split())
+    assert not HEAVY & loaded
+    commands = {name.removeprefix("rmqtool.commands.") for name in loaded if "rmqtool.commands." in name}
+    assert not commands & {"dump", "verify", "append", "export", "stats", "tail"}
+
+
+def test_a_file_that_is_full_in_the_middle_of_a_message(tmp_path: Path, lookup: Lookup) -> None:
+    """The last message's tag is in the next file: this one holds tags all the same."""
+    store = small_store(tmp_path / "s", 60, index_slots=50, index_entries=101)
+    with Store.open(store) as opened:
+        assert len(opened.layout.index_files) == 2
+    found = lookup(store, "--tag", "A", "--topic", "T")
+    assert (found.code, found.err, len(found.rows)) == (0, "", 60)
+    assert {row["found_by"] for row in found.rows} == {"index"}
+
+
+def test_what_cannot_be_read_is_told(tmp_path: Path, lookup: Lookup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No message is said to be missing where it may be in a file that nobody could read."""
+    store = small_store(tmp_path / "s", 8)
+    queue = next((store / "consumequeue/T/0").iterdir())
+    queue.rename(tmp_path / "queue")
+    os.mkfifo(queue)
+    place = ("--queue-offset", 0, "--topic", "T", "--queue", 0)
+    for arguments in (place, (*place, "--scan", "never"), ("--time", "now", "--topic", "T")):
+        found = lookup(store, *arguments)
+        assert found.code == 3 and f"no plain file): consumequeue/T/0/{queue.name}" in found.err
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    found = lookup(store, "--offset", 17)
+    assert found.code == 3 and "CL12" in found.err and "Permission denied" in found.err

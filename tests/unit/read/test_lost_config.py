@@ -1,0 +1,145 @@
+"""Config files that are gone: told where a broker must have had them, by every command, and nowhere else."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.read.lost_config import lost_config
+from rmqtool.read.store import Store
+from tests.support.stores import Library
+
+StoreCopy = Callable[[str], Path]
+LOST = {"CF06", "CF07", "CF08", "CF09"}
+
+
+def lose(root: Path, *names: str) -> None:
+    """Delete config files with their .bak."""
+    for name in names:
+        for path in (root / "config" / f"{name}.json", root / "config" / f"{name}.json.bak"):
+            path.unlink(missing_ok=True)
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    code = main([*map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def lost(capsys: pytest.CaptureFixture[str], root: Path) -> set[str]:
+    """What `verify` says of lost config files; `info` says the same but for the topics."""
+    _, out, _ = run(capsys, "verify", root, "--pass", "config", "--format", "jsonl")
+    found = {json.loads(line)["problem"] for line in out.splitlines()} & LOST
+    _, out, _ = run(capsys, "info", root, "--format", "json")
+    assert {row["problem"] for row in json.loads(out)["problems"]} & LOST == found - {"CF06"}
+    return found
+
+
+@pytest.mark.parametrize("name", ["ok_497_clean", "ok_533_clean", "ok_540_clean", "torn_540_killed"])
+def test_files_of_a_broker(name: str, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each file that is gone is found, with its .bak only, and alone."""
+    root = store_copy(name)
+    assert lost(capsys, root) == set()
+    (root / "config/consumerOffset.json").unlink()
+    assert lost(capsys, root) == set()  # the .bak is there: CF01
+    lose(root, "consumerOffset")
+    assert lost(capsys, root) == {"CF08"}
+    lose(root, "subscriptionGroup")
+    assert lost(capsys, root) == {"CF08", "CF09"}
+    lose(root, "delayOffset")
+    assert lost(capsys, root) - {"CF07"} == {"CF08", "CF09"}
+    shutil.rmtree(root / "config")
+    assert lost(capsys, root) == LOST
+
+
+def test_a_broker_in_its_first_seconds(store_copy: StoreCopy) -> None:
+    """With abort, and none of the files that it writes by the clock, it was killed before it came to that."""
+    root = store_copy("ok_540_small_ipv6")
+    lose(root, "consumerOffset", "delayOffset")
+    messages = {"TopicTest": 3}
+    with Store.open(root) as store:
+        assert [each.problem.code for each in lost_config(store.layout, messages)] == ["CF08"]
+    (root / "abort").touch()
+    with Store.open(root) as store:
+        assert [each.problem.code for each in lost_config(store.layout, messages)] == ["CF08"]
+    lose(root, "consumerFilter", "consumerOrderInfo")
+    for path in (root / "config").glob("t*trics*"):
+        path.unlink()
+    with Store.open(root) as store:
+        assert list(lost_config(store.layout, messages)) == []
+        assert list(lost_config(store.layout, {})) == []
+
+
+def test_stores_that_never_had_them(
+    cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A new store, a copy with topics of groups, and an archive of log files: none of them lost anything."""
+    source = cases.path("ok_540_clean")
+    assert run(capsys, "append", tmp_path / "new", "--create", "--create-topic", "--topic", "Orders",
+               "--body", "x", "--commitlog-file-size", "1M")[0] == 0  # fmt: skip
+    assert lost(capsys, tmp_path / "new") == set()
+    run(capsys, "copy", source, "--output", tmp_path / "copy", "--topic", "%RETRY%pub_retry_group")
+    assert lost(capsys, tmp_path / "copy") == set()
+    shutil.copytree(source / "commitlog", tmp_path / "bare/commitlog")
+    with Store.open(tmp_path / "bare") as store:
+        assert list(lost_config(store.layout, {"%RETRY%group": 3})) == []
+
+
+def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]) -> None:
+    """The cost and where to get the file; nothing that recover could do."""
+    root = store_copy("ok_540_clean")
+    lose(root, "consumerOffset", "delayOffset")
+    code, out, _ = run(capsys, "recover", root)
+    assert code == 0 and "nothing that recover can do: see the warnings" in out
+    assert "consumeFromWhere" in out and "from a slave" in out and "delivered once more" in out
+    _, out, _ = run(capsys, "recover", root, "--format", "json")
+    assert [text[:4] for text in json.loads(out)["warnings"]] == ["CF07", "CF08"]
+    shutil.rmtree(root / "config")
+    _, out, _ = run(capsys, "recover", root, "--format", "json")
+    found = json.loads(out)
+    assert [text[:4] for text in found["warnings"]] == ["CF07", "CF08", "CF09"]
+    assert [row["path"] for row in found["actions"]] == ["config/topics.json"]
+
+
+def test_no_group_is_not_no_lag(
+    cases: Library, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A topic that no group reads, and a store whose offsets are lost, are not "no lag"."""
+    whole = ("stats", cases.path("ok_540_clean"), "--by", "group,topic", "--format", "jsonl")
+    _, out, err = run(capsys, *whole, "--topic", "pubOrder")
+    (row,) = map(json.loads, out.splitlines())
+    assert (row["group"], row["topic"], row["status"], row["lag_messages"]) == (
+        None, "pubOrder", ["no_group"], None,
+    )  # fmt: skip
+    assert "no group has an offset for topic pubOrder" in err
+    _, out, err = run(capsys, *whole)
+    assert all(json.loads(line)["group"] for line in out.splitlines()) and "no group" not in err
+    root = store_copy("ok_540_clean")
+    lose(root, "consumerOffset")
+    _, out, err = run(capsys, "stats", root, "--by", "group", "--format", "jsonl")
+    (row,) = map(json.loads, out.splitlines())
+    assert (row["group"], row["status"]) == (None, ["offsets_missing"])
+    assert "CF08" in err
+
+
+def test_a_trace_says_that_nobody_reads(
+    cases: Library, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A row and a line where no group has an offset; where the file is gone, that it is not known."""
+    asked = ("--key", "ORDER_5", "--max", "1", "--trace", "--format", "jsonl")
+    _, out, err = run(capsys, "lookup", cases.path("ok_540_clean"), *asked)
+    (row,) = [row for row in map(json.loads, out.splitlines()) if row["kind"] == "group"]
+    assert (row["group"], row["state"]) == (None, "no_group")
+    assert row["detail"] == {"reason": "no group has an offset for topic pubOrder"}
+    assert "no group has an offset for topic pubOrder" in err
+    root = store_copy("ok_540_clean")
+    lose(root, "consumerOffset")
+    _, out, err = run(capsys, "lookup", root, *asked)
+    assert not any(json.loads(line)["kind"] == "group" for line in out.splitlines())
+    assert "not known: consumer groups: consumerOffset.json" in err

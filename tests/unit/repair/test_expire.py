@@ -1,0 +1,765 @@
+"""Expiry of whole stores: what real brokers deleted, who would miss it, the deletion and what can stop it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from datetime import UTC
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.broker.expiry_rules import Disk, Disks
+from rmqtool.check.verify import verify
+from rmqtool.cli import main
+from rmqtool.errors import RefusedError, StoreInUseError, UnwritableError, UsageError
+from rmqtool.formats import config_json, timer
+from rmqtool.read.consumer_offsets import known_offsets
+from rmqtool.read.store import Store
+from rmqtool.repair.expire import Expiry, OwnRules, Request, gather, losses, plan_expiry
+from rmqtool.repair.expire.remove import Removed, expire
+from rmqtool.storage import config_files, lock, open_files
+from rmqtool.storage import durable as disk
+from rmqtool.storage.layout import detect
+from rmqtool.terminal import format_size
+from tests.support.disk_calls import watched
+from tests.support.stores import Library, case
+from tests.support.trees import copy_tree, tree_rows
+
+HOUR_MS = 3_600_000
+AGED = ("00000000000000000000", "00000000000001048576")
+START = 2 << 20  # where the log begins without the aged files
+VERSIONS = ("497", "533", "540")
+NO_RULES = OwnRules()
+
+
+@pytest.fixture(autouse=True)
+def disks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """The disk is one percent full, whatever it is; call this to set another percentage."""
+    percent = 1
+
+    def read(store: Store, folders: Any) -> Disks:
+        device = store.layout.commit_log[0].path.stat().st_dev
+        gib = 1 << 30
+        return Disks({device: Disk(percent * gib, (100 - percent) * gib)}, (device,), device)
+
+    def fill(to: int) -> None:
+        nonlocal percent
+        percent = to
+
+    monkeypatch.setattr(gather, "_disks", read)
+    return fill
+
+
+def aged(cases: Library, version: str, target: Path) -> tuple[Path, int]:
+    """The clean store of a version, two files aged as in the lab; and a time in the hour of deleteWhen."""
+    root = cases.copy(f"ok_{version}_clean", target)
+    newest = max(path.stat().st_mtime_ns for path in (root / "commitlog").iterdir()) // 1_000_000
+    now = newest - newest % (24 * HOUR_MS) + 28 * HOUR_MS
+    for name in AGED:
+        old = (now - 73 * HOUR_MS) * 1_000_000
+        os.utime(root / "commitlog" / name, ns=(old, old))
+    return root, now
+
+
+@pytest.fixture
+def store(cases: Library, tmp_path: Path) -> tuple[Path, int]:
+    """That of 5.4.0."""
+    return aged(cases, "540", tmp_path / "store")
+
+
+def planned(root: Path, now: int, rules: OwnRules = NO_RULES) -> Expiry:
+    """The plan for a store."""
+    with Store.open(root) as opened:
+        return plan_expiry(opened, Request(now, UTC, rules))
+
+
+def deleted(root: Path, now: int, rules: OwnRules = NO_RULES, **options: Any) -> Removed:
+    """Expire a store, whoever waits for messages."""
+    return expire(root, lambda: detect(root), Request(now, UTC, rules), **{"force": True, **options})
+
+
+def names(root: Path) -> set[str]:
+    """The files of a store."""
+    return {path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file()}
+
+
+def paths(expiry: Expiry) -> set[str]:
+    """The files that go."""
+    return {fate.path for fate in expiry.going}
+
+
+# as the broker does it
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_plan_is_what_the_real_broker_deleted(
+    cases: Library,
+    tmp_path: Path,
+    version: str,
+    unchanged: Callable[[Path], AbstractContextManager[None]],
+) -> None:
+    """The files of commit log, queues and index, and every queue's minimum afterwards."""
+    root, now = aged(cases, version, tmp_path / "store")
+    expired = case(f"ok_{version}_expired")
+    with unchanged(root):
+        found = planned(root, now)
+    assert paths(found) == names(root) - names(cases.path(expired.name)) != set()
+    assert (found.start_before, found.start_after) == (0, START)
+    minimum = {(row["topic"], row["queueId"]): row["minOffset"] for row in expired.queues}
+    assert {(each.topic, each.queue_id): each.min_after for each in found.effects.queues} == minimum
+    assert sum(each.messages_going for each in found.effects.queues) > 1000
+    assert found.unread == ()
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_deletion(cases: Library, tmp_path: Path, version: str) -> None:
+    """What stays is as it was, sound, and has the offsets that were foretold; a second run finds nothing."""
+    root, now = aged(cases, version, tmp_path / "store")
+    plan, before = planned(root, now), tree_rows(root)
+    done = deleted(root, now)
+    assert paths(done.expiry) == paths(plan) and done.manifest is None
+    kept = [row for row in before if row[1] == "file" and row[0] not in paths(plan)]
+    assert [row for row in tree_rows(root) if row[1] == "file"] == kept
+    with Store.open(root) as opened:
+        assert [found for found in verify(opened) if found.problem.severity != "note"] == []
+        for each in plan.effects.queues:
+            assert opened.min_offset(each.topic, each.queue_id) == each.min_after
+            assert opened.max_offset(each.topic, each.queue_id) == each.max_offset
+    assert deleted(root, now).expiry.going == ()
+
+
+def test_order_is_the_brokers(store: tuple[Path, int]) -> None:
+    """Log files from the first one on, on the device before the queues go; then queues, then the index."""
+    root, now = store
+    with watched(root) as calls:
+        deleted(root, now)
+    done = [(call.name, Path(call.path).relative_to(root).parts[0]) for call in calls.done]
+    done = [each for each in done if each[1] != "lock"]
+    assert done == [
+        ("remove", "commitlog"), ("remove", "commitlog"), ("sync_folder", "commitlog"),
+        ("remove", "consumequeue"), ("sync_folder", "consumequeue"),
+        ("remove", "index"), ("remove", "index"), ("sync_folder", "index"),
+    ]  # fmt: skip
+    assert [Path(call.path).name for call in calls.done if call.name == "remove"][:2] == list(AGED)
+
+
+def test_stopped_anywhere_it_goes_on(cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Queue and index files whose log files went before follow in the next run."""
+    base, now = aged(cases, "540", tmp_path / "base")
+    whole = copy_tree(base, tmp_path / "whole")
+    count = len(deleted(whole, now).expiry.going)
+    remove = disk.remove
+    for stop in range(count):
+        root = copy_tree(base, tmp_path / f"store{stop}")
+        left = [None] * stop
+
+        def until(path: Any, left: list[None] = left) -> None:
+            if not left:
+                raise KeyboardInterrupt
+            left.pop()
+            remove(path)
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(disk, "remove", until)
+            deleted(root, now)
+        assert len(names(root)) == len(names(whole)) + count - stop
+        deleted(root, now, force=False) if stop >= len(AGED) else deleted(root, now)
+        assert names(root) == names(whole)
+
+
+def test_full_disk_is_no_obstacle(store: tuple[Path, int]) -> None:
+    """Nothing of the store needs new space to delete from it."""
+    root, now = store
+    with watched(root, full=2) as calls:  # the first tries to make the lock file, which is there
+        assert len(deleted(root, now).expiry.going) == 5
+    assert calls.refused == 0
+
+
+def test_full_disk_forces(store: tuple[Path, int], disks: Callable[[int], None]) -> None:
+    """Above 85 % all but the last file go at any hour; above 75 % the old ones."""
+    root, now = store
+    logs = [f"commitlog/{n << 20:020}" for n in range(4)]
+    for percent, count in ((75, 0), (76, 2), (85, 2), (86, 3)):
+        disks(percent)
+        found = planned(root, now + 6 * HOUR_MS)
+        assert [fate.path for fate in found.going if fate.kind == "commitlog"] == logs[:count], percent
+    assert found.trigger is not None and found.trigger.forced and not found.trigger.by_time
+
+
+def test_every_file_has_its_fate_and_reason(store: tuple[Path, int]) -> None:
+    """Log, queues, index and timer log; none twice."""
+    root, now = store
+    found = planned(root, now)
+    listed = [fate.path for fate in found.fates]
+    parts = ("commitlog", "consumequeue", "batchconsumequeue", "index", "timerlog")
+    assert sorted(listed) == sorted(name for name in names(root) if name.split("/")[0] in parts)
+    assert all(fate.reason for fate in found.fates)
+    reasons = {fate.path: fate.reason for fate in found.fates}
+    assert reasons[f"commitlog/{AGED[0]}"] == "changed 3d01h ago, kept 72h"
+    assert reasons["commitlog/00000000000003145728"] == "is the last file, which always stays"
+
+
+def test_store_that_has_expired_before(cases: Library) -> None:
+    """The broker's own result: nothing is left for us."""
+    root, day = cases.path("ok_540_expired"), 24 * HOUR_MS
+    assert planned(root, 0, OwnRules(before_offset=START)).going == ()
+    found = planned(root, 50_000 * day + 4 * HOUR_MS)
+    assert [fate.path for fate in found.going if fate.kind == "commitlog"] == [f"commitlog/{START:020}"]
+
+
+# an operator's rules
+
+
+def test_before_a_time_and_free_space(store: tuple[Path, int]) -> None:
+    """By store times, at any hour; space counts what the files take on the disk."""
+    root, now = store
+    with Store.open(root) as opened:
+        firsts = [opened.head(n << 20) for n in range(4)]
+    times = [head.store_timestamp for head in firsts if head is not None]
+    for rules, start in (
+        (OwnRules(before_ms=times[2]), 1 << 20),
+        (OwnRules(before_ms=times[2] + 1), 2 << 20),
+        (OwnRules(before_ms=now), 3 << 20),
+        (OwnRules(before_offset=START), START),
+        (OwnRules(keep_hours=72), START),
+        (OwnRules(until_free=(99 << 30) + 1), 1 << 20),
+    ):
+        assert planned(root, now + 6 * HOUR_MS, rules).start_after == start, rules
+
+
+# who would miss it
+
+
+def unconsumed(expiry: Expiry) -> dict[tuple[str, str, int], tuple[int | None, int]]:
+    """(group, topic, queue id) -> committed offset and messages."""
+    return {(e.group, e.topic, e.queue_id): (e.committed, e.messages) for e in expiry.losses.unconsumed}
+
+
+def set_offsets(root: Path, table: dict[str, dict[int, int]]) -> None:
+    """Replace consumerOffset.json."""
+    text = json.dumps({"offsetTable": table})
+    (root / "config" / "consumerOffset.json").write_text(text)
+    (root / "config" / "consumerOffset.json.bak").unlink(missing_ok=True)
+
+
+def test_unconsumed_messages(store: tuple[Path, int]) -> None:
+    """From a group's offset to the first message that stays; from the start in a queue it never committed."""
+    root, now = store
+    found = {(each.topic, each.queue_id): each for each in planned(root, now).effects.queues}
+    four = [found["pub-Topic_Four", queue_id].first_after for queue_id in range(4)]
+    table = {
+        "pub-Topic_Four@g": {0: four[0], 1: four[1] - 1, 2: 0},
+        "pub-Topic_Four@done": {n: 10_000 for n in range(4)},
+        "pubTopicOne@h": {0: 7},
+    }
+    set_offsets(root, table)
+    again = planned(root, now)
+    mine = {key: value for key, value in unconsumed(again).items() if not key[1].startswith("%RETRY%")}
+    assert mine == {
+        ("g", "pub-Topic_Four", 1): (four[1] - 1, 1),
+        ("g", "pub-Topic_Four", 2): (0, four[2]),
+        ("g", "pub-Topic_Four", 3): (None, four[3]),
+        ("h", "pubTopicOne", 0): (7, found["pubTopicOne", 0].first_after - 7),
+    }
+    retries = {key for key in unconsumed(again) if key[1].startswith("%RETRY%")}
+    assert retries and all(topic == f"%RETRY%{group}" for group, topic, _ in retries)
+    assert "pubMultiTag" in again.losses.without_group and "pubTopicOne" not in again.losses.without_group
+
+
+def test_delayed_messages(store: tuple[Path, int]) -> None:
+    """What a level has not delivered yet; without delayOffset.json all that is there."""
+    root, now = store
+    going = {e.queue_id: e.first_after for e in planned(root, now).effects.queues
+             if e.topic == "SCHEDULE_TOPIC_XXXX" and e.first_after}  # fmt: skip
+    assert len(going) > 1
+    for offsets in ({level: 1 for level in (1, 2, 3, 4)}, {}):
+        text = json.dumps({"offsetTable": offsets})
+        for name in ("delayOffset.json", "delayOffset.json.bak"):
+            (root / "config" / name).write_text(text)
+        pending = {e.level: e.messages for e in planned(root, now).losses.pending if e.kind == "delayed"}
+        wanted = {n + 1: count - offsets.get(n + 1, 0) for n, count in going.items()}
+        assert pending == {level: count for level, count in wanted.items() if count}
+
+
+def test_half_messages(cases: Library, tmp_path: Path) -> None:
+    """Those without an op message; one that was checked lives on in its copy."""
+    root, now = aged(cases, "497", tmp_path / "497")
+    (pending,) = [each for each in planned(root, now).losses.pending if each.kind == "half"]
+    assert (pending.messages, pending.exact) == (10, True)  # every third of 30
+    root, now = aged(cases, "540", tmp_path / "540")
+    set_offsets(root, {})  # then the check's progress is not known either
+    assert [each for each in planned(root, now).losses.pending if each.kind == "half"] == []
+    everything = planned(root, now, OwnRules(before_offset=3 << 20))
+    assert everything.start_after == 3 << 20
+    assert [each for each in everything.losses.pending if each.kind == "half"] == []
+
+
+def test_half_messages_that_are_too_many_to_read(
+    cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then the most that they can be is said."""
+    root, now = aged(cases, "497", tmp_path / "store")
+    for name, count in (("OPS_READ_MAX", 10), ("HALF_READ_MAX", 10)):
+        with monkeypatch.context() as patch:
+            patch.setattr(losses, name, count)
+            (pending,) = [each for each in planned(root, now).losses.pending if each.kind == "half"]
+        assert pending.messages > 10 and not pending.exact
+
+
+def test_timer_messages(store: tuple[Path, int]) -> None:
+    """Units of the timer log that are due later than the wheel's time, and what is not in it yet."""
+    root, now = store
+    assert [each for each in planned(root, now).losses.pending if each.kind == "timer"] == []
+    check = root / "config" / "timercheck"
+    values = timer.decode_check(check.read_bytes())
+    data = (root / "timerlog" / "00000000000000000000").read_bytes()
+    units = [unit for _, unit in timer.decode_log(data) if isinstance(unit, timer.LogUnit)]
+    places = {
+        u.physical_offset for u in units if u.physical_offset < START and not u.magic & timer.MAGIC_DELETE
+    }
+    assert places
+    check.write_bytes(timer.encode_check(values._replace(last_read_time=0)))
+    (pending,) = [each for each in planned(root, now).losses.pending if each.kind == "timer"]
+    assert pending.messages == len(places)
+
+
+def test_unreadable_offsets_are_not_known(store: tuple[Path, int]) -> None:
+    """Nobody can say who waits, so it is refused."""
+    root, now = store
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (root / "config" / name).write_text("{")
+    assert any("consumerOffset.json" in reason for reason in planned(root, now).losses.unknown)
+    with pytest.raises(RefusedError, match="not known"):
+        deleted(root, now, force=False)
+    (root / "config" / "consumerOffset.json.bak").unlink()  # a broker would start, without any offset
+    assert any("consumerOffset.json" in reason for reason in planned(root, now).losses.unknown)
+
+
+@pytest.mark.parametrize("text", ["", None])
+def test_lost_offsets_are_not_known(run: Run, store: tuple[Path, int], text: str | None) -> None:
+    """An empty or missing consumerOffset.json does not say that nobody reads: as one of garbage."""
+    root, now = store
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (root / "config" / name).unlink(missing_ok=True)
+        if text is not None:
+            (root / "config" / name).write_text(text)
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (root / "config" / name).write_text(json.dumps({"offsetTable": {n: 10_000 for n in range(1, 19)}}))
+    code, found, _ = run(root, "--at", now)
+    assert code == 3 and found["without_group"] == {}
+    assert [row["needs"] for row in found["refusals"]] == ["force"]
+    assert "not known (consumerOffset.json: " in found["refusals"][0]["reason"]
+    before = names(root)
+    assert run(root, "--at", now, "--apply")[0] == 4 and names(root) | {"lock"} == before | {"lock"}
+    assert run(root, "--at", now, "--apply", "--force")[0] == 0
+    assert names(root) < before
+
+
+def test_missing_offsets_are_read_once(store: tuple[Path, int], monkeypatch: pytest.MonkeyPatch) -> None:
+    root, _ = store
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (root / "config" / name).unlink(missing_ok=True)
+    read: list[str] = []
+
+    def read_head(path: Path, length: int) -> bytes | None:
+        read.append(path.name)
+        return open_files.read_head(path, length)
+
+    monkeypatch.setattr(config_files, "read_head", read_head)
+    with Store.open(root) as opened:
+        offsets, unknown = known_offsets(opened, needed=True)
+    assert not offsets and "there is none, and no .bak" in unknown[0] and len(unknown) == 1
+    both = ("consumerOffset.json", "lmqConsumerOffset.json")
+    assert sorted(read) == sorted([*both, *(f"{name}.bak" for name in both)])
+
+
+# refusals
+
+
+def test_refused_while_somebody_waits(
+    store: tuple[Path, int], unchanged: Callable[[Path], AbstractContextManager[None]]
+) -> None:
+    """Nothing has changed then."""
+    root, now = store
+    (root / "lock").touch()
+    with unchanged(root), pytest.raises(RefusedError, match="of group pub_group_one, .* 5 delayed"):
+        deleted(root, now, force=False)
+
+
+def test_store_in_use(store: tuple[Path, int]) -> None:
+    """It can be looked at, and nothing is deleted."""
+    root, now = store
+    held = lock.acquire(root / "lock")
+    try:
+        assert len(planned(root, now).going) == 5
+        before = names(root)
+        with pytest.raises(StoreInUseError):
+            deleted(root, now)
+        assert names(root) == before
+    finally:
+        held.release()
+
+
+def test_guard_and_folder(store: tuple[Path, int]) -> None:
+    """An unfinished repair, a part of a store: refused before anything is changed."""
+    root, now = store
+    guard = root / "commitlog" / "rmqtool-repair"
+    guard.write_bytes(b"R")
+    with pytest.raises(RefusedError, match="repair"):
+        deleted(root, now)
+    guard.unlink()
+    with pytest.raises(UsageError):
+        expire(root / "commitlog", lambda: detect(root / "commitlog"), Request(now, UTC))
+    assert not (root / "commitlog" / "lock").exists()
+
+
+# the archive
+
+
+def manifest_of(folder: Path) -> dict[str, Any]:
+    (path,) = folder.glob("manifest-*.json")
+    document: dict[str, Any] = json.loads(path.read_text())
+    return document
+
+
+def test_archive(store: tuple[Path, int], tmp_path: Path) -> None:
+    """Every file that goes, byte by byte with its mtime, and in the manifest; then it goes."""
+    import zlib
+
+    root, now = store
+    base = copy_tree(root, tmp_path / "base")
+    folder = tmp_path / "archive"
+    done = deleted(root, now, archive=folder)
+    rows = {row["path"]: row for row in manifest_of(folder)["files"]}
+    assert set(rows) == paths(done.expiry) == names(base) - names(root)
+    for name, row in rows.items():
+        data = (base / name).read_bytes()
+        assert (folder / name).read_bytes() == data
+        assert (row["size_bytes"], row["crc32"]) == (len(data), zlib.crc32(data))
+        assert (folder / name).stat().st_mtime_ns == (base / name).stat().st_mtime_ns
+    with Store.open(base) as opened:
+        stored = [
+            found.message.store_timestamp for found in opened.messages() if found.physical_offset < 1 << 20
+        ]
+    first = rows[f"commitlog/{AGED[0]}"]
+    assert (first["first_store_timestamp_ms"], first["last_store_timestamp_ms"]) == (stored[0], stored[-1])
+    assert names(folder) == set(rows) | {done.manifest.name if done.manifest else ""}
+
+
+def test_archive_that_a_killed_run_began(
+    store: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whole copies are kept, a part is made anew; a copy that is not equal is refused, and nothing goes."""
+    root, now = store
+    folder = tmp_path / "archive"
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(disk, "rename", lambda old, new: (_ for _ in ()).throw(KeyboardInterrupt))
+        deleted(root, now, archive=folder)
+    assert list(folder.rglob("*.part")) and len(planned(root, now).going) == 5
+    wrong = folder / "commitlog" / AGED[1]
+    wrong.write_bytes(b"another")
+    with pytest.raises(RefusedError) as caught:
+        deleted(root, now, archive=folder)
+    assert caught.value.path == wrong and len(planned(root, now).going) == 5
+    wrong.unlink()
+    deleted(root, now, archive=folder)
+    assert not list(folder.rglob("*.part")) and planned(root, now).going == ()
+
+
+def test_archive_that_cannot_be(
+    store: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inside the store, in place of a file, without space: nothing is copied or deleted."""
+    root, now = store
+    (tmp_path / "file").touch()
+    before = names(root)
+    for folder in (root / "archive", root / "commitlog" / "x", root, tmp_path / "file"):
+        with pytest.raises(RefusedError):
+            deleted(root, now, archive=folder)
+    found = os.statvfs(tmp_path)
+    small = os.statvfs_result((*found[:4], 0, *found[5:]))
+    monkeypatch.setattr(os, "statvfs", lambda path: small)
+    with pytest.raises(UnwritableError, match="not enough space: [0-9]+ bytes are needed here, 0 are free"):
+        deleted(root, now, archive=tmp_path / "archive")
+    assert names(root) == before
+
+
+# the command
+
+Run = Callable[..., tuple[int, dict[str, Any], str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """The command: exit code, JSON, stderr."""
+
+    def call(*arguments: object) -> tuple[int, dict[str, Any], str]:
+        code = main(["expire", *map(str, arguments), "--tz", "UTC", "--format", "json"])
+        captured = capsys.readouterr()
+        return code, json.loads(captured.out) if captured.out else {}, captured.err
+
+    yield call
+
+
+def test_command(run: Run, store: tuple[Path, int]) -> None:
+    """Plan, refusal, deletion, nothing left: exit codes 1, 4, 0, 0."""
+    root, now = store
+    code, found, note = run(root, "--at", now)
+    size = format_size(found["totals"]["freed_bytes"])
+    assert code == 1
+    assert (
+        note == f"rmqtool: 5 files, {size} would go; --apply deletes them, but is refused without --force\n"
+    )
+    assert [row["needs"] for row in found["refusals"]] == ["force"]
+    assert found["rules"] == "5.4" and found["commit_log"]["start_after"] == START
+    assert [row["decision"] for row in found["files"] if row["kind"] == "commitlog"] == [
+        "goes", "goes", "stays", "stays"
+    ]  # fmt: skip
+    assert found["settings"]["diskMaxUsedSpaceRatio"] == {"value": 0.75, "from": "default"}
+    assert (
+        found["totals"]["queues_that_become_empty"]
+        == sum(row["becomes_empty"] for row in found["queues"])
+        > 0
+    )
+    assert found["at_time"].endswith("+00:00") and found["forecast"]["reached"][0]["at_time"]
+    code, found, error = run(root, "--at", now, "--apply")
+    assert (code, found) == (4, {}) and "--force deletes them" in error
+    code, found, note = run(root, "--at", now, "--apply", "--force")
+    assert code == 0 and found["applied"] and note == f"rmqtool: deleted 5 files, {size}\n"
+    assert {row["decision"] for row in found["files"]} == {"deleted", "kept"}
+    code, found, note = run(root, "--at", now, "--apply")
+    assert code == 0 and note == "rmqtool: nothing goes\n" and found["totals"]["files_going"] == 0
+
+
+def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.CaptureFixture[str]) -> None:
+    """The text has each part."""
+    root, now = store
+    assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
+    text = capsys.readouterr().out
+    for piece in (
+        "rules        of broker 5.4: kept 72h, deleted at 04 h; above 75% of the disk at any hour, above 85%",
+        "trigger      04 is an hour of deleteWhen", "disk         1% used", "75% in ", "h fit below 75%",
+        "2 of 4 log files go, 5 files in all", "the log then begins at 2097152",
+        "changed 3d01h ago, kept 72h", "warning      ", "5 delayed messages of level 4 go that still wait",
+    ):  # fmt: skip
+        assert piece in text, piece
+    assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
+    text = capsys.readouterr().out
+    assert "none now; deleteWhen comes in 18h00m" in text and "outcome      nothing goes" in text
+    assert "old enough (changed 3d07h ago, kept 72h), waits for deleteWhen (04)" in text
+
+
+def test_command_options(
+    run: Run, store: tuple[Path, int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """broker.conf, another broker, an operator's rules."""
+    root, now = store
+    conf = tmp_path / "broker.conf"
+    conf.write_text("fileReservedTime=74\ndiskMaxUsedSpaceRatio=99\n")
+    code, found, _ = run(root, "--at", now, "--broker-conf", conf)
+    assert code == 0 and found["settings"]["fileReservedTime"] == {"value": 74, "from": "file"}
+    ignored = tmp_path / "ignored.conf"
+    ignored.write_text("fileReservedTime= 74 \n")
+    main(["expire", str(root), "--broker-conf", str(ignored), "--at", str(now)])
+    line = "ignored      fileReservedTime is '74 ', no number for a broker, which takes its default"
+    assert line in capsys.readouterr().out
+    assert found["settings"]["diskMaxUsedSpaceRatio"] == {"value": 0.95, "from": "file", "configured": 99}
+    assert run(root, "--at", now, "--broker", "4.9")[1]["rules"] == "4.9"
+    for rule, start in ((("--before", START), START), (("--before", "2040-01-01"), 3 << 20),
+                        (("--keep-hours", "73.5"), 0), (("--until-free", "98G"), 0)):  # fmt: skip
+        code, found, _ = run(root, "--at", now, *rule)
+        assert found["rules"] == "own" and found["commit_log"]["start_after"] == start, rule
+    conf.write_text("deleteWhen=04:00\n")
+    code, _, error = run(root, "--broker-conf", conf)
+    assert code == 3 and "deleteWhen='04:00' cannot be read by a broker" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--archive", "x"), 2),
+        (("--plan", "x"), 2),
+        (("--apply", "--write-plan", "x"), 2),
+        (("--keep-hours", "nan"), 2),
+        (("--keep-hours", "-1"), 2),
+        (("--broker", "4.9", "--broker", "5.4"), 2),
+        (("--before", "next week"), 2),
+        (("--at", "9" * 19), 2),
+        (("--until-free", "0"), 2),
+    ],
+)
+def test_usage_errors(run: Run, store: tuple[Path, int], arguments: tuple[str, ...], code: int) -> None:
+    """Values that make no sense."""
+    found, _, error = run(store[0], *arguments)
+    assert found == code and "Traceback" not in error
+
+
+def test_command_for_a_store_in_use(run: Run, store: tuple[Path, int]) -> None:
+    """Shown with a note; --apply ends with 5."""
+    root, now = store
+    held = lock.acquire(root / "lock")
+    try:
+        code, found, note = run(root, "--at", now)
+        assert code == 1 and found["totals"]["files_going"] == 5 and "it deletes files itself" in note
+        assert [row["needs"] for row in found["refusals"]] == ["force", None]
+        assert note.endswith("would go; --apply would be refused\n")
+        assert run(root, "--at", now, "--apply", "--force")[0] == 5
+    finally:
+        held.release()
+    assert (root / "commitlog" / AGED[0]).exists()
+
+
+def test_topics_that_nobody_reads_are_warned_of(
+    run: Run, store: tuple[Path, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Dead letters and what only the broker itself reads count as well; that alone refuses nothing."""
+    root, now = store
+    broker = {"pubTopicOne@CID_RMQ_SYS_TRANS": {0: 5}}
+    set_offsets(root, {**broker, "pub-Topic_Four@g": {n: 10_000 for n in range(4)}})
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (root / "config" / name).write_text(json.dumps({"offsetTable": {n: 10_000 for n in range(1, 19)}}))
+    for queue in (root / "consumequeue").glob("%RETRY%*"):
+        shutil.rmtree(queue)
+    shutil.copytree(root / "consumequeue/pubMultiTag/0", root / "consumequeue/%DLQ%g/0")
+    assert run(root, "--at", now)[1]["refusals"] == []
+    assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
+    text = capsys.readouterr().out
+    count = planned(root, now).losses.without_group
+    assert count["pubTopicOne"] == 1400 and count["%DLQ%g"] > 0 and "pub-Topic_Four" not in count
+    total = f"{sum(count.values())} messages"
+    assert f"warning      {total} go of {len(count)} topics that no group has ever read" in text
+    assert "\nrefused" not in text
+    assert main(["expire", str(root), "--at", str(now), "--tz", "UTC", "--apply"]) == 0
+    text = capsys.readouterr().out
+    assert f"warning      {total} were deleted of {len(count)} topics" in text
+    assert "2 of 4 log files were deleted" in text and "goes" not in text and "stays  " not in text
+
+
+def test_refusals_are_shown_with_the_plan(
+    run: Run, store: tuple[Path, int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """And the command that does it has the option that it needs; none does while a repair is unfinished."""
+    root, now = store
+    arguments = ["expire", str(root), "--at", str(now), "--tz", "UTC"]
+    plan = tmp_path / "a plan"
+    assert main([*arguments, "--write-plan", str(plan)]) == 1
+    text, note = capsys.readouterr()
+    assert "refused      messages would go that are waited for: " in text and text.endswith(" (--force)\n")
+    assert f"to do it: rmqtool expire {root} --apply --plan '{plan}' --force\n" in note
+    guard = root / "commitlog" / "rmqtool-repair"
+    guard.write_bytes(b"R")
+    assert main(arguments) == 1
+    text, note = capsys.readouterr()
+    assert "refused      a repair of this store was interrupted" in text
+    assert note.endswith("would go; --apply would be refused\n")
+
+
+def test_free_space_that_cannot_be_reached(
+    run: Run, store: tuple[Path, int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said with the numbers; the disk of the test has 99 GiB free."""
+    root, now = store
+    code, found, _ = run(root, "--at", now, "--until-free", "100G")
+    goal = found["goal"]
+    gain = found["totals"]["freed_bytes"]
+    assert code == 1 and goal == {
+        "wanted_bytes": 100 << 30, "free_before_bytes": 99 << 30, "free_after_bytes": (99 << 30) + gain,
+        "missing_bytes": (1 << 30) - gain,
+    }  # fmt: skip
+    assert main(["expire", str(root), "--at", str(now), "--until-free", "100G"]) == 1
+    said = f"--until-free cannot be reached: 99.0 GiB are free, what goes gives {format_size(gain)};"
+    assert said in capsys.readouterr().out
+    found = run(root, "--at", now, "--until-free", str((99 << 30) + 1))[1]
+    assert found["goal"]["missing_bytes"] == 0 and found["totals"]["files_going"] > 0
+    assert main(["expire", str(root), "--at", str(now), "--until-free", "98G"]) == 0
+    assert "cannot be reached" not in capsys.readouterr().out
+    assert run(root, "--at", now)[1]["goal"] is None
+
+
+def test_archive_is_named_and_can_be_copied_back(
+    store: tuple[Path, int], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """As rmqtool-recovery(7) says: the folders over the store. It is then what it was."""
+    root, now = store
+    before = {row for row in tree_rows(root) if row[1] == "file" and row[0] != "lock"}
+    archive = tmp_path / "archive"
+    arguments = ["--at", str(now), "--tz", "UTC", "--apply", "--force", "--archive", str(archive)]
+    assert main(["expire", str(root), *arguments]) == 0
+    (manifest,) = archive.glob("manifest-*.json")
+    assert f"archive      5 files, listed in {manifest}\n" in capsys.readouterr().out
+    for folder in archive.iterdir():
+        if folder.is_dir():
+            shutil.copytree(folder, root / folder.name, dirs_exist_ok=True)
+    assert {row for row in tree_rows(root) if row[1] == "file" and row[0] != "lock"} == before
+    with Store.open(root) as opened:
+        assert [found for found in verify(opened) if found.problem.severity != "note"] == []
+
+
+def test_minimum_of_an_empty_queue_is_explained(
+    cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """4.x answers 0 for a queue without a live message; 5.x its maximum."""
+    for version, zero in (("497", True), ("540", False)):
+        root, now = aged(cases, version, tmp_path / version)
+        assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
+        text = capsys.readouterr().out
+        assert "an empty queue keeps its max_offset" in text
+        assert ("a min_offset_after of 0 where messages went" in text) == zero, version
+
+
+def test_plan_file(run: Run, store: tuple[Path, int], tmp_path: Path) -> None:
+    """Written, looked at, done; refused when store or plan has changed."""
+    root, now = store
+    plan = tmp_path / "plan.json"
+    assert run(root, "--at", now, "--write-plan", plan)[0] == 1
+    assert run(root, "--apply", "--plan", plan, "--keep-hours", 1)[0] == 2
+    document = json.loads(plan.read_text())
+    assert [row["path"] for row in document["actions"]][:2] == [f"commitlog/{name}" for name in AGED]
+    changed = {**document, "options": {**document["options"], "before_offset": 1 << 20}}
+    plan.write_text(json.dumps(changed))
+    code, _, error = run(root, "--apply", "--force", "--plan", plan)
+    assert code == 4 and "plan" in error
+    plan.write_text(json.dumps(document))
+    touched = root / "commitlog" / "00000000000003145728"
+    status = touched.stat()
+    os.utime(touched)
+    assert run(root, "--apply", "--force", "--plan", plan)[0] == 4
+    os.utime(touched, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert run(root, "--apply", "--plan", plan)[0] == 4, "messages are still waited for"
+    code, found, _ = run(root, "--apply", "--force", "--plan", plan)
+    assert code == 0 and found["totals"]["files_going"] == 5
+    assert not (root / "commitlog" / AGED[0]).exists()
+    plan.write_text(json.dumps({**document, "options": {"now_ms": "x"}}))
+    assert run(root, "--apply", "--plan", plan)[0] == 3
+
+
+def test_now_is_the_default(run: Run, store: tuple[Path, int]) -> None:
+    """Without --at."""
+    before = time.time_ns() // 1_000_000
+    found = run(store[0])[1]
+    assert before <= found["at_timestamp_ms"] <= time.time_ns() // 1_000_000
+
+
+def test_queues_in_rocksdb(run: Run, store: tuple[Path, int]) -> None:
+    """The log can be planned for; who waits for what is not known, and said."""
+    root, now = store
+    shutil.rmtree(root / "consumequeue")
+    (root / "consumequeue").mkdir()
+    (root / "consumequeue" / "CURRENT").write_text("MANIFEST-000001\n")
+    code, found, _ = run(root, "--at", now)
+    assert code == 3 and "the consume queues are in RocksDB" in found["unknown"]
+    assert found["commit_log"]["start_after"] == START
+    assert run(root, "--at", now, "--apply")[0] == 4
+    assert run(root, "--at", now, "--apply", "--force")[0] == 0
+
+
+def test_config_of_the_fixture_is_read(cases: Library) -> None:
+    """The groups of the real store are known: else the tests above show nothing."""
+    text = (cases.path("ok_540_clean") / "config" / "consumerOffset.json").read_bytes()
+    assert len(config_json.consumer_offsets(config_json.load_with_bak(text, None).document)) > 3

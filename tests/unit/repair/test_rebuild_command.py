@@ -1,0 +1,311 @@
+"""What `rmqtool rebuild` says and does, and the config files that it mends."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.check.verify import verify
+from rmqtool.cli import main
+from rmqtool.errors import UnwritableError
+from rmqtool.formats import config_json
+from rmqtool.read.store import Store
+from rmqtool.repair.rebuild.run import Request
+from rmqtool.storage import durable as disk
+from rmqtool.storage import lock
+from tests.support.build_store import file_name
+from tests.support.hard_limits import no_reader
+from tests.support.rebuild_checks import conf_of, inodes, problems, queue_files
+from tests.support.trees import tree_rows, unchanged
+
+NAME = "ok_540_clean"
+QUEUE = "consumequeue/pubTopicOne/0"
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, list[dict[str, Any]], str]:
+    """(exit code, rows, what standard error says)."""
+    code = main(["rebuild", *map(str, arguments)])
+    out, err = capsys.readouterr()
+    return code, [json.loads(line) for line in out.splitlines()], err
+
+
+@pytest.fixture
+def store(store_copy: Callable[[str], Path]) -> Path:
+    """A sound store."""
+    return store_copy(NAME)
+
+
+def breaks(root: Path) -> None:
+    """One unit of a queue is gone."""
+    with (root / QUEUE / file_name(0)).open("r+b") as file:
+        file.seek(200)
+        file.write(bytes(20))
+
+
+def test_a_sound_store_needs_nothing(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with unchanged(store):
+        assert run(capsys, store)[:2] == (0, [])
+    before = tree_rows(store)
+    code, rows, err = run(capsys, store, "--apply")
+    assert (code, rows) == (0, []) and "nothing was changed" in err
+    assert [row for row in tree_rows(store) if row[0] not in (".", "lock")] == [
+        row for row in before if row[0] not in (".", "lock")
+    ]
+
+
+def test_shown_done_and_undone(store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = queue_files(store)
+    breaks(store)
+    broken = queue_files(store)
+    with unchanged(store):
+        code, rows, err = run(capsys, store)
+    assert code == 1 and f"rmqtool rebuild {store} --apply" in err
+    assert "rmqtool: 1 queue to write anew, 2 files to replace\n" in err
+    assert {row["path"].rpartition("/")[0] for row in rows} == {QUEUE}
+    assert {(row["state"], row["change"], row["problem"]) for row in rows} == {("planned", "replace", "CQ08")}
+    code, done, err = run(capsys, store, "--apply", "--backup-dir", tmp_path / "backup")
+    assert code == 0 and "rmqtool: 2 changes, " in err and str(tmp_path / "backup") in err
+    assert [{**row, "state": "planned"} for row in done] == rows
+    assert queue_files(store) == before and not problems(store)
+    assert run(capsys, store)[0] == 0
+    assert main(["recover", str(store), "--undo", str(tmp_path / "backup")]) == 0
+    assert queue_files(store) == broken
+
+
+def test_one_of_a_kind(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with (store / "consumequeue/pubMultiTag/0" / file_name(0)).open("r+b") as file:
+        file.write(bytes(20))
+    assert "rmqtool: 1 queue to write anew, 1 file to replace\n" in run(capsys, store)[2]
+    assert "rmqtool: 1 change, " in run(capsys, store, "--apply")[2]
+
+
+def test_a_plan_is_for_one_state_of_a_store(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    breaks(store)
+    plan = tmp_path / "plan.json"
+    chosen = ("--topic", "pubTopic*", "--queue", "0")
+    assert run(capsys, store, *chosen, "--write-plan", plan)[0] == 1
+    (store / QUEUE / file_name(0)).touch()
+    code, _, err = run(capsys, store, "--apply", "--plan", plan)
+    assert code == 4 and QUEUE in err
+    plan.unlink()
+    assert run(capsys, store, *chosen, "--write-plan", plan)[0] == 1
+    code, rows, _ = run(capsys, store, "--apply", "--plan", plan)
+    assert code == 0 and rows
+    assert run(capsys, store)[0] == 0
+
+
+@pytest.mark.parametrize("change", [{"parts": ["lunch"]}, {"topics": "all"}, {"queues": [1.5]}])
+def test_a_plan_that_asks_for_nonsense(
+    change: dict[str, Any], store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    breaks(store)
+    plan = tmp_path / "plan.json"
+    run(capsys, store, "--write-plan", plan)
+    document = json.loads(plan.read_text("utf-8"))
+    document["options"] |= change
+    plan.write_text(json.dumps(document))
+    code, rows, err = run(capsys, store, "--apply", "--plan", plan)
+    assert code == 3 and not rows and "Traceback" not in err
+
+
+def test_what_stands_against_it(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    breaks(store)
+    held = lock.acquire(store / "lock")
+    try:
+        assert run(capsys, store, "--apply")[0] == 5
+    finally:
+        held.release()
+    (store / "abort").write_bytes(b"")
+    assert run(capsys, store)[0] == 1
+    with unchanged(store):
+        code, _, err = run(capsys, store, "--apply")
+    assert code == 4 and "rmqtool recover" in err
+    assert run(capsys, store, "--apply", "--force")[0] == 0
+    assert (store / "abort").exists() and not problems(store)
+    shutil.rmtree(store / "commitlog")
+    (store / "commitlog").mkdir()
+    assert run(capsys, store)[0] == 4
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("--only", "lunch"), ("--plan", "x"), ("--plan", "x", "--apply", "--topic", "T"),
+     ("--apply", "--write-plan", "x"), ("--queue", "a"), ("--topic", "T", "--only", "index"),
+     ("--queue", "0", "--only", "config", "--only", "index")],
+)  # fmt: skip
+def test_options_that_make_no_sense(
+    arguments: tuple[str, ...], store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with unchanged(store):
+        assert run(capsys, store, *arguments)[0] == 2
+
+
+@pytest.mark.parametrize("apply", [(), ("--apply",)])
+def test_what_the_store_does_not_have(
+    store: Path, capsys: pytest.CaptureFixture[str], apply: tuple[str, ...]
+) -> None:
+    """Told with the nearest names, as everywhere; a topic that only the log knows is one of the store."""
+    code, _, err = run(capsys, store, "--topic", "pubTopicOn", *apply)
+    assert code == 1 and "the store has no topic pubTopicOn; nearest: pubTopicOne" in err
+    code, _, err = run(capsys, store, "--topic", "pubTopicOne", "--queue", "77", *apply)
+    assert code == 1 and "the selected topics have no queue 77" in err
+    assert run(capsys, store, "--topic", "pubTopicOne", "--queue", "0", *apply)[0] == 0
+    assert run(capsys, store, "--topic", "pub*", *apply)[0] == 0
+
+
+def test_queue_offsets_of_records_are_not_said_to_be_mended(
+    store_copy: Callable[[str], Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The queue holds what it should, so nothing is to be done: what verify names is the other command."""
+    root = store_copy("bad_cl15_queue_offset_jump")
+    assert run(capsys, root)[:2] == (0, [])
+    with Store.open(root) as opened:
+        (found,) = (each for each in verify(opened) if each.problem.code == "CL15")
+    assert found.problem.repair is not None and found.problem.repair.startswith("rmqtool recover STORE:")
+
+
+def test_a_part_is_no_store(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, store / "commitlog" / file_name(0))[0] == 2
+
+
+def test_only_one_part(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    conf = conf_of(store, NAME)
+    breaks(store)
+    (store / "consumequeue/stray").write_text("x")
+    (store / "index/stray").write_text("x")
+    sorted((store / "index").glob("2*"))[-1].unlink()
+    before = inodes(store)
+    code, rows, _ = run(capsys, store, "--apply", "--only", "index", "--broker-conf", conf)
+    assert code == 0
+    assert {row["path"].partition("/")[0] for row in rows} == {"index"}
+    now = inodes(store)
+    assert {name for name in before if now.get(name) != before[name]} == {"index/stray"}
+    code, rows, _ = run(capsys, store, "--only", "queues")
+    assert {row["path"] for row in rows if row["change"] == "delete"} == {"consumequeue/stray"}
+
+
+def fail_at(monkeypatch: pytest.MonkeyPatch, number: int) -> list[Path]:
+    """The `number`-th rename, from 1, and all later ones fail; what was renamed."""
+    done: list[Path] = []
+    real = disk.rename
+
+    def rename(old: Path, new: Path) -> None:
+        if len(done) + 1 >= number:
+            raise UnwritableError("cannot rename: the device is gone", path=old)
+        real(old, new)
+        done.append(new)
+
+    monkeypatch.setattr(disk, "rename", rename)
+    return done
+
+
+@pytest.mark.parametrize("stop", [5, 6, 7, 8])
+def test_a_run_that_failed_is_finished_by_the_next(
+    stop: int, store: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sound, conf = queue_files(store), conf_of(store, NAME)
+    breaks(store)
+    sorted((store / "index").glob("2*"))[-1].unlink()
+    with monkeypatch.context() as patched:
+        fail_at(patched, stop)
+        assert run(capsys, store, "--apply", "--broker-conf", conf)[0] == 3
+    assert (store / "commitlog/rmqtool-repair").exists()
+    assert run(capsys, store, "--broker-conf", conf)[0] == 1
+    assert run(capsys, store, "--apply", "--broker-conf", conf)[0] == 0
+    assert not (store / "commitlog/rmqtool-repair").exists()
+    assert queue_files(store) == sound and not problems(store)
+
+
+def test_the_unfinished_repair_of_another_command_is_left_to_it(
+    store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    breaks(store)
+    with monkeypatch.context() as patched:
+        fail_at(patched, 6)
+        assert run(capsys, store, "--apply", "--backup-dir", tmp_path / "backup")[0] == 3
+    manifests = [path for path in (tmp_path / "backup").glob("*.json") if '"rebuild"' in path.read_text()]
+    for path in manifests:
+        path.write_text(path.read_text().replace('"rebuild"', '"recover"'))
+    assert manifests
+    assert run(capsys, store)[0] == 1
+    with unchanged(store):
+        code, _, err = run(capsys, store, "--apply", "--force")
+    assert code == 4 and "rmqtool recover" in err
+
+
+def breaks_log(store: Path) -> None:
+    """A record of a queue is lost in damage of the log, and one of the queue's units is wrong as well."""
+    with Store.open(store) as opened:
+        record = opened.get_by_queue_offset("pubTopicOne", 0, 30)
+    assert record is not None
+    with (store / record.file).open("r+b") as file:
+        file.seek(record.physical_offset % (1 << 20))
+        file.write(bytes(record.message.total_size))
+    breaks(store)
+
+
+def test_what_is_left_is_told(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    breaks_log(store)
+    code, rows, _ = run(capsys, store)
+    assert code == 1
+    assert [(row["state"], row["path"]) for row in rows if row["path"] == QUEUE] == [("left", QUEUE)]
+    assert run(capsys, store, "--apply")[0] == 4
+
+
+def test_what_is_left_counts_though_nobody_reads_it(store: Path) -> None:
+    breaks_log(store)
+    with no_reader():
+        assert main(["rebuild", str(store), "--apply"]) == 4
+
+
+def topics_of(root: Path) -> dict[str, config_json.TopicConfig]:
+    return config_json.topics(config_json.parse((root / "config/topics.json").read_bytes()))
+
+
+def test_lost_topics_come_from_the_log(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = topics_of(store)
+    for path in (store / "config").glob("topics.json*"):
+        path.unlink()
+    shutil.rmtree(store / "batchconsumequeue")
+    shutil.rmtree(store / "consumequeue")
+    code, rows, _ = run(capsys, store, "--broker-conf", conf_of(store, NAME))
+    assert code == 1 and "CF06" in {row["problem"] for row in rows}
+    assert run(capsys, store, "--apply")[0] == 0
+    after = topics_of(store)
+    assert after and after.keys() <= before.keys()
+    assert {name for name, topic in after.items() if topic.is_batch} == {"pubBatchCQ"}
+    for name, topic in after.items():
+        assert 1 <= topic.read_queue_nums <= before[name].read_queue_nums and topic.perm == 6
+    assert after["pubBatchCQ"].write_queue_nums == before["pubBatchCQ"].write_queue_nums
+    assert not problems(store)
+    assert run(capsys, store)[0] == 0
+
+
+@pytest.mark.parametrize("content", [b"", b'{"topicConfigTable', None])
+def test_a_config_file_comes_from_its_bak(
+    content: bytes | None, store: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = store / "config/topics.json"
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+    code, rows, _ = run(capsys, store)
+    assert code == 1
+    change = "create" if content is None else "replace"
+    assert [(row["change"], row["path"], row["problem"]) for row in rows] == [
+        (change, "config/topics.json", "CF01")
+    ]
+    assert run(capsys, store, "--apply")[0] == 0
+    assert path.read_bytes() == (store / "config/topics.json.bak").read_bytes()
+
+
+def test_options_of_a_request_survive_a_plan() -> None:
+    request = Request(("queues",), ("A*", "B"), (0, 3))
+    assert Request.of_options(json.loads(json.dumps(request.options()))) == request

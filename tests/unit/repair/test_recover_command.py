@@ -1,0 +1,267 @@
+"""The command `recover`: what it prints, what it ends with."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.commands.recover_text import recover_lines
+from rmqtool.errors import EXIT_FINDINGS, EXIT_REFUSED, EXIT_USAGE
+from rmqtool.message.cells import with_times
+from tests.support.recover_checks import codes
+from tests.support.stores import Library
+
+StoreCopy = Callable[[str], Path]
+Unchanged = Callable[[Path], AbstractContextManager[None]]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    code = main(["recover", *map(str, arguments)])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def report(capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, dict[str, Any]]:
+    """Exit code and the JSON object."""
+    code, out, _ = run(capsys, *arguments, "--format", "json")
+    return code, json.loads(out)
+
+
+def test_each_broker_stands_beside_the_plan(
+    cases: Library, unchanged: Unchanged, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One column for each version; nothing is changed."""
+    root = cases.path("gap_cl02_zero_hole")
+    with unchanged(root):
+        code, out, err = run(capsys, root)
+    assert code == 1
+    head = next(line for line in out.splitlines() if line.startswith("a start would"))
+    assert head.split()[3:] == ["4.9", "5.3", "5.4", "recover"]
+    assert "end the log at" in out and "lose sound messages" in out
+    assert "RMQTOOL_FILLER" in out
+    assert "nothing was changed" in err and f"rmqtool recover {root} --apply" in err
+
+
+def test_lost_queues_are_shown(cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A queue folder that is gone: rows for it, and the queue among those that change, text and JSON."""
+    root = cases.variant("5.4.0:clean:cq-delete-topic:noabort", tmp_path / "store")
+    _, out, _ = run(capsys, root)
+    lines = [line.split() for line in out.splitlines()]
+    assert ["lose", "queues", "3", "1", "1", "0"] in lines
+    assert ["leave", "unreachable", "1412", "1400", "1400", "0"] in lines
+    assert ["pubTopicOne", "0", "none", "none", "none", "none", "0..1400"] in lines
+    assert ["pubBatchCQ", "0", "0..36", "none", "same", "same", "0..36"] in lines
+    assert "no queue leads to them" in out and "never dispatch" not in out
+    _, found = report(capsys, root, "--broker", "5.4")
+    (row,) = found["predictions"]
+    assert (row["queues_lost"], row["messages_unreachable"], row["never_dispatched"]) == (1, 1400, 0)
+    (queue,) = [each for each in row["queues"] if each["lost"]]
+    assert (queue["topic"], queue["log_max"], queue["max_after"]) == ("pubTopicOne", 1400, 0)
+
+
+def test_the_heap_is_an_option(cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The table says with which heap 4.9 ends, or does not; mode broker goes by it."""
+    root = cases.variant("4.9.7:clean:totalsize-500MiB:noabort", tmp_path / "store")
+    _, out, _ = run(capsys, root)
+    assert "500.0 MiB" in out and "2.0 GiB" in out and "run out of memory" not in out
+    _, out, err = run(capsys, root, "--broker-heap", "256M")
+    assert "run out of memory" in out and "256.0 MiB" in out
+    assert "--broker-heap 268435456" in err
+    _, found = report(capsys, root, "--broker-heap", "256M")
+    assert found["broker_heap_bytes"] == 256 << 20
+    assert [row["crashes"] for row in found["predictions"]] == [True, False, False]
+    assert [row["claimed_bytes"] for row in found["predictions"]] == [500 << 20, None, None]
+    assert {row["heap_bytes"] for row in found["predictions"]} == {256 << 20}
+    code, _, err = run(capsys, root, "--mode", "broker", "--broker", "4.9", "--broker-heap", "256M")
+    assert code == EXIT_REFUSED and "run out of memory" in err
+    code, _, err = run(capsys, root, "--mode", "broker", "--broker", "4.9")
+    assert code == EXIT_FINDINGS
+    code, _, err = run(capsys, root, "--undo", tmp_path, "--broker-heap", "1G")
+    assert code == EXIT_USAGE and "--broker-heap does not go with --undo" in err
+
+
+def test_only_the_brokers_that_are_asked_for(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """In the order of the versions."""
+    root = cases.path("gap_cl02_zero_hole")
+    _, found = report(capsys, root, "--broker", "5.4", "--broker", "4.9")
+    assert [row["broker"] for row in found["predictions"]] == ["4.9", "5.4"]
+
+
+def test_a_program_gets_everything(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """Times beside milliseconds, every change with its reason and problem."""
+    code, found = report(capsys, cases.path("gap_cl02_zero_hole"))
+    assert code == 1 and found["mode"] == "best" and found["applied"] is None
+    assert found["lost_messages"] == sum(row["count"] for row in found["lost"]) > 0
+    for row in found["lost"]:
+        assert row["stored_after_time"] is None or row["stored_after_time"].startswith("20")
+    assert {row["kind"] for row in found["actions"]} >= {"fill"}
+    assert all(row["reason"] and "content_base64" not in row for row in found["actions"])
+
+
+def test_a_sound_store_needs_nothing(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """Exit code 0, and no command to run."""
+    code, out, err = run(capsys, cases.path("ok_540_clean"))
+    assert (code, err) == (0, "")
+    assert "nothing to do" in out
+
+
+def test_from_plan_to_undo(store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The way of an operator: look, write the plan, do it, look again, go back."""
+    root, plan, backup = store_copy("gap_cl02_zero_hole"), tmp_path / "plan", tmp_path / "backup"
+    before = codes(root)
+    code, shown, note = run(capsys, root, "--write-plan", plan)
+    assert code == 1 and f"--plan {plan} --apply" in note
+    assert run(capsys, root, "--plan", plan) == (1, shown, note)
+    code, out, _ = run(capsys, root, "--apply", "--plan", plan, "--backup-dir", backup)
+    assert code == 0 and str(backup) in out and "applied" in out
+    assert run(capsys, root)[0] == 0
+    assert run(capsys, root, "--plan", plan)[0] == 4
+    assert codes(root) == set()
+    code, found = report(capsys, root, "--undo", backup)
+    assert code == 0 and found["backup"] == str(backup)
+    assert codes(root) == before
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--plan", "x", "--mode", "best"],
+        ["--mode", "broker"],
+        ["--mode", "broker", "--broker", "5.3", "--broker", "5.4"],
+        ["--mode", "broker", "--broker", "5.4", "--fill", "none"],
+        ["--apply", "--plan", "x", "--mode", "best"],
+        ["--apply", "--write-plan", "x"],
+        ["--undo", "x", "--apply"],
+        ["--broker", "4.8"],
+        ["--fill", "zeros"],
+    ],
+)
+def test_options_that_do_not_go_together(
+    cases: Library, unchanged: Unchanged, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """Usage errors; nothing is looked at."""
+    root = cases.path("gap_cl02_zero_hole")
+    with unchanged(root):
+        assert run(capsys, root, *arguments)[0] == 2
+
+
+def test_less_than_a_store_is_a_usage_error(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """There is nothing that it would have to agree with."""
+    code, _, err = run(capsys, cases.path("ok_540_clean") / "commitlog")
+    assert code == 2 and "whole store" in err
+
+
+def test_out_of_reach_is_shown_and_not_mended(
+    cases: Library, store_copy: StoreCopy, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """3 for looking, 4 for doing; records of pop consumers do not matter."""
+    root = store_copy("ok_540_small_ipv6")
+    (root / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
+    code, out, _ = run(capsys, root)
+    assert code == 3 and "RocksDB" in out
+    assert run(capsys, root, "--apply")[0] == 4
+    assert run(capsys, cases.path("old_un01_rocksdb"))[0] == 3
+    assert run(capsys, store_copy("old_un01_rocksdb"), "--apply")[0] == 0
+
+
+def test_giving_up_sound_messages_needs_yes(
+    cases: Library, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused with 4; the hint names the option."""
+    from tests.support.trees import copy_tree
+
+    cases.variant("5.4.0:clean:flip-body-last-file:abort", tmp_path / "linked")
+    root = copy_tree(tmp_path / "linked", tmp_path / "store")
+    code, out, err = run(capsys, root, "--mode", "broker", "--broker", "5.4")
+    assert code == 1 and "refused" in out and "(--yes)" in out
+    arguments = (root, "--mode", "broker", "--broker", "5.4", "--apply")
+    code, _, err = run(capsys, *arguments)
+    assert code == 4 and "--yes" in err
+    assert run(capsys, *arguments, "--yes")[0] == 0
+
+
+def test_a_store_of_the_environment_is_not_changed(
+    cases: Library, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has to be named."""
+    monkeypatch.setenv("RMQTOOL_STORE", str(cases.path("ok_540_clean")))
+    assert main(["recover", "--apply"]) == 2
+    assert "name the store" in capsys.readouterr().err
+
+
+def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
+    """A topic's control characters are escaped in the lines, and times are added to every row."""
+    found = with_times(
+        {
+            "store": "/s", "abort": True, "guard": False, "mode": "best", "broker": None, "fill": "records",
+            "predictions": [], "lost_messages": 1, "given_up_messages": 0, "backup_bytes": 1, "queues": [],
+            "actions": [{"kind": "fill", "path": "commitlog/0", "offset": 1, "length": 2, "reason": "r"}],
+            "warnings": ["w"], "replica": ["x"], "refusals": [{"reason": "n", "needs": None}],
+            "applied": None,
+            "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
+                      "fate": "filled",
+                      "stored_after_timestamp_ms": 0, "stored_before_timestamp_ms": 1}],
+        },
+        None,
+    )  # fmt: skip
+    lines = list(recover_lines(found))
+    assert not any("\x1b" in line for line in lines)
+    assert any("a\\x1b[31m" in line for line in lines)
+    assert found["lost"][0]["stored_before_time"].startswith("1970-01-01T")
+    assert found["lost"][0]["stored_after_time"] is None
+
+
+@pytest.mark.parametrize(
+    "where", ["commitlog/x", "commitlog", "rmqtool-staging", "lock/x", ".", "config/plan"]
+)
+def test_nothing_of_ours_is_put_into_the_store(
+    store_copy: StoreCopy, unchanged: Unchanged, capsys: pytest.CaptureFixture[str], where: str
+) -> None:
+    """Neither a backup nor a plan: there it would be taken for a part of the store, or for its log."""
+    root = store_copy("gap_cl02_zero_hole")
+    with unchanged(root):
+        for option in (("--apply", "--backup-dir"), ("--fill", "none", "--yes", "--apply", "--backup-dir")):
+            assert run(capsys, root, *option, str(root / where))[0] == EXIT_REFUSED
+        assert run(capsys, root, "--write-plan", str(root / where))[0] in (EXIT_USAGE, EXIT_REFUSED)
+    assert not list(root.parent.glob("*.jsonl"))
+
+
+def test_a_plan_takes_the_place_of_plain_files_only(
+    store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    root, plans = store_copy("gap_cl02_zero_hole"), tmp_path / "plans"
+    plans.mkdir()
+    (plans / "plan.new").write_text("mine")
+    os.mkfifo(plans / "pipe")
+    (plans / "link").symlink_to(plans / "plan.new")
+    for name in ("pipe", "link"):
+        assert run(capsys, root, "--write-plan", str(plans / name))[0] == EXIT_REFUSED
+    assert run(capsys, root, "--write-plan", "")[0] == EXIT_USAGE
+    for _ in range(2):
+        assert run(capsys, root, "--write-plan", str(plans / "plan"))[0] == EXIT_FINDINGS
+    assert sorted(path.name for path in plans.iterdir()) == ["link", "pipe", "plan", "plan.new"]
+    assert (plans / "plan.new").read_text() == "mine"
+
+
+@pytest.mark.parametrize(("folder", "name"), [("consumequeue", "consumequeue"), ("index", "index")])
+def test_sizes_that_nothing_tells_are_warned_of(
+    store_copy: StoreCopy, capsys: pytest.CaptureFixture[str], tmp_path: Path, folder: str, name: str
+) -> None:
+    """A broker of other sizes would not load the files; with its broker.conf they are what it wants."""
+    root, conf = store_copy("ok_540_clean"), tmp_path / "broker.conf"
+    shutil.rmtree(root / folder)
+    _, found = report(capsys, root)
+    (warning,) = [text for text in found["warnings"] if "the usual size" in text]
+    assert warning.startswith(f"files of {name} are made with ") and "--broker-conf" in warning
+    conf.write_text("mappedFileSizeConsumeQueue=6000\nmaxHashSlotNum=500\nmaxIndexNum=2000\n")
+    _, found = report(capsys, root, "--broker-conf", conf)
+    assert [text for text in found["warnings"] if "the usual size" in text] == []

@@ -1,0 +1,262 @@
+"""`rmqtool copy`: a subset of a store is a sound store with the same messages."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from rmqtool.check.verify import verify
+from rmqtool.cli import main
+from rmqtool.errors import UnwritableError
+from rmqtool.formats import properties
+from rmqtool.formats.message import INNER_BATCH, Message
+from rmqtool.message.system_topics import is_system_topic
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.report.copy import run as engine
+from rmqtool.report.copy.topics import topics_of
+from rmqtool.storage import durable as disk
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
+from tests.support.exports import Ran, kept, messages, ran, small_store
+from tests.support.stores import Library
+from tests.support.sweep import sample
+from tests.support.trees import tree_digest
+
+pytestmark = pytest.mark.sweep
+
+Run = Callable[..., Ran]
+STORES = ("ok_497_small_ipv6", "ok_533_small_propcrc", "ok_540_clean")
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs `copy`."""
+
+    def run(store: Path, output: Path, *arguments: object) -> Ran:
+        given = ["copy", str(store), "--output", str(output), "--no-reserve", "--format", "json"]
+        code = main([*given, *map(str, arguments)])
+        captured = capfdbinary.readouterr()
+        return ran(code, captured.out, captured.err)
+
+    return run
+
+
+def check(store: Path) -> list[Message]:
+    """The messages of a store that `verify` finds sound, its queues without gaps from 0 on."""
+    with Store.open(store) as opened:
+        assert not [found for found in verify(opened) if found.problem.severity != "note"]
+        for queue in opened.queues.values():
+            assert next(iter(queue.units()))[0] == 0
+    return messages(store)
+
+
+def without_inner(found: list[Message]) -> list[Message]:
+    """The messages without those whose property string holds a queue offset."""
+    return [each for each in found if not each.sys_flag & INNER_BATCH]
+
+
+@pytest.mark.parametrize("name", sample(STORES, 2))
+def test_every_message_of_users(cases: Library, run: Run, tmp_path: Path, name: str) -> None:
+    """With the settings of its topic, in the broker's version, byte for byte but for its places."""
+    store = cases.path(name)
+    found = run(store, tmp_path / "new")
+    wanted = [each for each in messages(store) if not is_system_topic(each.topic)]
+    copied = check(tmp_path / "new")
+    assert (found.code, found.out["messages"], found.out["left_out"]) == (0, len(wanted), 0)
+    without = ("properties_bytes",) if "propcrc" in name else ()  # they end with a CRC over the whole record
+    assert kept(without_inner(copied), without=without) == kept(without_inner(wanted), without=without)
+    assert [each.body for each in copied] == [each.body for each in wanted]
+    with Store.open(store) as old, Store.open(tmp_path / "new") as new:
+        assert new.profile.name == old.profile.name
+        assert new.layout.commit_log_file_size == old.layout.commit_log_file_size
+        ours = topics_of(new, pytest.fail)
+        for topic in {each.topic for each in wanted} & set(topics_of(old, pytest.fail)):
+            assert replace(ours[topic], read_queue_nums=0, write_queue_nums=0) == replace(
+                topics_of(old, pytest.fail)[topic], read_queue_nums=0, write_queue_nums=0
+            )
+            most = max(each.queue_id for each in wanted if each.topic == topic)
+            assert ours[topic].write_queue_nums > most
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["new"]
+
+
+def test_a_selection_under_another_name(cases: Library, run: Run, tmp_path: Path) -> None:
+    store = cases.path("ok_540_clean")
+    found = run(store, tmp_path / "new", "--topic", "pubTopicOne", "--topic", "pubOrder", "--rename-topic",
+                "pubTopicOne=One", "--limit", 700)  # fmt: skip
+    wanted = messages(store, Selection(topics=("pubTopicOne", "pubOrder"), limit=700))
+    copied = check(tmp_path / "new")
+    assert (found.code, len(copied)) == (0, 700)
+    assert kept(copied, without=("topic",)) == kept(wanted, without=("topic",))
+    names = {"pubTopicOne": "One"}
+    assert [each.topic for each in copied] == [names.get(each.topic, each.topic) for each in wanted]
+    assert {row["topic"] for row in found.out["topics"]} == {"One", "pubOrder"}
+
+
+def test_properties_that_cannot_be_read_are_copied_and_told(tmp_path: Path, run: Run) -> None:
+    """The copy has the same damage; of messages that stay behind nothing is said."""
+    store, bad = small_store(tmp_path / "s", 3), b"a\x01\xff\xfe\x02"
+    with StoreWriter.open(store, auto_create_queues=1, reserve=False) as writer:
+        place = writer.put(NewMessage("T", b"x", properties=bad, queue_id=0)).physical_offset
+        writer.put(NewMessage("Other", b"x", properties=b"no name end", queue_id=0))
+    found = run(store, tmp_path / "new", "--topic", "T")
+    assert (found.code, found.out["messages"], found.out["left_out"]) == (1, 4, 0)
+    assert found.err.count("CL13") == 1 and f"offset {place}" in found.err
+    assert messages(tmp_path / "new")[-1].properties_bytes == bad
+
+
+def test_two_topics_become_one(tmp_path: Path, run: Run) -> None:
+    """In the order of the log."""
+    with StoreWriter.open(small_store(tmp_path / "s"), auto_create_queues=1, reserve=False) as writer:
+        for number in range(20):
+            writer.put(NewMessage("AB"[number % 2], f"{number}".encode()))
+    run(tmp_path / "s", tmp_path / "new", "--rename-topic", "A=C", "--rename-topic", "B=C")
+    assert [(each.topic, each.body, each.queue_offset) for each in check(tmp_path / "new")] == [
+        ("C", f"{number}".encode(), number) for number in range(20)
+    ]
+
+
+def test_properties_that_name_a_topic_follow(tmp_path: Path, run: Run) -> None:
+    store = small_store(tmp_path / "s", 1)
+    stored = b"RETRY_TOPIC\x01T\x02other\x01T\x02REAL_TOPIC\x01U\x02"
+    with StoreWriter.open(store, auto_create_queues=1, reserve=False) as writer:
+        writer.put(NewMessage("%RETRY%g", b"back", properties=stored, queue_id=0))
+    run(store, tmp_path / "new", "--rename-topic", "T=New")
+    assert properties.decode(check(tmp_path / "new")[1].properties_bytes) == {
+        "RETRY_TOPIC": "New", "other": "T", "REAL_TOPIC": "U",
+    }  # fmt: skip
+
+
+def test_system_topics_only_by_name(cases: Library, run: Run, tmp_path: Path) -> None:
+    store = cases.path("ok_540_clean")
+    found = run(store, tmp_path / "delayed", "--topic", "SCHEDULE_TOPIC_XXXX")
+    copied = check(tmp_path / "delayed")
+    assert (found.code, {each.topic for each in copied}) == (0, {"SCHEDULE_TOPIC_XXXX"})
+    assert kept(copied) == kept(messages(store, Selection(topics=("SCHEDULE_TOPIC_XXXX",))))
+    refused = run(store, tmp_path / "half", "--topic", "RMQ_SYS_TRANS_HALF_TOPIC")
+    assert (refused.code, (tmp_path / "half").exists()) == (4, False)
+
+
+def test_for_another_version(cases: Library, run: Run, tmp_path: Path) -> None:
+    """What that version does not know is left out and told."""
+    found = run(cases.path("ok_540_clean"), tmp_path / "new", "--profile", "4.9", "--topic", "pub*")
+    copied = check(tmp_path / "new")
+    with Store.open(tmp_path / "new") as opened:
+        assert opened.profile.name == "4.9"
+    wanted = messages(cases.path("ok_540_clean"), Selection(topics=("pub*",)))
+    assert kept(copied) == kept(without_inner(wanted))
+    assert (found.code, found.out["left_out"]) == (1, len(wanted) - len(copied))
+
+
+def test_damage_stays_behind(cases: Library, run: Run, tmp_path: Path) -> None:
+    for name, count in (("bad_cl03_body_crc", 1), ("bad_cl09_property_crc", 1), ("bad_cl04_wrong_length", 0)):
+        found = run(cases.path(name), tmp_path / name)
+        assert (found.code, found.out["left_out"]) == (1, count), found.err
+        assert name[4:8].upper() in found.err
+        check(tmp_path / name)
+
+
+def test_the_copy_goes_on(tmp_path: Path, run: Run) -> None:
+    """It is a store like any other."""
+    store = small_store(tmp_path / "s", 300)
+    run(store, tmp_path / "new", "--since", "1970-01-01T00:00:00Z", "--commitlog-file-size", "128K")
+    with StoreWriter.open(tmp_path / "new", reserve=False) as writer:
+        assert writer.options.commit_log_file_size == 128 << 10
+        assert writer.put(NewMessage("T", b"more")).queue_offset > 0
+    assert len(check(tmp_path / "new")) == 301
+
+
+def test_a_log_too_small_for_every_message_is_not_made(tmp_path: Path, run: Run) -> None:
+    """It was, and was then in the way of the next attempt."""
+    found = run(small_store(tmp_path / "s", 3), tmp_path / "new", "--commitlog-file-size", "100")
+    assert found.code == 1 and "no broker would take any of them: no store was made" in found.err
+    assert not (tmp_path / "new").exists()
+
+
+def test_what_is_there_stays(tmp_path: Path, run: Run) -> None:
+    store = small_store(tmp_path / "s", 3)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "file").write_text("mine")
+    before = tree_digest(tmp_path)
+    assert run(store, store).code == 4
+    assert run(store, store / "inside").code == 4
+    assert run(store, tmp_path / "full").code == 4
+    assert run(store, tmp_path / "new", "--rename-topic", "T=a/b").code == 2
+    assert run(store, tmp_path / "new", "--rename-topic", "T=TBW102").code == 2
+    assert run(store, tmp_path / "new", "--rename-topic", "T").code == 2
+    assert run(store, tmp_path / "new", "--rename-topic", "T=a", "--rename-topic", "T=b").code == 2
+    found = run(store, tmp_path / "new", "--rename-topic", "NOSUCH=x")
+    assert found.code == 2 and "no topic of this name" in found.err
+    found = run(store, tmp_path / "new", "--rename-topic", "T=x", "--exclude-topic", "T")
+    assert found.code == 2 and "leaves this topic out" in found.err and not (tmp_path / "new").exists()
+    assert tree_digest(tmp_path) == before
+    (tmp_path / "empty").mkdir()
+    assert run(store, tmp_path / "empty").code == 0
+    assert run(store, tmp_path / "e2", "--topic", "nobody").code == 1
+    assert not (tmp_path / "e2").exists()
+
+
+def test_an_error_leaves_nothing(tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*given: object, **named: object) -> None:
+        raise UnwritableError("No space left on device", path=tmp_path)
+
+    store = small_store(tmp_path / "s", 30)
+    monkeypatch.setattr(engine.TableAppender, "append", full)
+    assert run(store, tmp_path / "new").code == 3
+    assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_an_error_says_what_to_do(
+    tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch, is_removed: bool
+) -> None:
+    """What the copy has left, if anything, is to be deleted; it is not a store to be recovered."""
+    store, part = small_store(tmp_path / "s", 30), tmp_path / f"new{engine.PART}"
+    real = disk.write
+
+    def fails(descriptor: int, data: disk.Data, offset: int, path: disk.Name) -> None:
+        if "commitlog" in str(path):
+            raise UnwritableError("cannot write: Input/output error", path=path)
+        real(descriptor, data, offset, path)
+
+    def stays(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(disk, "write", fails)
+    if not is_removed:
+        monkeypatch.setattr(shutil, "rmtree", stays)
+    found = run(store, tmp_path / "new")
+    assert found.code == 3 and "Input/output error" in found.err
+    assert "recover" not in found.err
+    assert (f"delete {part}" in found.err) == part.exists() == (not is_removed)
+
+
+def test_a_killed_copy_is_in_the_way_by_name(tmp_path: Path, run: Run) -> None:
+    store = small_store(tmp_path / "s", 3)
+    shutil.copytree(store, tmp_path / f"new{engine.PART}")
+    found = run(store, tmp_path / "new")
+    assert (found.code, f"new{engine.PART}" in found.err) == (4, True)
+    assert (tmp_path / f"new{engine.PART}" / "commitlog").is_dir()
+
+
+@pytest.mark.parametrize("damage", ["cut", "pipe"])
+def test_topics_that_cannot_be_read_are_told(tmp_path: Path, run: Run, damage: str) -> None:
+    """Their settings are lost, the messages are not."""
+    store = small_store(tmp_path / "s", 4)
+    path = store / "config/topics.json"
+    text = path.read_bytes()
+    path.unlink()
+    path.with_name("topics.json.bak").unlink(missing_ok=True)
+    if damage == "cut":
+        path.write_bytes(text[:40])
+    else:
+        os.mkfifo(path)
+    found = run(store, tmp_path / "new")
+    assert found.code == 1 and "CF02" in found.err and "config/topics.json" in found.err
+    assert len(check(tmp_path / "new")) == 4

@@ -1,0 +1,407 @@
+"""`rmqtool export`: every format, columns, folders, and the way back with append."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import gzip
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import orc, parquet
+
+from rmqtool.cli import main
+from rmqtool.formats import message as form
+from rmqtool.message.columns import COLUMNS
+from rmqtool.message.rows import RowFormat, message_row
+from rmqtool.message.schema import arrow_schema
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.report.export.names import folder_of
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
+from tests.support.exports import SMALL, Ran, append_numbered, kept, messages, ran, small_store
+from tests.support.remote import pack
+from tests.support.stores import Library
+from tests.support.trees import tree_digest
+
+Run = Callable[..., Ran]
+HOSTILE = [
+    "=1+1",
+    "+x",
+    "-x",
+    "@x",
+    'a "b", c',
+    "a\nb\r\nc",
+    "\x1b[31m\x00",
+    "‮evil",
+    "a\tb",
+    "é中\U0001f600",
+    " x ",
+]
+READ = {
+    "parquet": lambda path: parquet.read_table(path, partitioning=None),
+    "arrow": lambda path: pa.ipc.open_file(path).read_all(),
+    "orc": lambda path: orc.ORCFile(path).read(),
+}
+CLEAN = "ok_540_clean"
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs a command, `export` unless another is named."""
+
+    def run(store: Path, *arguments: object, command: str = "export") -> Ran:
+        given = [command, str(store), *map(str, arguments)]
+        code = main(given if command == "append" else [*given, "--format", "json"])
+        captured = capfdbinary.readouterr()
+        return ran(code, b"" if command == "append" else captured.out, captured.err)
+
+    return run
+
+
+@pytest.fixture
+def hostile(tmp_path: Path) -> Path:
+    """A store whose messages hold what formats trip over, bytes that are no UTF-8 and compressed bodies."""
+    with StoreWriter.create(tmp_path / "hostile", auto_create_queues=1, **SMALL) as writer:
+        for number, text in enumerate(HOSTILE):
+            pairs = {"p": text, text.strip() or "n": "=v"}
+            writer.put(NewMessage("T", text.encode(), tags="=A", properties=pairs, flag=number))
+        writer.put(NewMessage("T", b"\xff\xfe\x00" * 9))
+        writer.put(NewMessage("T", b"", born_timestamp=-(1 << 40)))
+        writer.put(NewMessage("T", b"", born_timestamp=1 << 61))
+        for compression in ("zlib", "lz4", "zstd"):
+            writer.put(NewMessage("T", b"compressed " * 900, compression=compression))
+        odd = b"a\x01first\x02a\x01doubled\x02empty\x01\x02KEYS\x01k  k2\x02"
+        writer.put(NewMessage("T", b"odd properties", properties=odd, queue_id=0))
+    return tmp_path / "hostile"
+
+
+def dumped(store: Path, format: str, capfdbinary: pytest.CaptureFixture[bytes], *more: str) -> bytes:
+    """What `dump` prints."""
+    main(["dump", str(store), "--format", format, *more])
+    return capfdbinary.readouterr().out
+
+
+# what is in the files
+
+
+@pytest.mark.parametrize("name", [CLEAN, "ok_497_small_ipv6", "ok_533_small_propcrc", "bad_cl03_body_crc"])
+@pytest.mark.parametrize("format", ["jsonl", "csv"])
+def test_lines_are_those_of_dump(
+    cases: Library, name: str, format: str, run: Run, tmp_path: Path,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:  # fmt: skip
+    """Byte for byte, with what it says about damage."""
+    store, path = cases.path(name), tmp_path / f"a.{format}"
+    more = ("--tz", "+08:00", "--to-offset", "100000")
+    found = run(store, "--output", path, *more)
+    assert path.read_bytes() == dumped(store, format, capfdbinary, *more)
+    assert found.code == (1 if name.startswith("bad") else 0)
+    assert ("CL03" in found.err) == name.startswith("bad")
+
+
+@pytest.mark.parametrize(
+    "more", [("--body", "none"), ("--topic", "T", "--limit", "4"), ("--to-offset", "900")]
+)
+def test_hostile_lines_are_those_of_dump(
+    hostile: Path, run: Run, tmp_path: Path, more: tuple[str, ...], capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for format in ("jsonl", "csv"):
+        path = tmp_path / f"a.{format}"
+        run(hostile, "--output", path, *more)
+        assert path.read_bytes() == dumped(hostile, format, capfdbinary, *more)
+    rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text("utf-8"), newline="")))
+    assert {len(row) for row in rows} == {len(COLUMNS)}
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow", "orc"])
+def test_columns_are_those_of_rows(hostile: Path, run: Run, tmp_path: Path, format: str) -> None:
+    """Field by field, of the types of the table of columns."""
+    path = tmp_path / f"a.{format}"
+    names = [column.name for column in COLUMNS if column.name not in ("born_time", "store_time")]
+    found = run(hostile, "--output", path, "--columns", ",".join(names))
+    assert (found.code, found.out["messages"]) == (0, len(HOSTILE) + 7)
+    table = READ[format](path)
+    if format != "orc":
+        assert table.schema.equals(arrow_schema(names))
+    with Store.open(hostile) as opened:
+        rows = [message_row(each.message, each.physical_offset, each.file, RowFormat(body="base64"))
+                for each in opened.messages()]  # fmt: skip
+        stored = [each.message.body for each in opened.messages()]
+    assert [row["stored_body"] for row in table.to_pylist()] == stored
+    for row, wanted in zip(table.to_pylist(), rows, strict=True):
+        assert list(row["properties"]) == list(wanted["properties"].items())
+        assert row["body"] == base64.b64decode(wanted["body"])
+        same = set(names) - {"properties", "body", "body_encoding", "stored_body"}
+        assert {name: row[name] for name in same} == {name: wanted.get(name) for name in same}
+
+
+def test_times_are_timestamps(hostile: Path, run: Run, tmp_path: Path) -> None:
+    """Null where the year has more than four digits."""
+    run(hostile, "--output", tmp_path / "a.parquet", "--columns", "born_time,born_timestamp_ms")
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.schema.field("born_time").type == pa.timestamp("us", "UTC")
+    assert table.column("born_timestamp_ms").to_pylist().count(1 << 61) == 1
+    assert table.column("born_time").null_count == 1
+
+
+@pytest.mark.parametrize("format", ["parquet", "arrow", "csv", "jsonl"])
+def test_the_way_back(hostile: Path, cases: Library, run: Run, tmp_path: Path, format: str) -> None:
+    """Messages are equal field by field; the stored body goes along where it is compressed."""
+    given = ((hostile, "*"), (cases.path("ok_497_small_ipv6"), "*"), (cases.path(CLEAN), "*"),
+             (cases.path(CLEAN), "pubBatchCQ"))  # fmt: skip
+    for number, (store, topic) in enumerate(given):
+        more = ("--topic", topic, "--limit", "300")
+        path = tmp_path / f"{number}.{format}"
+        wanted = messages(store, Selection(topics=(topic,), limit=300))
+        for body in ("both", "plain") if number == 0 else ("stored",):
+            target = tmp_path / f"{number}{body}"
+            assert run(store, "--output", path, "--body", body, "--force", *more).code == 0
+            back = run(target, "--create", "--create-topic", "--no-reserve", "--commitlog-file-size", "1M",
+                       "--input", path, command="append")  # fmt: skip
+            assert back.code == 0, back.err
+            # What a library packs may differ from what another one packed; what is in it does not.
+            without = ("body", "body_crc") if body == "plain" else ()
+            assert wanted and kept(messages(target), without=without) == kept(wanted, without=without)
+
+
+def test_records_byte_for_byte(cases: Library, run: Run, tmp_path: Path) -> None:
+    """In a file of their own, and as a column."""
+    store = cases.path(CLEAN)
+    with Store.open(store) as opened:
+        wanted = [form.encode(each.message) for each in opened.messages(Selection(topics=("pubTopic*",)))]
+    run(store, "--output", tmp_path / "all", "--raw", "--topic", "pubTopic*")
+    assert (tmp_path / "all").read_bytes() == b"".join(wanted)
+    run(store, "--output", tmp_path / "a.parquet", "--raw", "--columns", "topic", "--topic", "pubTopic*")
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert table.column_names == ["topic", "record"]
+    assert table.column("record").to_pylist() == wanted
+    run(store, "--output", tmp_path / "a.jsonl", "--columns", "record", "--topic", "pubTopic*")
+    rows = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text("utf-8").splitlines()]
+    assert [base64.b64decode(row["record"]) for row in rows] == wanted
+
+
+def test_packed_lines(cases: Library, run: Run, tmp_path: Path) -> None:
+    store = cases.path("ok_497_small_ipv6")
+    run(store, "--output", tmp_path / "a.jsonl")
+    run(store, "--output", tmp_path / "a.jsonl.gz")
+    found = run(store, "--output", tmp_path / "b", "--output-format", "jsonl", "--compression", "zstd")
+    plain = (tmp_path / "a.jsonl").read_bytes()
+    assert gzip.decompress((tmp_path / "a.jsonl.gz").read_bytes()) == plain
+    assert pa.input_stream(tmp_path / "b", compression="zstd").read() == plain
+    assert found.out["files"][0]["bytes"] == (tmp_path / "b").stat().st_size < len(plain)
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+def test_bodies_of_chosen_columns_come_back(form: str, run: Run, tmp_path: Path) -> None:
+    """As text they say what they are, named or not; without bodies the column is empty."""
+    bodies = [b"plain", b"\xff\xfe\0", b"//4A", b""]
+    with StoreWriter.create(tmp_path / "store", auto_create_queues=1, **SMALL) as writer:
+        for each in bodies:
+            writer.put(NewMessage("T", each))
+    path = tmp_path / f"a.{form}"
+    run(tmp_path / "store", "--output", path, "--columns", "topic,body")
+    assert run(tmp_path / "new", "--create", "--create-topic", "--input", path, command="append").code == 0
+    with Store.open(tmp_path / "new") as store:
+        assert [each.message.body for each in store.messages()] == bodies
+    empty = tmp_path / f"b.{form}"
+    assert run(tmp_path / "store", "--output", empty, "--columns", "topic,body", "--body", "none").code == 0
+
+
+def test_spreadsheets(hostile: Path, run: Run, tmp_path: Path) -> None:
+    """Guarded, and said to be lossy."""
+    found = run(hostile, "--output", tmp_path / "a.csv", "--spreadsheet", "--columns", "tags,body")
+    rows = list(csv.reader(io.StringIO((tmp_path / "a.csv").read_text("utf-8"), newline="")))
+    assert rows[1] == ["'=A", "'=1+1", "utf-8"]
+    assert "not exact" in found.err
+
+
+def test_row_groups_are_bounded(tmp_path: Path, run: Run) -> None:
+    store = small_store(tmp_path / "s", 600)
+    run(store, "--output", tmp_path / "a.parquet", "--row-group", "64K")
+    file = parquet.ParquetFile(tmp_path / "a.parquet")
+    assert file.metadata.num_rows == 600
+    groups = range(file.num_row_groups)
+    assert [file.read_row_group(group).nbytes < 1 << 20 for group in groups].count(True) == len(groups)
+
+
+def test_properties_that_are_no_text(
+    tmp_path: Path, run: Run, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Replaced where they are shown, there as stored beside, and said to be damage."""
+    store = small_store(tmp_path / "s", 1)
+    bad = b"a\x01\xff\xfe\x02KEYS\x01k\xff k2\x02"
+    with StoreWriter.open(store, reserve=False) as writer:
+        writer.put(NewMessage("T", b"x", properties=bad, queue_id=0))
+    for format in ("jsonl", "csv", "parquet"):
+        found = run(store, "--output", tmp_path / f"a.{format}")
+        assert (found.code, found.out["messages"], "CL13" in found.err) == (1, 2, True)
+    assert (tmp_path / "a.jsonl").read_bytes() == dumped(store, "jsonl", capfdbinary)
+    row = parquet.read_table(tmp_path / "a.parquet").to_pylist()[1]
+    assert row["properties"] == [("a", "\ufffd\ufffd"), ("KEYS", "k\ufffd k2")]
+    assert (base64.b64decode(row["properties_base64"]), row["status"]) == (bad, ["CL13"])
+
+
+def test_times_that_orc_readers_cannot_read_are_null(tmp_path: Path, run: Run) -> None:
+    """Else they could read nothing of the file; the numbers are exact."""
+    store, born = small_store(tmp_path / "s"), [-(1 << 45), 0, 250_000_000_000_000]
+    with StoreWriter.open(store, auto_create_queues=1, reserve=False) as writer:
+        for time in born:
+            writer.put(NewMessage("T", b"", born_timestamp=time))
+    run(store, "--output", tmp_path / "a.orc")
+    table = READ["orc"](tmp_path / "a.orc")
+    assert table.column("born_timestamp_ms").to_pylist() == born
+    assert [each.as_py() is None for each in table.column("born_time")] == [True, False, True]
+
+
+# folders
+
+
+def test_a_folder_gets_files_of_about_a_size(tmp_path: Path, run: Run) -> None:
+    store = small_store(tmp_path / "s", 300)
+    found = run(store, "--output", f"{tmp_path}/out/", "--output-format", "jsonl", "--file-size", "64K")
+    names = sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert len(names) > 2
+    assert names[0] == "messages-00000000000000000000.jsonl"
+    assert [Path(each["file"]).name for each in found.out["files"]] == names
+    lines = [
+        json.loads(line) for name in names for line in (tmp_path / "out" / name).read_text().splitlines()
+    ]
+    assert [row["keys"] for row in lines] == [[f"k{number}"] for number in range(300)]
+    for name in names:
+        first = json.loads((tmp_path / "out" / name).read_text().partition("\n")[0])
+        assert first["physical_offset"] >= int(name[9:29])
+
+
+def test_partitions_of_topic_and_date(cases: Library, run: Run, tmp_path: Path) -> None:
+    store = cases.path(CLEAN)
+    found = run(
+        store, "--output", f"{tmp_path}/out", "--output-format", "parquet", "--partition-by", "topic,date"
+    )
+    assert found.code == 0
+    folders = {path.parent.parent.name for path in (tmp_path / "out").rglob("*.parquet")}
+    assert folder_of("topic", "a%b-c_pub") == "topic=a%25b-c_pub" in folders
+    table = parquet.read_table(tmp_path / "out")
+    assert len(table) == 4099
+    assert set(table.column("date").to_pylist()) == {"2026-11-21"}
+    assert table.column("topic").to_pylist().count("a%b-c_pub") == 273
+    schema = parquet.read_schema(next((tmp_path / "out" / "topic=a%25b-c_pub").rglob("*.parquet")))
+    assert schema.metadata[b"rmqtool.topic"] == b"a%b-c_pub"
+    assert "topic" not in schema.names
+
+
+@pytest.mark.parametrize(
+    "topic", ["..", "/etc", "a/b", "", "\x00", "a" * 127, "中" * 90, "%2e%2e", "..\\x", "~"]
+)
+def test_a_topic_is_one_folder_whatever_it_is(topic: str) -> None:
+    folder = folder_of("topic", topic)
+    assert folder.startswith("topic=")
+    assert len(folder.encode()) <= 240
+    assert not set(folder) & set("/\\\x00\n")
+
+
+# what is refused
+
+
+def test_a_file_that_is_there_stays(cases: Library, run: Run, tmp_path: Path) -> None:
+    path, store = tmp_path / "a.csv", cases.path("ok_497_small_ipv6")
+    path.write_text("mine")
+    found = run(store, "--output", path)
+    assert (found.code, path.read_text()) == (4, "mine")
+    assert "--force" in found.err
+    assert run(store, "--output", path, "--force").code == 0
+    assert path.read_text().startswith("physical_offset,")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.csv"]
+
+
+def test_nothing_is_written_into_the_store(tmp_path: Path, run: Run) -> None:
+    store = small_store(tmp_path / "s", 3)
+    before = tree_digest(store)
+    assert run(store, "--output", store / "a.csv").code == 4
+    assert run(store, "--output", store / "new" / "x/", "--output-format", "csv").code == 4
+    assert run(store, "--output", tmp_path / "a.csv", "--cursor-file", store / "c").code == 4
+    assert tree_digest(store) == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--output", "a.xyz"], "does not tell its format"),
+        (["--output", "-"], "not to standard output"),
+        (["--output", "a.parquet", "--columns", "topik"], "did you mean topic"),
+        (["--output", "a.parquet", "--columns", "topic,topic"], "twice"),
+        (["--output", "out/", "--output-format", "csv", "--partition-by", "topic"], "Parquet"),
+        (["--output", "out/", "--output-format", "parquet", "--partition-by", "tag"], "topic, date"),
+        (["--output", "a.parquet", "--file-size", "1M"], "folder"),
+        (["--output", "a.parquet", "--spreadsheet"], "CSV"),
+        (["--output", "a.csv", "--compression", "lz4"], "lz4"),
+        (["--output", "a.jsonl.gz", "--compression", "none"], "suffix"),
+        (["--output", "a.csv", "--cursor-file", "c", "--until", "now"], "cursor"),
+        ([], "--output is missing"),
+    ],
+)  # fmt: skip
+def test_usage(cases: Library, run: Run, arguments: list[str], says: str, tmp_path: Path,
+               monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    found = run(cases.path("ok_497_small_ipv6"), *arguments)
+    assert found.code == 2
+    assert says in found.err
+    assert not list(tmp_path.iterdir())
+
+
+def test_columns_help_names_them(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    root = str(cases.path("ok_497_small_ipv6"))
+    assert main(["export", root, "--columns", "help"]) == 0
+    names = capsys.readouterr().out.split("\n")
+    assert (names[0], names[-2:]) == ("physical_offset", ["record", ""])
+
+
+def test_no_match_is_no_error_and_an_unknown_topic_is(cases: Library, run: Run, tmp_path: Path) -> None:
+    store = cases.path("ok_497_small_ipv6")
+    assert run(store, "--output", tmp_path / "a.csv", "--tag", "none").code == 0
+    assert len((tmp_path / "a.csv").read_text().splitlines()) == 1
+    for format in ("parquet", "arrow", "orc"):
+        assert run(store, "--output", tmp_path / f"a.{format}", "--until", 5).code == 0
+        assert len(READ[format](tmp_path / f"a.{format}")) == 0
+    found = run(store, "--output", tmp_path / "b.csv", "--topic", "nobody")
+    assert (found.code, "nobody" in found.err) == (1, True)
+
+
+def test_damage_is_told_and_what_is_sound_is_exported(
+    cases: Library, run: Run, tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    for name in ("bad_cl04_wrong_length", "gap_cl02_zero_hole", "torn_cl01_tail"):
+        store, more = cases.path(name), ("--from-offset", "5900000") if name.startswith("torn") else ()
+        found = run(store, "--output", tmp_path / f"{name}.jsonl", *more)
+        wanted: Any = dumped(store, "jsonl", capfdbinary, *more)
+        assert (tmp_path / f"{name}.jsonl").read_bytes() == wanted
+        assert found.code == (0 if name.startswith("torn") else 1)
+
+
+def test_a_message_more_than_a_batch(tmp_path: Path, run: Run) -> None:
+    """Large bodies, appended to a store that grows: all are exported."""
+    store = small_store(tmp_path / "s", 2)
+    append_numbered(store, 2, 5)
+    run(store, "--output", tmp_path / "a.parquet")
+    assert parquet.read_table(tmp_path / "a.parquet", columns=["keys"]).to_pylist() == [
+        {"keys": [f"k{number}"]} for number in range(5)
+    ]
+
+
+def test_one_file_and_a_packed_store(tmp_path: Path, run: Run, cases: Library) -> None:
+    """What `dump` reads can be exported and copied too."""
+    store = small_store(tmp_path / "s", 9)
+    archive = pack(store, tmp_path / "s.tar")
+    for number, source in enumerate((store, store / "commitlog" / f"{0:020}", archive)):
+        assert run(source, "--output", tmp_path / f"{number}.jsonl").out["messages"] == 9
+    lines = [json.loads(line) for line in (tmp_path / "2.jsonl").read_text().splitlines()]
+    assert lines == [json.loads(line) for line in (tmp_path / "0.jsonl").read_text().splitlines()]
+    found = run(archive, "--output", tmp_path / "new", "--no-reserve", command="copy")
+    assert (found.code, found.out["messages"]) == (0, 9)
+    assert kept(messages(tmp_path / "new")) == kept(messages(store))

@@ -1,0 +1,182 @@
+"""`rmqtool info`: what it says of a store that it cannot read in full, and what it reads of a huge one."""
+
+from __future__ import annotations
+
+import os
+import tracemalloc
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.commands.info import info
+from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError
+from rmqtool.formats import message
+from rmqtool.formats.consume_queue import Unit
+from rmqtool.formats.index import Shape
+from rmqtool.formats.message import Message
+from rmqtool.read.store import Store
+from rmqtool.report.info import store_info
+from rmqtool.storage import open_files
+from tests.support.build_store import (
+    KEYS,
+    file_name,
+    patch,
+    two_queues,
+    write_index,
+    write_queue,
+    write_store,
+)
+from tests.support.ordinary_user import as_nobody, open_to_all
+from tests.support.records import record
+
+HUGE = 1 << 30
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    root = tmp_path / "store"
+    write_store(root, two_queues(40))
+    write_index(root / "index/20260101000000000", Shape(100, 400), KEYS)
+    (root / "config").mkdir()
+    (root / "config/topics.json").write_text("{}")
+    (root / "checkpoint").write_bytes(bytes(4096))
+    open_to_all(tmp_path)
+    return root
+
+
+def run(root: Path) -> tuple[int, dict[str, Any]]:
+    with Store.open(root) as store:
+        return info(str(root), format="json"), store_info(store)  # type: ignore[arg-type]
+
+
+def test_a_sound_store(root: Path) -> None:
+    code, found = run(root)
+    assert (code, found["unreadable"]) == (EXIT_OK, [])
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "commitlog", "consumequeue", "consumequeue/TopicTest", "index", "config", "checkpoint",
+        f"commitlog/{file_name(0)}", f"commitlog/{file_name(8192)}",
+        f"consumequeue/TopicTest/0/{file_name(0)}", "index/20260101000000000", "config/topics.json",
+    ],
+)  # fmt: skip
+def test_what_an_ordinary_user_may_not_read_is_named_once(root: Path, name: str) -> None:
+    path = root / name
+    mode = path.stat().st_mode
+    path.chmod(0)
+
+    def action() -> None:
+        code, found = run(root)
+        assert code == EXIT_INPUT
+        assert [row["path"] for row in found["unreadable"]] == [name]
+        assert "Permission denied" in found["unreadable"][0]["reason"]
+        assert "CP06" not in {row["problem"] for row in found["problems"]}
+
+    as_nobody(action)
+    path.chmod(mode)
+
+
+def test_a_newest_file_that_cannot_be_read(root: Path) -> None:
+    """The log is known up to it, and the units that lead into it do not hide the rest."""
+    newest = max((root / "commitlog").iterdir())
+    newest.chmod(0)
+
+    def action() -> None:
+        _, found = run(root)
+        assert found["commit_log"]["end_offset"] == int(newest.name)
+        assert found["commit_log"]["last_store_timestamp"] is not None
+
+    as_nobody(action)
+    newest.chmod(0o644)
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir])
+def test_a_checkpoint_that_is_no_file(root: Path, make: Callable[[Path], None]) -> None:
+    (root / "checkpoint").unlink()
+    make(root / "checkpoint")
+    code, found = run(root)
+    assert code == EXIT_INPUT and found["checkpoint"] is None
+    assert [row["path"] for row in found["unreadable"]] == ["checkpoint"]
+
+
+def test_what_a_live_broker_deletes_is_not_unreadable(root: Path) -> None:
+    with Store.open(root) as store:
+        for path in (*(root / "consumequeue/TopicTest/0").iterdir(), root / "checkpoint"):
+            path.unlink()
+        min((root / "commitlog").iterdir()).unlink()
+        found = store_info(store)
+    assert found["unreadable"] == []
+
+
+class TestHugeRecord:
+    """A record of 1,000 MB in a sparse file: heads tell all that is wanted."""
+
+    @pytest.fixture
+    def huge(self, tmp_path: Path) -> Message:
+        body = 1_000_000_000
+        small = record(body=b"x", queue_offset=1)
+        huge = replace(
+            small, total_size=small.total_size - 1 + body, body_length=body, physical_offset=small.total_size
+        )
+        root = tmp_path / "store"
+        (root / "commitlog").mkdir(parents=True)
+        path = root / "commitlog" / file_name(0)
+        with path.open("wb") as file:
+            file.truncate(HUGE)
+        patch(path, 0, message.encode(replace(small, queue_offset=0)))
+        encoded = message.encode(huge)  # its body is 1 byte here: head, and topic and properties
+        patch(path, small.total_size, encoded[: message.HEAD_SIZE_V4])
+        patch(
+            path,
+            small.total_size + message.HEAD_SIZE_V4 + body,
+            encoded[message.HEAD_SIZE_V4 + 1 :],
+        )
+        units = [Unit(0, small.total_size, 0), Unit(small.total_size, huge.total_size, 0)]
+        write_queue(root / "consumequeue/TopicTest/0", units)
+        (root / "checkpoint").write_bytes(bytes(4096))
+        return huge
+
+    def test_info(self, tmp_path: Path, huge: Message, monkeypatch: pytest.MonkeyPatch) -> None:
+        read = open_files.OpenFiles.read
+        total = 0
+
+        def counted(self: open_files.OpenFiles, path: Path, offset: int, length: int) -> bytes:
+            nonlocal total
+            data = read(self, path, offset, length)
+            total += len(data)
+            return data
+
+        monkeypatch.setattr(open_files.OpenFiles, "read", counted)
+        tracemalloc.start()
+        with Store.open(tmp_path / "store") as store:
+            found = store_info(store)
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert found["commit_log"]["end_offset"] == huge.physical_offset + huge.total_size
+        assert found["commit_log"]["last_store_timestamp"] == huge.store_timestamp
+        assert total < 8 << 20 and peak < 8 << 20
+
+    def test_it_is_not_read_whole(self, tmp_path: Path, huge: Message) -> None:
+        with Store.open(tmp_path / "store") as store:
+            with pytest.raises(FormatError, match="the most that is read whole"):
+                store.get(huge.physical_offset)
+            head = store.head(huge.physical_offset)
+            assert store.find(huge.physical_offset) is None
+        assert head is not None and head.end == huge.physical_offset + huge.total_size
+
+
+def test_a_torn_record_that_has_a_unit(root: Path) -> None:
+    """Units may reach the disk before the log: the last whole record is the one before."""
+    with Store.open(root) as store:
+        records = list(store.messages())
+    last = records[-1]
+    patch(last.path, last.physical_offset % 4096 + message.HEAD_SIZE_V4, b"\xee\xee\xee")
+    with Store.open(root) as store:
+        tail = store.commit_log.tail([(last.physical_offset, last.message.total_size)])
+    assert tail.end == last.physical_offset
+    assert tail.last is not None and tail.last.physical_offset == records[-2].physical_offset

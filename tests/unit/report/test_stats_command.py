@@ -1,0 +1,248 @@
+"""`rmqtool stats`: sections and formats, hostile names, errors, charts; nothing changes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+from rmqtool.commands.stats_text import BAR_WIDTH, bar
+from rmqtool.read.store import Store
+from rmqtool.report.stats import lag, messages, pending, transactions
+from tests.support.build_store import write_log
+from tests.support.dumps import SMALL, facts_of, flip
+from tests.support.hard_limits import size_limit
+from tests.support.records import STORE_TIMESTAMP, record
+from tests.support.stats import Stats, check_rows
+from tests.support.stores import Library
+from tests.support.whole_store import keyed, write_config, write_whole
+
+HOSTILE = ["=cmd()", 'a"b,c\nd', "\x1b[31mred\x1b[0m", "$\\frac{x$ & <b>", "\u202eevil", "主题"]
+
+
+@pytest.fixture
+def stats(capfdbinary: pytest.CaptureFixture[bytes]) -> Stats:
+    """`rmqtool stats` with what it wrote."""
+    return Stats(capfdbinary)
+
+
+@pytest.fixture(scope="module")
+def small(cases: Library) -> Path:
+    """A small real store."""
+    return cases.path(SMALL)
+
+
+def test_rows_by_topic_are_the_default(small: Path, stats: Stats) -> None:
+    """Piped: jsonl, one row per topic, with all fields in order."""
+    result = stats(small)
+    assert result.code == 0 and result.err == ""
+    check_rows(result.rows, facts_of(SMALL), ("topic",))
+    assert all(tuple(row) == messages.fields(("topic",)) for row in result.rows)
+
+
+@pytest.mark.parametrize("format", ["json", "csv", "tsv"])
+def test_formats_of_one_part(format: str, small: Path, stats: Stats) -> None:
+    """The same values in every format."""
+    rows = stats(small, "--by", "topic,queue").rows
+    out = stats(small, "--by", "topic,queue", "--format", format).out.decode()
+    if format == "json":
+        assert json.loads(out) == rows
+        return
+    table = list(csv.DictReader(io.StringIO(out), delimiter="," if format == "csv" else "\t"))
+    assert [(row["topic"], int(row["queue_id"]), int(row["count"])) for row in table] == [
+        (row["topic"], row["queue_id"], row["count"]) for row in rows
+    ]
+
+
+def test_table_has_bars(small: Path, stats: Stats) -> None:
+    """The longest bar is that of the most bytes; a part of the whole is never without."""
+    lines = stats(small, "--format", "table").out.decode().splitlines()
+    assert "share" in lines[0] and len(lines) == len({fact["topic"] for fact in facts_of(SMALL)}) + 2
+    assert max(line.count("█") for line in lines) == BAR_WIDTH
+    assert bar(0, 10) == "" and bar(1, 10**9) == "▏" and bar(5, 10) == "█" * (BAR_WIDTH // 2)
+    assert bar(10, 10) == "█" * BAR_WIDTH
+
+
+def test_everything(cases: Library, stats: Stats) -> None:
+    """All parts: an object, rows with their section, tables under headings; not one csv."""
+    store = cases.path("ok_540_clean")
+    found = Stats.object(stats(store, "--all", "--format", "json"))
+    assert list(found) == ["messages", "lag", "largest", "duplicates", "delayed", "transactions"]
+    assert len(found["largest"]) == 10
+    assert tuple(found["delayed"][0]) == pending.FIELDS
+    assert tuple(found["transactions"][0]) == transactions.FIELDS
+    assert tuple(found["lag"][0]) == lag.fields(("group", "topic"))
+    rows = stats(store, "--all").rows
+    assert [row["section"] for row in rows] == [name for name, part in found.items() for _ in part]
+    table = stats(store, "--all", "--format", "table").out.decode()
+    assert "Lag of consumer groups:" in table and "Unique keys stored more than once: none" in table
+    result = stats(store, "--all", "--format", "csv")
+    assert (result.code, result.out) == (2, b"") and "several parts" in result.err
+
+
+def test_limit_and_sort_are_about_rows(small: Path, stats: Stats) -> None:
+    """The first rows by name, or by a field that falls."""
+    rows = stats(small).rows
+    assert stats(small, "--limit", 2).rows == rows[:2]
+    by_count = stats(small, "--sort", "count").rows
+    assert [row["count"] for row in by_count] == sorted((row["count"] for row in rows), reverse=True)
+    result = stats(small, "--sort", "colour")
+    assert result.code == 2 and "cannot sort" in result.err
+    assert stats(small, "--fields", "topic,count", "--limit", 1).rows == [
+        {"topic": rows[0]["topic"], "count": rows[0]["count"]}
+    ]
+
+
+def test_what_is_not_there(small: Path, stats: Stats) -> None:
+    """Nothing selected is no error; a topic or queue that the store lacks is 1, with its neighbours."""
+    assert (stats(small, "--since", "2030-01-01").code, stats(small, "--topic", "pub*x*").code) == (0, 0)
+    result = stats(small, "--topic", "TopicNone")
+    assert result.code == 1 and "no topic TopicNone" in result.err and result.out == b""
+    assert stats(small, "--queue", "999").code == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--by", "colour"), 2), (("--by", "group,tag"), 2), (("--at", "yesterdayish"), 2),
+        (("--at", "2999-01-01"), 2), (("--memory", "much"), 2), (("--largest", "-1"), 2),
+        (("--plot", "chart.gif"), 2), (("--plot", "s3://bucket/chart.svg"), 2),
+        (("--at", "now", "--time-field", "born", "--since", "today"), 2),
+        (("--fields", "nothing"), 2), (("--until", "2000", "--since", "2001"), 2),
+        (("--all", "--limit", str(1 << 63)), 2), (("--by", "group", "--tag", "x"), 2),
+        (("--by", "group,topic", "--key", "x"), 2), (("--by", "group", "--filter", "a = 1"), 2),
+    ],
+)  # fmt: skip
+def test_usage_errors(arguments: tuple[str, ...], code: int, small: Path, stats: Stats) -> None:
+    """One clear error, no output."""
+    result = stats(small, *arguments)
+    assert (result.code, result.out) == (code, b"")
+    assert 0 < len(result.err.splitlines()) <= 8 and "Traceback" not in result.err
+
+
+def test_a_single_file_has_no_lag(small: Path, stats: Stats) -> None:
+    """Of a commit log file messages are counted; lag is a usage error; the rest is what the log says."""
+    file = next((small / "commitlog").iterdir())
+    check_rows(stats(file).rows, facts_of(SMALL), ("topic",))
+    assert stats(file, "--by", "group").code == 2
+    assert stats(file, "--transactions").code == 0
+
+
+def test_a_part_that_cannot_be_read(tmp_path: Path, stats: Stats) -> None:
+    """Alone it is an error; beside others they are shown, with 3 as the exit code and a note."""
+    write_whole(tmp_path, keyed(20))
+    conf = tmp_path / "broker.conf"
+    conf.write_text("storeType=defaultRocksDB\n")
+    (tmp_path / "consumequeue" / "CURRENT").write_text("MANIFEST-000004\n")
+    result = stats(tmp_path, "--by", "group", "--broker-conf", conf)
+    assert (result.code, result.out) == (3, b"") and "RocksDB" in result.err
+    result = stats(tmp_path, "--all", "--broker-conf", conf)
+    assert result.code == 3 and "no lag: the consume queues are in RocksDB" in result.err
+    assert any(row["section"] == "messages" for row in result.rows)
+    (tmp_path / "consumequeue" / "CURRENT").unlink()
+    for name in ("delayOffset.json", "delayOffset.json.bak"):
+        (tmp_path / "config" / name).write_text("{")
+    assert (stats(tmp_path, "--delayed").code, stats(tmp_path, "--all").code) == (3, 3)
+    file = next((tmp_path / "commitlog").iterdir())
+    assert stats(file, "--all").code == 0
+
+
+def test_damage_is_told_once(tmp_path: Path, stats: Stats) -> None:
+    """What is sound is counted; exit code 1, also with several passes over the log."""
+    stored = write_whole(tmp_path, keyed(40))
+    flip(tmp_path / "commitlog" / f"{0:020}", stored[3].physical_offset + 100)
+    for arguments in ((), ("--all",), ("--duplicates",), ("--transactions", "--topic", "TopicTest")):
+        result = stats(tmp_path, *arguments)
+        assert result.code == 1 and result.err.count("CL03") == 1, arguments
+    assert sum(row["count"] for row in stats(tmp_path).rows) == 40
+
+
+def test_past(tmp_path: Path, stats: Stats) -> None:
+    """As of a time: fewer messages, bounds of lag, and notes on what is not known."""
+    write_whole(tmp_path, keyed(40))
+    at = str(STORE_TIMESTAMP + 10)
+    result = stats(tmp_path, "--at", at)
+    assert sum(row["count"] for row in result.rows) == 10 and "not known as of then" in result.err
+    row = stats(tmp_path, "--at", at, "--by", "group").rows[0]
+    assert (row["lag_messages"], row["lag_messages_min"], row["lag_messages_max"]) == (None, 0, 10)
+    found = Stats.object(stats(tmp_path, "--at", at, "--all", "--format", "json"))
+    assert found["as_of"]["timestamp_ms"] == STORE_TIMESTAMP + 10 and found["as_of"]["unknown"]
+
+
+def test_hostile_names(tmp_path: Path, stats: Stats) -> None:
+    """Whatever a topic or tag is called, no control character reaches a table, and json gives it back."""
+    write_log(tmp_path / "commitlog", [
+        record(name, b"x" * 10, {"TAGS": name, "UNIQ_KEY": name}, queue_offset=n)
+        for n, name in enumerate([*HOSTILE, *HOSTILE])
+    ])  # fmt: skip
+    rows = stats(tmp_path, "--by", "topic,tag").rows
+    assert {row["topic"] for row in rows} == {row["tag"] for row in rows} == set(HOSTILE)
+    for arguments in (("--by", "tag"), ("--duplicates",), ("--largest", 5), ("--by", "topic,tag", "--all")):
+        text = stats(tmp_path, *arguments, "--format", "table").out.decode()
+        assert not re.search("[\x00-\x09\x0b-\x1f\u202e]", text)
+
+
+def test_a_live_store(tmp_path: Path, stats: Stats, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a store in use what lies below the end that it had at the start is counted."""
+    stored = write_whole(tmp_path, keyed(20))
+    monkeypatch.setattr(Store, "live", property(lambda _: True))
+    monkeypatch.setattr(Store, "end_offset", lambda _: stored[15].physical_offset)
+    for arguments in (("--all",), ("--all", "--to-offset", 10**6)):
+        rows = stats(tmp_path, *arguments).rows
+        assert [row["count"] for row in rows if row["section"] == "messages"] == [15]
+
+
+# -- charts ------------------------------------------------------------------------------------------
+
+
+def test_svg_is_well_formed_and_the_same_again(tmp_path: Path, stats: Stats) -> None:
+    """Hostile group names are text in it, not formulas and not markup."""
+    pytest.importorskip("matplotlib")
+    store = tmp_path / "store"
+    write_whole(store, keyed(40))
+    write_config(store, "consumerOffset.json",
+                 {"offsetTable": {f"TopicTest@{name}": {"0": 1, "1": 2} for name in HOSTILE}})  # fmt: skip
+    pictures = []
+    for name in ("a.svg", "b.svg"):
+        result = stats(store, "--plot", tmp_path / name)
+        assert result.code == 0 and result.err == ""
+        pictures.append((tmp_path / name).read_bytes())
+    assert pictures[0] == pictures[1]
+    assert ElementTree.fromstring(pictures[0]).tag.endswith("svg")
+    result = stats(store, "--plot", tmp_path / "a.svg")
+    assert result.code == 4 and "exists" in result.err
+    result = stats(store, "--plot", store / "a.svg")
+    assert result.code == 4 and not (store / "a.svg").exists()
+
+
+def test_a_full_disk_leaves_no_picture(tmp_path: Path, small: Path, stats: Stats) -> None:
+    """Half of one would be in the way of the next run."""
+    pytest.importorskip("matplotlib")
+    (tmp_path / "charts").mkdir()
+    with size_limit(4096):
+        result = stats(small, "--plot", tmp_path / "charts" / "a.png")
+    assert result.code == 3 and "cannot write" in result.err
+    assert list((tmp_path / "charts").iterdir()) == []
+    assert stats(small, "--plot", tmp_path / "charts" / "a.png").code == 0
+
+
+def test_png_of_an_empty_selection(tmp_path: Path, small: Path, stats: Stats) -> None:
+    """Nothing to draw is no error."""
+    pytest.importorskip("matplotlib")
+    assert stats(small, "--topic", "pub*none", "--plot", tmp_path / "chart.png").code == 0
+    assert (tmp_path / "chart.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib(
+    tmp_path: Path, small: Path, stats: Stats, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One line that names the extra, before any work; exit code 3."""
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    result = stats(small, "--plot", tmp_path / "chart.png")
+    assert (result.code, result.out) == (3, b"") and "rmqtool[plot]" in result.err
