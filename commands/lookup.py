@@ -147,8 +147,10 @@ def _request(
 
 
 def _is_one_name(topics: object) -> bool:
+    from rmqtool.read.selection import is_glob
+
     names = list(topics)  # type: ignore[call-overload]
-    return len(names) == 1 and not set("*?[") & set(names[0])
+    return len(names) == 1 and not is_glob(names[0])
 
 
 def _keys_from(source: str) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
@@ -19,12 +19,12 @@ from rmqtool.formats import index
 from rmqtool.formats.java import java_utf8_encode, string_hash
 from rmqtool.log.dispatch import marks, name_table
 from rmqtool.log.frames import numbers
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.source import ByteSource
 
 if TYPE_CHECKING:
     from rmqtool.index.many_keys_kernel import Shape, Verdict
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 NameKind = Literal["key", "uniq_key", "tag"]
 KINDS: tuple[NameKind, ...] = ("key", "uniq_key", "tag")  # their numbers in the kernel

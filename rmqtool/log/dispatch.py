@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from rmqtool.formats import properties
 from rmqtool.formats.index import key_text, tag_text
 from rmqtool.formats.java import index_key_hash, java_utf8_decode, parse_integer, string_hash, tags_code
 from rmqtool.log.frames import Frames
+from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:
     from rmqtool.log.dispatch_kernel import Marks
@@ -64,8 +65,6 @@ NAMES = (
     properties.INNER_NUM, properties.INNER_MULTI_DISPATCH, form.PROPERTY_CRC_NAME,
 )  # fmt: skip
 """In the order of the numbers in key_kernel."""
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from rmqtool.log.frames import FRAME, Frames, numbers
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.source import ByteSource
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _GAP_MAX = 16 << 10  # bytes between records: reading them for nothing is cheaper than another read
 _ROWS_MAX = 32 << 10

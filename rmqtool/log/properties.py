@@ -16,7 +16,8 @@ import numpy as np
 from rmqtool.formats import properties
 from rmqtool.log.dispatch import NAMES, marks, name_table
 from rmqtool.log.frames import Frames
-from rmqtool.log.string_ranges import Array, Ranges
+from rmqtool.log.string_ranges import Ranges
+from rmqtool.storage.buffers import Array
 
 _PAIR = np.dtype([("name", "i8"), ("value", "i8"), ("name_length", "i4"), ("value_length", "i4")], align=True)
 

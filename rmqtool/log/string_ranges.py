@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from rmqtool.formats import message as form
 from rmqtool.log.frames import Frames
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from rmqtool.storage.buffers import Array
 
 _COLUMN_MAX = 0x7FFFFFFF
 """Bytes that one column of a batch may have: offsets are i32."""

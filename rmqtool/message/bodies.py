@@ -14,7 +14,8 @@ from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats import body
 from rmqtool.formats.message import COMPRESSED
 from rmqtool.log.frames import Frames
-from rmqtool.log.string_ranges import Array, Ranges, bodies
+from rmqtool.log.string_ranges import Ranges, bodies
+from rmqtool.storage.buffers import Array
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import Pairs, property_crc_wrong, read_pairs, split_keys, stored_properties
 from rmqtool.log.string_ranges import (
-    Array,
     Gathered,
     Ranges,
     are_utf8,
@@ -39,6 +38,7 @@ from rmqtool.message.arrow_arrays import binary_array
 from rmqtool.message.bodies import Bodies, stored_bodies
 from rmqtool.message.columns import BY_NAME
 from rmqtool.message.system_topics import DueOf
+from rmqtool.storage.buffers import Array
 
 BodyKind = Literal["plain", "stored"]
 

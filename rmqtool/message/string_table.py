@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from rmqtool.storage.buffers import Array
 
 _DIGITS_MAX = 18  # as many fit into 64 bits
 _POWERS = 10 ** np.arange(_DIGITS_MAX, dtype=np.int64)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,8 +11,7 @@ from rmqtool.formats import properties
 from rmqtool.log.dispatch import MULTI_DISPATCH, Dispatch
 from rmqtool.log.frames import Frames
 from rmqtool.queue.light_queues import LightUnit, light_units
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from rmqtool.storage.buffers import Array
 
 
 class Named(NamedTuple):

@@ -14,10 +14,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from rmqtool.errors import UnreadableError
-from rmqtool.log.string_ranges import Array
 from rmqtool.queue.consume_queue import AnyQueue
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.storage.buffers import Array
 
 CLOCK_SLACK_MS = 600_000
 """How far the clock of a broker may have been set back without a record being missed."""

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from itertools import chain
 
 from rmqtool.errors import UnreadableError
+from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.index import texts_of
 from rmqtool.formats.java import index_key_hash
@@ -27,8 +28,8 @@ from rmqtool.log.events import OFFSET_MISMATCH
 from rmqtool.read import coverage
 from rmqtool.read.coverage import Gap
 from rmqtool.read.hits import Hit, KeyMatcher, NameKind, ScanMode, SearchReport
-from rmqtool.read.log_scan import Progress, batch_hits, has_tags, scan
-from rmqtool.read.selection import Selection
+from rmqtool.read.log_scan import batch_hits, has_tags, scan
+from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import OpenFiles, head_of
@@ -38,7 +39,6 @@ BrokenChain = Callable[[str, str, int], None]
 BeforeScan = Callable[[Sequence[Gap]], None]
 """Called before ranges of the log are scanned, once or twice: where and why."""
 
-_GLOB = frozenset("*?[")
 _TOPIC_NAME = re.compile(rb'"topicName"\s*:\s*"([%|a-zA-Z0-9_-]+)"')
 _CONFIG_BYTES = 64 << 20
 _MANY = 2048  # chains to follow: above, they are followed by compiled code
@@ -79,7 +79,7 @@ def topics_of(store: Store, selection: Selection) -> list[str]:
 
     A topic of the store has queues, or stands in topics.json: its queues may be lost.
     """
-    exact = {topic for topic in selection.topics if not _GLOB & set(topic)}
+    exact = {topic for topic in selection.topics if not is_glob(topic)}
     if exact == set(selection.topics) and exact:
         return sorted(topic for topic in exact if selection.matches_topic(topic))
     layout = store.layout

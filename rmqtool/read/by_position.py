@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 
 from rmqtool.errors import FormatError, UnreadableError
+from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.formats.message_id import OffsetMessageId, offset_message_id
@@ -21,7 +22,7 @@ from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read import coverage
 from rmqtool.read.by_key import BeforeScan, KeySearch
 from rmqtool.read.hits import Hit, ScanMode, SearchReport
-from rmqtool.read.log_scan import Progress, selected
+from rmqtool.read.log_scan import selected
 from rmqtool.read.queue_gaps import lacking
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store

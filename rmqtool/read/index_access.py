@@ -22,17 +22,16 @@ from rmqtool.formats import index
 from rmqtool.formats.java import index_key_hashes
 from rmqtool.index.blocks import IndexReader, check_entries
 from rmqtool.index.index_file import IndexFileView, open_views
-from rmqtool.log.string_ranges import Array
 from rmqtool.read import coverage
 from rmqtool.read.access import Access, LogRange
 from rmqtool.read.coverage import Gap
 from rmqtool.read.queue_units import QueueUnits
-from rmqtool.read.selection import Selection
+from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import open_source
 
-_GLOB = frozenset("*?[")
 _RECORDS_MAX = 1 << 20
 _HASHES_MAX = 1 << 16
 _BLOCK = 1 << 18  # entries that are read together
@@ -48,7 +47,7 @@ def index_access(store: Store, selection: Selection, log: Access, *, always: boo
         log: how the log would be read.
         always: also where the log costs no more.
     """
-    named = selection.topics and not any(_GLOB & set(topic) for topic in selection.topics)
+    named = selection.topics and not any(is_glob(topic) for topic in selection.topics)
     if not (selection.keys and named and log.ranges and store.layout.kind == "store"):
         return None
     if len(selection.keys) * len(selection.topics) > _HASHES_MAX:

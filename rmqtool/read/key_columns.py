@@ -11,11 +11,12 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from rmqtool.errors import UnreadableError
+from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.index import Shape
 from rmqtool.index import many_keys as index_lookup
@@ -27,16 +28,16 @@ from rmqtool.read import coverage
 from rmqtool.read.by_key import BrokenChain, hashes_of, topics_of
 from rmqtool.read.coverage import Gap
 from rmqtool.read.hits import KeyMatcher, NameKind, ScanMode, SearchReport
-from rmqtool.read.log_scan import Progress, batch_hits, has_tags, scan
+from rmqtool.read.log_scan import batch_hits, has_tags, scan
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import ByteSource, open_source
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _OPEN_MAX = 64  # files that stay open
 
 

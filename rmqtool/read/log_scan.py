@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import FormatError, MissingCodecError
+from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.index import tag_text
 from rmqtool.formats.java import index_key_hash, java_utf8_encode
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from rmqtool.formats.batch import BatchItem
     from rmqtool.read.access import Via
 
-Progress = Callable[[int], None]
-"""Called with the number of bytes that were just passed."""
 
 _PLAIN_BYTES = (
     4 << 20

@@ -7,12 +7,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import Row, RowFormat, message_row, spell_body
 from rmqtool.read.by_key import BeforeScan, KeySearch
 from rmqtool.read.hits import Hit, ScanMode, SearchReport
-from rmqtool.read.log_scan import Progress
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 

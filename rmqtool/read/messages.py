@@ -15,7 +15,6 @@ from rmqtool.findings import Progress, Report
 from rmqtool.formats import body as body_form
 from rmqtool.formats.message import COMPRESSED
 from rmqtool.log.frames import Frames
-from rmqtool.log.string_ranges import Array
 from rmqtool.message.bodies import plain_bodies, stored_bodies
 from rmqtool.message.column_arrays import BODY_COLUMNS, BodyKind, Chunk, codes_of, column
 from rmqtool.message.schema import Names, arrow_schema
@@ -30,6 +29,7 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.split import split
 from rmqtool.read.store import Store
 from rmqtool.read.walk import Event
+from rmqtool.storage.buffers import Array
 
 MAX_ROWS = 1 << 16
 MAX_BYTES = 16 << 20

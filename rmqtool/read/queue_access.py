@@ -20,11 +20,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from rmqtool.errors import UnreadableError
-from rmqtool.log.string_ranges import Array
 from rmqtool.read.access import LONG_MAX, Access, LogRange
 from rmqtool.read.queue_units import Key, QueueUnits, Units
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.source import open_source
 
 _WORTH = 0.5

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.log.string_ranges import Array
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.source import open_source
 

@@ -20,7 +20,6 @@ from rmqtool.findings import Progress, Report
 from rmqtool.log.commit_log import StoredDamage, StoredZeros
 from rmqtool.log.damage import DamageClassifier, FileFindings
 from rmqtool.log.frames import Frames
-from rmqtool.log.string_ranges import Array
 from rmqtool.problems import Finding, finding
 from rmqtool.read.access import Access, LogRange
 from rmqtool.read.point_reads import PointReads
@@ -29,6 +28,7 @@ from rmqtool.read.residual import Residual
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.read.walk import Event, RangeWalk
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.out_of_reach import report_out_of_reach
 

@@ -11,8 +11,9 @@ import numpy as np
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import read_pairs, split_keys
-from rmqtool.log.string_ranges import Array, TextSet
+from rmqtool.log.string_ranges import TextSet
 from rmqtool.read.selection import Selection
+from rmqtool.storage.buffers import Array
 
 
 class Residual:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rmqtool.read.filter import Expression
 
 TimeField = Literal["store", "born"]
+_GLOB = frozenset("*?[")
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +156,11 @@ def _mentions(data: bytes, values: Collection[str]) -> bool:
     if not values:
         return True
     return any("�" in value or value.encode("utf-8", "surrogatepass") in data for value in values)
+
+
+def is_glob(topic: str) -> bool:
+    """Whether a topic is given as a pattern: `*`, `?` or `[` is in it."""
+    return not _GLOB.isdisjoint(topic)
 
 
 @lru_cache(maxsize=256)

@@ -15,11 +15,11 @@ from dataclasses import replace
 import numpy as np
 
 from rmqtool.errors import UnreadableError, UsageError
-from rmqtool.log.string_ranges import Array
 from rmqtool.read.access import Access, LogRange
 from rmqtool.read.boundaries import QueueBoundaries, longest_keys
 from rmqtool.read.queue_units import QueueUnits
 from rmqtool.read.store import Store
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import open_source
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool.spark.request import ExtraPredicate, QueueRange
+from rmqtool.storage.buffers import Array
 
-Array = np.ndarray[Any, np.dtype[Any]]
 _TIME_MIN, _TIME_MAX = -(1 << 63), (1 << 63) - 1
 
 

@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import UsageError
+from rmqtool.message.rows import Row
 from rmqtool.spark.scan_job import ScanRequest, engine_name, messages, spark_errors, spark_name
 from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Bad, bad_of, bad_sums
 from rmqtool.times import format_time
@@ -20,7 +21,6 @@ from rmqtool.times import format_time
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-Row = dict[str, Any]
 
 VALUE_FIELDS = (
     "count", "bytes", "body_bytes", "first_store_timestamp_ms", "first_store_time",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError
 from rmqtool.message.columns import BY_NAME, COLUMNS, FIXED_NAMES
-from rmqtool.message.rows import BodyForm, spell_body
+from rmqtool.message.rows import BodyForm, Row, spell_body
 from rmqtool.spark.scan_job import ScanRequest, messages, spark_errors, spark_name
 from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Report, findings_of
 from rmqtool.spark.scan_job_values import CAST, numbered, shower
@@ -20,7 +20,6 @@ from rmqtool.times import format_time
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-Row = dict[str, Any]
 
 FIELDS = (*(column.name for column in COLUMNS), "broker_name")
 _TIMES = {"born_time": "born_timestamp_ms", "store_time": "store_timestamp_ms"}

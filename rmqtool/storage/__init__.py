@@ -22,6 +22,7 @@ __all__ = [
     "permission",
     "prefetch",
     "profile",
+    "ranges",
     "remote_fs",
     "remote_path",
     "remote_url",

@@ -42,7 +42,7 @@ from rmqtool.write.recent import Part, Recent
 if TYPE_CHECKING:
     from rmqtool.log.dispatch import Dispatch
     from rmqtool.log.frames import Frames
-    from rmqtool.queue.build import Array
+    from rmqtool.storage.buffers import Array
 
 PARTS = ("consumequeue", "batchconsumequeue", "index", "consumequeue_ext")
 _COLD_BYTES = 1 << 20  # less, in all runs together, is not worth loading the compiled code

@@ -24,11 +24,11 @@ import numpy as np
 
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
+from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:
     from rmqtool.write.encode_kernel import Form, Templates, Topics, Values
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 ROW = np.dtype(
     [

@@ -32,7 +32,7 @@ from rmqtool.storage.layout import Queues, StoreFile
 from rmqtool.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
-    from rmqtool.queue.build import Array
+    from rmqtool.storage.buffers import Array
 
 EXTENDED_SIZE = UNIT_SIZE + EXT_HEAD.size
 """Bytes of a unit that waits: itself, and the head of its extension unit, zero where it gets none."""

@@ -24,7 +24,8 @@ from rmqtool.storage.layout import IndexFilePath
 from rmqtool.storage.open_files import OpenFiles, data_ranges
 
 if TYPE_CHECKING:
-    from rmqtool.index.build import Array, EntryBuffer, SlotTable
+    from rmqtool.index.build import EntryBuffer, SlotTable
+    from rmqtool.storage.buffers import Array
 
 _BUFFER_ENTRIES = 1 << 20
 _PLAIN_BYTES = 1 << 20

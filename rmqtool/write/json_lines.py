@@ -13,11 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from rmqtool.log.string_ranges import Ranges
+from rmqtool.storage.buffers import Array
 from rmqtool.write import json_kernel, json_text_kernel
 from rmqtool.write.json_kernel import BOOL as BOOL
 from rmqtool.write.json_kernel import I32 as I32
@@ -26,8 +26,6 @@ from rmqtool.write.json_kernel import MAP as MAP
 from rmqtool.write.json_kernel import SCALAR as SCALAR
 from rmqtool.write.json_kernel import TEXT as TEXT
 from rmqtool.write.json_kernel import TEXTS as TEXTS
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _LEAST_CHILD = 2  # bytes of a text in a list: its quotes
 

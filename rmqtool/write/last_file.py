@@ -25,7 +25,7 @@ from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import ByteSource, open_source
 
 if TYPE_CHECKING:
-    from rmqtool.queue.build import Array
+    from rmqtool.storage.buffers import Array
 
 _PLAIN_BYTES = 1 << 20  # less is read faster than the compiled code is loaded
 

@@ -40,7 +40,8 @@ from rmqtool.storage.open_files import OpenFiles
 from rmqtool.write.extension_writer import EXTENDED_SIZE, ExtensionWriter, Piece
 
 if TYPE_CHECKING:
-    from rmqtool.queue.build import Array, Pending, QueueNumbers
+    from rmqtool.queue.build import Pending, QueueNumbers
+    from rmqtool.storage.buffers import Array
 
 PENDING_LIMIT = 1 << 21
 """Units that are buffered before they are written."""

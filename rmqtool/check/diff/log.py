@@ -10,7 +10,7 @@ Source: DefaultMessageStore#appendToCommitLog; spec 02 12.1.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,10 +22,9 @@ from rmqtool.check.diff.neighbours import Found, Neighbours, around, changed_fie
 from rmqtool.check.diff.operands import Operand, ReadOptions
 from rmqtool.check.diff.windows import Common, Piece, Range, Unread, common, differing, differing_bytes
 from rmqtool.errors import FormatError
+from rmqtool.findings import Progress
 from rmqtool.formats import epoch
 from rmqtool.storage.open_files import head_of
-
-Progress = Callable[[int], None]
 
 _NEAR = 4096  # differing bytes closer than this are one range: mostly they are one record's
 _OWN_FIELDS = 2  # two records differ at least in that many: of one that differs in one field one is damaged

@@ -20,11 +20,12 @@ import time
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING
 
-from rmqtool.check.verify.context import Bounds, Context, Progress, Report
+from rmqtool.check.verify.context import Bounds, Context, Report
 from rmqtool.check.verify.files import check_files
 from rmqtool.check.verify.state import ConfigCheck, check_checkpoint, read_checkpoint
 from rmqtool.check.verify.timer import check_timer
 from rmqtool.errors import UnreadableError, UsageError
+from rmqtool.findings import Progress
 from rmqtool.problems import Finding
 
 if TYPE_CHECKING:
@@ -59,7 +60,6 @@ __all__ = [
     "queue_order",
     "queue_units",
     "queues",
-    "ranges",
     "spans",
     "state",
     "timer",

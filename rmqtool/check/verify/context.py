@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import errno
 import resource
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rmqtool.check.verify.ranges import contains, overlaps
 from rmqtool.errors import FormatError, RmqtoolError
+from rmqtool.findings import Progress
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.queue.extension import Extension
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import head_of
+from rmqtool.storage.ranges import contains, overlaps
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.distributed import Executor
@@ -30,9 +30,6 @@ CONFIG_LIMIT = 64 << 20
 _FILES_MAX = 4096
 _FILES_MIN = 4
 _OTHER_FILES = 100  # what the store and the index keep open, one log file per thread, standard streams
-
-Progress = Callable[[int], None]
-"""Called with the number of bytes just read."""
 
 
 def reason_of(error: Exception) -> str:

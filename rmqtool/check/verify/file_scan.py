@@ -17,12 +17,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.context import Context
-from rmqtool.check.verify.ranges import contains, merged, overlaps
 from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.log.damage import is_torn
 from rmqtool.log.events import Blank, CorruptRange
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.ranges import contains, merged, overlaps
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.index import IndexPart

@@ -20,7 +20,6 @@ import numpy as np
 from rmqtool.check.verify.bodies import check_bodies
 from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.check.verify.file_scan import FileRole, FileScan, judge
-from rmqtool.check.verify.ranges import runs
 from rmqtool.check.verify.spans import Spans
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.log.damage import kind_of, zero_page
@@ -29,6 +28,7 @@ from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, T
 from rmqtool.log.frames import Frames, walk
 from rmqtool.problems import Finding
 from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.ranges import runs
 from rmqtool.storage.source import WINDOW
 
 if TYPE_CHECKING:

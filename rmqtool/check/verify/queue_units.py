@@ -25,7 +25,6 @@ from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.check.verify.live import look_again
 from rmqtool.check.verify.queue_order import OutOfOrder, judge_order
 from rmqtool.check.verify.queues import QueueCheck, unit_reader
-from rmqtool.check.verify.ranges import contains, inside, merged, overlaps, runs
 from rmqtool.check.verify.spans import RANGES_MAX, Key, Kind, Mismatch, Span
 from rmqtool.errors import FormatError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADDRESS, UNIT_SIZE, ext_offset
@@ -33,6 +32,7 @@ from rmqtool.problems import Finding, finding
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
 from rmqtool.storage.folder_names import can_be_folder
 from rmqtool.storage.layout import QueueFiles, StoreFile
+from rmqtool.storage.ranges import contains, inside, merged, overlaps, runs
 
 if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource

@@ -11,11 +11,11 @@ from __future__ import annotations
 import itertools
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RefusedError, UnreadableError, UnwritableError
+from rmqtool.findings import Progress
 from rmqtool.formats import index as index_format
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Expiry, FileDecision
@@ -30,8 +30,6 @@ from rmqtool.storage.output_guard import keep_out
 VERSION = 1
 _SLACK_BYTES = 1 << 20  # the manifest, folders
 _PART = ".part"
-
-Progress = Callable[[int], None]
 
 
 def check_archive(store: Store, expiry: Expiry, places: Places, folder: Path) -> None:

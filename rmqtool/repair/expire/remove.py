@@ -17,8 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.errors import RefusedError, UnreadableError
+from rmqtool.findings import Progress
 from rmqtool.read.store import Store
-from rmqtool.repair.expire.archive import Progress, check_archive, write_archive
+from rmqtool.repair.expire.archive import check_archive, write_archive
 from rmqtool.repair.expire.expiry import Expiry, Request, check_root, plan_expiry
 from rmqtool.repair.plan.changes import Unsynced
 from rmqtool.repair.plan.guard import INTERRUPTED, is_up, unfinished_hint

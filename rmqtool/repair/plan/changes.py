@@ -13,6 +13,7 @@ from rmqtool.errors import UnreadableError, UnwritableError
 from rmqtool.repair.plan.action import Action
 from rmqtool.storage import durable as disk
 from rmqtool.storage.open_files import data_ranges, opened
+from rmqtool.storage.ranges import merged
 
 Ranges = Iterable[tuple[int, int]]
 _ZEROS = memoryview(bytes(1 << 20))
@@ -59,17 +60,6 @@ class Unsynced:
             disk.sync_folder(folder)
         self._files.clear()
         self._folders.clear()
-
-
-def merged(ranges: Ranges) -> list[tuple[int, int]]:
-    """Half-open ranges in order, those that touch or overlap as one."""
-    found: list[tuple[int, int]] = []
-    for start, stop in sorted(ranges):
-        if found and start <= found[-1][1]:
-            found[-1] = (found[-1][0], max(stop, found[-1][1]))
-        else:
-            found.append((start, stop))
-    return found
 
 
 def data_within(descriptor: int, ranges: Ranges) -> Iterator[tuple[int, int]]:

@@ -14,8 +14,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from rmqtool.check.verify.ranges import contains, merged
 from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.ranges import contains, merged
 from rmqtool.storage.source import ByteSource, BytesSource, RateLimiter, open_source
 
 if TYPE_CHECKING:

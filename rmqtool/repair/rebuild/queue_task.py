@@ -22,7 +22,6 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqtool.check.verify.queue_units import Units
-from rmqtool.check.verify.ranges import merged, overlaps
 from rmqtool.check.verify.spans import RANGES_MAX, Key, Span
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.message.system_topics import is_system_topic
@@ -34,6 +33,7 @@ from rmqtool.repair.rebuild.survey import WHOLE_QUEUE, Survey
 from rmqtool.storage.folder_names import can_be_folder
 from rmqtool.storage.layout import QueueFiles, StoreFile
 from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.ranges import merged, overlaps
 
 _GAP_MAX = 1 << 20  # units that fillers may stand for, in one queue
 _LAST_UNIT = ((1 << 63) - 1) // UNIT_SIZE

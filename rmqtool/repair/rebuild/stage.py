@@ -39,8 +39,8 @@ from rmqtool.write.queue_writer import Entry, QueueWriter
 if TYPE_CHECKING:
     from rmqtool.log.dispatch import Dispatch
     from rmqtool.log.frames import Frames
-    from rmqtool.queue.build import Array
     from rmqtool.repair.rebuild.kept import Kept
+    from rmqtool.storage.buffers import Array
 
 _NO_UNITS = (1 << 63) - 1  # newest record of a queue that takes no unit
 _FILLER = encode_unit(PRE_BLANK)

@@ -5,7 +5,7 @@ Source: spec 02 section 15.4, spec 03, design section 9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Event
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
 from rmqtool.errors import UnsupportedStoreError
+from rmqtool.findings import Progress
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Plan, fingerprint
 from rmqtool.repair.recover.after import After
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
 
 
 _ASTRAY_ROUNDS = 8
-Progress = Callable[[int], None]
-"""Called with the number of bytes of the log that were just read."""
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RefusedError, UsageError
+from rmqtool.findings import Progress
 from rmqtool.repair import plan as plans
 from rmqtool.repair.plan.held import OpenStore, held_store
-from rmqtool.repair.recover.assemble import Progress, Recovery, plan_recover
+from rmqtool.repair.recover.assemble import Recovery, plan_recover
 from rmqtool.repair.recover.refusals import must_be_allowed
 from rmqtool.repair.recover.request import Request
 from rmqtool.repair.recover.tail import write_tail

@@ -13,7 +13,6 @@ from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from rmqtool.check.verify.ranges import merged, overlaps
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE
 from rmqtool.log.python_scan import first_nonzero, nonzero_end
 from rmqtool.repair.plan import Action
@@ -21,6 +20,7 @@ from rmqtool.repair.salvage.file_scan import FileScan
 from rmqtool.repair.salvage.fillers import Filled
 from rmqtool.repair.salvage.model import Claim, Hole, LogFile, LostRecord
 from rmqtool.repair.salvage.order import Order
+from rmqtool.storage.ranges import merged, overlaps
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,10 +12,11 @@ import pyarrow.compute as pc
 from rmqtool.findings import Report
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import property_crc_wrong, read_pairs
-from rmqtool.log.string_ranges import Array, Ranges, bodies, gather, hosts
+from rmqtool.log.string_ranges import Ranges, bodies, gather, hosts
 from rmqtool.problems import finding
 from rmqtool.read.reading import FrameBatch
 from rmqtool.report.copy.topics import TopicChoice
+from rmqtool.storage.buffers import Array
 
 _NUMBERS = {
     "queue_id": pa.int32(), "flag": pa.int32(), "sys_flag": pa.int32(), "reconsume_times": pa.int32(),

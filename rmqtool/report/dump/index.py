@@ -25,7 +25,7 @@ from rmqtool.formats import index, java
 from rmqtool.formats.index import Entry, Header, Shape
 from rmqtool.message.rows import Row
 from rmqtool.problems import finding
-from rmqtool.read.selection import Selection
+from rmqtool.read.selection import Selection, is_glob
 from rmqtool.storage.layout import IndexFilePath, StoreLayout
 from rmqtool.storage.open_files import pread, reading
 from rmqtool.storage.out_of_reach import report_out_of_reach
@@ -49,7 +49,6 @@ TABLE_FIELDS: dict[Part, tuple[str, ...]] = {
     "chains": ("slot", "entry", "key_hash", "physical_offset", "store_time", "previous", "file"),
 }  # fmt: skip
 _BLOCK = 1 << 16
-_GLOB = frozenset("*?[")
 
 
 def index_rows(
@@ -107,7 +106,7 @@ def wanted_hashes(selection: Selection) -> frozenset[int] | None:
     names = (*selection.keys, *selection.tags)
     if not names and not selection.topics:
         return None
-    if not names or not selection.topics or any(_GLOB & set(topic) for topic in selection.topics):
+    if not names or not selection.topics or any(is_glob(topic) for topic in selection.topics):
         raise UsageError(
             "an index entry holds the hash of topic and key, not their text",
             hint="give a whole topic name and a key: --topic TopicTest --key ID",

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pyarrow as pa
 
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import message as form
 from rmqtool.read.store import Store
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import ByteSource, open_source
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _GAP_BYTES = 64 << 10  # between two wanted ranges, still read with them
 _RUN_BYTES = 8 << 20  # read in one go, a longer range for itself

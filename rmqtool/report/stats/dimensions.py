@@ -18,12 +18,12 @@ import numpy as np
 
 from rmqtool import times
 from rmqtool.errors import UsageError
+from rmqtool.message.rows import Row
+from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:
     from rmqtool.report.stats.scanner import Records
 
-Array = np.ndarray[Any, np.dtype[Any]]
-Row = dict[str, Any]
 
 NAMES = ("topic", "queue", "tag", "hour", "day", "size", "group")
 """The words of `--by`; `group` is about lag and counted elsewhere."""

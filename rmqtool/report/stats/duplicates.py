@@ -25,10 +25,12 @@ from rmqtool.formats.properties import UNIQ_KEY
 from rmqtool.log.dispatch import KIND_UNIQ, dispatch_columns
 from rmqtool.log.properties import value_ranges
 from rmqtool.log.string_ranges import gather
+from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import BUILT_IN_PREFIX, BUILT_IN_TOPICS, DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.read.selection import Selection
 from rmqtool.report.stats.dimensions import OTHERS, Codes
-from rmqtool.report.stats.scanner import Aggregator, Array, Batch, part_of
+from rmqtool.report.stats.scanner import Aggregator, Batch, part_of
+from rmqtool.storage.buffers import Array
 
 HASHES_MAX = 32 << 20
 """Hashes that are held at once, 4 bytes each (and as much again while they are sorted)."""
@@ -48,7 +50,6 @@ _BITS_MAX = 8  # 256 parts: a store of terabytes
 _MIX = np.uint32(0x9E3779B1)
 _ROWS = 4096
 
-Row = dict[str, Any]
 Walk = Callable[[Aggregator], None]
 """Shows every batch of the log to one taker."""
 

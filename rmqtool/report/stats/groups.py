@@ -13,9 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from rmqtool.report.stats.dimensions import OTHERS, Array, Codes, Dimension, Row
+from rmqtool.message.rows import Row
+from rmqtool.report.stats.dimensions import OTHERS, Codes, Dimension
 from rmqtool.report.stats.histogram import Histogram
 from rmqtool.report.stats.scanner import Batch, Records
+from rmqtool.storage.buffers import Array
 
 GROUPS_MAX = 200_000
 _FLUSH_RECORDS = 1 << 17

@@ -9,11 +9,10 @@ up everywhere, which doubles the error; `relative_error` says what it is.
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, np.dtype[Any]]
+from rmqtool.storage.buffers import Array
 
 DIGITS = 8
 CELLS_MAX = 4 << 20

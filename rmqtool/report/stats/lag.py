@@ -25,6 +25,7 @@ import numpy as np
 
 from rmqtool import times
 from rmqtool.errors import UnreadableError
+from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
@@ -46,8 +47,6 @@ _NAMES = {"group": "group", "topic": "topic", "queue": "queue_id"}
 _TABLE_FIELDS = ("lag_messages", "lag_bytes", "lost_messages", "oldest_time", "reads_from", "status")
 _BLOCK_UNITS = 1 << 16
 _NOT_READ = {"never_committed", "no_queue", "no_group", "offsets_missing"}
-
-Row = dict[str, Any]
 
 
 def fields(by: Sequence[str]) -> tuple[str, ...]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqtool.message.rows import Row, RowFormat, message_row
-from rmqtool.report.stats.scanner import Array, Batch
+from rmqtool.report.stats.scanner import Batch
+from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store

@@ -14,14 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import tzinfo
-from typing import Any
 
 from rmqtool import times
+from rmqtool.message.rows import Row
 from rmqtool.report.stats.dimensions import FIELDS as NAME_FIELDS
 from rmqtool.report.stats.dimensions import Codes
 from rmqtool.report.stats.groups import PERCENTILES, Groups
-
-Row = dict[str, Any]
 
 _MEASURES = (("size", "bytes"), ("body", "bytes"), ("delay", "ms"))
 VALUE_FIELDS = (

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool import times
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.findings import Progress, Report, ScanCounters
-from rmqtool.message.rows import RowFormat
+from rmqtool.message.rows import Row, RowFormat
 from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.log_items import end_of_selection
 from rmqtool.read.selection import Selection
@@ -28,7 +28,6 @@ from rmqtool.report.stats.timeline import Timeline
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
 
-Row = dict[str, Any]
 SECTIONS = ("messages", "lag", "largest", "duplicates", "delayed", "transactions")
 
 

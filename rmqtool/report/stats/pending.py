@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import tzinfo
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,13 +22,15 @@ from rmqtool import times
 from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats import timer as timer_format
+from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.queue.units import UnitReader, pre_blank, present
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.queues import first_live
-from rmqtool.report.stats.dimensions import QUARTER_MS, Array, start_of
+from rmqtool.report.stats.dimensions import QUARTER_MS, start_of
 from rmqtool.storage import config_files
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import open_source
@@ -44,8 +46,6 @@ READ_MAX = 100_000
 UNKNOWN = 0
 """Stands for a time when a message is due that nothing says."""
 _BLOCK_UNITS = 1 << 16
-
-Row = dict[str, Any]
 
 
 class Waiting(NamedTuple):

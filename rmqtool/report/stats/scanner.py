@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -16,13 +16,12 @@ from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import message as form
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.read.selection import Selection
+from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:
     from rmqtool.log.frames import Frames
     from rmqtool.read.store import Store
     from rmqtool.report.stats.dimensions import Codes
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,8 +9,9 @@ from rmqtool.formats.properties import TAGS
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import value_ranges
 from rmqtool.log.string_ranges import Ranges, distinct
-from rmqtool.report.stats.dimensions import Array, Codes
+from rmqtool.report.stats.dimensions import Codes
 from rmqtool.report.stats.scanner import part_of
+from rmqtool.storage.buffers import Array
 
 
 class TagCodes:

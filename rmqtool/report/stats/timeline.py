@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from rmqtool.report.stats.scanner import Array, Batch
+from rmqtool.report.stats.scanner import Batch
+from rmqtool.storage.buffers import Array
 
 STEPS_MAX = 2048
 _FIRST_STEP_MS = 1000

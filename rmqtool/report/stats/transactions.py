@@ -21,19 +21,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import tzinfo
-from typing import Any
 
 import numpy as np
 
 from rmqtool import times
 from rmqtool.formats import message as form
 from rmqtool.log.dispatch import KIND_UNIQ, dispatch_columns
+from rmqtool.message.rows import Row
 from rmqtool.message.string_table import decimals, gathered
 from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
-from rmqtool.report.stats.dimensions import Array
 from rmqtool.report.stats.groups import PERCENTILES
 from rmqtool.report.stats.histogram import Histogram
 from rmqtool.report.stats.scanner import Batch, part_of
+from rmqtool.storage.buffers import Array
 
 GROUP = "CID_RMQ_SYS_TRANS"
 STATES = ("open", "committed", "rolled_back", "put_back")
@@ -46,7 +46,6 @@ TABLE_FIELDS = ("state", "count", "bytes", "first_time", "last_time", "oldest_ag
                 "duration_p99_ms")  # fmt: skip
 _COMPACT_FROM = 1 << 20  # half messages and ops that are kept before the finished ones are counted
 
-Row = dict[str, Any]
 Offsets = Mapping[tuple[str, str], Mapping[int, int]]
 
 HALF = np.dtype(

@@ -10,6 +10,7 @@ from typing import Any
 from rmqtool import times
 from rmqtool.formats.message_id import offset_message_id
 from rmqtool.log.commit_log import StoredMessage
+from rmqtool.message.rows import Row
 from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.store import Store
 from rmqtool.report.trace.groups import GroupState, group_states
@@ -23,8 +24,6 @@ FIELDS = (
 )  # fmt: skip
 _TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "queue_offset", "physical_offset", "group", "state",
                 "client_host")  # fmt: skip
-
-Row = dict[str, Any]
 
 
 def table_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:

@@ -15,11 +15,10 @@ from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import body, trace
 from rmqtool.formats.message_id import host_text
 from rmqtool.log.commit_log import StoredMessage
+from rmqtool.message.rows import Row
 
 CONSUME_RESULTS = ("success", "time_out", "exception", "return_null", "failed")
 """The names that stand for context_code (ConsumeReturnType#ordinal)."""
-
-Row = dict[str, Any]
 
 
 class Reports(NamedTuple):

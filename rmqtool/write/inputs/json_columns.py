@@ -9,8 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from rmqtool.log.string_ranges import Array, Ranges, gather
+from rmqtool.log.string_ranges import Ranges, gather
 from rmqtool.message.arrow_arrays import binary_array
+from rmqtool.storage.buffers import Array
 from rmqtool.write import json_lines
 from rmqtool.write.inputs.jsonl import NOT_NEEDED
 from rmqtool.write.json_lines import Fields, Parsed, parse

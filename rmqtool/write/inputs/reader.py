@@ -17,11 +17,10 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from queue import Queue
-from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeVar
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UsageError
+from rmqtool.storage.prefetch import ahead
 from rmqtool.write.inputs.flow import CountedFile, Flowing
 from rmqtool.write.inputs.jsonl import BOM, UTF_16, JsonRows, line_blocks
 from rmqtool.write.records.message import NewMessage
@@ -168,7 +167,7 @@ class Input:
             RowError: a row is wrong; the rows before it were handed out.
             InputError: the input is not what it is taken for.
         """
-        return self._handed(_ahead(self._sound_batches(), _AHEAD))
+        return self._handed(ahead(self._sound_batches(), _AHEAD))
 
     def messages(self) -> Iterator[tuple[int, NewMessage]]:
         """(row number, message), one by one. Raises: as `batches`."""
@@ -307,34 +306,3 @@ def _searchable(file: io.BufferedReader) -> Iterator[tuple[BinaryIO, Callable[[i
 
 def _nobody(count: int) -> None:
     """Nobody is to be told."""
-
-
-def _ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
-    """The items, up to `count` of them made in advance by another thread."""
-    ready: Queue[tuple[Item | None, BaseException | None]] = Queue(count)
-    abandoned = Event()
-
-    def work() -> None:
-        try:
-            for item in items:
-                ready.put((item, None))
-                if abandoned.is_set():
-                    return
-            ready.put((None, None))
-        except Exception as error:  # raised anew in the thread that takes the items
-            ready.put((None, error))
-
-    # Not joined: it may wait for a pipe that nobody writes to any more.
-    Thread(target=work, name="input", daemon=True).start()
-    try:
-        while True:
-            item, error = ready.get()
-            if error is not None:
-                raise error
-            if item is None:
-                return
-            yield item
-    finally:
-        abandoned.set()
-        while not ready.empty():
-            ready.get_nowait()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from rmqtool.formats import message as form
 from rmqtool.formats.properties import MAX_SIZE
+from rmqtool.storage.buffers import Array
 from rmqtool.write import encode
 from rmqtool.write.encode import Batch, Part
 from rmqtool.write.records.prepare import unique_ids
@@ -30,7 +31,6 @@ from rmqtool.write.table.templates import (
 if TYPE_CHECKING:
     from rmqtool.write.store_writer import StoreWriter
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _NAMES_LIMIT = 512  # rows with more properties are looked at one by one
 _HOST_BITS = form.BORN_HOST_V6 | form.STORE_HOST_V6

@@ -18,8 +18,7 @@ from rmqtool.errors import FormatError, InputError, UsageError
 from rmqtool.formats import message as form
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.formats.properties import KEY_SEPARATOR, VALUE_END
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from rmqtool.storage.buffers import Array
 
 COLUMNS = (
     "topic", "body", "queue_id", "tags", "keys", "uniq_key", "properties", "properties_bytes", "flag",

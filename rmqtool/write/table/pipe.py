@@ -6,17 +6,17 @@ from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqtool.errors import UnwritableError
+from rmqtool.storage.buffers import Array
 from rmqtool.write.recent import Part
 
 if TYPE_CHECKING:
     from rmqtool.write.store_writer import StoreWriter
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 BUFFER_SIZE = 4 << 20
 _BUFFERS = 6

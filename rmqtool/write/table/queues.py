@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqtool.errors import IllegalMessageError, RefusedError, UsageError
+from rmqtool.storage.buffers import Array
 from rmqtool.write.queue_offsets import QueueOffset
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.table.topics import Topics, longer
@@ -14,7 +15,6 @@ from rmqtool.write.table.topics import Topics, longer
 if TYPE_CHECKING:
     from rmqtool.write.store_writer import StoreWriter
 
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _QUEUE_ID_LIMIT = 1 << 17  # rows of higher queue ids are looked at one by one
 _FIRST_WIDTH = 4

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from rmqtool.errors import IllegalMessageError
 from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.message import VERSION_BY_MAGIC
+from rmqtool.storage.buffers import Array
 from rmqtool.storage.profile import Profile
 from rmqtool.write.records.record_parts import topic_parts
-
-Array = np.ndarray[Any, np.dtype[Any]]
 
 _FIRST_CAPACITY = 64
 

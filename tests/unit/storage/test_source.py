@@ -16,7 +16,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.check.verify.ranges import merged
 from rmqtool.formats import message
 from rmqtool.log import compiled, crc
 from rmqtool.log.events import CorruptRange, Reason, TrailingZeros
@@ -24,6 +23,7 @@ from rmqtool.log.frames import Frames, walk
 from rmqtool.log.python_scan import first_nonzero, nonzero_end, walk_reference
 from rmqtool.spark.package import write_package
 from rmqtool.storage.page_cache import PAGE, resident_bytes
+from rmqtool.storage.ranges import merged
 from rmqtool.storage.source import WINDOW, BytesSource, FileSource, RateLimiter, open_source
 from rmqtool.storage.unreadable import Unreadable
 from tests import ROOT

@@ -1,11 +1,13 @@
-"""Half-open ranges and runs of numbers: what the passes keep instead of one thing per record."""
+"""Half-open ranges and runs of numbers: what is kept instead of one thing per record."""
 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 _LARGEST = (1 << 63) - 1
 
@@ -15,6 +17,8 @@ def runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
 
     `numbers` is ascending, shape (n,); positions are indices into it.
     """
+    import numpy as np
+
     if len(numbers):
         cuts = np.flatnonzero(np.diff(numbers) != 1) + 1
         yield from zip([0, *cuts.tolist()], [*cuts.tolist(), len(numbers)], strict=True)
@@ -45,6 +49,8 @@ def contains(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> bool:
 
 def inside(ranges: Sequence[tuple[int, int]], numbers: np.ndarray) -> np.ndarray:
     """Which of `numbers`, shape (n,), lie in one of `ranges`, which are as `merged` gives them."""
+    import numpy as np
+
     if not ranges:
         return np.zeros(len(numbers), bool)
     # A file may be named by an offset near the end of all offsets.
