@@ -80,10 +80,10 @@ def append(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    """Append messages to a store without a broker, as a broker would store them.
+    """Append messages to a stopped or new store.
 
-    One message from options, or the rows of --input: JSON lines, CSV, Parquet or Arrow. The store
-    must be stopped, and closed cleanly; --create makes a new one.
+    Appends one message from options, or the rows of --input: JSON lines, CSV, Parquet or Arrow. Stores
+    them as a broker would. The store must be stopped and cleanly closed. --create creates a new store.
 
     \b
     rmqtool append STORE --topic TopicTest --tag A --key order-17 --body hello
@@ -92,26 +92,28 @@ def append(
     rmqtool dump OTHER --topic TopicTest | rmqtool append STORE --create-topic --input -
     rmqtool tail OTHER --topic TopicTest --follow | rmqtool append STORE --create-topic --input -
 
-    A row has the columns of a message row, of which topic and body are enough. tags, keys, uniq_key,
-    delay_level and wait may also be given as properties; body is text, or as body_encoding says.
-    Options of a message fill the columns that a row leaves empty. A row with physical_offset, as
-    dump prints it, is stored as it was, with its times, hosts and properties, but at a new place;
-    rows of blanks are passed over and those of damage refused. JSON lines from a pipe that pauses are
-    stored as far as they have come. Delayed messages come without the record of which were delivered,
-    so all that are due are due again in a new store. Half messages and op records, of a store with
-    transactions, are stored too, and counted on stderr: an op record finishes the half messages at the
-    queue offsets that it names, so the two belong together in a new store, all of them and in their
-    order; else leave them out (dump --exclude-topic 'RMQ_SYS_TRANS_*').
+    A row has the columns of a message row; only topic and body are required. tags, keys, uniq_key,
+    delay_level and wait may also be given as properties. body is text unless body_encoding names
+    another encoding. Message options fill the columns that a row leaves empty. JSON lines from a pipe
+    that pauses are stored as soon as they arrive.
 
-    Shows where each message is, or sums it up. A wrong row is told with its number, column and the
-    broker's name for the reason; the rows before it are stored, and none behind it, unless
-    --on-error skip leaves it out. In CSV a quote that is never closed takes all that follows into its
-    cell: the rows before that row are stored, and it ends there with --on-error skip too.
+    A row with physical_offset, as dump prints it, keeps its times, hosts and properties, and gets a new
+    offset. Rows of blanks are skipped; rows of damage are refused. The input does not say which delayed
+    messages were delivered, so in a new store all that are due are delivered again. Half messages and op
+    records are stored too, and counted on standard error. An op record finishes the half messages at the
+    queue offsets that it names. Copy both kinds completely and in order into a new store, or leave both
+    out (dump --exclude-topic 'RMQ_SYS_TRANS_*').
 
-    Exits with 0 when all is stored; 2 for a usage error; 3 for a wrong row or an input that cannot be
-    read, and when the store, or what is shown, cannot be written; 4 when it was refused: the store was
-    not closed cleanly, its last log file is damaged, a queue lacks its last unit, an order topic would be
-    spread, --commit or --rollback names a half message that is finished; 5 when the store is in use.
+    Shows where each message was stored, or totals. A bad row is reported with its number, its column and
+    the broker's name for the reason. The rows before it are stored; the rows after it are stored only
+    with --on-error skip. In CSV an unclosed quote makes the rest of the file part of one cell: the rows
+    before that row are stored, and appending stops there even with --on-error skip.
+
+    Exits with 0 when everything was stored; 2 for a usage error; 3 for a bad row, unreadable input, or
+    when the store or the output cannot be written; 4 when refused: the store was not closed cleanly, its
+    last log file is damaged, a queue lacks its last unit, an order topic would be spread over more
+    queues, or --commit or --rollback names a half message that is already finished; 5 when the store is
+    in use.
     """  # noqa: D301  a backspace character keeps the lines as they are
     task = _Task(own.AppendOptions(**locals()))
     if input is None:
@@ -395,9 +397,9 @@ class _Task:
         """A row that is left out."""
         self._left_out += 1
         if self._left_out <= _LINES:
-            self._output.note(f"rmqtool: left out: {error.message}")
+            self._output.note(f"rmqtool: skipped: {error.message}")
         elif self._left_out == _LINES + 1:
-            self._output.note("rmqtool: more rows are left out")
+            self._output.note("rmqtool: more rows are skipped")
 
     def _exit_code(self) -> int:
         return EXIT_INPUT if self._left_out else EXIT_OK

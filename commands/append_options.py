@@ -19,63 +19,87 @@ DEFAULT_QUEUES = 4
 
 Topic = Annotated[
     str | None,
-    typer.Option("--topic", metavar="TOPIC", help="Its topic; with --input that of rows that have none."),
+    typer.Option("--topic", metavar="TOPIC", help="Topic of the message, and of input rows without one."),
 ]
 Queue = Annotated[
     int | None,
-    typer.Option("--queue", metavar="N", min=0, max=QUEUE_ID_MAX, help="Its queue; default: --queue-by."),
+    typer.Option(
+        "--queue",
+        metavar="N",
+        min=0,
+        max=QUEUE_ID_MAX,
+        help="Queue of the message; default: chosen by --queue-by.",
+    ),
 ]
-Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Its tag (property TAGS).")]
-Key = Annotated[list[str] | None, typer.Option("--key", metavar="KEY", help="An index key (repeatable).")]
+Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Tag of the message.")]
+Key = Annotated[
+    list[str] | None, typer.Option("--key", metavar="KEY", help="Key of the message (repeatable).")
+]
 UniqKey = Annotated[
-    str | None, typer.Option("--uniq-key", metavar="ID", help="Its unique id; default: one is made.")
+    str | None,
+    typer.Option("--uniq-key", metavar="ID", help="Unique key of the message; default: generated."),
 ]
 Property = Annotated[
     list[str] | None,
-    typer.Option("--property", metavar="NAME=VALUE", help="A property of the application (repeatable)."),
+    typer.Option(
+        "--property", metavar="NAME=VALUE", help="Application property of the message (repeatable)."
+    ),
 ]
-Body = Annotated[str | None, typer.Option("--body", metavar="TEXT", help="Its body, stored as UTF-8.")]
+Body = Annotated[
+    str | None, typer.Option("--body", metavar="TEXT", help="Body of the message, stored as UTF-8.")
+]
 BodyFile = Annotated[
     Path | None,
     typer.Option(
-        "--body-file", metavar="FILE|-", help="The file that is its body, byte for byte; -: standard input."
+        "--body-file",
+        metavar="FILE|-",
+        help="Read the body from this file, byte for byte; -: standard input.",
     ),
 ]
-Flag = Annotated[int | None, typer.Option("--flag", metavar="N", help="The application's flag.")]
+Flag = Annotated[int | None, typer.Option("--flag", metavar="N", help="Application flag of the message.")]
 DelayLevel = Annotated[
-    int | None, typer.Option("--delay-level", metavar="N", min=0, help="Delay it: 1 is 1 s, 18 is 2 h.")
+    int | None,
+    typer.Option(
+        "--delay-level", metavar="N", min=0, help="Delay the message: level 1 is 1 s, level 18 is 2 h."
+    ),
 ]
 Compress = Annotated[
     Literal["none", "zlib", "lz4", "zstd"] | None,
     typer.Option(
         "--compress",
         metavar="none|zlib|lz4|zstd",
-        help="Compress bodies of 4096 bytes and more, as a client does.",
+        help="Compress bodies of at least 4096 bytes, as a client does.",
     ),
 ]
 StoreTime = Annotated[
-    str | None, typer.Option("--store-time", metavar="TIME", help="When it was stored; default: now.")
+    str | None,
+    typer.Option("--store-time", metavar="TIME", help="Store time of the message; default: now."),
 ]
 BornTime = Annotated[
-    str | None, typer.Option("--born-time", metavar="TIME", help="When it was made; default: now.")
+    str | None,
+    typer.Option("--born-time", metavar="TIME", help="Born time of the message; default: now."),
 ]
 StoreHost = Annotated[
     str | None,
-    typer.Option("--store-host", metavar="IP:PORT", help="The broker's address; default: as in the store."),
+    typer.Option(
+        "--store-host", metavar="IP:PORT", help="Address of the broker; default: that of the newest record."
+    ),
 ]
 BornHost = Annotated[
     str | None,
-    typer.Option("--born-host", metavar="IP:PORT", help="The producer's address; default: the broker's."),
+    typer.Option("--born-host", metavar="IP:PORT", help="Address of the producer; default: the broker's."),
 ]
 
 # Transactions
 
 Transaction = Annotated[
     Literal["half"] | None,
-    typer.Option("--transaction", metavar="half", help="Store half messages of a transaction of --group."),
+    typer.Option(
+        "--transaction", metavar="half", help="Store half messages for --group to commit or roll back."
+    ),
 ]
 Group = Annotated[
-    str | None, typer.Option("--group", metavar="GROUP", help="The producer group of a transaction.")
+    str | None, typer.Option("--group", metavar="GROUP", help="Producer group of the transaction.")
 ]
 Commit = Annotated[
     int | None,
@@ -86,7 +110,7 @@ Commit = Annotated[
 Rollback = Annotated[
     int | None,
     typer.Option(
-        "--rollback", metavar="OFFSET", min=0, help="Roll the half message at this physical offset back."
+        "--rollback", metavar="OFFSET", min=0, help="Roll back the half message at this physical offset."
     ),
 ]
 
@@ -99,7 +123,7 @@ def _input_path(text: str) -> Path:
 
     local = local_path(text)
     if local is None and is_url(text):
-        raise UsageError(f"--input: {text} is not on this machine", hint="--input - reads what is piped")
+        raise UsageError(f"--input: {text} is not on this machine", hint="--input - reads from a pipe")
     return Path(local or text)
 
 
@@ -109,7 +133,7 @@ InputFile = Annotated[
         "--input",
         metavar="FILE|-",
         parser=_input_path,
-        help="Store the rows of a file; -: standard input.",
+        help="Append the rows of this file; -: standard input.",
     ),
 ]
 InputFormat = Annotated[
@@ -117,23 +141,23 @@ InputFormat = Annotated[
     typer.Option(
         "--input-format",
         metavar="jsonl|csv|parquet|arrow",
-        help="What --input is; default: by its name or its start.",
+        help="Format of --input; default: detected from its name or its first bytes.",
     ),
 ]
 OnError = Annotated[
     Literal["stop", "skip"],
-    typer.Option("--on-error", metavar="stop|skip", help="What a wrong row does: end, or be left out."),
+    typer.Option("--on-error", metavar="stop|skip", help="On a bad row: stop, or skip it."),
 ]
 IgnoreUnknown = Annotated[
-    bool, typer.Option("--ignore-unknown", help="Pass over columns that no message has; default: an error.")
+    bool, typer.Option("--ignore-unknown", help="Ignore unknown columns; by default they are an error.")
 ]
 QueueBy = Annotated[
     Literal["round-robin", "key-hash", "column"],
     typer.Option(
         "--queue-by",
         metavar="round-robin|key-hash|column",
-        help="The queue of a message that names none: each in turn, from the one behind the queue of its"
-        " topic's newest message; by the Java hash of its first key; or (column) none, that is an error.",
+        help="Choose the queue of a message that names none. round-robin: the next queue after that of the"
+        " topic's newest message. key-hash: by the Java hash of the first key. column: refuse the message.",
     ),
 ]
 Show = Annotated[
@@ -141,17 +165,19 @@ Show = Annotated[
     typer.Option(
         "--show",
         metavar="messages|summary",
-        help="A row for each message, or the sums; default: sums with --input.",
+        help="Show a row for each message, or totals; default: totals with --input.",
     ),
 ]
 
 # The store
 
-Create = Annotated[bool, typer.Option("--create", help="Make the store, in a new or empty folder.")]
+Create = Annotated[bool, typer.Option("--create", help="Create the store in a new or empty folder.")]
 Profile = Annotated[
     Literal["4.9", "5.3", "5.4"] | None,
     typer.Option(
-        "--profile", metavar="4.9|5.3|5.4", help="The broker to write for; default: as in the store, 5.4."
+        "--profile",
+        metavar="4.9|5.3|5.4",
+        help="Broker version to write for; default: that of the store, or 5.4.",
     ),
 ]
 CommitLogFileSize = Annotated[
@@ -160,14 +186,15 @@ CommitLogFileSize = Annotated[
         "--commitlog-file-size",
         metavar="SIZE",
         parser=options.parse_size,
-        help="With --create; default: of --broker-conf, 1G.",
+        help="With --create: size of a commit log file; default: from --broker-conf, or 1G.",
     ),
 ]
 QueueFileSize = Annotated[
     int | None,
     typer.Option(
         "--queue-file-size", metavar="SIZE", parser=options.parse_size,
-        help="With --create: of consume queue files, a multiple of 20; default: of --broker-conf, 6000000.",
+        help="With --create: size of a consume queue file, a multiple of 20; default: from --broker-conf, or"
+        " 6000000.",
     ),
 ]  # fmt: skip
 IndexSlots = Annotated[
@@ -176,7 +203,7 @@ IndexSlots = Annotated[
         "--index-slots",
         metavar="N",
         min=1,
-        help="With --create: of an index file; default: of --broker-conf, 5000000.",
+        help="With --create: hash slots of an index file; default: from --broker-conf, or 5000000.",
     ),
 ]
 IndexEntries = Annotated[
@@ -185,29 +212,39 @@ IndexEntries = Annotated[
         "--index-entries",
         metavar="N",
         min=2,
-        help="With --create: of an index file; default: of --broker-conf, 20000000.",
+        help="With --create: capacity of an index file in entries; default: from --broker-conf, or 20000000.",
     ),
 ]
 Queues = Annotated[
     int | None,
-    typer.Option("--queues", metavar="N", min=1, max=QUEUE_ID_MAX, help="Queues of such topics; default: 4."),
+    typer.Option(
+        "--queues",
+        metavar="N",
+        min=1,
+        max=QUEUE_ID_MAX,
+        help="With --create-topic: queues of a new topic; default: 4.",
+    ),
 ]
 Flush = Annotated[
     Literal["async", "sync"] | None,
     typer.Option(
         "--flush",
         metavar="async|sync",
-        help="Whether each message is on the device before the next; at the end all are.",
+        help="sync: flush each message to the device before the next one. async: flush in the background. At"
+        " the end all messages are flushed.",
     ),
 ]
 Reserve = Annotated[
-    bool, typer.Option("--reserve/--no-reserve", help="Take the space of a commit log file when it is made.")
+    bool,
+    typer.Option(
+        "--reserve/--no-reserve", help="Allocate the whole space of a commit log file when it is created."
+    ),
 ]
 PropertyCrc = Annotated[
     bool,
     typer.Option(
         "--property-crc",
-        help="End records with a CRC over all of them, as 5.x can; default: as in the store.",
+        help="End each record with a CRC over the whole record, as 5.x can; default: as in the store.",
     ),
 ]
 DryRunOnly = Annotated[bool, typer.Option("--dry-run", help="Check everything and write nothing.")]
@@ -288,13 +325,13 @@ class AppendOptions:
         if self.input is not None and self.uniq_key is not None:
             raise UsageError("--uniq-key is for one message", hint="rows have a column uniq_key")
         if self.queues is not None and not self.create_topic:
-            raise UsageError("--queues goes with --create-topic")
+            raise UsageError("--queues needs --create-topic")
         sizes = (self.commitlog_file_size, self.queue_file_size, self.index_slots, self.index_entries)
         if not self.create and any(size is not None for size in sizes):
-            raise UsageError("sizes of files go with --create; a store keeps those it has")
+            raise UsageError("file sizes need --create; an existing store keeps its sizes")
         if self.create and (self.commitlog or self.read_only_commitlog):
             name = "--commitlog" if self.commitlog else "--read-only-commitlog"
-            raise UsageError(f"{name} is for a store that exists; a new one has its log in itself")
+            raise UsageError(f"{name} is for an existing store; a new store contains its log")
 
     def check_properties(self, given: dict[str, str]) -> None:
         """Raises UsageError where an option says something else than the property that it is."""

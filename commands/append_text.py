@@ -46,11 +46,11 @@ def transaction_notes(counts: Mapping[str, int]) -> Iterator[str]:
     ops = sum(counts.get(topic, 0) for topic in OP_TOPICS)
     if halves:
         yield (
-            f"half messages: {halves}; of those that no op record names a broker asks the producers whether"
-            " to commit, and discards old ones"
+            f"half messages: {halves}; a broker asks the producers whether to commit those that no op record"
+            " names, and discards old ones"
         )
     if ops:
         yield (
-            f"op records: {ops}; each finishes the half messages of this store at the queue offsets that it"
-            " names, whichever these are"
+            f"op records: {ops}; each finishes whatever half messages this store has at the queue offsets"
+            " that the op record names"
         )

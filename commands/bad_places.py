@@ -50,7 +50,7 @@ class BadPlaces:
     def exit_code(self) -> int:
         """The exit code for all of them; says how many were not told."""
         if self._told > _LINES:
-            print_error(f"rmqtool: and {self._told - _LINES} more; rmqtool verify tells them all")
+            print_error(f"rmqtool: and {self._told - _LINES} more; rmqtool verify shows all of them")
         return self._code
 
 
@@ -74,8 +74,8 @@ def tell_batches(stores: Sequence[Store], selection: Selection, writer: Output) 
     topics = {topic for store in stores for topic, _ in store.layout.batch_queues}
     if any(map(selection.matches_topic, topics)):
         writer.note(
-            "rmqtool: a batch record is taken as one message, by its own keys, tags and properties;"
-            " rmqtool lookup looks at the messages inside"
+            "rmqtool: a batch record counts as one message with its own keys, tags and properties;"
+            " rmqtool lookup also searches the messages inside"
         )
 
 

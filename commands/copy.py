@@ -22,21 +22,24 @@ _LINES = 20  # messages left out that are told one by one
 
 NewStore = Annotated[
     str | None,
-    typer.Option("--output", "-o", metavar="DIR", help="The new store: a folder that is missing or empty."),
+    typer.Option(
+        "--output", "-o", metavar="DIR", help="Write the new store to this missing or empty folder."
+    ),
 ]
 RenameTopic = Annotated[
     list[str] | None,
     typer.Option(
         "--rename-topic",
         metavar="OLD=NEW",
-        help="Give a topic of the selection another name (repeatable, each OLD once); a NEW"
-        " is not renamed again.",
+        help="Rename a selected topic (repeatable, each OLD once). A new name is not renamed again.",
     ),
 ]
 Profile = Annotated[
     Literal["4.9", "5.3", "5.4"] | None,
     typer.Option(
-        "--profile", metavar="4.9|5.3|5.4", help="Version that the new store is for; default: STORE's."
+        "--profile",
+        metavar="4.9|5.3|5.4",
+        help="Broker version that is to open the new store; default: that of STORE.",
     ),
 ]
 CommitLogFileSize = Annotated[
@@ -45,12 +48,14 @@ CommitLogFileSize = Annotated[
         "--commitlog-file-size",
         metavar="SIZE",
         parser=options.parse_size,
-        help="Bytes of a commit log file of the new store; default: as in STORE.",
+        help="Size of a commit log file of the new store; default: as in STORE.",
     ),
 ]
 Reserve = Annotated[
     bool,
-    typer.Option("--reserve/--no-reserve", help="Take the space of a commit log file when it is made."),
+    typer.Option(
+        "--reserve/--no-reserve", help="Allocate the whole space of a commit log file when it is created."
+    ),
 ]
 
 
@@ -87,22 +92,22 @@ def copy(
     rmqtool copy STORE --output NEW --topic orders --since '7d ago'
     rmqtool copy STORE --output NEW --rename-topic orders=orders_old --profile 5.4
 
-    A message keeps its body as stored, properties, times, hosts and flags; its physical offset and its
-    queue offset are new: every queue counts from 0 without gaps. Index and queues are made anew, and
-    topics.json has the topics with their settings. Two topics that get one name become one, in the order
-    of the log. Properties that name a renamed topic (RETRY_TOPIC, REAL_TOPIC, DLQ_ORIGIN_TOPIC) follow.
+    A message keeps its stored body, properties, times, hosts and flags. It gets a new physical offset
+    and a new queue offset: every queue counts from 0 without gaps. The queues and the index are built
+    from the new log, and topics.json lists the topics with their settings. Topics that get the same name
+    are merged in log order. Properties that name a renamed topic (RETRY_TOPIC, REAL_TOPIC,
+    DLQ_ORIGIN_TOPIC) are updated.
 
-    Topics of the broker's own stay behind, unless --topic names one as it is: delayed messages of
-    SCHEDULE_TOPIC_XXXX are due again in the copy, for which of them were delivered is not copied. Half
-    messages and ops are never copied, consumer offsets neither. Damaged records are left out and told;
-    those whose properties alone cannot be read in full (CL13) are told and copied as they are.
+    The broker's system topics are copied only if --topic gives their full name. Delayed messages of
+    SCHEDULE_TOPIC_XXXX are due again in the copy, because delivery offsets are not copied. Half messages,
+    op records and consumer offsets are never copied. Damaged records are skipped and reported. Records
+    whose only damage is in their properties (CL13) are reported and copied as they are.
 
-    STORE is only read, and may be in use. The new store gets its name when it is whole.
+    STORE is only read and may be in use. The new store appears under its name when it is complete.
 
-    Exits with 0 when all was copied; 1 for damage, for messages left out, and when none matches, so that
-    no store was made; 2 for a usage error; 3 when
-    something could not be read or written; 4 when something is at --output, and for half messages; 70 for
-    a bug in rmqtool; 130 when interrupted.
+    Exits with 0 when everything was copied; 1 for damage, for skipped messages, and when no message
+    matches (no store is created); 2 for a usage error; 3 when something could not be read or written; 4
+    when --output exists, and for half messages; 70 for a bug in rmqtool; 130 when interrupted.
     """  # noqa: D301  a backspace character keeps the lines as they are
     from dataclasses import replace
 
@@ -151,10 +156,10 @@ def _tell_result(writer: Output, place: Path, result: CopyResult) -> None:
         })  # fmt: skip
         writer.note("rmqtool: queue offsets count from 0; not copied: consumer offsets, system topics")
     else:
-        why = "no broker would take any of them" if result.refused else "no message matches"
-        writer.note(f"rmqtool: {why}: no store was made")
+        why = "a broker would reject all of them" if result.refused else "no message matches"
+        writer.note(f"rmqtool: {why}: no store was created")
     if result.damaged:
-        writer.note(f"rmqtool: {result.damaged} damaged messages were left out")
+        writer.note(f"rmqtool: {result.damaged} damaged messages were skipped")
 
 
 def _place(output: str) -> Path:
@@ -164,7 +169,7 @@ def _place(output: str) -> Path:
     local = local_path(output)
     if not output or (local is None and is_url(output)):
         raise UsageError(
-            "--output: a new store is made in a local folder", hint="--output NEW, then upload it"
+            "--output: a new store needs a local folder", hint="write it locally, then upload it"
         )
     return Path(local or output)
 
@@ -187,9 +192,9 @@ def _check_renames(store: Store, selection: Selection, renames: dict[str, str]) 
     known = topic_names(store.layout) if store.layout.kind == "store" else set()
     for old in renames:
         if not selection.matches_topic(old):
-            raise UsageError(f"--rename-topic {old}: the selection leaves this topic out")
+            raise UsageError(f"--rename-topic {old}: the selection excludes this topic")
         if known and old not in known:
-            raise UsageError(f"--rename-topic {old}: the store has no topic of this name")
+            raise UsageError(f"--rename-topic {old}: the store has no topic with this name")
 
 
 def _tell_misnamed(store: Store, renames: dict[str, str], result: CopyResult) -> int:
@@ -212,6 +217,6 @@ class _LeftOut:
         """Takes one."""
         self._count += 1
         if self._count <= _LINES:
-            self._writer.note(f"rmqtool: left out: {error.message}")
+            self._writer.note(f"rmqtool: skipped: {error.message}")
         elif self._count == _LINES + 1:
-            self._writer.note("rmqtool: more messages are left out")
+            self._writer.note("rmqtool: more messages are skipped")

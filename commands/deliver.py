@@ -42,7 +42,9 @@ TABLE_COLUMNS = ("state", "level", "queue_offset", "due_time", "topic", "queue_i
 
 Now = Annotated[
     str | None,
-    typer.Option("--now", metavar="TIME", help="Take this for the time now; ISO 8601 or epoch milliseconds."),
+    typer.Option(
+        "--now", metavar="TIME", help="Use this time as the current time; ISO 8601 or epoch milliseconds."
+    ),
 ]
 
 
@@ -62,28 +64,30 @@ def deliver(
 ) -> int:
     r"""Show delayed messages that are due, and deliver them.
 
-    A message with a delay level waits in SCHEDULE_TOPIC_XXXX until a broker stores it once more,
-    under its real topic, and notes that in delayOffset.json. This does the same for a store without
-    a broker, earliest message first. Where --broker-conf has a messageDelayLevel, a message that
-    would still wait longer than its level says is due at once, as in a broker whose levels were
-    changed or whose clock went back. Messages of the timer wheel of 5.x are not delivered.
+    A message with a delay level waits in SCHEDULE_TOPIC_XXXX until a broker stores it again under its
+    real topic and records that in delayOffset.json. This command does the same without a broker,
+    earliest message first. If --broker-conf sets messageDelayLevel, a message that would wait longer
+    than its level allows is due at once; a broker does the same after its levels were changed or its
+    clock was set back. Messages of the 5.x timer wheel are not delivered.
 
-    Shows what would be delivered; with --apply it is. delayOffset.json follows when the messages are
-    on the device: after a crash some may be delivered twice, as by a broker, and none is lost.
+    Shows what would be delivered; --apply delivers it. delayOffset.json is updated after the messages
+    are on the device. After a crash some messages may therefore be delivered twice, as by a broker, but
+    none is lost.
 
-    With a delayOffset.json that cannot be understood a broker may deliver again whatever is still
-    stored: --apply is refused, and without it everything counts as not delivered.
+    If delayOffset.json cannot be parsed, a broker may deliver every stored message again. --apply is
+    then refused; without it every message counts as not delivered.
 
-    The state of a row is due or delivered, or says why not. Passed over, as by a broker: missing (its
-    record is not in the log any more), half (it is a transaction's half message), unreadable (the
-    record does not say where it goes), illegal (no broker could store it under its real topic, and the
-    reason says why; the others of its level are delivered). A level stops at a message that is damaged
-    (its body does not match its CRC; stored again it would look sound), for an unknown_topic (no
-    consumer would find it; see --create-topic), or when it is refused (the topic takes none, say).
+    The state of a row is due or delivered, or gives the reason why not. Skipped, as by a broker: missing
+    (the log no longer has the record), half (a half message of a transaction), unreadable (the record
+    does not name its target), illegal (no broker could store it under its real topic; the reason says
+    why, and the other messages of its level are delivered). A level stops at a damaged message (its body
+    does not match its CRC; stored again it would look sound), at an unknown_topic (no consumer would
+    find the message; see --create-topic), and at a refused message (for example because its topic is not
+    writable).
 
-    Exits with 0 when nothing is due, or all of it was delivered; 1 when something is due and --apply
-    was not given, or was passed over; 2 for a usage error; 3 when something could not be read or
-    written; 4 when a level stopped, or the store was not closed cleanly; 5 when it is in use.
+    Exits with 0 when nothing is due, or everything was delivered; 1 when messages are due and --apply
+    was not given, or messages were skipped; 2 for a usage error; 3 when something could not be read or
+    written; 4 when a level stopped, or the store was not closed cleanly; 5 when the store is in use.
     """
     from rmqtool.storage.broker_conf import read_broker_conf
 
@@ -143,18 +147,18 @@ class _Told:
             if apply:
                 raise
             self.is_unknown = True
-            self.output.note(f"rmqtool: {error.path}: {error.message}; --apply is refused with it")
+            self.output.note(f"rmqtool: {error.path}: {error.message}; --apply is refused")
             return {}
         for level in levels(opened, delays, found):
             if level.noted_offset > level.end_offset:
                 self.output.note(
                     f"rmqtool: warning: delayOffset.json has level {level.level} delivered up to offset"
-                    f" {level.noted_offset}, its queue ends at {level.end_offset}: nothing of it is due"
+                    f" {level.noted_offset}, but its queue ends at {level.end_offset}: none of it is due"
                 )
             if level.noted_offset < 0:  # as in a broker: ScheduleMessageService#correctDelayOffset
                 self.output.note(
                     f"rmqtool: warning: delayOffset.json has level {level.level} delivered up to offset"
-                    f" {level.noted_offset}, which is none: whatever it still has counts as not delivered"
+                    f" {level.noted_offset}, which is not an offset: all its messages count as not delivered"
                 )
         return found
 
@@ -175,9 +179,11 @@ def _planned(asked: _Asked, told: _Told) -> Generator[Delivery]:
         options.tell_assumed(told.output, opened.written_by, "--profile")
         root = opened.layout.root
         if root is None:
-            raise UsageError(f"{asked.path} is no store root", hint="name the folder that holds commitlog")
+            raise UsageError(
+                f"{asked.path} is not a store root", hint="name the folder that contains commitlog"
+            )
         if opened.live:
-            told.output.note("rmqtool: a broker is using the store, it delivers them itself")
+            told.output.note("rmqtool: a broker is using the store and delivers these messages itself")
         topics = TopicTable.load(root, opened.profile)
         knows = None if asked.create_topics else topics.is_known
         delays = _delays(asked.broker_conf)
@@ -245,7 +251,7 @@ def _summary(states: Counter[str], now: str | None) -> str:
     if not states:
         return f"nothing is due at {now}"
     counts = ", ".join(f"{count} {state.replace('_', ' ')}" for state, count in sorted(states.items()))
-    return f"{counts} at {now}" + ("; --apply delivers" if states["due"] else "")
+    return f"{counts} at {now}" + ("; --apply delivers them" if states["due"] else "")
 
 
 def _exit_code(states: Counter[str], *, apply: bool) -> int:

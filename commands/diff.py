@@ -24,12 +24,13 @@ StoreA = Annotated[
     typer.Argument(
         metavar="STORE_A",
         parser=options.parse_store,
-        help="Store root, a folder of commit log files, or a single file; also behind a URL, or in a tar.",
+        help="Store root, a folder of commit log files, or a single file. Also accepts a URL or a tar"
+        " archive.",
     ),
 ]
 StoreB = Annotated[
     Path,
-    typer.Argument(metavar="STORE_B", parser=options.parse_store, help="What to compare it with."),
+    typer.Argument(metavar="STORE_B", parser=options.parse_store, help="Store to compare STORE_A with."),
 ]
 CommitLogA = Annotated[
     list[Path] | None,
@@ -37,7 +38,7 @@ CommitLogA = Annotated[
         "--commitlog-a",
         metavar="DIR",
         parser=options.parse_store,
-        help="Commit log folder outside STORE_A (repeatable).",
+        help="Also use this commit log folder outside STORE_A (repeatable).",
     ),
 ]
 CommitLogB = Annotated[
@@ -46,15 +47,15 @@ CommitLogB = Annotated[
         "--commitlog-b",
         metavar="DIR",
         parser=options.parse_store,
-        help="Commit log folder outside STORE_B (repeatable).",
+        help="Also use this commit log folder outside STORE_B (repeatable).",
     ),
 ]
 CommonOnly = Annotated[
     bool,
     typer.Option(
         "--common",
-        help="Exit with 0 when all that both hold is equal, though one begins earlier or is ahead; offsets of"
-        " consumers and of delayed messages do not count either.",
+        help="Exit with 0 if everything that both stores hold is equal, even if one starts earlier or is"
+        " ahead. Also ignores differing offsets of consumers and of delayed messages.",
     ),
 ]
 Differences = Annotated[
@@ -64,7 +65,7 @@ Differences = Annotated[
         metavar="N",
         min=1,
         max=10_000,
-        help="Show at most N differing ranges of the log, queues, and entries of each config file.",
+        help="Show at most N differing log ranges, N queues, and N entries of each config file.",
     ),
 ]
 
@@ -84,23 +85,23 @@ def diff(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    r"""Compare two stores: identical, or where they part.
+    r"""Compare two stores and show where they differ.
 
-    For a master and its slave, or a backup and its source. A slave has its master's commit log byte
-    for byte at the same offsets, so the range that both hold is compared byte by byte; the logs may
-    begin and end elsewhere and lie in files of other sizes. Says which ranges differ, which record
-    stands there on either side and whether it is sound, who is ahead, and what one side alone holds.
-    Queues are compared by the content of their units, config files by value, however a broker spells
-    it. Index, checkpoint and abort are each broker's own and are not compared.
+    Compares a master with its slave, or a backup with its source. A slave holds its master's commit log
+    byte for byte at the same offsets, so the common range is compared byte by byte. The logs may start
+    and end at different offsets and use different file sizes. Reports which ranges differ, which record
+    each side has there and whether it is sound, which side is ahead, and what only one side holds.
+    Queues are compared by the content of their units, config files by value. The index, the checkpoint
+    and abort differ from broker to broker and are not compared.
+
+    Nothing is changed. Stores in use can be compared; the comparison covers what was complete when it
+    started. A slave that was once ahead of its master keeps differing in that range, and no broker
+    reports it. Two logs have diverged if, from some offset to their ends, each holds sound records that
+    the other lacks; then neither is ahead.
 
     Exits with 0 when the stores are identical, with 1 when something differs or one side holds more
-    than the other, with 3 when a part could not be read. With --common one side may hold more: a
-    slave that lags behind its running master, a backup that its source has outgrown.
-
-    Nothing is changed, and stores in use can be compared: of these what was complete when it began.
-    A slave that was once ahead of its master stays different for ever in that range, and no broker
-    reports it. Two logs have diverged where from one offset up to their ends each holds sound records
-    of its own; then neither is ahead.
+    than the other, with 3 when a part could not be read. With --common one side may hold more: the
+    master of a slave that lags, or the source of an older backup.
     """
     from rmqtool.check.diff import common_bytes, look_at
     from rmqtool.check.diff import diff as compare

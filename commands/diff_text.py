@@ -17,11 +17,11 @@ _OTHER = {"a": "b", "b": "a"}
 _STATUS = {
     "ok": "sound",
     "body_crc": "its body does not match its CRC",
-    "foreign": "stored for another place",
+    "foreign": "stored for another offset",
     "ends_in_zeros": "ends in zeros",
 }
 
-_KINDS = {"unused": "bytes behind a blank, which nobody reads", "zeros": "zeros up to the end of the file"}
+_KINDS = {"unused": "bytes after a blank, which no broker reads", "zeros": "zeros up to the end of the file"}
 
 
 def lines(row: Row, found: Difference) -> Iterator[str]:
@@ -40,9 +40,9 @@ def lines(row: Row, found: Difference) -> Iterator[str]:
     if row["vanished"]:
         gone = len(row["vanished"])
         was = "was" if gone == 1 else "were"
-        yield f"vanished     {counted(gone, 'file')} {was} deleted meanwhile by a running broker"
+        yield f"vanished     {counted(gone, 'file')} {was} deleted during the comparison by a running broker"
     if row["not_compared"]:
-        yield f"left out     {', '.join(row['not_compared'])}: each broker makes its own"
+        yield f"left out     {', '.join(row['not_compared'])}: each broker has its own"
     yield f"result       {_result(found)}"
 
 
@@ -62,7 +62,7 @@ def _side_text(side: Row) -> str:
 def _log_lines(log: Row, row: Row) -> Iterator[str]:
     if log["common_start"] >= log["common_end"]:
         if log["only"]:
-            yield "commit log   there is no range that both hold"
+            yield "commit log   the stores have no common range"
     else:
         verdict = "identical" if log["identical"] else _log_verdict(log)
         yield (
@@ -87,7 +87,10 @@ def _log_lines(log: Row, row: Row) -> Iterator[str]:
 
 def _diverged_lines(found: Row) -> Iterator[str]:
     start = found["physical_offset"]
-    yield f"diverged     from {start} on each log holds records of its own, which no broker brings together"
+    yield (
+        f"diverged     the logs part at {start}; each has records that the other lacks, and no broker"
+        " merges them"
+    )
     for name in "ab":
         yield f"             {name.upper()} has {_only_text(found[name])}"
 
@@ -160,27 +163,27 @@ def _ahead_lines(log: Row, row: Row) -> Iterator[str]:
     if log["ahead"] is None:
         yield "ahead        neither"
         return
-    live = ", at the moment when it was looked at" if row["a"]["live"] or row["b"]["live"] else ""
+    live = " when they were compared" if row["a"]["live"] or row["b"]["live"] else ""
     yield f"ahead        {log['ahead'].upper()} by {format_size(log['ahead_bytes'])}{live}"
     behind = log["behind_end"]
     if behind is None or behind["state"] == "empty":
         return
     side, other = behind["side"].upper(), _OTHER[behind["side"]].upper()
-    what = f"bytes that are not {other}'s: a damaged record, or what an older log left there"
+    what = f"bytes that {other} does not have: a damaged record, or the remains of an older log"
     if behind["state"] == "part":
-        what = "the next record's bytes, as far as they have come"
-    yield f"             behind its end {side} has {what}"
+        what = "part of the next record"
+    yield f"             after its end {side} has {what}"
 
 
 def _queue_lines(queues: Row) -> Iterator[str]:
     texts = (
         ("identical", "identical"),
         ("different", "different"),
-        ("behind", "behind their log"),
+        ("behind", "lag behind their log"),
         ("more", "reach further on one side"),
     )
     counts = (
-        f"{queues[name]} {'reaches' + text[5:] if name == 'more' and queues[name] == 1 else text}"
+        f"{queues[name]} {_singular(text) if queues[name] == 1 else text}"
         for name, text in texts
         if queues[name]
     )
@@ -192,6 +195,12 @@ def _queue_lines(queues: Row) -> Iterator[str]:
             yield f"             {_queue_text(each)}"
     for name in "ab":
         yield from _topic_lines(name, queues["only_by_topic"])
+
+
+def _singular(text: str) -> str:
+    """The text after a count of one."""
+    verb, *others = text.split(" ")
+    return " ".join(({"lag": "lags", "reach": "reaches"}.get(verb, verb), *others))
 
 
 def _topic_lines(side: str, topics: list[Row]) -> Iterator[str]:
@@ -219,12 +228,12 @@ def _queue_text(each: Row) -> str:
     )
     text = f"{each['topic']} queue {each['queue_id']} ({spans}): "
     if each["state"] == "behind":
-        return text + f"{each['lacking'].upper()} has not come to all records of its log yet"
+        return text + f"{each['lacking'].upper()} has not dispatched all records of its log yet"
     if each["state"] == "lacks":
         return text + f"{each['lacking'].upper()} has no units for records that its log holds"
     first = each["first_difference"]
     if first is None:
-        return text + "not of the same kind"
+        return text + "different kinds of queue"
     return (
         text
         + f"differing units: {each['differing_units']}, the first at queue offset {first['queue_offset']}"
@@ -251,9 +260,9 @@ def _value_text(value: Any) -> str:
 def _result(found: Difference) -> str:
     if found.differs_in_common:
         parted = found.log is not None and found.log.diverged is not None
-        return "the stores differ, their logs have diverged" if parted else "the stores differ"
+        return "the stores differ; their logs have diverged" if parted else "the stores differ"
     more = ", one side holds more" if found.has_more else ""
     moving = ", offsets of consumers or deliveries differ" if found.differs else ""
-    rest = ", not all could be read" if found.unread else ""
+    rest = ", some parts could not be read" if found.unread else ""
     common = "identical in what both hold" if more or moving else "identical"
     return common + more + moving + rest

@@ -27,7 +27,7 @@ What = Annotated[
     typer.Option(
         "--what",
         metavar="commitlog|consumequeue|index|checkpoint|config|timer|epoch|compaction",
-        help="What to show; default: what STORE is, commitlog for a store.",
+        help="Show this structure; default: commitlog for a store root, otherwise detected from the file.",
     ),
 ]
 Part = Annotated[
@@ -35,16 +35,16 @@ Part = Annotated[
     typer.Option(
         "--part",
         metavar="header|entries|slots|chains",
-        help="With --what index: which part of the files; default: entries.",
+        help="With --what index: show this part of the files; default: entries.",
     ),
 ]
 Gaps = Annotated[
     bool,
     typer.Option(
         "--gaps",
-        help="Also rows for blanks, zeros (the unused rest of a file, files made ahead), bad places and"
-        " missing files: every byte of the log is in a row, and kind says what it is. Of queues also rows"
-        " for fillers.",
+        help="Also show blanks, zeros (the unused end of a file, preallocated files), damage and missing"
+        " files: every byte of the log is in some row, and its kind says what it is. For queues, also show"
+        " fillers.",
     ),
 ]
 Explain = Annotated[
@@ -53,15 +53,19 @@ Explain = Annotated[
         "--explain",
         metavar="OFFSET",
         min=0,
-        help="Show one record as annotated bytes, also by an offset inside it; with --what consumequeue one"
-        " unit, by queue offset. --body hex shows a long body whole.",
+        help="Show the record at this offset, or around it, as annotated bytes. With --what consumequeue:"
+        " show the unit at this queue offset. --body hex shows a long body in full.",
     ),
 ]
-Raw = Annotated[bool, typer.Option("--raw", help="Write the records byte for byte, one behind the other.")]
-OutputFile = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="FILE", help="With --raw: write into this new file.")
+Raw = Annotated[
+    bool, typer.Option("--raw", help="Write the stored bytes of the records, without separators.")
 ]
-StatsOnly = Annotated[bool, typer.Option("--stats-only", help="Only counts and times per topic and queue.")]
+OutputFile = Annotated[
+    Path | None, typer.Option("--output", "-o", metavar="FILE", help="With --raw: write to this new file.")
+]
+StatsOnly = Annotated[
+    bool, typer.Option("--stats-only", help="Show only counts and times per topic and queue.")
+]
 
 
 def dump(
@@ -97,22 +101,22 @@ def dump(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    """Show the records of a store, or its queues, index, checkpoint or configuration.
+    """Show log records, queues, index, checkpoint or configuration.
 
-    Records of the system topics are decoded: of which topic and queue a half, delayed or timer
-    message is and when it is due, which half messages an op finishes, where a retry comes from.
-    Offsets are physical offsets, for consume queues queue offsets. A key of the index is found by
-    its hash, with the whole topic name: --what index --topic TopicTest --key ID.
+    Decodes records of the system topics: the target topic and queue of a half, delayed or timer message
+    and when it is due, the half messages that an op record finishes, the origin of a retry. Offsets are
+    physical offsets; for consume queues they are queue offsets. The index finds a key by its hash and
+    needs the full topic name: --what index --topic TopicTest --key ID.
 
-    Damage is told on standard error; what is sound is shown. Damaged properties (CL09, CL13), and
-    bodies that do not unpack (CL14), are looked for where status is among the fields. A torn last
-    record, as a crash leaves it, is no damage. Where nothing matches, a note says what was looked at.
+    Damage is reported on standard error, and sound records are shown. Damaged properties (CL09, CL13)
+    and bodies that cannot be decompressed (CL14) are detected if status is among the fields. A torn last
+    record, as a crash leaves it, is not damage. If nothing matches, a note says what was searched.
 
-    Exits with 0 also when nothing matches; 1 for damage, for --explain of what is no sound record,
-    and for a --topic or --queue that is not in the store; 2 for a usage error; 3 when something
-    could not be read or is kept in a form that is out of reach, and for --explain of an offset that
-    no file holds; 4 when the file of --output exists or would lie in the store; 70 for a bug in
-    rmqtool; 130 when interrupted.
+    Exits with 0 even if nothing matches; 1 for damage, for --explain of something that is not a sound
+    record, and for a --topic or --queue that the store does not have; 2 for a usage error; 3 when
+    something could not be read or is stored in a form rmqtool cannot read (RocksDB, DLedger, tiered),
+    and for --explain of an offset that no file contains; 4 when the file of --output exists or would lie
+    in the store; 70 for a bug in rmqtool; 130 when interrupted.
     """
     from dataclasses import replace
 
@@ -157,7 +161,7 @@ def _taken_for(store: Store, writer: Output) -> Kind:
     if kind == "store":
         return "commitlog"
     names = {"commitlog": "a commit log", "consumequeue": "a consume queue", "index": "an index"}
-    writer.note(f"rmqtool: taken for {names[kind]}")
+    writer.note(f"rmqtool: reading it as {names[kind]}")
     return kind
 
 
@@ -169,7 +173,7 @@ def _tell_nothing(task: Dump, kind: Kind, writer: Output) -> None:
         writer.note(f"rmqtool: no {thing} matches" if thing else f"rmqtool: the store has no {kind} to show")
         return
     looked = task.looked
-    text = f"rmqtool: no record matches; looked at {counted(looked.records, 'record')}"
+    text = f"rmqtool: no record matches; searched {counted(looked.records, 'record')}"
     if looked.first_ms is not None and looked.last_ms is not None:
         first, last = (format_time(time, task.form.tz) or time for time in (looked.first_ms, looked.last_ms))
         text += f" from {first} to {last}"
@@ -193,7 +197,7 @@ def _check(*, explain: bool, raw: bool, stats_only: bool, output: Path | None) -
     if explain + raw + stats_only > 1:
         raise UsageError("--explain, --raw and --stats-only exclude each other")
     if output is not None and not raw:
-        raise UsageError("--output goes with --raw", hint="rows go to standard output: dump ... > FILE")
+        raise UsageError("--output needs --raw", hint="rows are written to standard output: dump ... > FILE")
 
 
 def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writer: Output) -> int:

@@ -31,13 +31,13 @@ _OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
 At = Annotated[
     str | None,
     typer.Option(
-        "--at", metavar="TIME", help="Decide for this time; ISO 8601, epoch milliseconds; default: now."
+        "--at", metavar="TIME", help="Decide as of this time; ISO 8601 or epoch milliseconds; default: now."
     ),
 ]
 KeepHours = Annotated[
     float | None,
     typer.Option(
-        "--keep-hours", metavar="HOURS", min=0, help="Files go that were last changed so many hours ago."
+        "--keep-hours", metavar="HOURS", min=0, help="Delete files last modified at least HOURS ago."
     ),
 ]
 UntilFree = Annotated[
@@ -46,7 +46,7 @@ UntilFree = Annotated[
         "--until-free",
         metavar="SIZE",
         parser=options.parse_size,
-        help="Files go until so much of the disk is free, as 100G.",
+        help="Delete files until this much space is free, for example 100G.",
     ),
 ]
 Before = Annotated[
@@ -54,17 +54,21 @@ Before = Annotated[
     typer.Option(
         "--before",
         metavar="OFFSET|TIME",
-        help="Files go that end at or before this physical offset (a plain number), or hold only messages"
-        " stored before this time.",
+        help="Delete files that end at or before this physical offset (a plain number), or that hold only"
+        " messages stored before this time.",
     ),
 ]
 Archive = Annotated[
     Path | None,
     typer.Option(
-        "--archive", metavar="DIR", help="With --apply: copy what goes to this folder first, verified."
+        "--archive",
+        metavar="DIR",
+        help="With --apply: first copy the files to this folder and verify the copies.",
     ),
 ]
-All = Annotated[bool, typer.Option("--all", help="Show every file, queue and group, not the first ones.")]
+All = Annotated[
+    bool, typer.Option("--all", help="Show every file, queue and group, not only the first ones.")
+]
 
 
 def expire(
@@ -88,32 +92,33 @@ def expire(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    r"""Show which files expire, who would miss their messages, and when the disk is full; delete them.
+    r"""Show which files expire and who needs them; delete them.
 
-    A broker deletes log files that were last changed fileReservedTime hours ago: in the hours of
-    deleteWhen, and at any hour where the disk is fuller than diskMaxUsedSpaceRatio (which it limits to
-    10 to 95). Above 85 % it deletes files of any age, above 90 % it refuses messages as well. It takes
-    the oldest first, ten every ten seconds, stops at the first file that stays, and never takes the last
-    one; a first file that is still being read is tried again every two minutes. Queue and index files
-    follow when all that they know of lies before the log's new start. Numbers come from --broker-conf,
-    hours count in --tz. What is shown is what all passes from now on delete.
+    A broker deletes log files last modified at least fileReservedTime hours ago: during the hours of
+    deleteWhen, and at any hour if disk usage exceeds diskMaxUsedSpaceRatio (clamped to 10 to 95). Above 85 %
+    it deletes files of any age; above 90 % it also refuses messages. It deletes the oldest files first, ten
+    every ten seconds, stops at the first file that it keeps, and never deletes the last one. If the first
+    file is still in use, it retries every two minutes. It deletes a queue or index file when everything in
+    it refers to offsets before the log's new start. Settings come from --broker-conf; hours are in the zone
+    of --tz. The plan covers everything that future cleanup passes would delete.
 
-    With --keep-hours, --until-free or --before these decide, at any hour; of several all must agree.
-    The last file and the one with the newest message stay. Space that cannot be reached is warned of.
+    --keep-hours, --until-free and --before replace these rules and apply at any hour; with several of them,
+    a file must satisfy all. The last file and the file with the newest message are always kept. A warning
+    says if --until-free cannot be reached.
 
-    Counts the messages that groups have not consumed, and delayed, half and timer messages that still
-    wait: then --apply is refused, unless with --force. Messages of topics that no group has ever read are
-    a warning and no reason to refuse, for consumers that broadcast commit no offset. Where
-    consumerOffset.json is missing, empty or damaged and has no .bak, who waits is not known: that is
-    refused too. Files of a store in use are shown, never deleted. Stopped at any moment the store is
-    sound, running it again goes on.
+    Counts the messages that groups have not consumed, and delayed, half and timer messages that are still
+    pending. If there are any, --apply needs --force. Messages of topics that no group has ever read only
+    cause a warning, because broadcasting consumers commit no offset. If consumerOffset.json is missing,
+    empty or damaged and has no .bak, it is unknown which groups still need messages, and --apply needs
+    --force too. Files of a store in use are never deleted. An interrupted run leaves a sound store; rerun
+    the command to complete it.
 
-    --archive copies first: each copy is read back and compared, and listed with its CRC in a manifest.
-    Without it nothing is kept. The copies have the paths that their files had, so what is in DIR but the
-    manifests is copied back over STORE: see rmqtool-recovery(7).
+    --archive first copies each file, reads the copy back, compares it, and lists it with its CRC in a
+    manifest. Without --archive the deleted files are lost. The copies keep their relative paths;
+    rmqtool-recovery(7) describes how to restore them.
 
-    Exits with 0 when nothing goes or --apply has deleted it; 1 when something would go; 2 for a usage
-    error; 3 when something could not be read or written; 4 when it is refused; 5 when the store is in use.
+    Exits with 0 when no file expires or --apply deleted all that do; 1 when files would be deleted; 2 for a
+    usage error; 3 when something could not be read or written; 4 when refused; 5 when the store is in use.
     """
     from rmqtool.repair.expire.report import report
 
@@ -123,7 +128,7 @@ def expire(
     given = (at, keep_hours, until_free, before, broker)
     if plan is not None:
         if any(value not in (None, []) for value in given):
-            raise UsageError("the plan says which files go", hint="leave --plan or the rules out")
+            raise UsageError("the plan already selects the files", hint="omit --plan or the rules")
         asked.plan = _read_plan_file(plan)
         chosen = asked.plan_options()
     else:
@@ -186,11 +191,11 @@ def _read_plan_file(path: Path) -> PlanFile:
 
 def _check_options(*, apply: bool, archive: Path | None, plan: Path | None, write_plan: Path | None) -> None:
     if archive is not None and not apply:
-        raise UsageError("--archive copies what --apply deletes", hint="add --apply, or leave it out")
+        raise UsageError("--archive needs --apply", hint="add --apply, or omit --archive")
     if plan is not None and not apply:
-        raise UsageError("--plan is what --apply does", hint="add --apply")
+        raise UsageError("--plan needs --apply", hint="add --apply")
     if write_plan is not None and apply:
-        raise UsageError("--write-plan is for a look before, --apply for after it")
+        raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
 
 
 def _options(
@@ -204,10 +209,10 @@ def _options(
     from rmqtool.repair.expire import Options
 
     if broker is not None and len(set(broker)) > 1:
-        raise UsageError("files go by the rules of one broker", hint="give --broker once")
+        raise UsageError("only one broker version can be emulated", hint="give --broker once")
     zone, clock_ms = parse_zone(tz), time.time_ns() // 1_000_000
     if keep_hours is not None and not math.isfinite(keep_hours):
-        raise UsageError("--keep-hours is no number of hours")
+        raise UsageError("--keep-hours is not a number of hours")
     offset = time_ms = None
     if before is not None and _OFFSET.fullmatch(before.strip()):
         offset = int(before)
@@ -226,7 +231,7 @@ def _planned(asked: _Asked, request: Request, output: Output, write: tuple[Path,
 
     with asked.opening() as opened:
         if opened.live:
-            output.note("rmqtool: a broker is using the store, it deletes files itself")
+            output.note("rmqtool: a broker is using the store and deletes files itself")
         expiry = plan_expiry(opened, request)
         asked.refusals = refusals(opened.layout, expiry) if expiry.going else []
         if opened.live and expiry.going:
@@ -259,9 +264,9 @@ def _applied(
 def _summary(expiry: Expiry, *, applied: bool) -> str:
     going = expiry.going
     if not going:
-        return "nothing goes"
+        return "nothing to delete"
     what = f"{counted(len(going), 'file')}, {format_size(expiry.freed_bytes)}"
-    return f"deleted {what}" if applied else f"{what} would go"
+    return f"deleted {what}" if applied else f"{what} would be deleted"
 
 
 def _next(asked: _Asked, expiry: Expiry, applied: bool, plan: Path | None) -> str:
@@ -273,9 +278,9 @@ def _next(asked: _Asked, expiry: Expiry, applied: bool, plan: Path | None) -> st
         return "; --apply would be refused"
     if plan is not None:
         command = shlex.join(["rmqtool", "expire", str(asked.path), "--apply", "--plan", str(plan), *needs])
-        return f"; to do it: {command}"
+        return f"; to apply the plan: {command}"
     return f"; --apply deletes {'it' if len(expiry.going) == 1 else 'them'}" + (
-        f", but is refused without {' '.join(needs)}" if needs else ""
+        f", but needs {' '.join(needs)}" if needs else ""
     )
 
 

@@ -23,8 +23,8 @@ _QUEUE_COLUMNS = (
 _TOPIC_COLUMNS = ("topic", "messages")
 _GROUP_COLUMNS = ("group", "topic", "queue_id", "committed", "messages")
 _LIMITS = {
-    "diskMaxUsedSpaceRatio": "old files go at any hour",
-    "diskSpaceCleanForciblyRatio": "files go whatever their age",
+    "diskMaxUsedSpaceRatio": "old files are deleted at any hour",
+    "diskSpaceCleanForciblyRatio": "files of any age are deleted",
     "diskSpaceWarningLevelRatio": "messages are refused",
 }
 
@@ -43,7 +43,7 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
     yield from _unread_topic_lines(found, everything=everything)
     yield from _goal_lines(found)
     for reason in found["unknown"]:
-        yield f"not known    {reason}"
+        yield f"unknown      {reason}"
     for row in found["unread"]:
         yield f"unreadable   {row['path']}: {row['reason']}"
     for refusal in found["refusals"]:
@@ -57,7 +57,7 @@ def _go(found: Row, count: int) -> str:
     """What becomes of so many things, or what became of them."""
     if found["applied"]:
         return "was deleted" if count == 1 else "were deleted"
-    return "goes" if count == 1 else "go"
+    return "would be deleted"
 
 
 def _rules_of(found: Row) -> str:
@@ -75,17 +75,17 @@ def _rule_lines(found: Row, zone: tzinfo | None) -> Iterator[str]:
     else:
         hours = ", ".join(f"{hour:02}" for hour in settings["deleteWhen"]) or "never"
         yield (
-            f"rules        of broker {_rules_of(found)}: kept {settings['fileReservedTime']}h,"
-            f" deleted at {hours} h; above {settings['diskMaxUsedSpaceRatio']:.0%} of the disk at any hour,"
-            f" above {settings['diskSpaceCleanForciblyRatio']:.0%} whatever the age"
+            f"rules        of broker {_rules_of(found)}: keep {settings['fileReservedTime']}h,"
+            f" delete at {hours} h; above {settings['diskMaxUsedSpaceRatio']:.0%} disk usage at any hour,"
+            f" above {settings['diskSpaceCleanForciblyRatio']:.0%} at any age"
         )
         yield f"trigger      {_trigger_text(found, zone)}"
     for name, row in found["settings"].items():
         if isinstance(row.get("configured"), str):
             text = f"{name} is {row['configured']!r}"
-            yield f"ignored      {text}, no number for a broker, which takes its default"
+            yield f"ignored      {text}, which a broker cannot parse: it uses its default"
         elif "configured" in row:
-            yield f"limited      {name} is {row['configured']}, a broker takes {row['value']:.0%}"
+            yield f"limited      {name} is {row['configured']}, a broker uses {row['value']:.0%}"
 
 
 def _trigger_text(found: Row, zone: tzinfo | None) -> str:
@@ -94,7 +94,7 @@ def _trigger_text(found: Row, zone: tzinfo | None) -> str:
         return str(trigger["reason"])
     following = found["next_delete_timestamp_ms"]
     if following is None:
-        return "none, and deleteWhen has no hour that ever comes"
+        return "none, and deleteWhen names no valid hour"
     wait = format_duration(following - found["at_timestamp_ms"])
     return f"none now; deleteWhen comes in {wait}, at {format_time(following, zone)}"
 
@@ -108,13 +108,13 @@ def _disk_lines(found: Row) -> Iterator[str]:
     forecast = found["forecast"]
     rate = forecast["store_bytes_per_s"]
     if rate is None:
-        yield "growth       not known: the log's store times tell no rate"
+        yield "growth       unknown: the store times of the log give no rate"
         return
     hourly, of_log = (format_size(round(each * 3600)) for each in (rate, forecast["log_bytes_per_s"]))
     yield (
-        f"growth       {hourly} an hour, of that {of_log} commit log;"
-        f" {format_size(forecast['reserved_bytes'])} in fileReservedTime,"
-        f" and {forecast['hours_that_fit']:.0f}h fit below {forecast['reached'][0]['ratio']:.0%}"
+        f"growth       {hourly} an hour, {of_log} of it commit log;"
+        f" {format_size(forecast['reserved_bytes'])} in fileReservedTime;"
+        f" {forecast['hours_that_fit']:.0f}h fit below {forecast['reached'][0]['ratio']:.0%}"
     )
     for row in forecast["reached"]:
         when = "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
@@ -124,18 +124,18 @@ def _disk_lines(found: Row) -> Iterator[str]:
 def _outcome_lines(found: Row) -> Iterator[str]:
     log, totals = found["commit_log"], found["totals"]
     if not totals["files_going"]:
-        yield "outcome      nothing goes"
+        yield "outcome      nothing to delete"
         return
-    begins = "now" if found["applied"] else "then"
+    starts = "now starts" if found["applied"] else "would then start"
     yield (
         f"outcome      {log['files_going']} of {counted(log['files'], 'log file')}"
         f" {_go(found, log['files_going'])}, {counted(totals['files_going'], 'file')} in all,"
-        f" {format_size(totals['freed_bytes'])}; the log {begins} begins at {log['start_after']}"
+        f" {format_size(totals['freed_bytes'])}; the log {starts} at {log['start_after']}"
     )
     messages, empty = totals["messages_going"], totals["queues_that_become_empty"]
-    become = "are empty now" if found["applied"] else "become empty"
-    if empty == 1:
-        become = "is empty now" if found["applied"] else "becomes empty"
+    become = "are empty now" if found["applied"] else "would become empty"
+    if empty == 1 and found["applied"]:
+        become = "is empty now"
     yield (
         f"             {counted(messages, 'message')} {_go(found, messages)},"
         f" {counted(empty, 'queue')} {become}"
@@ -161,11 +161,11 @@ def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
         yield ""
     yield from _table(rows, _QUEUE_COLUMNS, "queues", None if everything else _ROWS_SHOWN)
     if any(row["becomes_empty"] for row in rows):
-        yield "note         an empty queue keeps its max_offset: its next message gets that number"
+        yield "note         an empty queue keeps its max_offset: its next message gets that offset"
     if any(row["min_offset_after"] == 0 < row["first_offset_after"] for row in rows):
         yield (
-            "note         a min_offset_after of 0 where messages went: so this broker answers for a queue"
-            " in whose first file no message is left"
+            "note         a min_offset_after of 0 although messages are deleted: this broker answers 0 for a"
+            " queue whose first file has no message left"
         )
 
 
@@ -175,17 +175,15 @@ def _loss_lines(found: Row, *, everything: bool) -> Iterator[str]:
         yield ""
         total = sum(row["messages"] for row in rows)
         yield (
-            f"warning      {counted(total, 'message')} {_go(found, total)} that groups have not consumed;"
-            " one is counted for each group"
+            f"warning      {counted(total, 'message')} that groups have not consumed {_go(found, total)};"
+            " a message counts once for each group"
         )
     yield from _table(rows, _GROUP_COLUMNS, "rows", None if everything else _ROWS_SHOWN)
     for row in found["pending"]:
         level = f" of level {row['level']}" if row["level"] is not None else ""
         most = "" if row["exact"] else "at most "
         what = counted(row["messages"], f"{row['kind']} message")
-        wait = "waits" if row["messages"] == 1 else "wait"
-        wait = f"still {'waited' if found['applied'] else wait}"
-        yield f"warning      {most}{what}{level} {_go(found, row['messages'])} that {wait}"
+        yield f"warning      {most}{what}{level} still pending {_go(found, row['messages'])}"
 
 
 def _unread_topic_lines(found: Row, *, everything: bool) -> Iterator[str]:
@@ -195,9 +193,9 @@ def _unread_topic_lines(found: Row, *, everything: bool) -> Iterator[str]:
         return
     total = sum(row["messages"] for row in rows)
     yield (
-        f"warning      {counted(total, 'message')} {_go(found, total)} of {counted(len(rows), 'topic')}"
-        " that no group has ever read (consumers that broadcast commit no offset here)"
-        + ("" if found["applied"] else "; that alone needs no --force")
+        f"warning      {counted(total, 'message')} of {counted(len(rows), 'topic')} that no group has ever"
+        f" read {_go(found, total)} (broadcasting consumers commit no offset here)"
+        + ("" if found["applied"] else "; that alone does not need --force")
     )
     yield from _table(rows, _TOPIC_COLUMNS, "topics", None if everything else _ROWS_SHOWN)
 
@@ -208,10 +206,10 @@ def _goal_lines(found: Row) -> Iterator[str]:
         return
     verb = "is not" if found["applied"] else "cannot be"
     gain = goal["free_after_bytes"] - goal["free_before_bytes"]
-    were, goes = ("were", "went") if found["applied"] else ("are", "goes")
+    were, freed = ("were", "freed") if found["applied"] else ("are", "would free")
     yield (
         f"warning      --until-free {verb} reached: {format_size(goal['free_before_bytes'])} {were} free,"
-        f" what {goes} gives {format_size(gain)}; {format_size(goal['missing_bytes'])} are missing"
+        f" deleting {freed} {format_size(gain)}; {format_size(goal['missing_bytes'])} are missing"
         f" to {format_size(goal['wanted_bytes'])}"
     )
 

@@ -23,7 +23,8 @@ OutputPath = Annotated[
         "--output",
         "-o",
         metavar="PATH|URL",
-        help="File to write, or with / at its end a folder: s3://bucket/folder/, webhdfs://host:9870/folder/.",
+        help="Write to this file, or to a folder if the name ends with /: s3://bucket/folder/,"
+        " webhdfs://host:9870/folder/.",
     ),
 ]
 OutputFormat = Annotated[
@@ -31,7 +32,7 @@ OutputFormat = Annotated[
     typer.Option(
         "--output-format",
         metavar="parquet|arrow|orc|jsonl|csv|records",
-        help="Format of the files; default: by the suffix of --output. records: byte for byte as stored.",
+        help="Format of the files; default: from the suffix of --output. records: the stored bytes.",
     ),
 ]
 Columns = Annotated[
@@ -39,8 +40,8 @@ Columns = Annotated[
     typer.Option(
         "--columns",
         metavar="NAMES",
-        help="Only these columns, in this order, separated by commas. 'help' lists them. In JSON lines and"
-        " CSV body_encoding goes along with body: what is not UTF-8 is base64.",
+        help="Write only these columns, in this order, separated by commas. 'help' lists all columns. JSON"
+        " lines and CSV include body_encoding with body: a body that is not UTF-8 is base64.",
     ),
 ]
 Body = Annotated[
@@ -48,19 +49,22 @@ Body = Annotated[
     typer.Option(
         "--body",
         metavar="plain|stored|both|none",
-        help="The body unpacked, as stored (column stored_body), both, or none.",
+        help="Write the body decompressed, as stored (column stored_body), both ways, or not at all.",
     ),
 ]
 Raw = Annotated[
     bool,
-    typer.Option("--raw", help="Also the whole record (column record); without a format: nothing else."),
+    typer.Option(
+        "--raw", help="Also write the whole record (column record). Without a format, write only records."
+    ),
 ]
 Compression = Annotated[
     Literal["zstd", "lz4", "gzip", "none"] | None,
     typer.Option(
         "--compression",
         metavar="zstd|lz4|gzip|none",
-        help="Default: zstd for parquet, arrow, orc; for lines by the suffix (.jsonl.gz, .csv.zst).",
+        help="Compress the files; default: zstd for parquet, arrow and orc; from the suffix for jsonl and csv"
+        " (.jsonl.gz, .csv.zst).",
     ),
 ]
 PartitionBy = Annotated[
@@ -68,8 +72,8 @@ PartitionBy = Annotated[
     typer.Option(
         "--partition-by",
         metavar="KEYS",
-        help="Folders as Hive has them, for Parquet: topic, date or topic,date. Dates are of the store time,"
-        " in UTC or in --tz.",
+        help="For Parquet: partition into Hive-style folders by topic, date or topic,date. Dates are those of"
+        " the store time, in UTC or in --tz.",
     ),
 ]
 FileSize = Annotated[
@@ -78,7 +82,7 @@ FileSize = Annotated[
         "--file-size",
         metavar="SIZE",
         parser=options.parse_size,
-        help="In a folder: begin a new file at about this size; default 1G.",
+        help="In a folder: start a new file at about this size; default: 1G.",
     ),
 ]
 RowGroup = Annotated[
@@ -87,7 +91,7 @@ RowGroup = Annotated[
         "--row-group",
         metavar="SIZE",
         parser=options.parse_size,
-        help="Bytes of rows that are written together, held in memory; default 64M.",
+        help="Write rows in groups of this size, which are held in memory; default: 64M.",
     ),
 ]
 CursorFile = Annotated[
@@ -95,13 +99,13 @@ CursorFile = Annotated[
     typer.Option(
         "--cursor-file",
         metavar="FILE",
-        help="Go on where the run before ended, and note in this local file where this one did.",
+        help="Resume where the previous run stopped, and record in this local file where this run stops.",
     ),
 ]
 Spreadsheet = Annotated[
     bool,
     typer.Option(
-        "--spreadsheet", help="CSV: an apostrophe before what a spreadsheet takes for a formula; lossy."
+        "--spreadsheet", help="CSV: put an apostrophe before text that looks like a formula; lossy."
     ),
 ]
 
@@ -141,33 +145,33 @@ def export(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    """Write messages to Parquet, Arrow, ORC, JSON lines or CSV, here or in an object store.
+    """Write messages to Parquet, Arrow, ORC, JSON lines or CSV.
 
     \b
     rmqtool export STORE --output messages.parquet --topic TopicTest --since yesterday
     rmqtool export STORE --output s3://lake/messages/ --output-format parquet --partition-by topic,date
     rmqtool export STORE --output /data/day/ --output-format jsonl --cursor-file /data/cursor.json
 
-    Columns are those of a message row (dump --fields help), with types: times as timestamps in UTC,
-    keys as a list, properties as a map, bodies as bytes. Lines of JSON and CSV are those that dump
-    prints. append --input takes all of it back, but ORC, files of records, and text that was compressed as
-    a whole. With --body stored or both the stored body goes along, so that append gives the same record,
-    too, where it is compressed.
+    The columns are those of a message row (dump --fields help), with types: times are timestamps in UTC,
+    keys a list, properties a map, bodies bytes. JSON lines and CSV are what dump prints. append --input
+    reads the files back, except ORC, files of records, and text files that were compressed as a whole. With
+    --body stored or both the stored body is included, so append stores the same record even if its body is
+    compressed.
 
-    A file appears when it is whole; a run that is killed leaves none by half. In a folder, files are
-    named by the physical offset where they begin. With --cursor-file the cursor moves when a file has
-    appeared, never before: runs one after the other export each message once, also when one of them is
-    killed. Files of the log that expired in between are told.
+    A file appears only when it is complete; an interrupted run never leaves a partial file. In a folder,
+    files are named by the physical offset at which they start. With --cursor-file the cursor advances only
+    after a file has appeared: successive runs export each message once, even if a run is interrupted. Log
+    files that expired between two runs are reported.
 
-    Damage is told on standard error and what is sound is exported; rows that are not have it in status.
-    Damaged properties (CL09, CL13), and bodies that do not unpack (CL14), are looked for where status is
-    among the columns.
+    Damage is reported on standard error, and sound messages are exported. Rows of damaged messages name the
+    damage in status. Damaged properties (CL09, CL13) and bodies that cannot be decompressed (CL14) are
+    detected if status is among the columns.
 
-    Exits with 0 also when nothing matches; 1 for damage, for a --topic or --queue that is not in the
-    store, and when messages between the cursor and the log's start are lost; 2 for a usage error; 3 when
-    something could not be read or written, or is kept in a form that is out of reach; 4 when a file exists
-    or would lie in the store, and for a cursor of another log or selection; 70 for a bug in rmqtool; 130
-    when interrupted.
+    Exits with 0 even if nothing matches; 1 for damage, for a --topic or --queue that the store does not
+    have, and when messages between the cursor and the start of the log are lost; 2 for a usage error; 3 when
+    something could not be read or written, or is stored in a form rmqtool cannot read (RocksDB, DLedger,
+    tiered); 4 when a file exists or would lie in the store, and for a cursor of another log or selection; 70
+    for a bug in rmqtool; 130 when interrupted.
     """  # noqa: D301  a backspace character keeps the lines as they are
     from dataclasses import replace
 
@@ -191,7 +195,7 @@ def export(
         force=force, cursor_file=cursor_file,
     )  # fmt: skip
     if spreadsheet:
-        writer.note("rmqtool: --spreadsheet changes texts that begin with = + - @: this file is not exact")
+        writer.note("rmqtool: --spreadsheet changes texts that start with = + - @: the file is not exact")
     seen = BadPlaces(writer)
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         with writer.progress("export", sum(file.size for file in opened.layout.commit_log)) as bar:

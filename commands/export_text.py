@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def summary(result: ExportResult, writer: Output) -> None:
     """What became of an export: the losses on stderr, the sums on stdout."""
     if result.resumed is not None:
-        writer.note(f"rmqtool: the run before had finished {result.resumed}; this one goes on behind it")
+        writer.note(f"rmqtool: the previous run had finished {result.resumed}; this run resumes after it")
     if result.lost is not None:
         first, last = result.lost
         print_error(
             f"rmqtool: error: bytes {first} to {last} of the log have expired since the cursor was written;"
-            " their messages were exported by no run"
+            " no run exported their messages"
         )
     writer.write_object({
         "messages": result.messages,

@@ -20,11 +20,11 @@ _UNREADABLE_SHOWN = 20
 _QUEUE_COLUMNS = ("topic", "queue_id", "min_offset", "max_offset", "messages")
 
 Queues = Annotated[
-    bool, typer.Option("--queues", help="Show every queue and every topic, not the largest 20.")
+    bool, typer.Option("--queues", help="Show every queue and every topic, not only the largest 20.")
 ]
 Residency = Annotated[
     bool,
-    typer.Option("--residency", help="Show per file what is in the page cache, allocated bytes and extents."),
+    typer.Option("--residency", help="Show for each file the cached bytes, allocated bytes and extents."),
 ]
 
 
@@ -40,11 +40,11 @@ def info(
 ) -> int:
     r"""Show a store at a glance.
 
-    Says which broker wrote it and with which file sizes, how full it is, from when to when it
-    reaches, which topics and queues it has, whether it was stopped cleanly or is in use, how far
-    queues and index are behind the log, and what a power failure now could cost. Reads only heads
-    and tails of files, so it takes no longer for a terabyte. Of damage it shows what names and
-    sizes of files tell; the rest is the work of verify.
+    Shows which broker wrote the store and with which file sizes, how full it is, which times it covers,
+    which topics and queues it has, whether it was stopped cleanly or is in use, how far queues and index
+    lag behind the log, and what a power failure now could cost. Reads only the heads and tails of files,
+    so a terabyte takes no longer. Shows only damage that is visible from file names and sizes; verify
+    finds the rest.
     """
     from rmqtool.report.info import store_info
 
@@ -181,7 +181,7 @@ def _state_text(state: dict[str, Any]) -> str:
         )
     if state["lock"] == "held":
         pid = state["lock_holder_pid"]
-        return f"in use{f' by process {pid}' if pid else ''}; its end moves"
+        return f"in use{f' by process {pid}' if pid else ''} and still being written"
     text = "stopped cleanly"
     if state["abort"]:
         text = "unclean: abort is there, the next start recovers"

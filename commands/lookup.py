@@ -56,27 +56,31 @@ def lookup(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    """Find messages by key, unique key, tag, message id, offset, queue offset or time.
+    """Find messages by key, id, tag, offset or time.
 
-    Keys are found through the index, in all topics or those of --topic, however many messages have
-    them; found_by says how each was found. An index entry holds only a hash: every message is judged
-    by its own keys. What the index does not cover, because its files are missing, damaged, deleted
-    earlier or behind, is scanned, and all of the log for what was not found (an index that was off for
-    a while does not tell); with --scan never it is only told. What was found is not looked for further:
-    more of it, of a topic that was deleted or out of a damaged index, takes --scan always. Messages
-    inside of batch records (BatchCQ), which no broker indexes, are looked at too, unless --scan is
-    never: the row is the record's, and inside has what was found in it. A record that is found by a key
-    of its own and by one of a message inside comes in two rows.
+    Finds keys through the index, in all topics or those of --topic, and shows all messages that have
+    them. found_by says how each message was found. An index entry holds only a hash, so every message
+    is checked by its own keys. rmqtool scans the parts of the log that the index does not cover, because
+    index files are missing, damaged, already deleted or lag behind. It scans the whole log for keys that
+    were not found (an index file does not show that indexing was disabled for a time). With --scan never
+    such gaps are reported but not searched.
 
-    A queue offset whose unit the queue lacks, because its files are missing, damaged or behind the log, is
-    looked for in the log; with --scan never it is only told.
+    The search for a key stops at the first source that yields a match. To also find copies in deleted
+    topics or in ranges covered by a damaged index, use --scan always.
 
-    --time answers with queue offsets: what the broker gives (5.x goes by the times of messages, 4.x
-    by those of its queue files), and what is exact.
+    Messages inside batch records (BatchCQ), which brokers do not index, are searched too, unless --scan
+    is never. The row is that of the record, and its field inside shows the matching messages. A record
+    that matches by its own key and by a key of a message inside it gives two rows.
 
-    Exits with 0 when everything asked for was found; 1 when something was not, and for damage in a
-    message that was; 2 for a usage error; 3 when something could not be read or is kept in a form
-    that is out of reach; 70 for a bug in rmqtool; 130 when interrupted.
+    If a queue lacks the unit of a queue offset, because its files are missing, damaged or lag behind the
+    log, the log is scanned. With --scan never the gap is only reported.
+
+    --time shows queue offsets: the broker's answer (5.x uses the times of messages, 4.x those of its
+    queue files) and the exact one.
+
+    Exits with 0 when everything was found; 1 when something was not found, and for damage in a message
+    that was found; 2 for a usage error; 3 when something could not be read or is stored in a form
+    rmqtool cannot read (RocksDB, DLedger, tiered); 70 for a bug in rmqtool; 130 when interrupted.
     """
     writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
     selection = options.selection(topic=topic, queue=queue, since=since, until=until, limit=max_, tz=tz)
@@ -89,11 +93,11 @@ def lookup(
         writer.check_fields(FIELDS)
     kind = _kind({name: value is not None and value != [] for name, value in given.items()})
     if explain and kind not in ("key", "uniq_key", "tag"):
-        raise UsageError("--explain shows the way through the index, to a key, unique key or tag")
+        raise UsageError("--explain works only for a --key, --uniq-key or --tag")
     if explain and trace:
         raise UsageError("--explain and --trace exclude each other")
     if kind != "time" and (bound != "lower" or broker is not None):
-        raise UsageError("--bound and --broker go with --time")
+        raise UsageError("--bound and --broker need --time")
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         task = _Task(opened, writer, tz)
         if kind == "time":
@@ -117,7 +121,7 @@ def _kind(given: dict[str, bool]) -> str:
     if not kinds and not given["tag"]:
         raise UsageError(
             "nothing to look up",
-            hint="name a --key, --uniq-key, --tag, --msg-id, --offset, --queue-offset or --time",
+            hint="give --key, --uniq-key, --tag, --msg-id, --offset, --queue-offset or --time",
         )
     return kinds[0] if kinds else "tag"
 
@@ -134,12 +138,12 @@ def _request(
     assert isinstance(values, list)
     values = list(dict.fromkeys(values))
     if "" in values:
-        raise UsageError(f"--{kind.replace('_', '-')} is empty", hint="no message has an empty one")
+        raise UsageError(f"--{kind.replace('_', '-')} is empty", hint="no message has an empty value")
     if kind != "tag" and tag:
         selection = replace(selection, tags=tag)
     if kind == "queue_offset" and not (_is_one_name(selection.topics) and len(selection.queues) == 1):
         raise UsageError(
-            "--queue-offset needs one --topic and one --queue", hint="a queue offset counts in one queue"
+            "--queue-offset needs one --topic and one --queue", hint="a queue offset belongs to one queue"
         )
     if kind in ("offset", "queue_offset"):
         return Request(kind, offsets=tuple(values), selection=selection, scan=scan)  # type: ignore[arg-type]
@@ -174,7 +178,7 @@ def _keys_from(source: str) -> list[str]:
     # Keys have no spaces: they are what separates them in a message.
     found = [key for line in java_utf8_decode(data).split("\n") if (key := line.strip(" \t\r"))]
     if not found:
-        raise UsageError("there is no key in it", hint="--keys-from takes one key a line")
+        raise UsageError("--keys-from: the input has no key", hint="give one key per line")
     return found
 
 
@@ -197,7 +201,7 @@ class _Task:
         zone = parse_zone(self.tz)
         wanted = parse_time(time, zone, time_ns() // 1_000_000)
         if not selection.topics:
-            raise UsageError("--time needs a --topic", hint="--topic '*' takes all of them")
+            raise UsageError("--time needs a --topic", hint="--topic '*' selects all topics")
         rows = time_rows(self.store, selection, wanted, bound, broker, zone)
         count = self.writer.write_rows(rows, TIME_FIELDS, TIME_TABLE)
         code = EXIT_OK if count else self._nothing(selection, "no queue matches")
@@ -214,7 +218,7 @@ class _Task:
         self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
         if any(row["step"] == "entry" and row["result"] == "found" for row in rows):
             return EXIT_OK
-        text = "the index has no message with it; what it lacks is looked for without --explain"
+        text = "the index has no such message; without --explain rmqtool also searches what it lacks"
         code = self._nothing(request.selection, text)
         return worst_exit_code(code, self._unread())
 
@@ -290,7 +294,7 @@ class _Task:
         for text in unread:
             self.writer.note(f"rmqtool: {text}")
         for text in unknown:
-            self.writer.note(f"rmqtool: not known: {text}")
+            self.writer.note(f"rmqtool: unknown: {text}")
         return count
 
     def _served(self, request: Request) -> str:
@@ -301,7 +305,7 @@ class _Task:
         low, high = self.store.min_offset(topic, queue_id), self.store.max_offset(topic, queue_id)
         if low < high:
             return f"; queue {queue_id} of {topic} has {low} to {high - 1}"
-        return f"; queue {queue_id} of {topic} is empty, those below {low} are deleted" if low else ""
+        return f"; queue {queue_id} of {topic} is empty, offsets below {low} were deleted" if low else ""
 
     def _ending(self, request: Request, looked: SearchReport, found: set[str], count: int) -> int:
         """What went wrong and what was not found, told; the exit code."""
@@ -321,7 +325,7 @@ class _Task:
         if looked.index_files and not request.selection.topics and request.scan != "always":
             if layout.kind == "store" and not {"topics.json", "topics.json.bak"} & set(layout.config):
                 self.writer.note(
-                    "rmqtool: without a topics.json only topics with queues are looked for: see --scan"
+                    "rmqtool: without topics.json only topics that have queues are searched: see --scan"
                 )
         seen = BadPlaces(self.writer)
         for finding in looked.damage.values():

@@ -10,20 +10,24 @@ from rmqtool.commands.options import COUNT_MAX, parse_broker
 
 Key = Annotated[
     list[str] | None,
-    typer.Option("--key", metavar="KEY", help="Messages with this key or unique key (repeatable)."),
+    typer.Option("--key", metavar="KEY", help="Find messages with this key or unique key (repeatable)."),
 ]
 KeysFrom = Annotated[
     str | None,
-    typer.Option("--keys-from", metavar="FILE|-", help="Keys from a file, or standard input: one a line."),
+    typer.Option(
+        "--keys-from", metavar="FILE|-", help="Read keys from a file or standard input, one per line."
+    ),
 ]
 UniqKey = Annotated[
     list[str] | None,
-    typer.Option("--uniq-key", metavar="KEY", help="Messages with this unique key (repeatable)."),
+    typer.Option("--uniq-key", metavar="KEY", help="Find messages with this unique key (repeatable)."),
 ]
 Tag = Annotated[
     list[str] | None,
     typer.Option(
-        "--tag", metavar="TAG", help="Messages with these tags; beside a key, of these only (repeatable)."
+        "--tag",
+        metavar="TAG",
+        help="Find messages with this tag; with a key, only messages that also have it (repeatable).",
     ),
 ]
 MsgId = Annotated[
@@ -31,12 +35,14 @@ MsgId = Annotated[
     typer.Option(
         "--msg-id",
         metavar="ID",
-        help="The message with this id: an offset message id of whatever host, or a unique key (repeatable).",
+        help="Find the message with this id: an offset message id of any host, or a unique key (repeatable).",
     ),
 ]
 Offset = Annotated[
     list[int] | None,
-    typer.Option("--offset", metavar="N", min=0, help="The message at this physical offset (repeatable)."),
+    typer.Option(
+        "--offset", metavar="N", min=0, help="Find the message at this physical offset (repeatable)."
+    ),
 ]
 QueueOffset = Annotated[
     list[int] | None,
@@ -44,7 +50,7 @@ QueueOffset = Annotated[
         "--queue-offset",
         metavar="N",
         min=0,
-        help="The message at this offset of the one queue of --topic and --queue (repeatable).",
+        help="Find the message at this offset of one queue, named by --topic and --queue (repeatable).",
     ),
 ]
 Time = Annotated[
@@ -52,8 +58,8 @@ Time = Annotated[
     typer.Option(
         "--time",
         metavar="TIME",
-        help="Which queue offset belongs to this time, in each queue of --topic: as the broker answers it,"
-        " and exactly.",
+        help="Find the queue offset for this time in each queue of --topic: the broker's answer and the exact"
+        " one.",
     ),
 ]
 BoundOption = Annotated[
@@ -61,8 +67,8 @@ BoundOption = Annotated[
     typer.Option(
         "--bound",
         metavar="lower|upper",
-        help="With --time: the first message at or behind it, or the last at or before it. Where there is"
-        " none exact_offset is the end of the queue, or null.",
+        help="With --time: find the first message at or after it (lower), or the last at or before it"
+        " (upper). If there is none, exact_offset is the end of the queue (lower) or null (upper).",
     ),
 ]
 Broker = Annotated[
@@ -71,7 +77,7 @@ Broker = Annotated[
         "--broker",
         metavar="4.9|5.3|5.4",
         parser=parse_broker,
-        help="With --time: whose answer; default: of the broker that used the store last.",
+        help="With --time: answer as this broker version; default: the version that used the store last.",
     ),
 ]
 Max = Annotated[
@@ -81,7 +87,7 @@ Max = Annotated[
         metavar="N",
         min=0,
         max=COUNT_MAX,
-        help="At most this many messages, the first ones in the log.",
+        help="Find at most this many messages, the first ones in the log.",
     ),
 ]
 Scan = Annotated[
@@ -89,21 +95,20 @@ Scan = Annotated[
     typer.Option(
         "--scan",
         metavar="auto|always|never",
-        help="When to read the log itself: auto where the index does not cover it, or a queue"
-        " lacks the unit.",
+        help="Scan the log. auto: only what the index does not cover, or if a queue lacks the unit.",
     ),
 ]
 Explain = Annotated[
     bool,
     typer.Option(
-        "--explain", help="Show the way in place of the messages: index files, slots, chains, gaps."
+        "--explain", help="Show the search path instead of messages: index files, slots, chains, gaps."
     ),
 ]
 Trace = Annotated[
     bool,
     typer.Option(
         "--trace",
-        help="Show what became of each message in place of it: delay, retry, DLQ, transaction, consumer"
-        " groups, trace records.",
+        help="Show what happened to each message instead of the message: delay, retry, DLQ, transaction,"
+        " consumer groups, trace records.",
     ),
 ]

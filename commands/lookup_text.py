@@ -44,7 +44,7 @@ def _places(gaps: Sequence[Gap]) -> str:
 def index_texts(looked: SearchReport) -> Iterable[str]:
     """What is wrong with index files, one line each."""
     for name, why in looked.unreadable:
-        yield f"{name} is left out: {why}"
+        yield f"{name} is skipped: {why}"
     chains: dict[str, list[tuple[str, int]]] = {}
     for name, why, entry in dict.fromkeys(looked.broken):
         chains.setdefault(name, []).append((why, entry))
@@ -70,30 +70,30 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
         else f"no message with any of {len(asked)} {what}s"
     )
     if request.kind in ("offset", "queue_offset"):
-        scanned = f"; looked at {looked.scanned_bytes:,} bytes of the log"
+        scanned = f"; searched {looked.scanned_bytes:,} bytes of the log"
         return text + scanned if looked.scanned_bytes else text
     if looked.without_log:
-        return f"{text}: there is no commit log here to read it from; --explain shows what the index has"
+        return f"{text}: without a commit log it cannot be read; --explain shows what the index has"
     seen = [counted(looked.index_files, "index file"), counted(looked.topics, "topic")]
     if looked.collisions:
-        seen.append(f"{looked.collisions} of other keys with the same hash")
+        seen.append(f"{looked.collisions} entries of other keys with the same hash")
     if looked.gone:
-        seen.append(f"{looked.gone} no longer in the log")
+        seen.append(f"{looked.gone} entries whose record is no longer in the log")
     if looked.dead:
-        seen.append(f"{len(looked.dead)} whose record is damaged")
+        seen.append(f"{len(looked.dead)} entries whose record is damaged")
     if looked.excluded:
-        seen.append(f"{looked.excluded} with it that other options leave out")
+        seen.append(f"{looked.excluded} matches that other options exclude")
     if looked.scanned_bytes:
         seen.append(f"{looked.scanned_bytes:,} bytes of the log")
     if looked.batches:
         seen.append(counted(looked.batches, "batch record"))
-    text += f"; looked at {', '.join(seen)}"
+    text += f"; searched {', '.join(seen)}"
     return text
 
 
 def unseen_text(looked: SearchReport) -> str:
     """Which ranges of the log were not looked at."""
-    return f"not looked at: the log at {_places(looked.gaps)}: see --scan"
+    return f"not searched: the log at {_places(looked.gaps)}: see --scan"
 
 
 def dead_texts(looked: SearchReport) -> Iterable[str]:
@@ -101,8 +101,8 @@ def dead_texts(looked: SearchReport) -> Iterable[str]:
     places = sorted(set(looked.dead))
     for offset in places[:_GAPS_SHOWN]:
         yield (
-            f"the index leads to offset {offset}, where no sound record is: it may be what is looked for;"
+            f"the index leads to offset {offset}, which has no sound record: it may have been the message;"
             " see rmqtool verify"
         )
     if len(places) > _GAPS_SHOWN:
-        yield f"the index leads to {len(places) - _GAPS_SHOWN} more such places"
+        yield f"the index leads to {len(places) - _GAPS_SHOWN} more such offsets"

@@ -55,7 +55,7 @@ def parse_queues(text: str) -> tuple[int, ...]:
 def parse_broker(text: str) -> str:
     """A broker version whose behaviour is known. Raises typer.BadParameter for any other text."""
     if text not in _BROKERS:
-        raise typer.BadParameter(f"{quantities.short(text)} is not known; use {', '.join(_BROKERS)}")
+        raise typer.BadParameter(f"{quantities.short(text)} is not supported; use {', '.join(_BROKERS)}")
     return text
 
 
@@ -86,10 +86,12 @@ def _check_store_root(context: typer.Context, parameter: typer.CallbackParam, va
     from rmqtool.storage.locate import is_elsewhere
 
     if is_elsewhere(value) and not context.resilient_parsing:
-        raise UsageError("this command changes stores: it wants a folder on a disk of this machine",
-                         hint=f"copy {value} to one")  # fmt: skip
+        raise UsageError("this command can change the store and needs a folder on this machine",
+                         hint=f"copy {value} to a local disk")  # fmt: skip
     if _of_environment(context, parameter):
-        raise UsageError("this command changes stores, RMQTOOL_STORE does not count", hint="name the store")
+        raise UsageError(
+            "RMQTOOL_STORE is ignored here: this command can change the store", hint="name the store"
+        )
     return value
 
 
@@ -109,8 +111,8 @@ StorePath = Annotated[
         envvar="RMQTOOL_STORE",
         parser=parse_store,
         callback=_check_store,
-        help="Store root, or a single commitlog, consume queue or index file; to read also one behind a URL"
-        " (s3://, webhdfs://), a tar, or files compressed with gzip or zstd.",
+        help="Store root, or a single commitlog, consume queue or index file. Also accepts a URL (s3://,"
+        " webhdfs://), a tar archive, and files compressed with gzip or zstd.",
     ),
 ]
 StoreRoot = Annotated[
@@ -118,7 +120,8 @@ StoreRoot = Annotated[
     typer.Argument(  # its variable is looked at to tell that it does not count
         metavar="STORE", envvar="RMQTOOL_STORE", show_envvar=False, parser=parse_store,
         callback=_check_store_root,
-        help="Store root, a folder on a disk of this machine. RMQTOOL_STORE does not count.",
+        help="Store root: a folder on this machine. RMQTOOL_STORE is ignored, because the command can change"
+        " the store.",
     ),
 ]  # fmt: skip
 CommitLogPaths = Annotated[
@@ -127,7 +130,7 @@ CommitLogPaths = Annotated[
         "--commitlog",
         metavar="DIR",
         parser=parse_store,
-        help="Commit log folder outside STORE (repeatable).",
+        help="Also use this commit log folder outside STORE (repeatable).",
     ),
 ]
 ReadOnlyCommitLogPaths = Annotated[
@@ -136,7 +139,7 @@ ReadOnlyCommitLogPaths = Annotated[
         "--read-only-commitlog",
         metavar="DIR",
         parser=parse_store,
-        help="Commit log folder that the broker only reads (repeatable).",
+        help="Also use this commit log folder, which the broker only reads (repeatable).",
     ),
 ]
 BrokerConf = Annotated[
@@ -147,67 +150,70 @@ BrokerConf = Annotated[
         parser=parse_store,
         envvar="RMQTOOL_BROKER_CONF",
         show_envvar=True,
-        help="The broker's broker.conf: store paths, file and index sizes.",
+        help="Take store paths and file and index sizes from the broker's configuration file.",
     ),
 ]
 
 # What to read
 
 Topic = Annotated[
-    list[str] | None, typer.Option("--topic", metavar="GLOB", help="Only topics that match (repeatable).")
+    list[str] | None,
+    typer.Option("--topic", metavar="GLOB", help="Include only topics matching GLOB (repeatable)."),
 ]
 ExcludeTopic = Annotated[
     list[str] | None,
-    typer.Option("--exclude-topic", metavar="GLOB", help="No topics that match (repeatable)."),
+    typer.Option("--exclude-topic", metavar="GLOB", help="Exclude topics matching GLOB (repeatable)."),
 ]
 Queue = Annotated[
     list[str] | None,
-    typer.Option("--queue", metavar="IDS", help="Only these queue ids: 3, 0-3 or 0-3,7 (repeatable)."),
+    typer.Option(
+        "--queue", metavar="IDS", help="Include only these queue ids: 3, 0-3 or 0-3,7 (repeatable)."
+    ),
 ]
 Tag = Annotated[
-    list[str] | None, typer.Option("--tag", metavar="TAG", help="Only messages with this tag (repeatable).")
+    list[str] | None,
+    typer.Option("--tag", metavar="TAG", help="Include only messages with this tag (repeatable)."),
 ]
 Filter = Annotated[
     str | None,
     typer.Option(
         "--filter",
         metavar="SQL",
-        help="Only messages whose properties match, in the broker's filter language:"
+        help="Include only messages whose properties match this expression in the broker's filter language:"
         " \"color = 'red' AND size > 10\".",
     ),
 ]
 Key = Annotated[
     list[str] | None,
-    typer.Option("--key", metavar="KEY", help="Only messages with this key or unique key (repeatable)."),
+    typer.Option(
+        "--key", metavar="KEY", help="Include only messages with this key or unique key (repeatable)."
+    ),
 ]
 Since = Annotated[
     str | None,
     typer.Option(
         "--since",
         metavar="TIME",
-        help="Only from this time on: ISO 8601, epoch milliseconds, now, today, yesterday, 14:30 or"
-        " '2h ago'.",
+        help="Start at this time: ISO 8601, epoch milliseconds, now, today, yesterday, 14:30 or '2h ago'.",
     ),
 ]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only before this time.")]
+Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stop before this time.")]
 TimeField = Annotated[
     Literal["store", "born"],
-    typer.Option(
-        "--time-field", metavar="store|born", help="The timestamp that --since and --until look at."
-    ),
+    typer.Option("--time-field", metavar="store|born", help="Apply --since and --until to this timestamp."),
 ]
 FromOffset = Annotated[
     int | None,
-    typer.Option("--from-offset", metavar="N", min=0, help="Only from this offset on (inclusive)."),
+    typer.Option("--from-offset", metavar="N", min=0, help="Start at this offset (inclusive)."),
 ]
 ToOffset = Annotated[
-    int | None, typer.Option("--to-offset", metavar="N", min=0, help="Only below this offset (exclusive).")
+    int | None, typer.Option("--to-offset", metavar="N", min=0, help="Stop at this offset (exclusive).")
 ]
 Limit = Annotated[
     int | None,
     typer.Option("--limit", "-n", metavar="N", min=0, max=COUNT_MAX, help="Stop after this many rows."),
 ]
-Reverse = Annotated[bool, typer.Option("--reverse", help="Newest first.")]
+Reverse = Annotated[bool, typer.Option("--reverse", help="Show the newest first.")]
 
 # What to write
 
@@ -215,49 +221,49 @@ CreateTopic = Annotated[
     bool,
     typer.Option(
         "--create-topic",
-        help="Make a topic that messages are for and the store lacks: of type BatchCQ where the first is an"
+        help="Create topics that the store lacks. A topic gets the type BatchCQ if its first message is an"
         " inner batch.",
     ),
 ]
 
 # What to change
 
-Apply = Annotated[bool, typer.Option("--apply", help="Do it; without this it is only shown.")]
+Apply = Annotated[bool, typer.Option("--apply", help="Apply the plan; by default it is only shown.")]
 PlanFile = Annotated[
     Path | None,
     typer.Option(
         "--plan",
         metavar="FILE",
-        help="With --apply: do this plan, if the store has not changed since.",
+        help="Use the plan in FILE. With --apply: apply it only if the store has not changed since it was"
+        " written.",
     ),
 ]
 WritePlan = Annotated[
     Path | None,
-    typer.Option(
-        "--write-plan", metavar="FILE", help="Write the plan to this file, in place of one that is there."
-    ),
+    typer.Option("--write-plan", metavar="FILE", help="Write the plan to FILE, replacing an existing file."),
 ]
 BackupDir = Annotated[
     Path | None,
     typer.Option(
         "--backup-dir",
         metavar="DIR",
-        help="New folder for what is cut, replaced or deleted; default: beside STORE, named by the time.",
+        help="Back up everything that is cut, replaced or deleted to this new folder; default: next to STORE,"
+        " named by the time.",
     ),
 ]
 Undo = Annotated[
     Path | None,
-    typer.Option("--undo", metavar="BACKUP", help="Give the store back the bytes that this backup holds."),
+    typer.Option("--undo", metavar="BACKUP", help="Restore the store from this backup."),
 ]
-Force = Annotated[bool, typer.Option("--force", help="Do it although it was refused.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to giving up messages that are sound.")]
+Force = Annotated[bool, typer.Option("--force", help="Proceed despite the refusal.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to give up sound messages.")]
 Brokers = Annotated[
     list[str] | None,
     typer.Option(
         "--broker",
         metavar="4.9|5.3|5.4",
         parser=parse_broker,
-        help="Whose behaviour (repeatable); 4.x before 4.9 is not known.",
+        help="Broker version to emulate (repeatable); versions before 4.9 are not supported.",
     ),
 ]
 
@@ -268,7 +274,7 @@ RowFormat = Annotated[
     typer.Option(
         "--format",
         metavar="table|jsonl|json|csv|tsv",
-        help="Output format; default: table on a terminal, else jsonl.",
+        help="Output format; default: table on a terminal, jsonl otherwise.",
     ),
 ]
 ObjectFormat = Annotated[
@@ -280,8 +286,8 @@ Fields = Annotated[
     typer.Option(
         "--fields",
         metavar="NAMES",
-        help="Only these fields, in this order, separated by commas; parts of one as properties.TAGS."
-        " 'help' lists them.",
+        help="Show only these fields, in this order, separated by commas. A dot selects part of a field:"
+        " properties.TAGS. 'help' lists all fields.",
     ),
 ]
 Body = Annotated[
@@ -289,7 +295,7 @@ Body = Annotated[
     typer.Option(
         "--body",
         metavar="text|hex|base64|none",
-        help="How to show bodies; text that is not UTF-8 becomes base64.",
+        help="Show bodies in this form. With text, a body that is not UTF-8 is shown as base64.",
     ),
 ]
 BodyLimit = Annotated[
@@ -303,7 +309,7 @@ TimeZone = Annotated[
     typer.Option(
         "--tz",
         metavar="ZONE",
-        help="Zone of times read and shown: UTC, local, +08:00 or Area/City; default: local.",
+        help="Read and show times in this zone: UTC, local, +08:00 or Area/City; default: local.",
     ),
 ]
 
@@ -314,13 +320,18 @@ Profile = Annotated[
     typer.Option(
         "--profile",
         metavar="4.9|5.3|5.4",
-        help="The broker that used STORE last; default: as its files say.",
+        help="Broker version that used STORE last; default: detected from its files.",
     ),
 ]
 Jobs = Annotated[
     int,
     typer.Option(
-        "--jobs", "-j", metavar="N", min=0, callback=_resolve_jobs, help="Threads; 0: one per processor core."
+        "--jobs",
+        "-j",
+        metavar="N",
+        min=0,
+        callback=_resolve_jobs,
+        help="Number of threads; 0: one per processor core.",
     ),
 ]
 IoLimit = Annotated[
@@ -329,21 +340,19 @@ IoLimit = Annotated[
         "--io-limit",
         metavar="SIZE",
         parser=parse_size,
-        help="Read at most this many bytes per second, as 100M.",
+        help="Read at most this many bytes per second, for example 100M.",
     ),
 ]
 KeepCache = Annotated[
     bool,
-    typer.Option("--keep-cache", help="Leave what was read in the page cache; default: as it was found."),
+    typer.Option("--keep-cache", help="Leave data read in the page cache; by default its state is restored."),
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="No notes, summaries and progress on standard error.")
+    bool, typer.Option("--quiet", "-q", help="Print no notes, summaries or progress on standard error.")
 ]
 ShowProgress = Annotated[
     bool | None,
-    typer.Option(
-        "--progress/--no-progress", help="Show progress; default: when standard error is a terminal."
-    ),
+    typer.Option("--progress/--no-progress", help="Show progress; default: if standard error is a terminal."),
 ]
 
 
@@ -377,7 +386,7 @@ def tell_assumed(output: Output, written_by: WrittenBy | None, option: str) -> N
     if written_by is not None and not written_by.is_known:
         output.note(
             f"rmqtool: the broker version is {written_by}; {written_by.profile.name} is assumed:"
-            f" {option} says which it is"
+            f" use {option} to name the version"
         )
 
 

@@ -14,9 +14,11 @@ from rmqtool.problems import BY_CODE, PROBLEMS
 COLUMNS = ("problem", "name", "severity", "message", "broker", "repair", "source")
 TABLE_COLUMNS = ("problem", "severity", "message", "broker")
 
-Codes = Annotated[list[str] | None, typer.Argument(metavar="[CODE]...", help="Only these codes, as CL21.")]
+Codes = Annotated[
+    list[str] | None, typer.Argument(metavar="[CODE]...", help="Show only these codes, for example CL21.")
+]
 Code = Annotated[
-    list[str] | None, typer.Option("--code", metavar="CODE", help="The same, as an option (repeatable).")
+    list[str] | None, typer.Option("--code", metavar="CODE", help="Show only this code (repeatable).")
 ]
 
 
@@ -26,15 +28,16 @@ def problems(
     format: options.RowFormat = None,
     fields: options.Fields = None,
 ) -> int:
-    """Explain the codes of findings: what is wrong, what the broker does with it, what mends it.
+    """Explain the codes of findings.
 
-    The same table as rmqtool-problems(7). Codes that are named are shown in full.
+    Says what is wrong, what the broker does with it, and how to repair it. Shows the same table as
+    rmqtool-problems(7). Named codes are shown in full.
     """
     output = Output(format=format, fields=fields)
     asked = [*(codes or ()), *(code or ())]
     unknown = [name for name in asked if name.upper() not in BY_CODE]
     if unknown:
-        raise UsageError(f"there is no problem {unknown[0]!r}", hint="rmqtool problems lists all codes")
+        raise UsageError(f"unknown problem code {unknown[0]!r}", hint="rmqtool problems lists all codes")
     chosen = [BY_CODE[name.upper()] for name in asked] if asked else PROBLEMS
     rows = [
         {

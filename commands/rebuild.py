@@ -30,7 +30,8 @@ Only = Annotated[
     typer.Option(
         "--only",
         metavar="queues|index|config",
-        help="Only this part (repeatable); default: all of them, with --topic or --queue the queues.",
+        help="Rebuild only this part (repeatable); default: all parts, or only queues with --topic or"
+        " --queue.",
     ),
 ]
 
@@ -55,38 +56,38 @@ def rebuild(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    r"""Write consume queues and index anew from the commit log, where they do not agree with it.
+    r"""Rebuild queues, index and topics.json from the commit log.
 
-    Every record is compared with its queue unit and its index entries. A queue that is wrong is made
-    anew, an index from its first wrong file on; both are written beside, looked at and put in place,
-    with the times of the files that they replace. What is right is not touched. Numbers of queues
-    stay: where the records of a queue's beginning have expired, their units are kept, or fillers stand
-    for them. A topics.json that is lost is made from the log, with as many queues as are met; other
-    config files come from their .bak.
+    Compares every record with its queue unit and its index entries. Rebuilds each queue that is wrong,
+    and the index from its first wrong file on. New files are written next to the old ones, checked, and
+    moved into place with the times of the files that they replace. Correct files are not touched. Queue
+    offsets do not change: if the first records of a queue have expired, their units are kept or replaced
+    by fillers. A lost topics.json is rebuilt from the log, with as many queues as the log has messages
+    for. Other config files are restored from their .bak.
 
-    Without --apply it is only shown. What is replaced or deleted is kept in a backup, which rmqtool
-    recover --undo gives back. Delivery times of delayed messages follow from the levels: give
-    --broker-conf where they are not the usual ones. Sizes of files are those that are met, so give
-    it too where all queues or the whole index are gone and their sizes are not the usual ones.
+    Without --apply the plan is only shown. Everything that is replaced or deleted is backed up; rmqtool
+    recover --undo restores it. The delivery times of delayed messages depend on the delay levels: give
+    --broker-conf if they are not the defaults. File sizes are detected from existing files: also give
+    --broker-conf if all queues or the whole index are missing and their sizes are not the defaults.
 
-    The state of a row is planned or done; or left, with the reason: damage of the log is for rmqtool
-    recover, which also mends a store that was not closed cleanly. Queues without files whose topic
-    topics.json does not know were deleted: they are made only when --topic names them, or when a
-    broker's start after a crash would make them.
+    The state of a row is planned, done, or left with a reason. rmqtool recover repairs damage of the log
+    and stores that were not closed cleanly. Queues without files whose topic is not in topics.json were
+    deleted. They are rebuilt only if --topic names them, or if a broker's start after a crash would
+    rebuild them.
 
-    Exits with 0 when nothing is wrong, or it was mended; 1 when something would change, and for a --topic
-    or --queue that is not in the store; 2 for a usage error; 3 when something could not be read or
-    written; 4 when something is left or was refused; 5 when the store is in use.
+    Exits with 0 when nothing is wrong, or everything was repaired; 1 when something would change, and
+    for a --topic or --queue that the store does not have; 2 for a usage error; 3 when something could
+    not be read or written; 4 when something was left or refused; 5 when the store is in use.
     """
     from rmqtool.read import kernels
 
     output = Output(format=format, fields=fields, quiet=quiet, progress=progress, changes=apply)
     if plan is not None and not apply:
-        raise UsageError("--plan is for --apply", hint="--write-plan FILE writes one")
+        raise UsageError("--plan needs --apply", hint="--write-plan FILE writes a plan")
     if plan is not None and (only or topic or queue):
-        raise UsageError("--only, --topic and --queue do not go with --plan")
+        raise UsageError("--only, --topic and --queue cannot be used with --plan")
     if apply and write_plan is not None:
-        raise UsageError("--write-plan shows a plan, --apply does it", hint="one after the other")
+        raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
     output.check_fields(COLUMNS)  # before anything is changed
     opening = partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf, profile=profile)
     kernels.load_kernels()
@@ -117,7 +118,7 @@ def _request(only: Sequence[Any] | None, topic: Sequence[str] | None, queue: Seq
     if unknown:
         raise UsageError(f"unknown part {unknown[0]!r}", hint=f"parts: {', '.join(PARTS)}")
     if only and "queues" not in only and (topic or queue):
-        raise UsageError("--topic and --queue choose queues: --only leaves these out")
+        raise UsageError("--topic and --queue select queues, but --only excludes queues")
     queues = sorted({number for text in queue or () for number in options.parse_queues(text)})
     parts = tuple(only) if only else ("queues",) if topic or queues else PARTS
     return Request(tuple(p for p in PARTS if p in parts), tuple(topic or ()), tuple(queues))
@@ -138,7 +139,7 @@ def _show(
     if planned.plan.actions:
         options.tell_assumed(output, opened.written_by, "--profile")
     if opened.live:
-        output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
+        output.note("rmqtool: a broker is using the store; the plan is valid once it has stopped")
     if write_plan is not None:
         plans.write_plan(planned.plan, opened.layout, write_plan)
     output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
@@ -149,7 +150,7 @@ def _show(
     elif planned.plan.actions:
         command = ["rmqtool", "rebuild", str(path), "--apply"]
         command += ["--plan", str(write_plan)] if write_plan is not None else []
-        output.note(f"rmqtool: nothing was changed; to do it: {shlex.join(command)}")
+        output.note(f"rmqtool: nothing was changed; to apply the plan: {shlex.join(command)}")
     code = EXIT_FINDINGS if planned.is_needed or planned.rebuild.unmended else EXIT_OK
     return worst_exit_code(code, _unknown(opened, planned))
 
@@ -175,9 +176,9 @@ def _rows(planned: Planned, state: str) -> Iterator[dict[str, Any]]:
 
 def _summary(planned: Planned) -> str:
     if planned.is_needed and not planned.plan.actions:
-        return "an interrupted repair is to be given back"
+        return "an interrupted repair has to be undone"
     found = planned.rebuild
-    parts = [f"{counted(len(found.tasks), 'queue')} to write anew"]
+    parts = [f"{counted(len(found.tasks), 'queue')} to rebuild"]
     if found.index is not None:
         parts.append("1 index entry" if found.index.keys == 1 else f"{found.index.keys} index entries")
     kinds = Counter(action.kind for action in planned.plan.actions)
@@ -191,7 +192,7 @@ def _done(planned: Planned, applied: Applied | None) -> str:
     if applied is None:
         changed = "" if planned.earlier.guard else "nothing was changed: "
         return f"{changed}queues and index agree with the log"
-    backup = "" if applied.backup is None else f"; what was there before is in {applied.backup}"
+    backup = "" if applied.backup is None else f"; the previous files are in {applied.backup}"
     return f"{counted(applied.actions, 'change')}, {format_size(applied.bytes_changed)}{backup}"
 
 
@@ -201,4 +202,4 @@ def _notes(planned: Planned, output: Output) -> None:
     topics = sorted({topic for topic, _ in planned.rebuild.deleted})
     if topics:
         names = ", ".join(topics[:5]) + (", ..." if len(topics) > 5 else "")
-        output.note(f"rmqtool: topics.json does not know {names}: --topic makes their queues")
+        output.note(f"rmqtool: topics.json does not have {names}: --topic rebuilds their queues")

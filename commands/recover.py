@@ -25,7 +25,8 @@ Mode = Annotated[
     typer.Option(
         "--mode",
         metavar="best|broker",
-        help="Keep every valid record, or end the log where a broker's start would; default: best.",
+        help="best: keep every valid record. broker: end the log where a broker's start would. Default:"
+        " best.",
     ),
 ]
 Fill = Annotated[
@@ -33,8 +34,8 @@ Fill = Annotated[
     typer.Option(
         "--fill",
         metavar="records|none",
-        help="What comes into holes of the log: filler records, or nothing: the log ends at the first hole,"
-        " and what follows is written to a file for append. Default: records.",
+        help="records: fill holes of the log with filler records. none: end the log at the first hole and"
+        " write the later messages to a file for rmqtool append. Default: records.",
     ),
 ]
 BrokerHeap = Annotated[
@@ -43,8 +44,8 @@ BrokerHeap = Annotated[
         "--broker-heap",
         metavar="SIZE",
         parser=options.parse_size,
-        help="Heap of the broker's JVM (-Xmx): 4.9 allocates what the size field of a damaged record says,"
-        " and does not start where that is more. Default: 2G.",
+        help="Heap of the broker's JVM (-Xmx). 4.9 allocates as much as the size field of a damaged record"
+        " says, and does not start if that exceeds the heap. Default: 2G.",
         show_default=False,
     ),
 ]
@@ -73,34 +74,42 @@ def recover(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    r"""Show what a broker's start would do to a store, and mend it without losing messages.
+    r"""Show what a broker's start would do, and repair the store.
 
-    Without --apply nothing is changed. For each version it is told, from the store's own bytes,
-    whether its start loads the store, where it ends the log, which files it deletes, which messages
-    are lost, and which queues and index files it cuts; beside it, what recover would do instead.
+    Without --apply nothing is changed. For each broker version rmqtool predicts from the bytes of the
+    store whether its start loads the store, where it ends the log, which files it deletes, which
+    messages are lost, and which queues and index files it truncates. Next to the predictions it shows
+    what recover would do instead.
 
-    --mode best keeps every record that is valid, also behind damage. Where records are lost a filler
-    takes the place of each, in its own topic, queue and queue offset, with the tag RMQTOOL_FILLER:
-    brokers and consumers of every version step over it, but who subscribes to * sees the fillers.
-    Queues and index are written anew where they do not agree with the log. --mode broker ends the log
-    where a start of --broker would, and zeroes what lies behind, so that it cannot come back.
-    Sizes of files are those that are met: give --broker-conf where all queues or the whole index are
-    gone and their sizes are not the usual ones, or a broker does not load them.
-    A broker's start looks at a part of the log only, and once it has cut the log at another part: the
-    same run once more may cut again, as its next start would. The plan warns of it.
+    --mode best keeps every valid record, even after damage. Each lost record is replaced by a filler
+    with the same topic, queue and queue offset and the tag RMQTOOL_FILLER. Brokers of every version read past
+    fillers, but a consumer that subscribes to * receives them. Queues and index are rebuilt where they
+    disagree with the log.
 
-    What is cut, replaced or deleted is kept in a backup first; --undo gives it back, byte for byte,
-    until a broker has written to the store, and only to the store that it is of (--force: which has
-    been moved since). --plan shows a plan that --write-plan has written, with --apply does it. A run
-    that was killed is finished by running it again, which first gives back what the killed run had
-    changed. Until then the file commitlog/rmqtool-repair keeps every broker from loading the store.
-    Where the backup of the killed run is lost, --force goes on from what is there.
+    --mode broker ends the log where a start of --broker would, and zeroes what follows, so that it cannot
+    reappear. A start examines only part of the log, and after it has truncated the log it examines
+    another part. A second run may therefore truncate the log again, as the broker's next start would. The
+    plan warns of this.
 
-    Exits with 0 when nothing is to be done, or it was done; 1 when the plan would change something;
-    2 for a usage error; 3 when something could not be read or is out of reach; 4 when it was refused:
-    it would give up sound messages (--yes), needs --force, the plan is for another state of the
-    store, or a part of it is kept where rmqtool mends nothing; 5 when the store is in use: for a plan
-    alone, when it is written to while it is read.
+    File sizes are detected from existing files. If all queues or the whole index are missing and their
+    sizes are not the defaults, give --broker-conf; otherwise a broker does not load them.
+
+    Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte,
+    until a broker has written to the store, and only into the store that the backup was made from. If
+    that store was moved since, --undo needs --force. --plan shows a plan that --write-plan has written;
+    with --apply it applies that plan.
+
+    If a run is interrupted, rerun the same command to complete it. The new run first undoes the changes
+    of the interrupted run. Until then the file commitlog/rmqtool-repair prevents every broker from
+    loading the store. If the backup of the interrupted run is lost, --force continues with the store as
+    it is.
+
+    Exits with 0 when there was nothing to do, or the plan was applied; 1 when the plan would change
+    something; 2 for a usage error; 3 when something could not be read or is stored in a form rmqtool
+    cannot read (RocksDB, DLedger, tiered); 4 when refused: the plan would give up sound messages (--yes),
+    needs --force, was made for another state of the store, or needs changes in a part that rmqtool
+    cannot repair; 5 when the store is in use (without --apply only if it is written to while rmqtool
+    reads it).
     """
     output = Output(format=format, quiet=quiet, progress=progress, changes=apply or undo is not None)
     asked = _Asked(store, commitlog or (), read_only_commitlog or (), broker_conf, profile, jobs)
@@ -115,7 +124,7 @@ def recover(
         _no_others({**of_plan, "--write-plan": write_plan}, "--plan")
     if apply:
         if write_plan is not None:
-            raise UsageError("--write-plan shows a plan, --apply does it", hint="one after the other")
+            raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
         request = None if plan is not None else _request(mode, fill, broker, broker_heap)
         return _apply(asked, request, plan, backup_dir, output, tz, yes=yes, force=force)
     request = None if plan is not None else _request(mode, fill, broker, broker_heap)
@@ -151,7 +160,7 @@ class _Asked:
 def _no_others(others: dict[str, Any], option: str) -> None:
     for name, value in others.items():
         if value:
-            raise UsageError(f"{name} does not go with {option}")
+            raise UsageError(f"{name} cannot be used with {option}")
 
 
 def _request(mode: str | None, fill: str | None, brokers: Sequence[str] | None, heap: int | None) -> Request:
@@ -161,7 +170,7 @@ def _request(mode: str | None, fill: str | None, brokers: Sequence[str] | None, 
     if mode != "broker":
         return Request("best", None, "none" if fill == "none" else "records", heap_bytes)
     if fill is not None:
-        raise UsageError("--fill is for --mode best: a broker fills nothing")
+        raise UsageError("--fill needs --mode best: a broker fills nothing")
     if brokers is None or len(set(brokers)) != 1:
         raise UsageError("--mode broker needs one version", hint="--broker 4.9, 5.3 or 5.4")
     return Request.of_options(
@@ -210,14 +219,14 @@ def _show(
     if recovery.is_needed:
         options.tell_assumed(output, opened.written_by, "--profile")
     if opened.live:
-        output.note("rmqtool: a broker is using the store; what is shown holds once it has stopped")
+        output.note("rmqtool: a broker is using the store; the plan is valid once it has stopped")
     if write_plan is not None:
         plans.write_plan(recovery.plan, opened.layout, write_plan)
     found = with_times(found, zone)
     output.write_object(found, recover_lines(found))
     if recovery.plan.actions:
         command = _command(asked.path, recovery, wanted, plan_file or write_plan)
-        output.note(f"rmqtool: nothing was changed; to do it: {command}")
+        output.note(f"rmqtool: nothing was changed; to apply the plan: {command}")
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed else EXIT_OK
@@ -265,7 +274,7 @@ def _apply(
     if result.earlier.text is not None:
         output.note(f"rmqtool: {result.earlier.text}")
     if result.backup is not None:  # first: the report may not reach anybody
-        output.note(f"rmqtool: applied; what was there before is in {result.backup}")
+        output.note(f"rmqtool: applied; the previous files are in {result.backup}")
     found = with_times(result.row(), zone)
     output.write_object(found, recover_lines(found))
     return EXIT_OK

@@ -56,11 +56,13 @@ def _head(found: Row) -> Iterator[str]:
     yield f"{'store':<13}{found['store']}"
     yield f"{'state':<13}{state}"
     if is_open:
-        yield f"{'':<13}--apply first gives back what it changed; all below is of the store in between"
+        yield f"{'':<13}--apply first undoes its changes; everything below describes the store as it is now"
     yield f"{'mode':<13}{_mode_text(found)}"
     if not found["actions"]:
-        nothing = "nothing that recover can do: see the warnings" if found["warnings"] else "nothing to do"
-        yield f"{'plan':<13}{'give back what the interrupted repair changed' if is_open else nothing}"
+        nothing = (
+            "nothing that recover can repair: see the warnings" if found["warnings"] else "nothing to do"
+        )
+        yield f"{'plan':<13}{'undo the changes of the interrupted repair' if is_open else nothing}"
         return
     lost, given_up = found["lost_messages"], found["given_up_messages"]
     count = len(found["actions"])
@@ -77,7 +79,7 @@ def _mode_text(found: Row) -> str:
         return f"broker: the log ends where a start of {found['broker']} ends it"
     if found["fill"] == "none":
         return "best without fillers: the log ends at the first hole"
-    return "best: every valid record is kept, fillers take the place of lost ones"
+    return "best: keep every valid message; put a filler where one is lost"
 
 
 # Each broker beside the plan
@@ -137,7 +139,7 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("end the log at", lambda row: _text(row["end_offset"]), lambda plan: _text(plan["log_end"])),
     ("delete log files", lambda row: _names(row["log_files_deleted"]),
      lambda plan: _names(plan["log_files_deleted"])),
-    ("bytes behind that end", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
+    ("bytes after that end", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
     (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
      lambda plan: _text(plan["given_up_messages"])),
     ("stored from", lambda row: _text(row.get("first_abandoned_time")), lambda plan: ""),
@@ -207,8 +209,8 @@ def _lost_lines(found: Row) -> Iterator[str]:
     yield ""
     seen = ""
     if any(row["fate"] == "filled" for row in lost):
-        seen = "; subscribers of * see a message tagged RMQTOOL_FILLER in place of each"
-    yield f"{'damaged':<13}{counted(len(lost), 'record')} in the log, lost already{seen}"
+        seen = "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each"
+    yield f"{'damaged':<13}{counted(len(lost), 'record')} in the log, already lost{seen}"
     rows = [
         {**row, "stored_from": row.get("stored_after_time"), "stored_until": row.get("stored_before_time")}
         for row in lost[:_LOST_SHOWN]
@@ -242,7 +244,7 @@ def _applied_lines(applied: Row | None) -> Iterator[str]:
     yield ""
     yield f"{'applied':<13}{counted(applied['changes'], 'change')}"
     if applied["backup"] is not None:
-        yield f"{'backup':<13}{applied['backup']}; rmqtool recover STORE --undo BACKUP gives it back"
+        yield f"{'backup':<13}{applied['backup']}; to undo: rmqtool recover STORE --undo BACKUP"
     if applied["tail"] is not None:
         yield f"{'tail':<13}{applied['tail']}: {applied['tail_messages']} messages, for rmqtool append"
 
@@ -250,8 +252,8 @@ def _applied_lines(applied: Row | None) -> Iterator[str]:
 def undo_lines(row: Row) -> Iterator[str]:
     """The lines of what `--undo` has done."""
     if row["already"]:
-        yield f"{'undone':<13}before: {row['backup']} had been given back already"
+        yield f"{'undone':<13}nothing to do: {row['backup']} was already restored"
     else:
-        yield f"{'undone':<13}{counted(row['files'], 'file')} as before, from {row['backup']}"
+        yield f"{'undone':<13}{counted(row['files'], 'file')} restored from {row['backup']}"
     if row["next"] is not None:
-        yield f"{'go on':<13}an earlier run is not finished either: --undo {row['next']}"
+        yield f"{'next':<13}an earlier run is unfinished too: --undo {row['next']}"

@@ -55,7 +55,7 @@ class _Run:
         with self.start() as session:
             url = session.sparkContext.uiWebUrl
             if url:
-                self.writer.note(f"rmqtool: Spark shows its work at {url}")
+                self.writer.note(f"rmqtool: Spark UI: {url}")
             with (
                 self.writer.progress("spark", self.plan.bytes_read) as bar,
                 watched(session.sparkContext, bar, self.plan.bytes_read),
@@ -114,37 +114,37 @@ def spark_scan(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    """Read or check stores with Spark: on all cores of this machine, or on a cluster.
+    """Read or check many stores with Spark.
 
-    Shows the selected messages, or does one of --count, --group-by, --sql, --verify, --stats,
-    --rebuild-report, --output. Several stores, as those of all brokers of a cluster, are read as one; the
-    field broker_name tells them apart. On a cluster every executor has to reach the stores at the
-    same paths or URLs, and needs Python with what rmqtool needs; rmqtool itself is sent along.
-    rmqtool spark is the same command.
+    Runs on all cores of this machine or on a cluster. Shows the selected messages, or does one of
+    --count, --group-by, --sql, --verify, --stats, --rebuild-report, --output. Several stores, for example
+    of all brokers of a cluster, are read as one; the field broker_name tells them apart. On a cluster
+    every executor must reach the stores at the same paths or URLs, and needs Python with the dependencies
+    of rmqtool; rmqtool itself is sent to the executors. rmqtool spark is the same command.
 
-    In --sql columns have Spark's names: topic, queueId, queueOffset, physicalOffset, storeTimestamp,
-    tags, keys, body and so on; tests on them are answered by queues, index and names of files where
-    these can and the query scans messages once. Only columns that are needed are read: those of --fields,
-    or of what --sql comes to. A query only reads: it writes nothing and runs no program or Java method.
+    In --sql, columns have Spark's names: topic, queueId, queueOffset, physicalOffset, storeTimestamp,
+    tags, keys, body and so on. If a query scans messages once, conditions on these columns use queues,
+    the index and file names where possible. Only the necessary columns are read: those of --fields or of
+    the query. A query only reads: it cannot write, or run a program or a Java method.
 
-    Of selections the view consume_queue knows only --topic, --exclude-topic and --queue, index_entries
-    none: a note says so. --limit is of what the query gives.
+    The view consume_queue obeys only --topic, --exclude-topic and --queue. The view index_entries obeys
+    no selection. A note says so. --limit applies to the result of the query.
 
-    Rows are those of rmqtool dump, but for its column system, which takes long and is there only where
-    --fields names it. Ranges of the log that hold no record are rows of their own (an offset, a size
-    and a status), in --sql where the query reads status, as SELECT * does; where messages are counted
-    or written they are told on standard error, as are damaged records, which are counted and written.
-    --verify says what they are. Of Spark's settings only these are made, unless --conf says otherwise:
-    PYSPARK_PYTHON in the environment, push-down of filters, time zone UTC, quiet logs, a temporary warehouse.
+    Rows are those of rmqtool dump, except the column system, which is slow and shown only if --fields
+    names it. A range of the log without a record is a row of its own (an offset, a size and a status); in
+    --sql only if the query reads status, as SELECT * does. With --count, --group-by, --stats and --output
+    such ranges are reported on standard error, and so are damaged records, which are counted and written.
+    --verify describes the damage. rmqtool sets only these Spark properties, unless --conf overrides them:
+    PYSPARK_PYTHON in the environment, filter pushdown, time zone UTC, quiet logs, a temporary warehouse.
 
-    --explain estimates records, by the units of queues and by bytes; the reason says what is read of the
-    log where queues or the index are the way. Times leave out whole files, and parts of files only where
-    more than 64 MiB of one would be read, with ten minutes on both sides for clocks that were set back.
+    --explain estimates the number of records from queue units and bytes. Its reason says which parts of
+    the log are read if queues or the index are used. Times exclude whole files. They exclude part of a
+    file only if more than 64 MiB of it would be read; ten minutes on both sides allow for clocks that were
+    set back.
 
-    Exits with 1 for damage, but not with --sql, where the column status tells of it and nothing else,
-    and where --rebuild-report has something to show; 2 for a usage error; 3 when something could not be
-    read, or Java or pyspark is missing; 4 when something lies at the URL of --output; 130 when
-    interrupted, with job and session stopped.
+    Exits with 1 for damage (with --sql only the column status shows damage), and when --rebuild-report
+    has rows; 2 for a usage error; 3 when something could not be read, or Java or pyspark is missing; 4
+    when the URL of --output exists; 130 when interrupted, after stopping the job and the session.
     """
     from rmqtool.spark.scan_job import ScanRequest, plan, within_log
     from rmqtool.spark.session import parse_conf, require_spark, spark_session
@@ -187,22 +187,28 @@ def _one_action(asked: Mapping[str, Any], output_format: str | None, partition_b
         if isinstance(asked[name], str) and not is_utf8(asked[name]):
             raise UsageError(f"{name} is not UTF-8")
     if len(chosen) > 1:
-        raise UsageError(f"{chosen[0]} and {chosen[1]} exclude each other", hint="one after the other")
+        raise UsageError(f"{chosen[0]} and {chosen[1]} exclude each other", hint="run one after the other")
     if (output_format or partition_by) and chosen != ["--output"]:
-        raise UsageError(f"{'--output-format' if output_format else '--partition-by'} goes with --output")
+        raise UsageError(f"{'--output-format' if output_format else '--partition-by'} needs --output")
     return chosen[0] if chosen else None
 
 
 def _check(action: str | None, selection: Selection, body: BodyForm, *, explain: bool) -> None:
     """Refuses options that say nothing to the action."""
     if selection.limit is not None and action in ("--count", "--verify", "--rebuild-report"):
-        raise UsageError(f"--limit and {action} exclude each other", hint="a limit is of rows that are shown")
+        raise UsageError(
+            f"--limit and {action} exclude each other", hint="a limit applies to rows that are shown"
+        )
     if action in ("--verify", "--rebuild-report") and not selection.selects_all:
-        raise UsageError(f"{action} is of whole stores", hint="leave --topic, --since and the like out")
+        raise UsageError(f"{action} checks whole stores", hint="omit --topic, --since and similar options")
     if action is not None and body != "text" and (action != "--output" or body == "hex"):
-        raise UsageError(f"--body {body} and {action} exclude each other", hint="it is how rows show bodies")
+        raise UsageError(
+            f"--body {body} and {action} exclude each other", hint="it applies only to rows that show bodies"
+        )
     if explain and action == "--sql":
-        raise UsageError("--explain is of what the options select", hint="or --sql 'EXPLAIN SELECT ...'")
+        raise UsageError(
+            "--explain and --sql exclude each other", hint="to explain a query: --sql 'EXPLAIN SELECT ...'"
+        )
 
 
 def _stores(given: list[str] | None) -> tuple[str, ...]:

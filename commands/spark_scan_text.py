@@ -26,13 +26,13 @@ def tell_bad(bad: Bad) -> int:
     told = [
         f"{counted(count, what)} {how}"
         for count, what, how in (
-            (bad.ranges, "bad place", "not counted"), (bad.records, "damaged record", "counted"),
+            (bad.ranges, "damaged range", "not counted"), (bad.records, "damaged record", "counted"),
         )
         if count
     ]  # fmt: skip
     if not told:
         return EXIT_OK
-    print_error(f"rmqtool: {', '.join(told)}; --verify tells them all")
+    print_error(f"rmqtool: {', '.join(told)}; --verify shows all of them")
     return EXIT_FINDINGS
 
 
@@ -42,12 +42,10 @@ def tell_unselected(views: Collection[str], selection: Selection, writer: Output
     of_queues = [name for name in given if name not in _OF_QUEUES]
     views_and_names = (("consume_queue", of_queues), ("index_entries", given))
     told = [
-        f"{view} is read without {', '.join(names)}"
-        for view, names in views_and_names
-        if view in views and names
+        f"{view} ignores {', '.join(names)}" for view, names in views_and_names if view in views and names
     ]
     if told:
-        writer.note(f"rmqtool: {'; '.join(told)}: these select messages only")
+        writer.note(f"rmqtool: {'; '.join(told)}: these options select only messages")
 
 
 def _given(selection: Selection) -> list[str]:

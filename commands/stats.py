@@ -27,18 +27,19 @@ By = Annotated[
     typer.Option(
         "--by",
         metavar="NAMES",
-        help="Count by these, separated by commas: topic, queue, tag, hour, day, size (class); or by group,"
-        " also group,topic,queue: the lag of consumer groups. Default: topic.",
+        help="Count by these, separated by commas: topic, queue, tag, hour, day, size (class). group, or"
+        " group,topic,queue, shows the lag of consumer groups. Default: topic.",
     ),
 ]
 Largest = Annotated[
     int, typer.Option("--largest", metavar="N", min=0, max=100_000, help="Show the N largest messages.")
 ]
 Duplicates = Annotated[
-    bool, typer.Option("--duplicates", help="Show unique keys that a topic of users holds more than once.")
+    bool, typer.Option("--duplicates", help="Show unique keys that a user topic holds more than once.")
 ]
 Delayed = Annotated[
-    bool, typer.Option("--delayed", help="Show delayed and timer messages that wait, by the hour when due.")
+    bool,
+    typer.Option("--delayed", help="Show pending delayed and timer messages by the hour when they are due."),
 ]
 Transactions = Annotated[
     bool, typer.Option("--transactions", help="Show how many half messages are open, committed, rolled back.")
@@ -49,8 +50,8 @@ At = Annotated[
     typer.Option(
         "--at",
         metavar="TIME",
-        help="As of this time in the past: what was stored before it, not at it, as far as that is known;"
-        " notes tell what is not.",
+        help="Show the state as of this time in the past: what was stored before it, as far as the store"
+        " knows. Notes say what is unknown.",
     ),
 ]
 Memory = Annotated[
@@ -59,18 +60,19 @@ Memory = Annotated[
         "--memory",
         metavar="SIZE",
         parser=options.parse_size,
-        help="Memory of the broker's machine; default: this one's. Says whether lag is read from disk.",
+        help="Memory of the broker's machine; default: that of this machine. It decides whether lag counts as"
+        " read from disk.",
     ),
 ]
 Sort = Annotated[
-    str | None, typer.Option("--sort", metavar="FIELD", help="Rows by this field, the largest first.")
+    str | None, typer.Option("--sort", metavar="FIELD", help="Sort rows by this field, largest first.")
 ]
 Plot = Annotated[
     str | None,
     typer.Option(
         "--plot",
         metavar="FILE",
-        help="Draw sizes, rates and lag into this new .svg or .png file; needs the extra plot.",
+        help="Draw sizes, rates and lag in this new .svg or .png file; needs the extra plot.",
     ),
 ]
 
@@ -109,28 +111,28 @@ def stats(
     quiet: options.Quiet = False,
     progress: options.ShowProgress = None,
 ) -> int:
-    """Count messages: sizes, delays and rates per topic, queue, tag, hour or size; lag; what waits.
+    """Count messages; show consumer lag and pending messages.
 
-    Body sizes are those of the stored, perhaps compressed bodies; delay is the time from the
-    producer's clock to the broker's. Percentiles are off by 0.4 % at most. A row of the largest
-    messages is a message row. A batch record (BatchCQ) counts as one message. Several parts at once
-    are tables one below the other, rows with the field section in jsonl, one object in json.
+    Counts by topic, queue, tag, hour or size. Body sizes are those of the stored bodies, which may be
+    compressed. Delay is the time from the producer's clock to the broker's. Percentiles have an error of
+    at most 0.4 %. Each of the largest messages is a message row. A batch record (BatchCQ) counts as one
+    message. With several sections, the table format shows one table per section, jsonl adds the field
+    section to each row, and json is one object.
 
-    Lag counts all messages behind a group's committed offset, also those that a filter would skip,
-    and says whether the broker would read the next one from memory or from disk: by its distance
-    from the log's end, against 40 % of the memory (accessMessageInMemoryMaxRatio).
+    Lag counts all messages after a group's committed offset, including those that a filter would skip.
+    It also shows whether the broker would read the next one from memory or from disk: from memory if its
+    distance from the end of the log is below 40 % of the memory (accessMessageInMemoryMaxRatio).
 
-    Delayed messages and transactions are those of the whole store; to lag only --topic and --queue
-    apply. --at shows what the store held at an earlier time: what was deleted since, and offsets
-    that consumers committed since, are not known, and then lag has bounds in place of a number.
+    Delayed messages and transactions are those of the whole store. Only --topic and --queue apply to lag.
+    --at shows what the store held at an earlier time. Messages that were deleted since, and offsets that
+    consumers committed since, are unknown; lag is then a range instead of a number.
 
-    The log is read once, for --duplicates twice, and memory stays bounded. A store in use is counted up to
-    the end that it had at the start. Properties and packed bodies are not checked, as verify checks them.
+    The log is read once (twice for --duplicates) with bounded memory. A store in use is counted up to
+    the end that it had at the start. Properties and compressed bodies are not checked; use verify.
 
-    Exits with 0 also when nothing matches; 1 for damage, and for a --topic or --queue that is not in
-    the store; 2 for a usage error; 3 when something could not be read or matplotlib is missing; 4
-    when the file of --plot exists or would lie in the store; 70 for a bug in rmqtool; 130 when
-    interrupted.
+    Exits with 0 even if nothing matches; 1 for damage, and for a --topic or --queue that the store does
+    not have; 2 for a usage error; 3 when something could not be read or matplotlib is missing; 4 when the
+    file of --plot exists or would lie in the store; 70 for a bug in rmqtool; 130 when interrupted.
     """
     from rmqtool.commands.stats_text import write_sections
     from rmqtool.findings import ScanCounters
@@ -151,7 +153,7 @@ def stats(
 
             picture = check_plot(plot, opened)
             if by is not None:
-                writer.note("rmqtool: the charts are of the whole selection, whatever --by says")
+                writer.note("rmqtool: the charts show the whole selection; --by does not apply to them")
         request = _request(
             selection, names, row_form(opened, None, body, body_limit, tz), all=all, largest=largest,
             duplicates=duplicates, delayed=delayed, transactions=transactions, at=at, memory=memory,
@@ -184,8 +186,8 @@ def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone:
     """Raises UsageError where lag is all that is asked for, and a choice of messages with it."""
     if names and "group" in names and is_alone and (selection.tags or selection.keys or selection.filter):
         raise UsageError(
-            "--by group does not go with --tag, --key or --filter: lag counts all messages of a queue",
-            hint="choose by --topic and --queue",
+            "--by group cannot be used with --tag, --key or --filter: lag counts all messages of a queue",
+            hint="select with --topic and --queue",
         )
 
 
@@ -209,7 +211,7 @@ def _request(
     now_ms = time.time_ns() // 1_000_000
     at_ms = None if at is None else parse_time(at, form.tz, now_ms)
     if at_ms is not None and at_ms > now_ms:
-        raise UsageError("--at lies in the future", hint="nobody knows what the store will hold")
+        raise UsageError("--at is in the future", hint="give a time in the past")
     is_lag = names is not None and "group" in names
     return Request(
         selection,

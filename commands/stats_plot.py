@@ -39,7 +39,7 @@ def check_plot(text: str, store: Store) -> Path:
 
     path = local_file(text, "--plot")
     if path.suffix.lower() not in (".svg", ".png"):
-        raise UsageError("--plot makes .svg and .png files", path=path)
+        raise UsageError("--plot writes only .svg and .png files", path=path)
     keep_out(store.layout, path, "the file", location=store.location.path)
     check_new(path)
     try:
@@ -97,7 +97,7 @@ def _sizes(axes: Any, charts: Charts) -> None:
     places = range(len(rows))
     axes.bar([place - 0.2 for place in places], [row["count"] for row in rows], 0.4, color=_COUNT_COLOUR)
     axes.set_xticks(list(places), names, rotation=20)
-    axes.set_title("Messages and bytes by size of the record (from this size to twice of it)")
+    axes.set_title("Messages and bytes by size of the record (from this size up to twice that)")
     axes.set_ylabel("messages", color=_COUNT_COLOUR)
     other = axes.twinx()
     other.bar([place + 0.2 for place in places], [row["bytes"] for row in rows], 0.4, color=_BYTES_COLOUR)

@@ -21,7 +21,7 @@ _TITLES = {
     "lag": "Lag of consumer groups",
     "largest": "Largest messages",
     "duplicates": "Unique keys stored more than once",
-    "delayed": "Delayed messages that wait",
+    "delayed": "Pending delayed messages",
     "transactions": "Transactions",
 }
 
@@ -42,11 +42,9 @@ def write_sections(writer: Output, found: Overview) -> None:
             writer.note(f"rmqtool: {_none_text(section)}")
         return
     if writer.chosen_format in ("csv", "tsv"):
-        raise UsageError(
-            "several parts do not fit into one table of this format", hint="ask for one of them, or use jsonl"
-        )
+        raise UsageError("csv and tsv can show only one section", hint="request one section, or use jsonl")
     if writer.fields is not None:
-        raise UsageError("--fields is for one part at a time", hint="ask for one of them")
+        raise UsageError("--fields can be used with only one section", hint="request one section")
     if is_table:
         writer.write_object({}, _tables(writer, found))
     elif writer.chosen_format == "json":
@@ -72,7 +70,7 @@ def _tables(writer: Output, found: Overview) -> Iterator[str]:
 def _none_text(section: Section) -> str:
     """That a section has no rows. No lag is not what a store without offsets shows."""
     if section.name == "lag":
-        return "no consumer group has an offset here"
+        return "no consumer group has offsets here"
     return f"{_TITLES[section.name]}: none"
 
 

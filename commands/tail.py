@@ -27,8 +27,8 @@ From = Annotated[
     typer.Option(
         "--from",
         metavar="earliest|latest|OFFSET|-N",
-        help="Where to begin in each queue: a queue offset, or N before the end; default: earliest, with"
-        " --follow latest.",
+        help="Start in each queue at this queue offset, or N messages before the end; default: earliest, or"
+        " latest with --follow.",
     ),
 ]
 Group = Annotated[
@@ -36,22 +36,24 @@ Group = Annotated[
     typer.Option(
         "--group",
         metavar="GROUP",
-        help="Begin at the committed offsets of this consumer group; without --topic, in its topics.",
+        help="Start at the committed offsets of this consumer group; without --topic, in all its topics.",
     ),
 ]
 Retry = Annotated[
-    bool, typer.Option("--retry", help="With --group: also the messages that the group sent back.")
+    bool, typer.Option("--retry", help="With --group: also show the messages that the group sent back.")
 ]
 Last = Annotated[
     int | None,
     typer.Option(
-        "--last", metavar="N", min=0, help="Begin with the last N messages that match, over all queues."
+        "--last", metavar="N", min=0, help="Start with the last N matching messages over all queues."
     ),
 ]
-Follow = Annotated[bool, typer.Option("--follow", "-f", help="Go on with what comes, until interrupted.")]
+Follow = Annotated[
+    bool, typer.Option("--follow", "-f", help="Show new messages as they arrive, until interrupted.")
+]
 MaxDuration = Annotated[
     str | None,
-    typer.Option("--max-duration", metavar="TIME", help="End after this time: 30s, 5m or 1h."),
+    typer.Option("--max-duration", metavar="TIME", help="Stop after this time: 30s, 5m or 1h."),
 ]
 
 
@@ -80,23 +82,25 @@ def tail(
     tz: options.TimeZone = None,
     quiet: options.Quiet = False,
 ) -> int:
-    """Consume the messages of queues, from a stopped store or one that a broker is writing.
+    """Show the messages of queues as a consumer gets them.
 
-    Messages come through the consume queues, in the order of the log. A tag may be written as
-    consumers do, 'TagA || TagB'. A batch record (BatchCQ) is one row, as a broker's pull gives it.
-    Nothing is locked, written or told to the broker: no group moves. Where a queue does not have the
-    offset to begin at, that is told with a broker's status. Where the queues of a stopped store end
-    before its log, as after a crash, that is told, and the messages behind are not shown. Damaged
-    properties (CL09, CL13), and bodies that do not unpack (CL14), are looked for where status is among
+    Reads a stopped store, or one that a broker is using. Reads messages through the consume queues and
+    shows them in log order. A tag may use consumer syntax,
+    'TagA || TagB'. A batch record (BatchCQ) is one row, as a broker's pull returns it. Nothing is locked
+    or written, and the broker is not contacted: no consumer offset changes. If a queue does not have the
+    start offset, a note names the status that a broker would return. If the queues of a stopped store end
+    before its log, as after a crash, a note says so, and the later messages are not shown. Damaged
+    properties (CL09, CL13) and bodies that cannot be decompressed (CL14) are detected if status is among
     the fields.
 
-    With --follow it goes on with new messages, files, queues and topics until it is interrupted, of each
-    queue in its order; what expires unread, and a queue that a recovery has cut back, is told on standard
-    error.
+    With --follow, tail continues with new messages, files, queues and topics until it is interrupted.
+    The messages of each queue are shown in order. Messages that expire unread, and a queue that a
+    recovery has truncated, are reported on standard error.
 
-    Exits with 0 also when nothing matches, and when --follow is interrupted; 1 for damage, and for a
-    --topic or --queue that is not in the store; 2 for a usage error; 3 when something could not be
-    read or is kept in a form that is out of reach; 70 for a bug in rmqtool; 130 when interrupted.
+    Exits with 0 even if nothing matches, and when --follow is interrupted; 1 for damage, and for a
+    --topic or --queue that the store does not have; 2 for a usage error; 3 when something could not be
+    read or is stored in a form rmqtool cannot read (RocksDB, DLedger, tiered); 70 for a bug in rmqtool;
+    130 when interrupted.
     """
     from rmqtool.findings import ScanCounters
     from rmqtool.report.dump.log import FIELDS, table_fields
@@ -133,7 +137,7 @@ def tail(
                 raise
             return EXIT_OK
         if follower.removed:
-            writer.note(f"rmqtool: {follower.removed} messages were passed over: their files are deleted")
+            writer.note(f"rmqtool: {follower.removed} messages were skipped: their files were deleted")
         if not count and limit != 0 and code == EXIT_OK:
             writer.note("rmqtool: no message matches")
         return worst_exit_code(seen.exit_code(), code)
@@ -147,7 +151,7 @@ def _start(
     given = {"--from": from_, "--since": since, "--group": group, "--last": last}
     names = [name for name, value in given.items() if value is not None]
     if len(names) > 1:
-        raise UsageError(f"{' and '.join(names)} exclude each other", hint="each of them says where to begin")
+        raise UsageError(f"{' and '.join(names)} exclude each other", hint="each of them sets the start")
     position = ("latest" if follow else "earliest") if from_ is None else parse_position(from_)
     return StartPosition(last=last, group=group, since=since, position=position)
 
@@ -162,7 +166,7 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
     """The selection with the topics that a group consumes, where none are named."""
     if group is None:
         if retry:
-            raise UsageError("--retry goes with --group")
+            raise UsageError("--retry needs --group")
         return selection
     from rmqtool.message.system_topics import RETRY_PREFIX
     from rmqtool.report.tail.start import offsets_of

@@ -30,8 +30,8 @@ Passes = Annotated[
     typer.Option(
         "--pass",
         metavar="NAME",
-        help="Only this pass: files, log, queues, index, checkpoint, config, timer, bodies (repeatable);"
-        " default: all but bodies.",
+        help="Run only this pass: files, log, queues, index, checkpoint, config, timer, bodies (repeatable);"
+        " default: all except bodies.",
     ),
 ]
 LimitBytes = Annotated[
@@ -45,7 +45,9 @@ LimitBytes = Annotated[
 ]
 Sample = Annotated[
     str | None,
-    typer.Option("--sample", metavar="K/N", help="Check only every N-th commit log file, from the K-th on."),
+    typer.Option(
+        "--sample", metavar="K/N", help="Check only every N-th commit log file, starting with the K-th."
+    ),
 ]
 MinSeverity = Annotated[
     Literal["note", "warning", "error"],
@@ -76,14 +78,15 @@ def verify(
 ) -> int:
     r"""Check a store and show everything that is wrong with it.
 
-    Reads every record with its CRC, compares queues and log in both directions, finds every key
-    again through the index, and checks the set of files, checkpoint and configuration. Goes on past
-    damage and reports each bad region once, with its place and its kind; rmqtool-problems(7) lists
-    the kinds. Nothing is changed. A store in use is judged by what was complete when it began.
+    Reads every record and checks its CRC, compares queues and log in both directions, looks up every key
+    in the index, and checks the set of files, the checkpoint and the configuration. Continues after
+    damage and reports each damaged range once, with its place and its kind. Nothing is changed. In a
+    store in use, everything that was complete when the check started is checked. rmqtool problems and
+    rmqtool-problems(7) explain each kind of damage and what the broker does with it.
 
-    Exits with 1 when there is a warning or an error (shown or not), with 3 when something could not
-    be read or is kept in a form that is out of reach. Notes are normal, after a crash for instance.
-    What a kind means and what the broker does with it: rmqtool problems.
+    Exits with 1 when there is a warning or an error (shown or not), with 3 when something could not be
+    read or is stored in a form rmqtool cannot read (RocksDB, DLedger, tiered). Notes are normal, for
+    example after a crash.
     """
     from rmqtool.check.verify import DEFAULT_PASSES, Report
     from rmqtool.check.verify import verify as run
@@ -104,7 +107,7 @@ def verify(
 
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         if not kernels.are_cached():
-            output.note("compiling the scan kernels: some seconds, once for this version of rmqtool")
+            output.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
         kernels.load_kernels()
         total = sum(file.size for file in opened.layout.commit_log)
         with output.progress("verify", total) as bar:
@@ -130,7 +133,7 @@ def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: 
     if sample is not None:
         match = _SAMPLE.fullmatch(sample)
         if match is None or int(match[1]) > int(match[2]):
-            raise UsageError(f"{sample!r} is no sample", hint="use K/N with K from 1 to N, as 1/10")
+            raise UsageError(f"{sample!r} is not a sample", hint="use K/N with K from 1 to N, such as 1/10")
         chosen = (int(match[1]), int(match[2]))
     since_ms = None if since is None else parse_time(since, parse_zone(tz), time.time_ns() // 1_000_000)
     return Bounds(since_ms, limit_bytes, chosen)

@@ -80,7 +80,7 @@ def decompress(body: bytes, sys_flag: int, *, limit: int = BODY_LIMIT) -> bytes:
     if compression == "none":
         return body
     if not body:
-        raise FormatError(f"an empty body is no {compression} data")
+        raise FormatError(f"an empty body is not valid {compression} data")
     if compression == "zlib":
         zlib = _zlib()
         return _inflate(body, limit, "zlib", zlib.decompressobj, zlib.error, one_stream=True)

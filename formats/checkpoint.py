@@ -27,7 +27,7 @@ CHECKPOINT = Layout(
         "master_flushed_offset" / Int64sb * "5.x: the master's flushed physical offset, bytes; 4.x: not used",
         "confirm_phy_offset" / Int64sb * "5.x: records below this offset are confirmed; 4.x: not used",
     ),
-    "The first 40 of the checkpoint's 4096 bytes; the rest is zero. After an unclean stop recovery"
+    "The first 40 of the checkpoint's 4096 bytes; the rest is zero. After an unclean stop, recovery"
     " starts at the newest commit log file whose first record is not newer than min_timestamp.",
 )
 FILE_SIZE = 4096  # one page, whatever the system's page size

@@ -23,7 +23,7 @@ POSITIONS = Struct(
     * "JSON: queueOffsetMap holds the first queue offset not yet compacted by topic_queueId; empty says"
     " whether the map is empty and is never read",
 )
-TEXT = "compaction/position-checkpoint: how far the queues of compacted topics were compacted (5.x)."
+TEXT = "compaction/position-checkpoint: the progress of compaction of each queue (5.x)."
 _QUEUE_SEPARATOR = "_"
 
 
@@ -40,9 +40,9 @@ def positions(document: Any) -> dict[tuple[str, int], int]:
     for name, offset in table.items():
         topic, _, queue_id = str(name).rpartition(_QUEUE_SEPARATOR)
         if not (topic and queue_id.isascii() and queue_id.isdigit() and len(queue_id) <= 10):
-            raise FormatError(f"compaction checkpoint: {str(name)[:80]!r} is no topic_queueId")
+            raise FormatError(f"compaction checkpoint: {str(name)[:80]!r} is not a topic_queueId")
         if not isinstance(offset, int) or isinstance(offset, bool):
-            raise FormatError(f"compaction checkpoint: the offset of {str(name)[:80]!r} is no integer")
+            raise FormatError(f"compaction checkpoint: the offset of {str(name)[:80]!r} is not an integer")
         found[topic, int(queue_id)] = offset
     return found
 

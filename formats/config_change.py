@@ -113,5 +113,5 @@ def _with(document: Document, name: str, value: Any) -> Document:
 def _table(document: Document, name: str) -> Document:
     table = resolve(document).get(name, {})
     if not isinstance(table, dict):
-        raise FormatError(f"{name} is no JSON object")
+        raise FormatError(f"{name} is not a JSON object")
     return table

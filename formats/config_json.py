@@ -42,11 +42,11 @@ SCHEDULE_TOPIC_XXXX. On 5.x dataVersion.
 consumerFilter.json: filterDataByTopic, by topic, and in it groupFilterData, by group: expression,
 expressionType, bornTime and deadTime (ms since 1970), the positions in the Bloom filter.
 
-Each file has a .bak with the content before. A broker reads the .bak when the file is missing, empty or
-cannot be read, and does not start when the .bak cannot be read either. All versions leave the same two
-files behind a write; on the way 4.9 deletes and renames, 5.3 writes in place, 5.4 renames the old file
-first. rmqtool renames flushed files over both, so that the file is whole at every moment. Topics stand in
-the order of a Java ConcurrentHashMap made for 1024."""
+Each file has a .bak with the previous content. A broker reads the .bak if the file is missing, empty or
+unreadable, and does not start if the .bak is unreadable too. After a write all versions leave the same two
+files; during the write 4.9 deletes and renames, 5.3 writes in place, and 5.4 renames the old file first.
+rmqtool renames flushed files over both, so the file is complete at every moment. Topics are in the order of
+a Java ConcurrentHashMap created for 1024 entries."""
 
 TOPIC_GROUP_SEPARATOR = "@"
 BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
@@ -269,7 +269,7 @@ def filters(document: Any) -> dict[tuple[str, str], ConsumerFilter]:
             bloom = _object(value.get("bloomFilterData") or {}, "bloomFilterData")
             positions = bloom.get("bitPos") or []
             if not isinstance(positions, list):
-                raise FormatError("bitPos is no array")
+                raise FormatError("bitPos is not an array")
             found[topic, group] = ConsumerFilter(
                 topic=topic,
                 group=group,
@@ -298,7 +298,7 @@ def _offset(table: dict[str | int, Any], key: str | int) -> int:
     """A Java long; `null` ends a broker's load, for its ConcurrentMap takes none."""
     offset = _number(table[key], str(key))
     if not -(1 << 63) <= offset < 1 << 63:
-        raise FormatError(f"{key} is no Java long")
+        raise FormatError(f"{key} is not a Java long")
     return offset
 
 
@@ -309,7 +309,7 @@ def _table(document: Any, name: str) -> dict[str, dict[str | int, Any]]:
 
 def _object(value: Any, what: str) -> dict[str | int, Any]:
     if not isinstance(value, dict):
-        raise FormatError(f"{what} is no JSON object")
+        raise FormatError(f"{what} is not a JSON object")
     return value
 
 
@@ -319,7 +319,7 @@ def _number(value: Any, what: str) -> int:
         return value
     if isinstance(value, str) and value.isascii() and value.removeprefix("-").isdigit() and len(value) <= 20:
         return int(value)
-    raise FormatError(f"{what} is no integer")
+    raise FormatError(f"{what} is not an integer")
 
 
 def _integer(table: dict[str | int, Any], key: str | int, default: int) -> int:
@@ -332,7 +332,7 @@ def _boolean(table: dict[str | int, Any], key: str, default: bool) -> bool:
     if value is None:
         return default
     if not isinstance(value, bool):
-        raise FormatError(f"{key} is no boolean")
+        raise FormatError(f"{key} is not a boolean")
     return value
 
 
@@ -341,7 +341,7 @@ def _text(table: dict[str | int, Any], key: str, default: str) -> str:
     if value is None:
         return default
     if not isinstance(value, str):
-        raise FormatError(f"{key} is no string")
+        raise FormatError(f"{key} is not a string")
     return value
 
 

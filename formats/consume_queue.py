@@ -27,11 +27,11 @@ UNIT = Layout(
     Struct(
         "physical_offset" / Int64sb * "offset of the record in the commit log, bytes",
         "size" / Int32sb * "total_size of the record, bytes; 7FFFFFFF in a filler",
-        "tags_code" / Int64sb * "hash of the tags, 0 for none; in SCHEDULE_TOPIC_XXXX the time of delivery"
+        "tags_code" / Int64sb * "hash of the tags, 0 for none; in SCHEDULE_TOPIC_XXXX the delivery time"
         " (ms since 1970); at most -2147483649: address of an extension unit",
     ),
-    "One message of a queue: the unit of queue offset q stands at byte 20 * q of the queue."
-    " Zeros are units not written yet.",
+    "One message of a queue: the unit of queue offset q is at byte 20 * q of the queue."
+    " Zeros are units that are not written yet.",
 )
 UNIT_SIZE = UNIT.size
 
@@ -47,7 +47,7 @@ BATCH_UNIT = Layout(
         "compacted_offset" / Int32sb * "-1",
         "reserved" / Int32sb * "0",
     ),
-    "One record of a batch queue (topics with queue.type=BatchCQ, 5.x): it holds the queue offsets"
+    "One record of a batch queue (topics with queue.type=BatchCQ, 5.x). It covers the queue offsets"
     " [base_offset, base_offset + batch_size). Units follow each other without gaps.",
 )
 BATCH_UNIT_SIZE = BATCH_UNIT.size
@@ -66,7 +66,7 @@ EXT_UNIT = Struct(
     * "Bloom filter bits: bit i is in byte i / 8, mask 1 << i % 8",
 )
 EXT_UNIT_TEXT = (
-    "What a consume queue unit's tags code refers to when enableConsumeQueueExt is on. Its address is"
+    "The target of a consume queue unit's tags code when enableConsumeQueueExt is on. Its address is"
     " its byte offset in the extension files, minus 2^63."
 )
 EXT_END = b"\xff\xff"  # size -1: the rest of this extension file is unused
@@ -192,7 +192,7 @@ def ext_offset(address: int) -> int:
         FormatError: it is a tags code, not an address.
     """
     if not is_ext_address(address):
-        raise FormatError(f"{address} is no address of a consume queue extension unit")
+        raise FormatError(f"{address} is not an address of a consume queue extension unit")
     return address - _LONG_MIN
 
 

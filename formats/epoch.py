@@ -24,12 +24,15 @@ _LINE = NullTerminated(GreedyString("ascii"), term=b"\n")
 EPOCH_FILE = Struct(
     "count" / _LINE * "number of entries: a line of decimal text",
     "crc" / _LINE * "CRC-32 of the entry lines with their line ends, top bit cleared: a line of decimal text;"
-    " 0 is not checked",
+    " 0: not checked",
     "entries"
     / GreedyString("ascii")
-    * "a line epoch-startOffset for each; startOffset is a physical offset, bytes",
+    * "a line epoch-startOffset for each entry; startOffset is a physical offset, bytes",
 )
-TEXT = "Where each master's records begin (controller mode, 5.x). An epoch ends where the next one starts."
+TEXT = (
+    "The offset at which the records of each master start (controller mode, 5.x). An epoch ends where"
+    " the next one starts."
+)
 _NUMBER = re.compile(r"-?\d{1,10}", re.ASCII)
 _ENTRY = re.compile(r"(\d{1,10})-(\d{1,19})", re.ASCII)
 _LINE_ENDS = re.compile(r"\r\n|\n|\r")
@@ -60,7 +63,7 @@ def decode(data: bytes) -> list[Entry]:
     for line in lines[2:]:
         match = _ENTRY.fullmatch(line)
         if match is None:
-            raise FormatError(f"epoch file: {line[:40]!r} is no entry")
+            raise FormatError(f"epoch file: {line[:40]!r} is not an entry")
         entries.append(Entry(int(match[1]), int(match[2])))
     if len(entries) != int(lines[0]):
         raise FormatError(f"epoch file: {lines[0]} entries declared, {len(entries)} found")

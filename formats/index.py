@@ -34,7 +34,7 @@ HEADER = Layout(
         "index_count" / Int32sb * "number of the next entry: entries in use + 1; 0 in a file never written",
     ),
     "The first 40 bytes of an index file. In a file without entries the times and offsets are those"
-    " of the end of the file before it.",
+    " at the end of the previous file.",
 )
 SLOT = Layout(
     "index slot",
@@ -46,10 +46,10 @@ ENTRY = Layout(
     Struct(
         "key_hash" / Int32sb * "absolute value of the hash of the key text; 0 for -2147483648",
         "physical_offset" / Int64sb * "offset of the record in the commit log, bytes",
-        "time_diff" / Int32sb * "store time minus begin_timestamp, whole seconds, 0 at least",
+        "time_diff" / Int32sb * "store time minus begin_timestamp, whole seconds, at least 0",
         "previous" / Int32sb * "number of the next older entry of the slot, 0 for none",
     ),
-    "Entry n stands at 40 + 4 * slots + 20 * n. The key text is topic#key or, on 5.4, topic#T#tags.",
+    "Entry n is at 40 + 4 * slots + 20 * n. The key text is topic#key or, on 5.4, topic#T#tags.",
 )
 HEADER_SIZE, SLOT_SIZE, ENTRY_SIZE = HEADER.size, SLOT.size, ENTRY.size
 assert (HEADER_SIZE, SLOT_SIZE, ENTRY_SIZE) == (40, 4, 20)

@@ -13,9 +13,11 @@ from rmqtool.errors import FormatError
 from rmqtool.formats.parts import Bytes, GreedyBytes, Struct
 
 ABORT = Struct("pid" / GreedyBytes * "process id of the broker as decimal text (5.x); no bytes (4.x)")
-ABORT_TEXT = "Exists while a broker runs and after an unclean stop. abort.bak is a copy of the abort before."
+ABORT_TEXT = (
+    "Exists while a broker runs and after an unclean stop. abort.bak is a copy of the previous abort."
+)
 LOCK = Struct("text" / Bytes(4) * "the letters lock")
-LOCK_TEXT = "A running broker holds an exclusive POSIX record lock on byte 0. The file stays after a stop."
+LOCK_TEXT = "A running broker holds an exclusive POSIX record lock on byte 0. The file remains after a stop."
 LOCK_CONTENT = b"lock"
 _PID_LIMIT = 20  # digits; a process id is a Java long at most
 
@@ -38,5 +40,5 @@ def encode_abort(pid: int | None) -> bytes:
     if pid is None:
         return b""
     if pid < 0:
-        raise FormatError(f"{pid} is no process id")
+        raise FormatError(f"{pid} is not a process id")
     return str(pid).encode("ascii")

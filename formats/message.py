@@ -88,7 +88,7 @@ RECORD = Struct(
     "properties_length" / Int16sb * "bytes of properties; signed",
     "properties"
     / Bytes(lambda context: max(context.properties_length, 0))
-    * "name 0x01 value 0x02 ..., UTF-8; 4.x leaves out the last 0x02",
+    * "name 0x01 value 0x02 ..., UTF-8; 4.x omits the last 0x02",
 )
 
 BLANK = Layout(
@@ -97,7 +97,7 @@ BLANK = Layout(
         "total_size" / Int32sb * "bytes left in the file, this field included",
         "magic" / Int32sb * "CBD43194",
     ),
-    "End of a commit log file: no further record fits. What follows these 8 bytes is undefined.",
+    "End of a commit log file: no further record fits. The bytes after these 8 are undefined.",
 )
 BLANK_SIZE = BLANK.size
 assert BLANK_SIZE == 8

@@ -70,7 +70,7 @@ CRC_PROPERTY = Layout(
     Struct(
         "name" / Bytes(8) * "the text __CRC32#",
         "name_end" / Bytes(1) * "01",
-        "digits" / Bytes(10) * "CRC-32 of all bytes before, top bit cleared: decimal, lowest digit first",
+        "digits" / Bytes(10) * "CRC-32 of all preceding bytes, top bit cleared: decimal, lowest digit first",
         "value_end" / Bytes(1) * "02",
     ),
     "The last 20 bytes of a record, and of its properties, on 5.x brokers with"

@@ -21,12 +21,12 @@ from rmqtool.formats.declare import Layout
 from rmqtool.formats.parts import Part
 
 _RECORD_TEXT = (
-    "One message in commitlog/. Records follow each other without padding, none spans two files: a record of"
-    " n bytes is written only where n + 8 bytes are left."
+    "One message in commitlog/. Records follow each other without padding, and no record spans two files:"
+    " a record of n bytes is written only if n + 8 bytes are left."
 )
 _BATCH_TEXT = (
     "One message in the body of a batch record (sys_flag bit 80) and in a batch send request. Items follow"
-    " each other; the record's other fields hold for all of them."
+    " each other; the other fields of the record apply to all of them."
 )
 
 

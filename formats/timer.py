@@ -25,23 +25,23 @@ from rmqtool.formats.parts import Int32sb, Int64sb, Struct
 SLOT = Layout(
     "timer wheel slot",
     Struct(
-        "time" / Int64sb * "time of delivery in steps of the precision since 1970 (seconds by default)",
+        "time" / Int64sb * "delivery time in units of the precision since 1970 (seconds by default)",
         "first_position" / Int64sb * "byte offset in the timer log of the oldest unit, -1 for none",
         "last_position" / Int64sb * "byte offset in the timer log of the newest unit, -1 for none",
-        "num" / Int32sb * "messages that wait in this slot",
+        "num" / Int32sb * "pending messages in this slot",
         "magic" / Int32sb * "not used, 0",
     ),
-    "Slot n holds the messages of the times t with t mod 1,209,600 = n. A slot whose time is not the"
-    " time asked for is empty.",
+    "Slot n holds the messages of the times t with t mod 1,209,600 = n. A slot with another time than the"
+    " requested one is empty.",
 )
 LOG_UNIT = Layout(
     "timer log unit",
     Struct(
         "size" / Int32sb * "52",
-        "previous_position" / Int64sb * "byte offset of the slot's unit before this one, -1 for none",
-        "magic" / Int32sb * "bits: 1 set in all, 2 put again later (roll), 4 a delete request",
-        "write_time" / Int64sb * "when the unit was made, ms since 1970",
-        "delay" / Int32sb * "time of delivery minus write_time, ms",
+        "previous_position" / Int64sb * "byte offset of the slot's previous unit, -1 for none",
+        "magic" / Int32sb * "bits: 1 always set, 2 stored again later (roll), 4 delete request",
+        "write_time" / Int64sb * "when the unit was written, ms since 1970",
+        "delay" / Int32sb * "delivery time minus write_time, ms",
         "physical_offset" / Int64sb * "offset of the message's record in the commit log, bytes",
         "message_size" / Int32sb * "total_size of that record, bytes",
         "topic_hash" / Int32sb * "hash of the topic that the message is for",
@@ -64,7 +64,7 @@ CHECK = Layout(
         "last_read_time" / Int64sb * "wheel time up to which messages were delivered, ms since 1970",
         "last_timer_log_flush_position" / Int64sb * "timer log bytes known to be on disk",
         "last_timer_queue_offset" / Int64sb * "next queue offset of rmq_sys_wheel_timer to be read",
-        "master_timer_queue_offset" / Int64sb * "the same at the master",
+        "master_timer_queue_offset" / Int64sb * "the master's value of last_timer_queue_offset",
         "state_version" / Int64sb * "data version: state",
         "timestamp" / Int64sb * "data version: time of the last change, ms since 1970",
         "counter" / Int64sb * "data version: number of changes",

@@ -21,10 +21,10 @@ TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 BODY = Struct(
     "traces"
     / GreedyRange(NullTerminated(GreedyString("utf-8"), term=b"\x02"))
-    * "each ended by 0x02: its kind (Pub, SubBefore, SubAfter, EndTransaction or Recall) and its values, with"
-    " 0x01 between them",
+    * "each ended by 0x02: its kind (Pub, SubBefore, SubAfter, EndTransaction or Recall) and its values,"
+    " separated by 0x01",
 )
-TEXT = "The body of a record of RMQ_SYS_TRACE_TOPIC: what a client reports about sending and consuming."
+TEXT = "The body of a record of RMQ_SYS_TRACE_TOPIC: a client's report about sending and consuming."
 MESSAGE_TYPES = ("Normal_Msg", "Trans_Msg_Half", "Trans_msg_Commit", "Delay_Msg", "Order_Msg")
 """The names that stand for the numbers in msg_type (MessageType#ordinal)."""
 
@@ -97,7 +97,7 @@ def _typed(name: str, value: str) -> str | int | bool | None:
     if value == "":  # a SubAfter of the cloud access channel ends here
         return None
     if len(value) > _INTEGER_LENGTH or not value.isascii() or not value.removeprefix("-").isdigit():
-        raise FormatError(f"trace: {name} {value[:40]!r} is no number")
+        raise FormatError(f"trace: {name} {value[:40]!r} is not a number")
     number = int(value)
     if name == "msg_type":
         if not 0 <= number < len(MESSAGE_TYPES):

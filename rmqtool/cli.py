@@ -41,12 +41,20 @@ from rmqtool.terminal import let_go_of_stderr, print_error
 PROGRAM = "rmqtool"
 # For man pages; the classes of errors.py carry the codes.
 EXIT_STATUS = (
-    (0, "Done, nothing wrong (notes at most)."),
-    (1, "The command worked and has findings of warning or error, or no match for what was asked by name."),
+    (0, "Success; nothing is wrong (there may be notes)."),
+    (
+        1,
+        "The command worked; it has findings of severity warning or error, no match for something named,"
+        " or a plan that would change something.",
+    ),
     (2, "Usage error."),
-    (3, "The input could not be read or understood in full; the rest was still reported."),
-    (4, "Refused: not done, because it would lose messages or needs a deliberate act."),
-    (5, "The store is in use and the command needs it."),
+    (
+        3,
+        "Part of the input could not be read or understood; the rest was reported. Also: output could not"
+        " be written.",
+    ),
+    (4, "Refused: the command would lose messages or needs explicit consent."),
+    (5, "The store is in use and the command needs exclusive access."),
     (70, "A bug in rmqtool."),
     (130, "Interrupted; results so far were printed."),
 )  # fmt: skip
@@ -77,17 +85,18 @@ def _root(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help=_DEBUG_HELP)] = False,
 ) -> None:
-    """Read, check and explain the on-disk message store of Apache RocketMQ, without a broker.
+    """Read, check, repair and write the message store of Apache RocketMQ, without a broker.
 
     STORE is a store root, or a single commitlog, consume queue or index file. Data goes to standard
-    output, everything else to standard error. Reading never writes.
-
-    Is my store sound, which message has a key, what is in a queue:
+    output, everything else to standard error. Read-only commands never modify the store.
 
     \b
-      rmqtool verify STORE
-      rmqtool dump STORE --topic TopicTest --key ORDER-17
-      rmqtool dump STORE --what consumequeue --topic TopicTest --queue 0
+      The broker does not start    rmqtool recover STORE
+      Is the store damaged?        rmqtool verify STORE
+      Where is my message?         rmqtool lookup STORE --key ORDER-17 --trace
+      What is in a queue?          rmqtool tail STORE --topic TopicTest --queue 0
+      The disk is full             rmqtool expire STORE
+      Which groups lag?            rmqtool stats STORE --by group
     """  # noqa: D301  a backspace character keeps the lines as they are
 
 

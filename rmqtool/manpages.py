@@ -46,86 +46,91 @@ _AREAS = {
     "TM": "Timer",
     "EP": "Epoch file",
     "CC": "Compaction",
-    "UN": "Out of reach",
+    "UN": "Not readable by rmqtool",
 }
 _VARIABLES = (
-    ("NO_COLOR", "If not empty: no colours."),
-    ("RMQTOOL_BROKER_CONF", "The value of `--broker-conf` where that is left out."),
-    ("RMQTOOL_STORE", "STORE where that is left out and nothing is changed; named on standard error then."),
-    ("TZ", "The local zone, in which times are read and shown unless `--tz` says otherwise."),
+    ("NO_COLOR", "Disables colours if it is not empty."),
+    ("RMQTOOL_BROKER_CONF", "Default of `--broker-conf`."),
+    (
+        "RMQTOOL_STORE",
+        "Default of STORE. The command names it on standard error. Commands that can change a store ignore"
+        " it.",
+    ),
+    ("TZ", "Local zone. Times are read and shown in this zone unless `--tz` names another."),
 )
 _OUTPUT = (
-    "Commands that show rows know the formats table, jsonl, json, csv and tsv: a table on a terminal, else "
-    "jsonl (one JSON object a line). A table shows few columns, and on a terminal cuts long texts to its "
-    "width; the others show all. "
-    "Commands that show one object know text and json. Control characters are escaped on a terminal.",
-    "Times in JSON are RFC 3339 text with an offset beside integers in milliseconds (`_ms`). In csv an empty "
-    'cell is null and `""` the empty text; lists and objects are JSON. In tsv tab, line ends and backslash '
-    "are `\\t`, `\\n`, `\\r` and `\\\\`.",
+    "Commands that show rows support the formats table, jsonl (one JSON object per line), json, csv and tsv. "
+    "The default is table on a terminal and jsonl otherwise. A table shows only the main columns, and on a "
+    "terminal shortens long values to fit; the other formats show everything. Commands that show one object "
+    "support text and json. Control characters are escaped on a terminal.",
+    "JSON contains each time twice: as RFC 3339 text with an offset, and as an integer in milliseconds "
+    '(`_ms`). In csv an empty cell is null and `""` is the empty string; lists and objects are JSON. In tsv '
+    "tab, line feed, carriage return and backslash are `\\t`, `\\n`, `\\r` and `\\\\`.",
 )
 _TIMES = (
     "A TIME is ISO 8601, an integer (milliseconds since 1970), `now`, `today`, `yesterday`, `14:30` or "
-    "`14:30:05` (today), or `2h ago`, `1d12h ago` (units ms, s, m, h, d, w). Without an offset it is in the "
-    "zone of `--tz`. Ranges are half-open: `--since` is included, `--until` is not.",
+    "`14:30:05` (today), or `2h ago`, `1d12h ago` (units ms, s, m, h, d, w). A time without an offset is in "
+    "the zone of `--tz`. Ranges are half-open: `--since` is inclusive, `--until` is exclusive.",
     "A SIZE is bytes, or a number with K, M, G or T (powers of 1024; KB, MB, ... are powers of 1000).",
 )
 _STORE_TEXT = (
-    "Every structure of the store as rmqtool declares it. Offsets and sizes are bytes; an offset that "
-    "depends on a length before it is shown as a dash. i32 is a signed, u32 an unsigned integer of 32 bits; "
-    "all integers are big-endian unless the text says otherwise."
+    "This page lists every structure of the store as rmqtool declares it. Offsets and sizes are in bytes; an"
+    " offset that depends on an earlier length is shown as a dash. i32 is a signed and u32 an unsigned"
+    " integer of 32 bits. All integers are big-endian unless the text says otherwise."
 )
 _WRITE_RULES = (
     (
         "commit log",
-        "Files of one size, named by their first offset; the next one is made ahead and taken from "
-        "the disk when it is made. A record, or a batch as a whole, of n bytes goes where n + 8 bytes"
-        " are left; else a blank ends the file. Queue offset, physical offset and store time are "
-        "given under one lock.",
+        "All files have the same size and are named by their first offset. The next file is created in"
+        " advance, and its space is allocated at that time. A record, or a whole batch, of n bytes needs n"
+        " + 8 free bytes; otherwise a blank ends the file. Queue offset, physical offset and store time are"
+        " assigned under one lock.",
     ),
     (
         "consume queue",
-        "One unit per record, for ordinary and committed messages; prepared and rolled back ones get "
-        "none. A queue that begins late is filled from its file's start with units 0, 7FFFFFFF, 0. A "
-        "unit below the queue's end is there already and is not written again. The files are sparse.",
+        "Ordinary and committed messages get one unit per record; prepared and rolled back messages get"
+        " none. If the first unit of a queue is not at the start of its file, the units before it are"
+        " fillers (0, 7FFFFFFF, 0). A unit below the end of the queue exists already and is not written"
+        " again. The files are sparse.",
     ),
     (
         "index",
-        "For each record: unique key, then each key, then (5.4) the tags. The next file is made when "
-        "an entry finds no place; it is named by the local time.",
+        "Each record adds its unique key, then each key, then (5.4) the tags. The next file is created when "
+        "an entry no longer fits; it is named by the local time.",
     ),
     (
         "order",
-        "The lock is taken first; `abort` is there as long as the store is open. Data goes to the "
-        "device before queues and index, these before the checkpoint, and `abort` is deleted last. "
-        "Config files are replaced with their .bak as the broker of the profile does it.",
+        "The lock is taken first. `abort` exists while the store is open and is deleted last. Records reach"
+        " the device before queues and index, and these before the checkpoint. Config files and their .bak"
+        " are replaced in the same way as the broker of the profile does.",
     ),
     (
         "profile 4.9",
-        "Record version 1; properties without a last 02, in the order of a map of 16 buckets, without"
-        " WAIT; checkpoint of 3 fields; empty `abort`.",
+        "Record version 1. Properties have no final 02, are in the order of a map of 16 buckets, and exclude "
+        "WAIT. The checkpoint has 3 fields. `abort` is empty.",
     ),
     (
         "profile 5.3",
-        "Version 2 for topics over 127 characters; properties with a last 02, in the order of a map "
-        "of 128 buckets, with MSG_REGION and TRACE_ON; checkpoint of 5 fields; the process id in "
-        "`abort`; the items of a batch carry the properties of the batch.",
+        "Record version 2 for topics longer than 127 characters. Properties have a final 02, are in the"
+        " order of a map of 128 buckets, and include MSG_REGION and TRACE_ON. The checkpoint has 5 fields."
+        " `abort` contains the process id. The items of a batch carry the properties of the batch.",
     ),
     (
         "profile 5.4",
-        "As 5.3, but the items of a batch carry their own properties only, tags are indexed, and a "
-        "committed message loses REAL_TOPIC and REAL_QID.",
+        "As 5.3, but the items of a batch carry only their own properties, tags are indexed, and a committed "
+        "message loses REAL_TOPIC and REAL_QID.",
     ),
 )
 _PROBLEMS_TEXT = (
-    "Each problem has a stable code. A note is normal after a crash or mended by the next start of a broker; "
-    "a warning deserves a look; an error is damage. A command ends with 1 when there is a warning or an "
+    "Each problem has a stable code. A note is normal after a crash, or the next start of a broker repairs "
+    "it. A warning needs attention. An error is damage. A command exits with 1 when there is a warning or an "
     "error, and with 3 when something could not be read."
 )
 
 _GUIDES = (
-    ("recovery", "when the broker does not start, or messages are gone", RECOVERY_TEXT,
+    ("recovery", "what to do when a broker does not start or messages are missing", RECOVERY_TEXT,
      "info(1)", "recover(1)", "verify(1)", "diff(1)", "rebuild(1)", "expire(1)", "problems(7)"),
-    ("spark", "message stores as data frames and streams of Spark", options_page.text(),
+    ("spark", "message stores as Spark data frames and streams", options_page.text(),
      "spark-scan(1)", "problems(7)"),
 )  # fmt: skip
 
@@ -231,7 +236,7 @@ def _main_page(group: Any, commands: dict[str, Any]) -> str:
         _exit_status(code for code, _ in EXIT_STATUS),
         _see_also(
             *(f"{PROGRAM}-{name}(1)" for name in commands),
-            *(f"{PROGRAM}-{name}" for name in ("store(5)", "problems(7)", "spark(7)")),
+            *(f"{PROGRAM}-{name}" for name in ("store(5)", "problems(7)", "recovery(7)", "spark(7)")),
         ),
     )
 
@@ -335,7 +340,7 @@ def _problems_page() -> str:
     return _page(
         f"{PROGRAM}-problems",
         7,
-        "every kind of damage that rmqtool finds",
+        "every kind of damage that rmqtool reports",
         _section("Description", _roff(_PROBLEMS_TEXT)),
         *(_section(area, *map(_problem, problems)) for area, problems in areas.items()),
         _see_also(f"{PROGRAM}(1)", f"{PROGRAM}-verify(1)", f"{PROGRAM}-store(5)"),

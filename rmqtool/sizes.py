@@ -20,7 +20,7 @@ def parse_size(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise UsageError(f"{short(text)} is no size; use 4096, 64K, 100M, 1.5GiB or 100MB")
+        raise UsageError(f"{short(text)} is not a size; use 4096, 64K, 100M, 1.5GiB or 100MB")
     fraction, prefix, suffix = match[2] or "", match[3].upper(), (match[4] or "").upper()
     base = 1000 if suffix == "B" and prefix else 1024
     unit = base ** " KMGT".index(prefix or " ")
@@ -37,7 +37,7 @@ def parse_queues(text: str) -> tuple[int, ...]:
         match = _QUEUES.fullmatch(part.strip())
         first, last = (int(match[1]), int(match[2] or match[1])) if match is not None else (1, 0)
         if not first <= last <= QUEUE_ID_MAX:
-            raise UsageError(f"{short(text)} is no queue id; use 3, 0-3 or 0-3,7")
+            raise UsageError(f"{short(text)} is not a queue id; use 3, 0-3 or 0-3,7")
         ids.update(range(first, last + 1))
     return tuple(sorted(ids))
 

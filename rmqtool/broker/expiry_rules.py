@@ -249,7 +249,7 @@ def _shared_space(settings: Settings, disks: Disks, store_bytes: int) -> _Space:
 def _above(what: str, ratio: float, limit: float, *, forced: bool = False) -> str:
     if ratio < 0:
         return f"the folder on the {what} disk does not exist"
-    how = ": forced, whatever its age" if forced else ""
+    how = ": forced at any age" if forced else ""
     return f"{what} disk {ratio:.0%} used, above {limit:.0%}{how}"
 
 
@@ -307,7 +307,7 @@ def _one_pass(files: Sequence[LogFile], found: Trigger, settings: Settings, now_
             break
         age = f"changed {ago(now_ms - file.mtime_ms)}, kept {settings.reserved_hours}h"
         if not old:
-            age = f"forced by the full disk, whatever its age ({age})"
+            age = f"forced by the full disk at any age ({age})"
         elif not found.by_time:
             age += "; the disk is too full to wait for deleteWhen"
         taken.append(Decision(True, age))
@@ -326,7 +326,7 @@ def _why_it_stays(file: LogFile, found: Trigger, settings: Settings, now_ms: int
 def stay(files: Sequence[LogFile], reasons: Sequence[str]) -> list[Decision]:
     """The first file says why it stays; those behind it stay because it does, the last one anyhow."""
     decisions = [Decision(False, reason) for reason in reasons[:1]]
-    decisions += (Decision(False, "is behind a file that stays") for _ in reasons[1:])
+    decisions += (Decision(False, "follows a file that is kept") for _ in reasons[1:])
     return decisions + [Decision(False, "is the last file, which always stays")] * bool(files)
 
 

@@ -142,12 +142,12 @@ def _mapped(
             loaded.deleted.append(entry.path)
             continue
         if entry.size != size or entry.is_folder:
-            what = "it is a folder" if entry.is_folder else f"it has {entry.size} bytes in place of {size}"
+            what = "it is a folder" if entry.is_folder else f"it has {entry.size} bytes instead of {size}"
             loaded.fails(what, entry.path)
             return None
         start = parse_integer(entry.path.name, 1 << 63)
         if start is None:
-            loaded.fails("its name is no offset", entry.path)
+            loaded.fails("its name is not an offset", entry.path)
             return None
         files.append(StoreFile(entry.path, start, entry.size))
     return tuple(files)

@@ -92,7 +92,7 @@ def predict_all(
 
     layout = store.layout
     if layout.kind != "store" or layout.root is None:
-        raise UsageError("a start can be predicted for a whole store only, give its root")
+        raise UsageError("a start can be predicted only for a whole store; give its root")
     layout.check_forms(log=True, queues=True)
     for part in layout.unsupported:
         if part.what == "second consume queues":  # its start begins where the shorter of both ends

@@ -360,37 +360,37 @@ def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> li
     notes = []
     if start.error is None and any(queue.unreachable for queue in queues.values()):
         notes.append(
-            "unreachable messages stay in the log, and no queue leads to them: no consumer gets them, before"
-            " they expire; no later start mends it"
+            "unreachable messages stay in the log until they expire, but no queue refers to them: no consumer"
+            " receives them, and no later start repairs this"
         )
     if start.error is None and any(queue.lost for queue in queues.values()):
         notes.append(
-            "a lost queue begins again at queue offset 0: groups that had consumed more of it get nothing"
+            "a lost queue starts again at queue offset 0: groups that had consumed more of it receive nothing"
             " until it is as long as before"
         )
     if not start.rules.has_batch_queues and start.world.layout.batch_queues:
         notes.append(
-            "this version does not know the queues of batchconsumequeue: it loses them, and their messages"
+            "this version does not support the queues of batchconsumequeue: it loses them and their messages"
         )
     if start.abandoned.records and start.runs and not start.crashes:
         notes.append(
-            f"a slave that holds more than {start.end} is then ahead: its bytes from there on stay different,"
-            " and nothing reports it; queue offsets are given out again"
+            f"a slave that holds bytes after {start.end} is then ahead: these bytes keep differing, and"
+            " nothing reports it; queue offsets are reused"
         )
     if start.ends_with_blank:
         notes.append(
-            "the last file is full: its blank is written over, and a slave that has the blank differs from"
-            " there on"
+            "the last file is full: its blank is overwritten, and a slave that has the blank differs from"
+            " that offset on"
         )
     if start.hangs:
         notes.append(
-            f"start() waits for ever: dispatch does not get past {start.hangs_at}, where the log does not go"
-            " on, or comes back there because files overlap"
+            f"start() waits forever: dispatch does not get past {start.hangs_at}, because the log does not"
+            " continue there or overlapping files lead back to it"
         )
     if start.dispatch is not None and start.dispatch.has_light:
         if start.world.settings.dispatches_light is None:
             notes.append(
-                "light queues get units as from a broker with enableMultiDispatch set: --broker-conf tells"
+                "light queues get units as from a broker with enableMultiDispatch set: --broker-conf settles"
                 " whether it is"
             )
     for name in _BROKER_FILES:

@@ -84,11 +84,11 @@ class IndexFileView:
         number, limit = self.slot_value(slot), self.shape.entries
         while number:
             if not 0 < number < limit:
-                broken("goes to an entry that cannot be before it", number)
+                broken("points to an entry that cannot precede it", number)
                 return
             entry = self.entry(number)
             if entry is None:
-                broken("goes behind the end of the file", number)
+                broken("points past the end of the file", number)
                 return
             yield number, entry
             number, limit = entry.previous, number
@@ -113,10 +113,10 @@ class IndexFileView:
                 reached += is_counted
                 yield entry.physical_offset
             elif entry.key_hash % self.shape.slots != slot:
-                broken("comes to an entry of another slot", number)
+                broken("reaches an entry of another slot", number)
                 return
         if self.is_small and reached < sum(1 for _ in _places(self._entries, key_hash)):
-            broken("does not come to all of its entries", slot)
+            broken("does not reach all of its entries", slot)
 
     def covers(self, physical_offset: int) -> bool:
         """Whether a record lies between the first and the last one that the header names."""

@@ -191,9 +191,7 @@ class CommitLog(LogFiles):
             if frame_lengths(read, position, total_size, version) is None:
                 raise FormatError(f"record size {total_size}, but its parts do not add up to it")
             if total_size > form.RECORD_SIZE_MAX:
-                raise FormatError(
-                    f"record size {total_size} is above {form.RECORD_SIZE_MAX}, the most that is read whole"
-                )
+                raise FormatError(f"record size {total_size} is above {form.RECORD_SIZE_MAX}, the maximum")
             data = self._open_files.read_listed(file.path, position, total_size)
         return form.decode(data)
 

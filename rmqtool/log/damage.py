@@ -110,7 +110,7 @@ class DamageClassifier:
                 torn = self._at_end(event.physical_offset + event.length) and is_torn(bad)
                 detail: dict[str, Any] = {"declared_size": declared}
                 if self._is_cut(bad, source.size):
-                    detail["reason"] = "cut off by the end of the file, which is too short"
+                    detail["reason"] = "cut off by the end of a file that is too short"
                 code = "CL01" if torn else kind_of(source, bad)
                 return (code, detail) if not source.unreadable else ("CL12", {})
         except (OSError, UnreadableError):

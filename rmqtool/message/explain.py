@@ -136,7 +136,9 @@ def _explain_blank(data: bytes, physical_offset: int, left: int) -> Explanation:
     fields, values, _ = _read(message.BLANK.declaration, data, physical_offset, spell)
     problems: tuple[str, ...] = ()
     if values["total_size"] != left:
-        problems = (f"the blank says {values['total_size']} bytes are left of its file, but it is {left}",)
+        problems = (
+            f"the blank says {values['total_size']} bytes are left in its file, but there are {left}",
+        )
     return Explanation(tuple(fields), problems)
 
 
@@ -145,7 +147,7 @@ def _record_problems(
 ) -> Iterator[str]:
     magic = values.get("magic")
     if magic is not None and magic not in message.VERSION_BY_MAGIC:
-        yield f"{magic & 0xFFFFFFFF:08X} is no message magic"
+        yield f"{magic & 0xFFFFFFFF:08X} is not a message magic"
     if values.get("physical_offset", physical_offset) != physical_offset:
         yield f"the record says it is at {values['physical_offset']}, but it is at {physical_offset}"
     stored = values.get("body")

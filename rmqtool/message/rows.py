@@ -66,7 +66,7 @@ class RowFormat:
     def __post_init__(self) -> None:
         """Refuse names that no row has."""
         if self.body not in BODY_FORMS:
-            raise UsageError(f"body form {self.body!r} is none of {', '.join(BODY_FORMS)}")
+            raise UsageError(f"body form {self.body!r} is not one of {', '.join(BODY_FORMS)}")
         check_names(self.names or ())
 
     @property

@@ -215,7 +215,7 @@ def _op(view: _View) -> Description:
         "half_queue_offsets": offsets,
     }
     if len(offsets) != len(texts):
-        result["unreadable"] = f"{len(texts) - len(offsets)} of {len(texts)} pieces are no queue offset"
+        result["unreadable"] = f"{len(texts) - len(offsets)} of {len(texts)} pieces are not queue offsets"
     return result
 
 

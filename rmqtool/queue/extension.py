@@ -228,7 +228,7 @@ class Extension:
 
 def _leads_out(file: StoreFile, position: int) -> FormatError:
     return FormatError(
-        "the size of an extension unit leads out of its file", path=file.path, physical_offset=position
+        "the size of an extension unit points outside its file", path=file.path, physical_offset=position
     )
 
 

@@ -146,7 +146,7 @@ def _log_access(store: Store, selection: Selection) -> Access:
             ranges.append(LogRange(name, file.file_from_offset, start, stop, stop - start))
     by_time = len(files) - max(last - first, 0)
     parts = [f"{by_time} of {len(files)} files"] * bool(by_time) + ["parts of files"] * bool(left_out)
-    reason = f"{' and '.join(parts)} lie outside of the time range" if parts else "the log is read"
+    reason = f"{' and '.join(parts)} are outside the time range" if parts else "the log is read"
     bounds = (
         files[first].file_from_offset if first else None,
         files[last].file_from_offset if last < len(files) else None,

@@ -188,4 +188,4 @@ def _what_is_at(store: Store, physical_offset: int) -> str:
                 break
     except UnreadableError:
         pass  # the reader of the row's file says so where it matters
-    return f"no record begins at offset {physical_offset}"
+    return f"no record starts at offset {physical_offset}"

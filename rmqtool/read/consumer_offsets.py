@@ -69,7 +69,7 @@ def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[
         else:
             offsets |= found
     if needed and not unknown and OFFSET_FILES[0] in missing:
-        unknown.append(f"{OFFSET_FILES[0]}: there is none, and no .bak: whether groups read here is not told")
+        unknown.append(f"{OFFSET_FILES[0]}: it and its .bak are missing: which groups read here is unknown")
     return offsets, unknown
 
 
@@ -94,12 +94,12 @@ def _of_file(store: Store, name: str) -> Offsets | None:
     loaded = read_config(root / FOLDER, name)
     if loaded.source == "none" and loaded.file_error:
         raise FormatError(
-            f"the offsets of consumers cannot be understood, and there is no .bak: {loaded.file_error}",
+            f"the consumer offsets cannot be parsed, and there is no .bak: {loaded.file_error}",
             path=root / FOLDER / name,
         )
     if loaded.source == "none" and loaded.is_empty:
         raise FormatError(
-            "the offsets of consumers are lost: the file is empty, and there is no .bak with any",
+            "the consumer offsets are lost: the file is empty, and no .bak has any",
             path=root / FOLDER / name,
         )
     if loaded.source == "none":

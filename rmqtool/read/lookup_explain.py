@@ -118,7 +118,7 @@ def _result(
         return "another hash"
     stored = store.find(entry.physical_offset)
     if stored is None or stored.status & OFFSET_MISMATCH:
-        return "no sound record is there any more"
+        return "it no longer has a sound record"
     if name not in wanted.found_in(properties.decode(stored.message.properties_bytes)):
         return "another key with the same hash"
     return "found" if selection.matches(stored.message, entry.physical_offset) else "not selected"

@@ -76,4 +76,4 @@ def unserved(store: Store, keys: Iterable[tuple[str, int]]) -> Iterator[Finding]
 def _no_files(layout: StoreLayout, code: str, strays: tuple[Path, ...]) -> Iterator[Finding]:
     for path in strays:
         if offset_of_name(path.name) is not None and not path.is_file():
-            yield finding(code, layout.relative(path), reason="it is no plain file")
+            yield finding(code, layout.relative(path), reason="it is not a plain file")

@@ -69,7 +69,7 @@ def parse_assign(option: str, text: str) -> tuple[QueueName, ...]:
     for topic, inner in _object(option, text).items():
         for broker, ids in inner.items() if isinstance(inner, dict) else [(None, inner)]:
             if not isinstance(ids, list) or not ids:
-                raise _wrong(option, f"the queues of {topic!r} are no list of numbers")
+                raise _wrong(option, f"the queues of {topic!r} are not a list of  numbers")
             names += (QueueName(topic, broker, _queue_id(option, topic, each)) for each in ids)
     if len(set(names)) != len(names):
         raise _wrong(option, "a queue is named twice")
@@ -94,7 +94,7 @@ def _object(option: str, text: str) -> dict[str, Any]:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not found:
-        raise _wrong(option, "it is no JSON object of topics")
+        raise _wrong(option, "it is not a JSON object of topics")
     return found
 
 
@@ -102,7 +102,7 @@ def _queue_id(option: str, topic: str, value: Any) -> int:
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 10:
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-        raise _wrong(option, f"{value!r} is no queue of {topic!r}")
+        raise _wrong(option, f"{value!r} is not a queue of {topic!r}")
     return value
 
 
@@ -116,7 +116,7 @@ def _time(option: str, topic: str, value: Any) -> int:
 
 def _number(option: str, topic: str, value: Any, smallest: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not smallest <= value < 1 << 63:
-        raise _wrong(option, f"{value!r} is no value for a queue of {topic!r}")
+        raise _wrong(option, f"{value!r} is not a valid value for a queue of {topic!r}")
     return value
 
 

@@ -1,7 +1,7 @@
-"""What rmqtool-spark(7) says of each option and column; `options_page` puts it together.
+"""What rmqtool-spark(7) says about each option and column; `options_page` assembles the page.
 
-Only what the tables of the source cannot say stands here: no lists of values, no defaults that are
-constants there. Marks are those of a guide: headings, `- ` entries, fenced blocks.
+This module holds only what the tables of the source cannot say: no lists of values, and no defaults that
+are constants there. The markup is that of a guide: headings, `- ` entries, fenced blocks.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from typing import Final
 INTRODUCTION: Final = """
 ## Description
 
-The data source `rocketmq-store` reads message stores of RocketMQ as data frames and as streams, and makes
-new stores of data frames. It is registered where the package is installed; else
-`rmqtool.spark.register(spark)` does it. It needs `pip install 'rmqtool[spark]'`.
+The data source `rocketmq-store` reads RocketMQ message stores as data frames and as streams, and creates new
+stores from data frames. It is registered automatically where the package is installed; elsewhere call
+`rmqtool.spark.register(spark)`. Install it with `pip install 'rmqtool[spark]'`.
 
 ```python
 messages = spark.read.format("rocketmq-store").option("subscribe", "Orders").load("/data/store")
@@ -21,209 +21,218 @@ stream = spark.readStream.format("rocketmq-store").option("startingOffsets", "ea
 rows.orderBy("storeTimestamp").write.format("rocketmq-store").mode("append").save("/data/new")
 ```
 
-Names of options are those of Kafka's source where it has one of that meaning, and of rocketmq-spark. Case
-does not matter. An option that is not known, a value that makes no sense and options that contradict each
-other are errors that name the option.
+Options have the names that Kafka's source or rocketmq-spark uses, where one of these has an option with the
+same meaning. Names are not case-sensitive. An unknown option, an invalid value and options that contradict
+each other are errors; the message names the option.
 
 ## Values
 
-- a list. `a,b`, or a JSON list of texts where values have commas in them.
+- a list. `a,b`, or a JSON list of strings if values contain commas.
 - a size. Bytes, or a number with K, M, G or T (powers of 1024; KB, MB, ... are powers of 1000).
-- a time. ISO 8601, milliseconds since 1970, `now`, `today`, `14:30` or `2h ago`, see rmqtool(1). Without an
-offset it is in UTC.
-- a glob. `*`, `?` and `[...]`; case matters.
+- a time. ISO 8601, milliseconds since 1970, `now`, `today`, `14:30` or `2h ago`, see rmqtool(1). A time
+without an offset is in UTC.
+- a glob. `*`, `?` and `[...]`; it is case-sensitive.
 - JSON of offsets. `{"topic": {"0": 23, "1": -2}}`: by topic and queue; -2 is the earliest offset, -1 the
-latest. With several stores the broker stands between: `{"topic": {"broker-a": {"0": 23}}}`.
-- JSON of milliseconds since 1970. The same, with a time in the place of each offset.
+latest. With several stores, the broker name comes between: `{"topic": {"broker-a": {"0": 23}}}`.
+- JSON of milliseconds since 1970. The same, with a time instead of each offset.
 """
 
 _PLACES: Final = {
     "path": (
-        "The argument of `load` and `save`. A store, a folder of commit log files, or one of these files;"
-        " a glob stands for all stores that it matches. A URL such as `s3://bucket/store` is read through"
-        " rmqtool. A write takes one folder, no URL."
+        "The argument of `load` and `save`: a store, a folder of commit log files, or one of these files."
+        " A glob stands for all stores that it matches. A URL such as `s3://bucket/store` is read through"
+        " rmqtool. A write takes one folder and no URL."
     ),
-    "paths": "Several stores; what `load` makes of a list. Not together with `path`.",
+    "paths": "Several stores; `load` sets it when it is given a list. It excludes `path`.",
     "brokerName": (
-        "The brokers of the stores: in the order of the paths (those of a glob are sorted), or by path."
-        " Without it a broker has the name in the file of `brokerConf` (one store only), else the part of"
-        " the path by which the stores differ. Each name may be there once."
+        "The broker names of the stores, by path or in the order of the paths (the stores of a glob are"
+        " sorted). By default a broker has the name in the file of `brokerConf` (one store only), otherwise"
+        " the part of the path by which the stores differ. Names must be unique."
     ),
-    "brokerConf": "The broker's configuration file, for what it says about the folders of the store.",
-    "commitlogPaths": (
-        "Further commit log folders of the store, for a log that is spread over several disks."
-    ),
-    "readOnlyCommitlogPaths": "Such folders that the broker only reads.",
+    "brokerConf": "The broker's configuration file; it names the folders of the store.",
+    "commitlogPaths": "Further commit log folders of the store, if its log is spread over several disks.",
+    "readOnlyCommitlogPaths": "Further commit log folders that the broker only reads.",
     "storage.": (
-        "Goes to the place a URL names, without the prefix: an endpoint, a key, a secret. Never shown in"
-        " messages."
+        "Passed without the prefix to the storage that a URL names: an endpoint, a key, a secret. Values are"
+        " never shown in messages."
     ),
 }
 _COLUMNS: Final = {
-    "columnSet": "Which columns rows have, see COLUMN SETS.",
+    "columnSet": "Selects the columns of a row, see COLUMN SETS.",
     "columns": (
-        "Single columns in place of a set, in this order, see COLUMNS. A schema that names others"
-        " contradicts it, and so does `columnSet` `kafka`; with `full` `properties` is a map."
+        "Selects single columns instead of a set, in this order, see COLUMNS. It contradicts a schema that"
+        " names other columns, and `columnSet` `kafka`. With `full`, `properties` is a map."
     ),
     "columnNameOfCorruptRecord": (
-        "The name of the column that says what is wrong, see DAMAGE. It must not be that of another column."
+        "The name of the column that describes damage, see DAMAGE. It must differ from all other columns."
     ),
-    "includeHeaders": "Whether the column set `kafka` has `headers` too. An error with another set.",
-    "includeBody": "With `false` bodies are null, and nothing is read of them.",
-    "decompress": "With `false` bodies are as they are stored.",
-    "mode": "What damage does, see DAMAGE. Not the save mode of a write.",
+    "includeHeaders": "Adds `headers` to the column set `kafka`. It is an error with another set.",
+    "includeBody": "`false` sets bodies to null and reads none of their bytes.",
+    "decompress": "`false` returns bodies as they are stored.",
+    "mode": "Selects how damage is handled, see DAMAGE. It is not the save mode of a write.",
     "verifyCrc": (
-        "Whether the CRC of bodies, and of properties where there is one, are checked. That is only done"
-        " where it can be seen: in a column `status` or the corrupt record column, or where `mode` is not"
-        " `PERMISSIVE`."
+        "Checks the CRC of bodies, and of properties that have one. The check runs only if its result is"
+        " visible: in a column `status`, in the corrupt record column, or because `mode` is not `PERMISSIVE`."
     ),
 }
 _TOPICS: Final = {
-    "topic": "One topic, by its whole name. rocketmq-spark's name.",
-    "subscribe": "Topics, by their whole names. Kafka's name.",
-    "topics": "Globs of topics, one must match.",
-    "subscribePattern": "The whole name of a topic must match. Kafka's name.",
-    "assign": "These queues only. Kafka's name. A broker is named where several stores are read.",
-    "excludeTopics": "Globs of topics that are not read.",
-    "queueId": "These queues of every topic.",
-    "tags": "Tags, one must be the message's.",
-    "subExpression": (
-        "The same as a consumer writes it: `TagA || TagB`, `*` for all. rocketmq-spark's name."
+    "topic": "Selects one topic by its full name. rocketmq-spark's name for the option.",
+    "subscribe": "Selects topics by their full names. Kafka's name for the option.",
+    "topics": "Selects topics that match one of these globs.",
+    "subscribePattern": "Selects topics whose full name matches. Kafka's name for the option.",
+    "assign": (
+        "Selects single queues. Kafka's name for the option. With several stores, it names the broker too."
     ),
-    "keys": "Keys, one must be a key or the unique key of the message.",
+    "excludeTopics": "Excludes topics that match one of these globs.",
+    "queueId": "Selects these queues of every topic.",
+    "tags": "Selects messages with one of these tags.",
+    "subExpression": (
+        "Selects tags in a consumer's syntax: `TagA || TagB`, `*` for all. rocketmq-spark's name for the"
+        " option."
+    ),
+    "keys": "Selects messages with one of these keys or unique keys.",
     "filter": (
-        "What the properties of a message must match, in the broker's SQL92 filter language: `a > 1 AND b"
-        " = 'x'`."
+        "Selects messages by their properties, in the broker's SQL92 filter language: `a > 1 AND b = 'x'`."
     ),
 }
 _BOUNDS: Final = {
     "startingOffsets": (
-        "Where a read begins. `latest` (-1) is for streams only, a batch read begins at the earliest"
-        " offset. JSON goes with options that name the topics, and must name exactly the queues that are"
-        " read. Without it a batch read begins at the earliest, a stream at the latest message."
+        "The offsets at which a read starts. By default a batch read starts at the earliest message and a"
+        " stream at the latest. `latest` (-1) is for streams only. JSON requires options that name the"
+        " topics, and must name exactly the queues that are read."
     ),
     "startingOffsetsByTimestamp": (
-        "Store times, by queue, from which on messages are read, as JSON of `startingOffsets`. A stream"
-        " starts at the first message of each queue that is not older."
+        "The store time at which each queue starts, as JSON like that of `startingOffsets`. A stream starts"
+        " at the first message of each queue that is not older."
     ),
     "startingTimestamp": (
-        "The store time from which on messages are read, of all queues. Times save the reading of whole"
-        " files; of a part of one only where more than 64M of it would be read and queues name its records."
-        " Ten minutes more are read on both sides, for clocks that were set back. So a short time within one"
-        " file may read all of it."
+        "The store time at which all queues start. A start time skips whole files. It skips part of a file"
+        " only if more than 64M of it would be read and queues name its records. The read begins ten minutes"
+        " earlier and ends ten minutes later, for clocks that were set back. A short time range inside one"
+        " file may therefore read all of it."
     ),
     "startingOffsetsByTimestampStrategy": (
-        "Whether a queue that ends before the time it is to start at is an `error`, or begins at its end"
-        " (`latest`). For batch reads with `startingTimestamp` or `startingOffsetsByTimestamp`."
+        "Selects what happens to a queue that ends before its start time: an `error`, or a start at its end"
+        " (`latest`). It applies to batch reads with `startingTimestamp` or `startingOffsetsByTimestamp`."
     ),
     "endingOffsets": (
-        "Where a batch read ends; the message at an offset is not read. `earliest` (-2) is no end. JSON as"
-        " for `startingOffsets`. Without it a read ends at the latest message."
+        "The offsets at which a batch read ends; the message at an offset is not read. By default a read ends"
+        " after the latest message. `earliest` (-2) is not a valid end. JSON is as for `startingOffsets`."
     ),
-    "endingOffsetsByTimestamp": "Store times, by queue, before which a batch read ends.",
-    "endingTimestamp": "The store time before which a batch read ends, of all queues.",
+    "endingOffsetsByTimestamp": "The store time before which a batch read of each queue ends.",
+    "endingTimestamp": "The store time before which a batch read of all queues ends.",
     "startingPhysicalOffset": (
-        "The offset in the commit log from which on records are read. For one store. One outside of the"
-        " files of the log is data loss, see `failOnDataLoss`; a stream starts at what is there."
+        "The commit log offset at which a read starts. It requires a single store. An offset outside the"
+        " files of the log is data loss, see `failOnDataLoss`; a stream starts at the first offset that"
+        " exists."
     ),
     "endingPhysicalOffset": (
-        "The offset in the commit log before which a batch read ends. For one store. One behind the end of"
-        " the last file is data loss, as an end that a queue does not have is with Kafka."
+        "The commit log offset before which a batch read ends. It requires a single store. An offset after"
+        " the end of the last file is data loss, as Kafka treats an end offset that a queue does not have."
     ),
     "failOnDataLoss": (
-        "Whether it is an error that offsets, files or stores that were asked for are not there (any"
-        " more). For batch reads that is so for topics of `topic` and `subscribe` and queues of `assign` that"
-        " no store has, and for physical offsets outside of the files of the log, too. With `false` what is"
-        " there is read, with a warning. A stream waits for topics and queues that are not there yet, and"
-        " does not notice that a store was replaced by one whose records lie at the same places."
+        "Makes it an error if requested offsets, files or stores do not exist (any more). For batch reads"
+        " this includes topics of `topic` and `subscribe` and queues of `assign` that no store has, and"
+        " physical offsets outside the files of the log. With `false` rmqtool reads what exists and warns. A"
+        " stream waits for topics and queues that do not exist yet. It does not notice that a store was"
+        " replaced by one whose records have the same offsets."
     ),
 }
 _WAYS: Final = {
     "via": (
-        "The way to the messages. `auto` takes consume queues or the index where these are trusted and"
-        " need less reading, else the commit log. The others ask for one way, as far as it can serve."
+        "Selects the way to the messages. `auto` uses consume queues or the index if they can be trusted and"
+        " need less reading, otherwise the commit log. The other values request one way, which is used as far"
+        " as it can answer."
     ),
-    "pushdown": "Whether filters of the query say what is read, see FILTERS.",
+    "pushdown": "Lets filters of the query limit what is read, see FILTERS.",
     "minPartitions": (
-        "Partitions are made smaller until there are about so many, but none is made to read less than 32K of"
-        " the log."
+        "Makes partitions smaller until there are about this many. No partition is made to read less than 32K"
+        " of the log."
     ),
-    "maxRecordsPerPartition": "No partition has more records, as far as consume queues know of them.",
+    "maxRecordsPerPartition": (
+        "Limits the records of a partition, as far as consume queues know their number."
+    ),
     "maxBytesPerPartition": (
-        "What a partition reads of the log. Without it an eighth of all that is read, but at least 128M"
-        " and at most 512M. Less than 32K counts as that."
+        "Limits the bytes of the log that a partition reads. By default it is an eighth of all bytes that are"
+        " read, at least 128M and at most 512M. The minimum is 32K."
     ),
-    "maxRowsPerBatch": "Rows of an Arrow batch at most.",
-    "maxBytesPerBatch": "Bytes of an Arrow batch, about.",
+    "maxRowsPerBatch": "Limits the rows of an Arrow batch.",
+    "maxBytesPerBatch": "Limits the bytes of an Arrow batch, approximately.",
 }
 _STREAMS: Final = {
     "streamOffsets": (
-        "What a stream counts by. `commitlog`: physical offsets, every record of the log is read once."
-        " `queue`: queue offsets as with Kafka, only messages that have a unit in a consume queue are"
-        " read. Without it `queue` where `assign`, or JSON of offsets or times, names queues, else"
-        " `commitlog`. A checkpoint fits one of the two."
+        "Selects what a stream counts. `commitlog`: physical offsets; every record of the log is read once."
+        " `queue`: queue offsets, as in Kafka; only messages that have a unit in a consume queue are read."
+        " The default is `queue` if `assign`, or JSON of offsets or times, names queues, otherwise"
+        " `commitlog`. A checkpoint fits only the setting that wrote it."
     ),
     "maxOffsetsPerTrigger": (
-        "Messages of a micro-batch at most, shared out by what is new in each store or queue."
+        "Limits the messages of a micro-batch. They are divided in proportion to the new messages of each"
+        " store or queue."
     ),
     "maxBytesPerTrigger": (
-        "Bytes of the log that a micro-batch reads, about. Both limits hold where both are given."
+        "Limits the bytes of the log that a micro-batch reads, approximately. Both limits apply if both are"
+        " given."
     ),
     "minOffsetsPerTrigger": (
-        "A micro-batch waits until there are so many messages. Not above `maxOffsetsPerTrigger`."
+        "Delays a micro-batch until there are this many messages. It must not exceed `maxOffsetsPerTrigger`."
     ),
-    "maxTriggerDelay": "With `minOffsetsPerTrigger`: it waits no longer than this.",
+    "maxTriggerDelay": "With `minOffsetsPerTrigger`: limits the delay.",
 }
 _WRITES: Final = {
     "profile": (
-        "The broker that is to open a new store: `4.9`, `5.3` or `5.4`. For writing; a read does not look"
-        " at it."
+        "The broker that is to open a new store: `4.9`, `5.3` or `5.4`. It applies to writes; a read ignores"
+        " it."
     ),
     "order": (
-        "The order of the new log. `given`: that of the rows, whose store times must not fall."
-        " `storeTimestamp`: rows are sorted by that column, in the memory of the driver. For writing."
+        "The order of the new log. `given`: the order of the rows, whose store times must not decrease."
+        " `storeTimestamp`: rows are sorted by that column, in the memory of the driver. It applies to"
+        " writes."
     ),
 }
 OTHER_TEXTS: Final = {
     "path": "a path, or a JSON list of paths",
     "paths": "a path, or a JSON list of paths",
-    "storage.": "a text",
+    "storage.": "a string",
 }
 """The values of options that are read before the others."""
 
 _WRITING: Final = """
-The save mode has to be named. `mode("append")` wants a path where nothing is, or an empty folder;
-`mode("overwrite")` replaces a whole store that is not in use. The store is made beside the path and put
-there when it is whole: what fails leaves nothing. The folder must be one that the driver and all executors
-reach. Options that name topics, tags, keys or a filter, and starts and ends by queue offset or time, are
-refused.
+A write must name its save mode. `mode("append")` requires a path that does not exist, or an empty folder.
+`mode("overwrite")` replaces a whole store that is not in use. The new store is built next to the path and
+moved there when it is complete, so a failed write leaves nothing. The driver and all executors must be able
+to reach the folder. Options that select topics, tags, keys or a filter, and start and end options by queue
+offset or time, are refused.
 
-Columns are those of a read (`topic` and `body` or `value` must be there), so a data frame that was read can
-be written again; with `columnSet` `kafka` that is refused for system topics. What a store computes is
-computed anew; a property without a value, which no consumer sees, is lost. Rows without a queue get one, rows
-without a store time the time of the write.
+The columns are those of a read; `topic` and `body` (or `value`) are required. A data frame that was read can
+therefore be written again, except system topics with `columnSet` `kafka`, which are refused. Values that a
+store computes are computed again. A property without a value, which consumers cannot see, is lost. rmqtool
+assigns a queue to rows without one, and the time of the write to rows without a store time.
 
-Names with `write.` say how the files are made; in brackets is the broker's setting.
+Without `write.reserve` `false` a write allocates a whole commit log file at once, 1 GiB by default
+(`write.commitLogFileSize`).
+
+Options with the prefix `write.` describe the new files. The broker's name of the setting is in brackets.
 """
 
 GROUPS: Final = (
     ("Which stores", "", _PLACES),
     ("What rows have", "", _COLUMNS),
-    ("Which messages", "All that are given must hold. Without them every message is read.", _TOPICS),
+    ("Which messages", "All given options must match. Without any, every message is read.", _TOPICS),
     (
         "From where to where",
-        "Starts are included, ends are not.",
+        "Starts are inclusive, ends are exclusive.",
         _BOUNDS,
     ),
-    ("How it is read", "These change no result.", _WAYS),
+    ("How it is read", "These options do not change the result.", _WAYS),
     (
         "Streams",
-        "`readStream` begins at the latest message, as Kafka's source does: what is in the store already"
-        " is not read, unless `startingOffsets` is `earliest`, or another start is given. A stream that"
-        " has a checkpoint goes on where it ended, whatever the start. Ends (`endingOffsets`,"
-        " `endingTimestamp`, `endingPhysicalOffset`) are errors. The end of the log is that of the last"
-        " whole record whose CRC is right, so what a broker is writing just now belongs to a later batch."
-        " The trigger `availableNow` ends with what there is when it starts.",
+        "`readStream` starts after the latest message, as Kafka's source does. To read what is already in"
+        " the store, set `startingOffsets` to `earliest` or give another start. A stream with a checkpoint"
+        " resumes where it stopped, whatever the start. End options (`endingOffsets`, `endingTimestamp`,"
+        " `endingPhysicalOffset`) are errors. The log ends with the last complete record whose CRC matches,"
+        " so a record that a broker is still writing belongs to a later batch. The trigger `availableNow`"
+        " ends with what exists when it starts.",
         _STREAMS,
     ),
     ("Writing", _WRITING, _WRITES),
@@ -231,75 +240,143 @@ GROUPS: Final = (
 """Title, introduction and texts by name of each section of options."""
 
 WRITE_TEXTS: Final = {
-    "commitLogFileSize": "Of each file [mappedFileSizeCommitLog].",
-    "consumeQueueFileSize": "Of each file, a multiple of 20 [mappedFileSizeConsumeQueue].",
-    "batchQueueFileSize": "Of each file, a multiple of 46 [mapperFileSizeBatchConsumeQueue].",
+    "commitLogFileSize": "Size of a commit log file [mappedFileSizeCommitLog].",
+    "consumeQueueFileSize": "Size of a consume queue file, a multiple of 20 [mappedFileSizeConsumeQueue].",
+    "batchQueueFileSize": "Size of a batch queue file, a multiple of 46 [mapperFileSizeBatchConsumeQueue].",
     "indexSlots": "Hash slots of an index file [maxHashSlotNum].",
-    "indexEntries": "Places for entries in an index file, place 0 included; 2 or more [maxIndexNum].",
-    "index": "Whether keys are indexed [messageIndexEnable].",
+    "indexEntries": "Capacity of an index file in entries, unused entry 0 included; 2 or more [maxIndexNum].",
+    "index": "Indexes keys [messageIndexEnable].",
     "maxMessageSize": (
-        "Of a body. Without it 4 MiB or, where a commit log file is smaller, what fits [maxMessageSize]."
+        "Limits the size of a body. The default is 4 MiB or, if a commit log file is smaller, what fits"
+        " [maxMessageSize]."
     ),
     "propertyCrc": (
-        "Whether records end with a CRC over all of their properties, 5.x only [enabledAppendPropCRC]."
+        "Ends each record with a CRC over all of its properties, 5.x only [enabledAppendPropCRC]."
     ),
-    "reserve": "Whether the space of a commit log file is taken when the file is made.",
-    "cluster": "The property CLUSTER that a broker adds [brokerClusterName].",
-    "region": "The property MSG_REGION that a 5.x broker adds [regionId].",
-    "compressOver": "Bodies of so many bytes and more are compressed, where the row asks for compression.",
-    "queues": "Queues of a topic whose rows name none.",
+    "reserve": "Allocates the whole space of a commit log file when the file is created.",
+    "cluster": "Value of the property CLUSTER that a broker adds [brokerClusterName].",
+    "region": "Value of the property MSG_REGION that a 5.x broker adds [regionId].",
+    "compressOver": "Compresses bodies of at least this many bytes if the row requests compression.",
+    "queues": "Number of queues of a topic whose rows name none.",
 }
 
 COLUMN_TEXTS: Final = {
     "brokerName": "the broker of the store, see `brokerName` above",
     "propertiesJson": "all properties, as a JSON object",
     "position": "where the record starts in its file",
-    "key": "property KEYS, not split; null without",
+    "key": "property KEYS, not split; null if absent",
     "value": "the same as `body`",
     "partition": "the same as `queueId`",
     "offset": "the same as `queueOffset`",
     "timestamp": "the same as `storeTimestamp`",
-    "timestampType": "always 1, for the time is the broker's",
-    "headers": "all properties, names and bytes; null without any",
+    "timestampType": "always 1, because the broker sets the time",
+    "headers": "all properties, names and bytes; null if there are none",
     "_corrupt_record": (
-        "what is wrong, as JSON; null for sound messages; `columnNameOfCorruptRecord` names it"
+        "what is wrong, as JSON; null for sound messages; `columnNameOfCorruptRecord` renames it"
     ),
 }
 
 REST: Final = """
 ## Damage
 
-Damage does not end a read unless that is asked for. The option `mode` says what becomes of it:
+Damage ends a read only on request. The option `mode` selects how it is handled:
 
-- PERMISSIVE. A record that is not as it should be is a row like the others, with its codes in `status`. A
-range of the log that holds no sound record is one row: `physicalOffset`, `size` (its length), `file`,
-`position`, `brokerName`, `status` and the corrupt record column say where and what, all else is null. A log
-without any file, beside queues or an index (CL26), is one such row, without an offset.
-- DROPMALFORMED. Both are left out. What is left out of the log is told on the standard error of the task.
-- FAILFAST. The first of either is an error.
+- PERMISSIVE. A damaged record is a row like the others, with its codes in `status`. A range of the log
+without a sound record is one row: `physicalOffset`, `size` (its length), `file`, `position`, `brokerName`,
+`status` and the corrupt record column locate and describe it; all other columns are null. A missing commit
+log next to existing queues or an index (CL26) is one such row, without an offset.
+- DROPMALFORMED. Both kinds of row are left out. What is left out of the log is reported on the standard
+error of the task.
+- FAILFAST. The first damaged record or range is an error.
 
-Sound messages have the one code `ok` in `status`. The others are in rmqtool-problems(7). The corrupt record
-column is in no column set: name it in `columns` or in a schema. It has the codes and the offset of a
-damaged record, and all of the finding for a range without one.
+Sound messages have the single code `ok` in `status`. All other codes are listed in rmqtool-problems(7). No
+column set contains the corrupt record column: name it in `columns` or in a schema. It holds the codes and
+the offset of a damaged record, and the whole finding for a range without a record.
 
-A range without a record has no topic, tag, key or time. It is a row also where options choose messages by
-these, for it may be what is looked for; a filter of the query leaves it out. Without `status` and the
-corrupt record column damage is told on the standard error of the task instead. Such rows are gone with `where
-status[0] = 'ok'`.
+A range without a record has no topic, tag, key or time. It is a row even if options select messages by
+these, because it may hold a selected message; a filter of the query excludes it. Without `status` and the
+corrupt record column, damage is reported on the standard error of the task instead. To exclude such rows, use
+`where status[0] = 'ok'`.
 
-Notes, which are normal after a crash, are neither rows nor errors.
+Notes describe what is normal after a crash. They are neither rows nor errors.
 
 ## Filters
 
-Options choose what is read, and always rightly. The filters of a query (`where`) are tested by Spark on
-every row that is read. With the option `pushdown` `on`, and `spark.sql.python.filterPushdown.enabled`
-`true` in the session, they also say what is read: equality, lists and ranges joined by AND, of `topic`
-(also by prefix), `queueId`, `queueOffset`, `physicalOffset`, `storeTimestamp`, `storeTimestampMs`, `tags`,
-`uniqKey`, `key`, `brokerName`, and the Kafka names of these. Spark tests every row again. Streams take no
-filters.
+Options select exactly what is read. Spark tests the filters of a query (`where`) on every row that is read.
+With the option `pushdown` `on`, and `spark.sql.python.filterPushdown.enabled` `true` in the session, filters
+also limit what is read: equality, lists and ranges joined by AND, of `topic` (also by prefix), `queueId`,
+`queueOffset`, `physicalOffset`, `storeTimestamp`, `storeTimestampMs`, `tags`, `uniqKey`, `key`, `brokerName`,
+and the Kafka names of these. Spark tests every row again. Streams accept no filters.
 
-That is for data frames that are scanned once in their life. Spark 4.3.0 keeps one plan for each source that
-was loaded, that of the filters which came last: where a data frame or view is scanned twice, in one query
-or in two, rows would be missing. Hence the default is off. Give options in place of filters where that does
-not suit.
+Use pushdown only for data frames that are scanned once in their life. Spark 4.3.0 keeps one plan for each
+loaded source, that of the most recent filters. If a data frame or view is scanned twice, in one query or in
+two, rows would be missing. The default is therefore `off`. Where pushdown does not fit, use options instead
+of filters.
+
+## Where Python comes from
+
+The data source is registered automatically if rmqtool is installed in Spark's Python: the one named by
+`PYSPARK_PYTHON`, otherwise `python3` on the PATH. The Python that runs your driver script does not matter.
+`rmqtool spark-scan` sets `PYSPARK_PYTHON` to its own Python.
+
+```python
+import os, sys
+
+os.environ["PYSPARK_PYTHON"] = sys.executable  # set it before the session is created
+```
+
+## Clusters
+
+Every executor must reach the store under the same path or URL. Every executor also needs Python 3.11 or newer
+with rmqtool and its extra `spark`, at the path of `PYSPARK_PYTHON`, which is the same for the driver and the
+executors. A relative path is a path inside an archive of such an environment; `venv-pack` and `conda-pack`
+create these archives. `rmqtool spark-scan` sends its own rmqtool to the executors, so they may have another
+version of rmqtool, or only its dependencies.
+
+On YARN, with HADOOP_CONF_DIR set, unpack the archive for the driver too:
+
+```sh
+mkdir -p env && tar xzf env.tar.gz -C env
+PYSPARK_PYTHON=./env/bin/python rmqtool spark-scan webhdfs://namenode:9870/rmq/store \\
+    --group-by topic --master yarn --conf spark.archives=env.tar.gz#env
+```
+
+On Kubernetes, use an image with Spark and the environment; here both are at the same path:
+
+```sh
+PYSPARK_PYTHON=/opt/rmqtool/bin/python rmqtool spark-scan s3://bucket/store --group-by topic \\
+    --master k8s://https://cluster.example:6443 \\
+    --conf spark.kubernetes.container.image=registry.example/spark-rmqtool \\
+    --conf spark.driver.host="$(hostname -i)"
+```
+
+On Databricks and similar platforms, install rmqtool as a library of the cluster, without its extra `spark`.
+In the notebook, register the source:
+
+```python
+import rmqtool.spark
+
+rmqtool.spark.register(spark)
+spark.read.format("rocketmq-store").load("s3://bucket/store").groupBy("topic").count().show()
+```
+
+For `spark-submit` of your own job, `rmqtool.spark.package.write_package` creates the zip file for
+`--py-files`. If rmqtool is not installed for the driver, also put the zip file on the driver's `PYTHONPATH`:
+Spark plans streams in a process that does not see the files of `--py-files`.
+
+Spark reads stores on `s3://` through rmqtool. It writes there through Hadoop's connector: use `--output
+s3a://bucket/...` and add hadoop-aws, in the version of Spark's Hadoop, to its jars. `rmqtool export` needs no
+connector.
+
+## Scalability
+
+Each task reads 128 to 512 MiB of log (see `maxBytesPerPartition`) and uses about 500 bytes of driver memory.
+
+`make bench` plans over sparse files: 100 brokers of 2.1 TB each, in files of 2 GiB, with
+`maxBytesPerPartition=2G`, give 100,000 partitions. Planning them took 12 s and 95 MiB. Spark had all of them
+after 24 s and 0.9 GiB of the driver's JVM, so `--driver-memory 2g` is enough.
+
+If executors read 1 GB/s of each broker's log, all 210 TB take a calculated 35 minutes. A query for a topic,
+an hour or a key of a named topic uses queues, times and the index, and reads only the part of the log that
+can hold the messages.
 """

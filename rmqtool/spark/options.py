@@ -262,18 +262,18 @@ def _check(options: SourceOptions) -> None:
         if bound is not None and bound.names_queues and not options.names_topics:
             raise UsageError(
                 f"option {name} names queues, but not all of what is read",
-                hint="say which topics with subscribe, subscribePattern or assign",
+                hint="name topics with subscribe, subscribePattern or assign",
             )
     if options.ending is not None:
         if options.ending.kind == "earliest" or any(value == -2 for _, value in options.ending.values):
-            raise UsageError("option endingOffsets: earliest (-2) is no end")
+            raise UsageError("option endingOffsets: earliest (-2) is not a valid end")
     if options.columns is not None and options.column_set == "kafka":
         raise UsageError(
             "options columnSet=kafka and columns contradict each other",
             hint="give one of them: the columns of the set can be named in columns",
         )
     if options.include_headers and options.column_set != "kafka":
-        raise UsageError("option includeHeaders goes with columnSet=kafka")
+        raise UsageError("option includeHeaders needs columnSet=kafka")
     low, high = options.min_offsets_per_trigger, options.max_offsets_per_trigger
     if low is not None and high is not None and low > high:
         raise UsageError(

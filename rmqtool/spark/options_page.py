@@ -59,7 +59,7 @@ from rmqtool.write.options import WriteOptions
 _VALUES: Final[Mapping[Callable[[str, str], Any], str]] = {
     parse_assign: 'JSON, `{"topic": [0, 1]}` or `{"topic": {"broker": [0, 1]}}`',
     parse_bool: "`true` or `false`",
-    parse_broker_names: 'names with commas between, or JSON, `{"path": "name"}`',
+    parse_broker_names: 'names separated by commas, or JSON, `{"path": "name"}`',
     parse_count: "a whole number, 1 or more",
     parse_delay: "`30s`, `15m` or `1h`, or a number of milliseconds",
     parse_filter: "an expression",
@@ -71,12 +71,12 @@ _VALUES: Final[Mapping[Callable[[str, str], Any], str]] = {
     parse_offsets: "`earliest`, `latest`, or JSON of offsets",
     parse_partitions: f"a whole number, 1 to {PARTITIONS_MAX}",
     parse_paths: "a path, or a JSON list of paths",
-    parse_regex: "a regular expression of Python",
-    parse_single: "a text",
+    parse_regex: "a Python regular expression",
+    parse_single: "a string",
     parse_size: "a size",
     parse_switch: "`on` or `off`",
-    parse_tags: "`*`, or tags with `||` between",
-    parse_text: "a text",
+    parse_tags: "`*`, or tags separated by `||`",
+    parse_text: "a string",
     parse_times: "JSON of milliseconds since 1970",
 }
 _UNITS: Final[Mapping[Callable[[str, str], Any], tuple[tuple[int, str], ...]]] = {
@@ -149,27 +149,27 @@ def _default(parse: Callable[[str, str], Any], value: Any) -> str:
 
 def _together() -> Iterator[str]:
     for group in ONE_OF:
-        yield f"At most one of these is given: {', '.join(f'`{name}`' for name in group)}."
+        yield f"At most one of these may be given: {', '.join(f'`{name}`' for name in group)}."
     for group in PRECEDENCE:
-        yield f"Of these the first that is given counts, as with Kafka: {', '.join(f'`{n}`' for n in group)}."
+        yield f"The first of these that is given is used, as in Kafka: {', '.join(f'`{n}`' for n in group)}."
 
 
 def _ignored() -> str:
     names = [*IGNORED, *(f"{prefix}*" for prefix in IGNORED_PREFIXES)]
     return (
-        "These speak to a broker or a Kafka cluster. They are taken and do nothing, so that a query needs no "
-        f"change: {', '.join(f'`{name}`' for name in names)}. Any other name is an error that names it."
+        "These configure access to a broker or a Kafka cluster. They are accepted and ignored, so queries "
+        f"run unchanged: {', '.join(f'`{name}`' for name in names)}. Any other name is an error."
     )
 
 
 def _column_sets() -> Iterator[str]:
-    yield "What a row has without `columns` and without a schema, in this order."
+    yield "The columns of a row without `columns` and without a schema, in this order."
     entries = []
     for name in COLUMN_SETS:
         asked = asked_by_options(SourceOptions(column_set=name))  # type: ignore[arg-type]
         entries.append(f"- {name}. " + ", ".join(f"`{each.name}` {each.type}" for each in asked) + ".")
     yield "\n".join(entries)
-    yield "With `includeHeaders` the set `kafka` ends with `headers`."
+    yield "With `includeHeaders` the set `kafka` also has `headers` as its last column."
 
 
 _SPARK_TEXTS: Final = {each.spark_name: each.text for each in MESSAGE_COLUMNS.values()}
@@ -177,9 +177,10 @@ _SPARK_TEXTS: Final = {each.spark_name: each.text for each in MESSAGE_COLUMNS.va
 
 def _columns() -> Iterator[str]:
     yield (
-        "Every column that `columns` or a schema can name, in any case; the names of rmqtool (`queue_id`) do "
-        "as well. The first type is the usual one, a schema can ask for the others. All can be null. "
-        "As `string` bytes are UTF-8, a map is a JSON object, and a list has spaces between."
+        "Every column that `columns` or a schema can name. Names are not case-sensitive; rmqtool's names"
+        " (`queue_id`) work too. The first type is the default; a schema can request the others. All columns"
+        " can be null. As `string`, bytes are UTF-8, a map is a JSON object, and a list has spaces between"
+        " items."
     )
     yield "\n".join(map(_column, (*FIELDS, CORRUPT)))
 

@@ -34,7 +34,7 @@ class DataLossError(InputError):
 def tell_loss(options: SourceOptions, what: str, path: str | None = None) -> None:
     """What was asked for is not there: an error, or a warning, as `failOnDataLoss` says."""
     if options.fail_on_data_loss:
-        raise DataLossError(what, path=path, hint="failOnDataLoss=false takes what is there")
+        raise DataLossError(what, path=path, hint="failOnDataLoss=false reads what exists")
     warnings.warn(what if path is None else f"{path}: {what}", stacklevel=3)
 
 
@@ -96,7 +96,7 @@ class StoreQueues:
             for key in self.keys():
                 self._check_time("startingTimestamp", key, self.options.since)
         if starting is not None and starting.kind == "latest":
-            raise UsageError("option startingOffsets: latest (-1) is no start of a batch read")
+            raise UsageError("option startingOffsets: latest (-1) is not a valid start of a batch read")
         named = [bound for bound in (starting, ending) if bound is not None and bound.names_queues]
         if not named and not self.options.assign:
             return None
@@ -134,7 +134,7 @@ class StoreQueues:
         first, stop = 0, (1 << 63) - 1
         if start is not None and start[0] == "offsets":
             if start[1] == LATEST:
-                raise UsageError("option startingOffsets: latest (-1) is no start of a batch read")
+                raise UsageError("option startingOffsets: latest (-1) is not a valid start of a batch read")
             first = low if start[1] == EARLIEST else self._there("startingOffsets", key, start[1], low, high)
         if end is not None and end[0] == "offsets":
             stop = high if end[1] == LATEST else self._there("endingOffsets", key, end[1], low, high)

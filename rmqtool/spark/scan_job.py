@@ -287,7 +287,7 @@ def _ours(text: str) -> InputError | UsageError | None:
 
 
 def _first_line(text: str) -> str:
-    line = text.strip().splitlines()[0] if text.strip() else "no reason was told"
+    line = text.strip().splitlines()[0] if text.strip() else "no reason was given"
     return re.sub(r"\s*SQLSTATE: \w+.*", "", line)
 
 

@@ -72,7 +72,7 @@ def output_place(url: str, stores: Sequence[str]) -> str:
 
 
 def _exists(url: str) -> RefusedError:
-    return RefusedError("something is there already", path=url, hint="name a new folder")
+    return RefusedError("something already exists", path=url, hint="name a new folder")
 
 
 def write_messages(

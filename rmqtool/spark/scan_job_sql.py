@@ -119,7 +119,7 @@ def reads_of(session: SparkSession, sql: str) -> Reads:
 
 def _refused(node: Any) -> UsageError:
     return UsageError(
-        f"--sql takes queries, and this is {_kind(node)}",
+        f"--sql accepts only queries, and this is {_kind(node)}",
         hint="SELECT ..., or --output to write what is selected; settings go with --conf",
     )
 
@@ -164,7 +164,7 @@ def _analyzed(session: SparkSession, plan: Any) -> Any:
         called = _CALLED.search(str(error)) if error.getCondition() == "UNRESOLVED_ROUTINE" else None
         if called is None:
             raise
-        raise UsageError(f"--sql takes queries, and {called[1]} runs what it is given") from error
+        raise UsageError(f"--sql accepts only queries, and {called[1]} can run code") from error
     return execution
 
 

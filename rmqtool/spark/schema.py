@@ -160,7 +160,7 @@ def _checked(asked: tuple[Asked, ...], where: str) -> tuple[Asked, ...]:
     seen: set[str] = set()
     for each in asked:
         if each.name.lower() in seen:
-            raise UsageError(f"{where}: column {each.name} is there twice")
+            raise UsageError(f"{where}: column {each.name} appears twice")
         seen.add(each.name.lower())
     return asked
 

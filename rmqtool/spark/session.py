@@ -91,7 +91,9 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            raise UsageError(f"{text!r} is no setting of Spark", hint="use --conf spark.some.name=value")
+            raise UsageError(
+                f"{text!r} is not a Spark property (NAME=VALUE)", hint="use --conf spark.some.name=value"
+            )
         if not is_utf8(text):
             raise UsageError(f"{text!r} is not UTF-8")
         values[name.strip()] = value
@@ -126,7 +128,9 @@ def spark_session(
     """
     settings = parse_conf(conf)
     if driver_memory is not None and not _MEMORY.fullmatch(driver_memory):
-        raise UsageError(f"{driver_memory!r} is no size of a driver's memory", hint="use 512m or 4g")
+        raise UsageError(
+            f"{driver_memory!r} is not a valid size of the driver's memory", hint="use 512m or 4g"
+        )
     java = require_spark()
     check_python()
     from pyspark.sql import SparkSession
@@ -206,7 +210,9 @@ def check_python() -> None:
         reason = getattr(error, "strerror", None) or type(error).__name__
         raise InputError(f"{what} be run: {reason}", hint="unset PYSPARK_PYTHON, or name another") from None
     if done.returncode:
-        last = ([line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no reason told"])[-1]
+        last = ([line.strip() for line in done.stderr.splitlines() if line.strip()] or ["no reason given"])[
+            -1
+        ]
         hint = f"install rmqtool[spark] there, or set PYSPARK_PYTHON to {sys.executable}"
         raise InputError(f"{what} import rmqtool: {last}", hint=hint)
 

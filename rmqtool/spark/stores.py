@@ -66,7 +66,7 @@ def parse_broker_names(name: str, text: str) -> BrokerNames:
     except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict) or not all(isinstance(value, str) and value for value in found.values()):
-        raise UsageError(f"option {name}: it is no JSON object of names by path")
+        raise UsageError(f"option {name}: it is not a JSON object of names by path")
     if len(set(found.values())) < len(found):
         raise UsageError(f"option {name}: two stores have one name")
     return BrokerNames(by_path=tuple(found.items()))
@@ -135,7 +135,7 @@ def _names(options: SourceOptions, paths: Sequence[str]) -> Sequence[str]:
         return in_order
     found = [by_path.pop(str(PurePosixPath(path)), None) for path in paths]
     if by_path:
-        raise UsageError(f"option brokerName: {min(by_path)} is none of the stores")
+        raise UsageError(f"option brokerName: {min(by_path)} is not one of the stores")
     if options.broker_conf is not None and len(paths) == 1 and found[0] is None:
         found[0] = _name_of_conf(options.broker_conf)
     default = _different_parts(paths)

@@ -65,7 +65,7 @@ class LogStream:
         places = {place.broker_name: place for place in self._places.find()}
         found = dict(begins)  # the offset of a store that is not there now is kept
         for name in begins.keys() - places.keys():
-            self._places.lost(name, "the store of this broker is not there any more")
+            self._places.lost(name, "the store of this broker no longer exists")
         new = {name: stop - begins.get(name, 0) for name, stop in stops.items()}
         whole = sum(max(size, 0) for size in new.values())
         for name, stop in stops.items():
@@ -81,7 +81,7 @@ class LogStream:
             else:
                 with self._places.opened(places[name]) as store:
                     if name in begins and _is_inside_record(store, begin):
-                        what = f"{begin}, up to where it was read, is inside of a record: it is another log"
+                        what = f"{begin}, up to where it was read, is inside a record: this is another log"
                         self._places.lost(places[name], what)
                     found[name] = self._cut_store(store, begin, stop, limits.share(new[name], whole))
         return start if found == begins else log_offset(found)
@@ -132,15 +132,15 @@ class LogStream:
             if stop <= begin:
                 continue
             if name not in places:
-                self._places.lost(name, "the store of this broker is not there any more")
+                self._places.lost(name, "the store of this broker no longer exists")
                 continue
             with self._places.opened(places[name]) as store:
                 low = max(store.commit_log.min_offset, 0)
                 if begin < low and name in begins:
-                    self._places.lost(places[name], f"the log begins at {low}, it was read up to {begin}")
+                    self._places.lost(places[name], f"the log starts at {low}, but it was read up to {begin}")
                 if store.end_offset() < stop:
                     self._places.lost(
-                        places[name], f"the log ends at {store.end_offset()}, a batch goes on to {stop}"
+                        places[name], f"the log ends at {store.end_offset()}, a batch continues to {stop}"
                     )
                 begin = max(begin, low)
                 if begin < stop:

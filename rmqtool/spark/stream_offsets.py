@@ -61,5 +61,5 @@ def _is_offset(value: Any) -> bool:
 def _foreign(offset: Mapping[str, Any], kind: str) -> InputError:
     return InputError(
         f"the checkpoint holds no offset of streamOffsets={kind}: {str(dict(offset))[:120]}",
-        hint="a stream goes on with the options it was started with, or from a new checkpoint",
+        hint="a stream continues with the options that it was started with, or from a new checkpoint",
     )

@@ -90,7 +90,7 @@ class QueueStream:
         found = dict(begins)  # that of a queue that is not there now is kept
         for key in begins.keys() - stops.keys():
             if begins[key]:
-                self._places.lost(key[1], f"queue {key[2]} of {key[0]} is not there any more")
+                self._places.lost(key[1], f"queue {key[2]} of {key[0]} no longer exists")
         new = {key: stop - begins.get(key, 0) for key, stop in stops.items()}
         whole = sum(max(count, 0) for count in new.values())
         for key, stop in stops.items():
@@ -165,7 +165,9 @@ class QueueStream:
         if begin < low and known:
             self._places.lost(place, f"queue {key[1]} of {key[0]} begins at {low}, it was read up to {begin}")
         if high < stop:
-            self._places.lost(place, f"queue {key[1]} of {key[0]} ends at {high}, a batch goes on to {stop}")
+            self._places.lost(
+                place, f"queue {key[1]} of {key[0]} ends at {high}, a batch continues to {stop}"
+            )
         return QueueRange(*key, max(begin, low), min(stop, high))
 
 

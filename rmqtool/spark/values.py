@@ -50,7 +50,7 @@ def parse_names(name: str, text: str) -> tuple[str, ...]:
     if not isinstance(parts, list):
         parts = [part.strip() for part in text.split(",")]
     if not all(isinstance(part, str) for part in parts):
-        raise wrong(name, "it is no list of texts")
+        raise wrong(name, "it is not a list of strings")
     found = tuple(part for part in parts if part)
     if not found:
         raise wrong(name, "it is empty")
@@ -77,7 +77,7 @@ def parse_number(name: str, text: str) -> int:
     """A whole number, 0 or more, of 63 bits."""
     word = text.strip()
     if not (word.isascii() and word.isdigit()) or len(word) > 19 or int(word) >= 1 << 63:
-        raise wrong(name, f"{text!r} is no whole number from 0 to {(1 << 63) - 1}")
+        raise wrong(name, f"{text!r} is not an integer from 0 to {(1 << 63) - 1}")
     return int(word)
 
 
@@ -130,7 +130,7 @@ def parse_regex(name: str, text: str) -> str:
     try:
         re.compile(text)
     except (re.error, OverflowError, RecursionError) as error:
-        raise wrong(name, f"{text!r} is no pattern: {error}") from None
+        raise wrong(name, f"{text!r} is not a pattern: {error}") from None
     return text
 
 
@@ -150,7 +150,7 @@ def parse_delay(name: str, text: str) -> int:
     try:
         return int(word) if word.isascii() and word.isdigit() else parse_duration(word)
     except (UsageError, ValueError) as error:
-        raise wrong(name, f"{text!r} is no time like 30s, 15m or 1h") from error
+        raise wrong(name, f"{text!r} is not a time like 30s, 15m or 1h") from error
 
 
 def parse_tags(name: str, text: str) -> tuple[str, ...]:
@@ -171,7 +171,7 @@ class OneOf:
         for word in self.words:
             if word.lower() == text.strip().lower():
                 return word
-        raise wrong(name, f"{text!r} is none of {', '.join(self.words)}")
+        raise wrong(name, f"{text!r} is not one of {', '.join(self.words)}")
 
 
 def one_of(choices: object) -> OneOf:

@@ -84,7 +84,7 @@ def write_columns(schema: Sequence[tuple[str, str]]) -> WriteColumns:
         found = low if low in COLUMNS else _OTHERS.get(low)
         if found is None:
             near = difflib.get_close_matches(low, (*_OTHERS, *COLUMNS), 1)
-            hint = f"did you mean {near[0]}?" if near else "df.drop leaves it out"
+            hint = f"did you mean {near[0]}?" if near else "df.drop removes it"
             raise UsageError(f"column {name}: no message has such a column", hint=hint)
         plain = "string" if kind.startswith(("varchar(", "char(")) else kind
         if plain != "void" and plain not in _TYPES.get(found, (plain,)):

@@ -102,7 +102,9 @@ class NewStoreWriter(DataSourceArrowWriter):
 
         store = Store.open(self._path)
         if store.layout.root is None:
-            raise RefusedError("overwrite replaces whole stores, this is a part of one", path=self._path)
+            raise RefusedError(
+                "overwrite replaces only whole stores, and this is part of one", path=self._path
+            )
         if store.live:
             raise RefusedError("the store is in use", path=self._path)
 
@@ -315,7 +317,7 @@ def _check_order(parts: Sequence[Part]) -> None:
         first, end, rises = part.times
         if not rises or (last is not None and first < last):
             raise InputError(
-                "the store times of the rows fall: a log is in the order of its store times",
+                "the store times of the rows decrease: a log is in the order of its store times",
                 hint="df.orderBy('storeTimestamp'), or option order=storeTimestamp",
             )
         last = end

@@ -60,8 +60,8 @@ class BrokerConf:
             text = self.ignored(name)
             if text is not None:
                 raise FormatError(
-                    f"{name}={text[:40]!r} is no whole number for a broker, which takes its default",
-                    path=self.path, hint="digits alone, with no blank behind them",
+                    f"{name}={text[:40]!r} is not an integer for a broker, which uses its default",
+                    path=self.path, hint="use digits only, with no trailing blank",
                 )  # fmt: skip
 
     def flag(self, name: str, *, default: bool = False) -> bool:

@@ -45,7 +45,7 @@ def read_config(folder: Path, name: str) -> Loaded:
     if loaded.source == "failed":
         reason = loaded.bak_error or loaded.file_error
         raise FormatError(
-            f"neither this file nor its .bak can be understood: {reason}",
+            f"neither this file nor its .bak can be parsed: {reason}",
             path=folder / name,
             hint="a broker does not start with it: put a good copy there",
         )

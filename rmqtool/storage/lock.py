@@ -135,7 +135,7 @@ def holder(path: Path | None) -> LockState:
     if network:
         return LockState("held", reason=f"the holder may be on another host ({network})")
     if found <= 0:
-        return LockState("held", reason="the system does not tell the holder's process id")
+        return LockState("held", reason="the system does not report the holder's process id")
     return LockState("held", found)
 
 

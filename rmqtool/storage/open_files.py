@@ -104,7 +104,7 @@ def descriptor_of(path: Path) -> int:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return descriptor
     os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is no plain file", str(path))
+    raise OSError(errno.EINVAL, "it is not a plain file", str(path))
 
 
 def data_ranges(file: Reading, size: int) -> Iterator[tuple[int, int]]:

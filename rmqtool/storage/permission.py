@@ -51,7 +51,7 @@ def check_new(root: Path) -> None:
     _check(there, os.W_OK | os.X_OK)
     kind = _file_system(there)
     if kind in _OF_THE_KERNEL:
-        raise UnwritableError(f"cannot make the folder: a file system of type {kind} takes none", path=there)
+        raise UnwritableError(f"cannot make the folder: a file system of type {kind} has none", path=there)
 
 
 def _file_system(folder: Path) -> str | None:

@@ -182,11 +182,11 @@ def written_by(layout: StoreLayout) -> WrittenBy:
     5.x ends a property string with 0x02 (MessageDecoder#messageProperties2String).
     """
     if layout.kind != "store":
-        return WrittenBy(NEWEST, _ALL, "a part of a store does not tell")
+        return WrittenBy(NEWEST, _ALL, "part of a store does not say")
     dialect = _json_dialect(layout)
     if dialect == "5.4" or (dialect is None and layout.folders & _FOLDERS_OF_5_4):
         return named("5.4")
-    reason = "config/ does not tell" if layout.config else "config/ is missing"
+    reason = "config/ does not say" if layout.config else "config/ is missing"
     if _is_of_5(layout):
         return named("5.3") if dialect else WrittenBy(PROFILES["5.3"], _OF_5, reason)
     if dialect is not None:

@@ -135,7 +135,7 @@ def _s3_options(url: RemoteUrl) -> dict[str, Any]:
         for each, setting in pairs.items():
             if each not in _S3_OPTIONS:
                 known = ", ".join(dict.fromkeys(_S3_OPTIONS.values()))
-                raise UsageError(f"{each!r} is no option of s3://", hint=f"use one of {known}")
+                raise UsageError(f"{each!r} is not an option of s3://", hint=f"use one of {known}")
             keeps_text = "key" in each or "secret" in each or "token" in each
             given[_S3_OPTIONS[each]] = setting if keeps_text else plain(setting)
     return given

@@ -131,7 +131,7 @@ class RemotePath(PosixPath):
 
     def __fspath__(self) -> NoReturn:
         raise OSError(
-            errno.ENOTSUP, "it is compressed, in an archive or behind a URL, and not a plain file", str(self)
+            errno.ENOTSUP, "it is compressed, in an archive or at a URL, and not a plain file", str(self)
         )
 
     def __eq__(self, other: object) -> bool:

@@ -104,12 +104,12 @@ class UrlPlace(FileSystem):
         """See Place."""
         opened, size = self._asked(inner, lambda: self._backend.opened(inner))
         if size is None:
-            raise OSError(errno.EINVAL, "it is no plain file", self.show(inner))
+            raise OSError(errno.EINVAL, "it is not a plain file", self.show(inner))
 
         def part(offset: int, length: int) -> bytes:
             data = self._backend.read(opened, offset, length)
             if len(data) != length:
-                raise OSError(errno.EIO, f"{len(data)} bytes came in place of {length}")
+                raise OSError(errno.EIO, f"{len(data)} bytes were received instead of  {length}")
             return data
 
         def fetch(offset: int, length: int) -> bytes:

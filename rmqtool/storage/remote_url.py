@@ -109,7 +109,7 @@ def local_path(text: str) -> str | None:
         return None
     host, slash, path = match[2].partition("/")
     if host not in ("", "localhost") or "?" in path or not slash:
-        raise UsageError("a file:// URL is file:///path: no host, nothing behind ?")
+        raise UsageError("a file:// URL is file:///path: no host, nothing after ?")
     return "/" + unquote(path)
 
 
@@ -125,9 +125,9 @@ def parse(text: str, storage_options: Mapping[str, Any] | None = None) -> Remote
     """
     match = _URL.fullmatch(text)
     if match is None or "\0" in text:
-        raise UsageError(f"{mask(text)!r} is no URL")
+        raise UsageError(f"{mask(text)!r} is not a URL")
     if "::" in match[2].partition("?")[0].partition("[")[0]:
-        raise UsageError("a chain of URLs is not taken", hint="name the one that holds the store")
+        raise UsageError("chained URLs are not supported", hint="name the one that holds the store")
     protocol, rest = match[1].lower(), match[2]
     rest, _, query = rest.partition("?")
     authority, _, path = rest.partition("/")

@@ -77,7 +77,7 @@ def check_new_log(root: Path, conf: BrokerConf | None) -> None:
     for name, folder in elsewhere:
         raise UsageError(
             f"{name} is {folder}: a new store has its log in its own folder commitlog",
-            hint="make it with a --broker-conf that does not say so",
+            hint="create it with a --broker-conf that does not",
         )
 
 

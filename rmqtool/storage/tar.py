@@ -95,7 +95,7 @@ class TarPlace(FileSystem):
         """See Place."""
         status, base = self.status(inner), self._read()
         if inner not in self._files:
-            raise IsADirectoryError(21, "it is no plain file", self.show(inner))
+            raise IsADirectoryError(21, "it is not a plain file", self.show(inner))
         return PartFile(base, status.st_size, self._files[inner])
 
     def close(self) -> None:
@@ -138,19 +138,19 @@ class TarPlace(FileSystem):
             above, _, last = name.rpartition("/")
             for folder in _above(name):
                 if folder in files:
-                    raise self._refused(member, "lies in what is no folder")
+                    raise self._refused(member, "is inside an entry that is not a folder")
                 if folder not in folders:
                     folders[folder] = {}
                     parent, _, own = folder.rpartition("/")
                     folders[parent][own] = status_of(None)
             if member.isdir():
                 if name in files:
-                    raise self._refused(member, "comes twice")
+                    raise self._refused(member, "appears twice")
                 folders.setdefault(name, {})
                 folders[above][last] = status_of(None, member.mtime)
                 continue
             if name in files or name in folders:
-                raise self._refused(member, "comes twice")
+                raise self._refused(member, "appears twice")
             files[name] = self._segments(member, base.size)
             folders[above][last] = status_of(member.size, member.mtime)
         self._folders, self._files = folders, files
@@ -225,7 +225,7 @@ def _members(base: RandomFile, archive: Path) -> Iterator[tarfile.TarInfo]:
         raise
     except Exception as error:  # tarfile answers hostile bytes with errors of every kind
         reason = f"{error}" or type(error).__name__
-        raise FormatError(f"the archive is no sound tar: {reason}", path=archive) from error
+        raise FormatError(f"the archive is not a valid tar: {reason}", path=archive) from error
     if count:
         raise FormatError(f"the archive has more than {MEMBERS_MAX} members", path=archive)
     mark = base.read(end, BLOCK)
@@ -244,7 +244,7 @@ def _next(tar: tarfile.TarFile) -> Callable[[], tarfile.TarInfo | None]:
         found = tar.next()
         if found is not None:
             if found.offset <= last:
-                raise ValueError("a member lies before the one before it")
+                raise ValueError("a member precedes the previous one")
             last = found.offset
         return found
 

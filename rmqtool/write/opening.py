@@ -69,10 +69,10 @@ def examine_new(
     layout = new_layout(path, broker_conf=broker_conf)
     options = _settled(layout, profile, {}, given)
     if path.is_symlink() or (path.exists() and not path.is_dir()):
-        raise RefusedError("is no folder, a store cannot be made here", path=path)
+        raise RefusedError("is not a folder; a store cannot be created here", path=path)
     if path.is_dir() and any(path.iterdir()):
-        what = "is a store already" if is_store(path, Listing()) else "is not empty"
-        raise RefusedError(f"{what}: a new store is made in a new or empty folder", path=path)
+        what = "is already a store" if is_store(path, Listing()) else "is not empty"
+        raise RefusedError(f"{what}: a new store needs a new or empty folder", path=path)
     _check_layout(layout, path)
     permission.check_new(path)
     return options
@@ -195,7 +195,7 @@ def _log_folders(layout: StoreLayout, read_only_paths: Sequence[Path | str]) -> 
 
 def _check_layout(layout: StoreLayout, path: Path) -> None:
     if layout.kind != "store":
-        raise UsageError(f"{path} is no store root", hint="name the folder that holds commitlog")
+        raise UsageError(f"{path} is not a store root", hint="name the folder that holds commitlog")
     if layout.guard is not None:
         raise RefusedError("a repair of this store was interrupted", path=layout.guard,
                            hint=f"rmqtool recover {path}")  # fmt: skip
@@ -237,7 +237,7 @@ def _check_entries(layout: StoreLayout, path: Path) -> None:
         if file.is_symlink():
             raise _link(file)
         if file.exists() and not file.is_file():
-            raise RefusedError("is no plain file", path=file)
+            raise RefusedError("is not a plain file", path=file)
     for part in ("consumequeue", "batchconsumequeue", "consumequeue_ext"):
         for topic in _entries(path / part):
             for queue in _entries(topic):
@@ -256,7 +256,7 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
     except FileNotFoundError:
         return []
     except NotADirectoryError as error:
-        raise RefusedError("is no folder", path=Path(folder)) from error
+        raise RefusedError("is not a folder", path=Path(folder)) from error
     for entry in entries:
         if entry.is_symlink():
             raise _link(Path(entry.path))
@@ -266,7 +266,7 @@ def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
 def _check_files(entries: Iterable[os.DirEntry[str]]) -> None:
     for entry in entries:
         if not entry.is_file():
-            raise RefusedError("is no plain file", path=Path(entry.path))
+            raise RefusedError("is not a plain file", path=Path(entry.path))
 
 
 def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
@@ -281,13 +281,13 @@ def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
         for file in group:
             if file.size != size or file.file_from_offset % size:
                 raise RefusedError(
-                    f"is no {what} file of {size} bytes as the others, a broker would not start",
+                    f"does not have the {size} bytes of the other {what} files; a broker would not start",
                     path=file.path, hint=f"rmqtool verify {layout.root}",
                 )  # fmt: skip
     for index_file in layout.index_files:
         if index_file.size != options.index_shape.size:
             raise RefusedError(
-                f"is no index file of {options.index_slots} slots and {options.index_entries} entries",
+                f"is not an index file of {options.index_slots} slots and {options.index_entries} entries",
                 path=index_file.path, hint=f"rmqtool verify {layout.root}",
             )  # fmt: skip
 
@@ -330,7 +330,7 @@ def _check_ends(store: Store, end: int) -> int:
         except OSError as error:
             raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
         if any(rest):
-            raise RefusedError("the log goes on behind its last sound record", path=file.path,
+            raise RefusedError("the log continues after its last sound record", path=file.path,
                                physical_offset=file.file_from_offset + start, hint=hint)  # fmt: skip
     check_last_file(store, end, dispatched)
     return dispatched if dispatched >= 0 else max(store.commit_log.min_offset, 0)

@@ -118,7 +118,7 @@ class WriteOptions:
         if self.flush not in get_args(Flush):
             raise UsageError(f"flush {self.flush!r}: it must be {' or '.join(get_args(Flush))}")
         if self.property_crc and not self.profile.writes_version_2:
-            raise UsageError(f"a broker {self.profile.name} knows no property CRC")
+            raise UsageError(f"a broker {self.profile.name} does not support property CRCs")
 
     @property
     def index_shape(self) -> Shape:
@@ -145,6 +145,6 @@ class WriteOptions:
 
 def _check(what: str, value: int, smallest: int, largest: int, multiple: int = 1) -> None:
     if type(value) is not int or not smallest <= value <= largest:
-        raise UsageError(f"{what} {value!r}: it must be a whole number of {smallest} to {largest}")
+        raise UsageError(f"{what} {value!r}: it must be an integer from {smallest} to {largest}")
     if value % multiple:
         raise UsageError(f"{what} {value}: it must be a multiple of {multiple}")

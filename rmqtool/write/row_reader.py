@@ -311,7 +311,7 @@ def check_kept(plain: bytes, kept: bytes, sys_flag: int) -> None:
     except FormatError:
         agrees = False
     if not agrees:
-        raise RowError("it does not unpack to body; leave one of them out", column="stored_body")
+        raise RowError("it does not decompress to body; omit one of the two", column="stored_body")
 
 
 def body_bytes(text: str | bytes, encoding: str | None) -> bytes:
@@ -322,7 +322,7 @@ def body_bytes(text: str | bytes, encoding: str | None) -> bytes:
         if encoding == "hex":
             return binascii.a2b_hex(text)
         if encoding not in (None, "utf-8"):
-            raise RowError(f"{encoding!r} is none of {', '.join(BODY_ENCODINGS)}", column="body_encoding")
+            raise RowError(f"{encoding!r} is not one of {', '.join(BODY_ENCODINGS)}", column="body_encoding")
         return text if isinstance(text, bytes) else text.encode()
     except (binascii.Error, ValueError) as error:
         reason = "a lone surrogate" if isinstance(error, UnicodeError) else str(error)

@@ -122,7 +122,7 @@ def delivered_offsets(store: Store) -> dict[int, int]:
     loaded = config_files.read_config(folder, config_files.DELAY_OFFSETS)
     if loaded.source == "none" and path.exists():
         raise FormatError(
-            "how far delay levels were delivered cannot be understood, and there is no .bak:"
+            "the delivery offsets of delay levels cannot be parsed, and there is no .bak:"
             f" {loaded.file_error or 'the file is empty'}",
             path=path, hint="put a good copy there, or remove it to deliver everything again",
         )  # fmt: skip

@@ -140,13 +140,13 @@ class TopicTable:
         if topic in self._topics:
             raise UsageError(f"there is a topic {topic} already")
         if is_system_topic(topic):
-            raise UsageError(f"topic {topic}: a broker makes this one by itself")
+            raise UsageError(f"topic {topic}: a broker creates this topic itself")
         if not 1 <= queues <= QUEUES_MAX:
             raise UsageError(f"topic {topic} with {queues} queues: it must be 1 to {QUEUES_MAX}")
         if not 0 <= perm <= PERM_READ | PERM_WRITE | PERM_INHERIT:
             raise UsageError(f"topic {topic} with perm {perm}: it is 4 (read) + 2 (write) + 1 (inherit)")
         if attributes and self._profile.name == "4.9":
-            raise UsageError(f"topic {topic}: a broker 4.9 knows no attributes of topics")
+            raise UsageError(f"topic {topic}: a broker 4.9 does not support topic attributes")
         made = TopicConfig(topic, queues, queues, perm, order=order, attributes=dict(attributes or {}))
         self._put(made)
         return made
@@ -229,7 +229,7 @@ class TopicTable:
         queues = self._write_queues(topic)
         if key is None:
             raise IllegalMessageError(
-                f"there is no key to choose a queue of topic {topic} by",
+                f"the message has no key to choose a queue of topic {topic} by",
                 status="MESSAGE_ILLEGAL", column="keys",
             )  # fmt: skip
         return abs(string_hash(key)) % queues  # Java: % keeps the sign, then abs()
@@ -263,7 +263,7 @@ class TopicTable:
         topic_parts(topic, self._profile)
         if topic in CLOSED_TOPICS:
             raise IllegalMessageError(
-                f"topic {topic}: a broker takes no messages of producers for it",
+                f"topic {topic}: a broker accepts no messages from producers for it",
                 status="NO_PERMISSION", column="topic",
             )  # fmt: skip
         config = self.config_of(topic)
@@ -272,7 +272,7 @@ class TopicTable:
             raise IllegalMessageError(
                 f"the store has no topic {topic}",
                 status="TOPIC_NOT_EXIST",
-                hint=f"--create-topic makes it{f'; or did you mean {near[0]}?' if near else ''}",
+                hint=f"--create-topic creates it{f'; or did you mean {near[0]}?' if near else ''}",
                 column="topic",
             )
         if not config.perm & PERM_WRITE or config.write_queue_nums < 1:

@@ -436,7 +436,7 @@ def test_an_older_run_cannot_be_undone_first(base: Path, wanted: Wanted, fast_pa
     undo_all(copy_tree(folder, fast_path / "copy") / "store", fast_path / "copy")
     check_before(fast_path / "copy" / "store", wanted, files_of(base / "store"))
     goes_on(root)
-    with pytest.raises(RefusedError, match="a later run has gone on"):
+    with pytest.raises(RefusedError, match="a later run has continued"):
         undo(first, detect(root), moved=True)
     third = list(backups(folder).values())[-1]
     assert undo(third, detect(root), moved=True).next is not None

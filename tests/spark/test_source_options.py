@@ -230,7 +230,7 @@ def test_options_are_of_reading_or_of_writing() -> None:
 def test_a_column_is_named_once() -> None:
     """Whatever the case of its name."""
     for names in ("topic,topic", "topic,TOPIC", '["topic", "topic"]'):
-        with pytest.raises(UsageError, match=r"option columns: column topic is there twice"):
+        with pytest.raises(UsageError, match=r"option columns: column topic appears twice"):
             asked_by_options(parse_options({"columns": names}))
 
 

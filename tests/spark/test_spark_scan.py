@@ -237,7 +237,7 @@ def test_sql_only_reads(run: Run, store_copy: Callable[[str], Path], statement: 
     path = store_copy(REAL)
     with unchanged(path):
         refused = run("spark-scan", path, "--sql", statement.format(path))
-    assert refused.code == 2 and "--sql takes queries" in refused.err
+    assert refused.code == 2 and "--sql accepts only queries" in refused.err
 
 
 def test_sql_that_tells_of_tables(run: Run, store: Path) -> None:
@@ -255,16 +255,19 @@ def test_selections_that_a_view_does_not_know(run: Run, store: Path) -> None:
     """A note names them; what holds, and what reads messages only, is not named."""
     chosen = ("--topic", "pubTx", "--tag", "a", "--since", "2020-01-01")
     queries = {
-        "SELECT count(*) FROM consume_queue": ["consume_queue is read without --tag, --since"],
-        "SELECT count(*) FROM index_entries": ["index_entries is read without --topic, --tag, --since"],
+        "SELECT count(*) FROM consume_queue": ["consume_queue ignores --tag, --since"],
+        "SELECT count(*) FROM index_entries": ["index_entries ignores --topic, --tag, --since"],
         "SELECT count(*) FROM messages": [],
     }
     for query, notes in queries.items():
         found = run("spark-scan", store, "--sql", query, *chosen)
-        told = [line for line in found.err.splitlines() if "is read without" in line]
-        assert (found.code, told) == (0, [f"rmqtool: {note}: these select messages only" for note in notes])
+        told = [line for line in found.err.splitlines() if " ignores --" in line]
+        assert (found.code, told) == (
+            0,
+            [f"rmqtool: {note}: these options select only messages" for note in notes],
+        )
     quiet = run("spark-scan", store, "--sql", "SELECT count(*) FROM consume_queue", "--topic", "pubTx")
-    assert "read without" not in quiet.err
+    assert " ignores --" not in quiet.err
 
 
 @pytest.mark.parametrize("count", [501, 20_000])
@@ -392,7 +395,7 @@ def test_what_is_not_there_is_told(run: Run, cases: Library, store: Path) -> Non
     )
     inside = run("spark-scan", cases.path("ok_540_clean"), "--key", "key-3914")
     assert (inside.code, inside.rows) == (0, [])
-    assert "rmqtool lookup looks at the messages inside" in inside.err
+    assert "rmqtool lookup also searches the messages inside" in inside.err
 
 
 @pytest.mark.parametrize("form", ["parquet", "jsonl", "csv", "orc"])

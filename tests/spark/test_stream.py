@@ -217,9 +217,9 @@ def test_another_log_in_the_place_of_the_one_that_was_read(writer: StoreWriter, 
     with StoreWriter.create(other, auto_create_queues=3, **SIZES) as longer:
         put(longer, 90, "Longer")
     assert stream_of(writer.root).latestOffset(end) == end
-    with pytest.raises(DataLossError, match="inside of a record"):
+    with pytest.raises(DataLossError, match="inside a record"):
         stream_of(other).latestOffset(end)
-    with pytest.warns(UserWarning, match="inside of a record"):
+    with pytest.warns(UserWarning, match="inside a record"):
         found = stream_of(other, failOnDataLoss="false").latestOffset(end)
     assert found == stream_of(other).initialOffset()
 

@@ -196,7 +196,7 @@ def _unread(
                 place = f" (offsets {start} to {stop})" if found is log else ""
                 yield letter, side.name(file), reason + place
             if not (a.live or b.live):
-                yield from ((letter, side.name(path), "it is gone") for path in found.unread.gone
+                yield from ((letter, side.name(path), "it no longer exists") for path in found.unread.gone
                             if side.name(path) != str(path))  # fmt: skip
     if config is not None:
         yield from config.unread

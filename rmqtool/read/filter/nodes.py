@@ -201,7 +201,7 @@ def between(node: Node, low: Node, high: Node, *, negated: bool) -> Node:
 def is_in(node: Node, texts: Sequence[str], *, negated: bool) -> Node:
     """IN and NOT IN: a property among strings."""
     if node.name is None:
-        raise NodeError("only a property can be looked for with IN")
+        raise NodeError("IN can test only a property")
     wanted = frozenset(texts)
 
     def evaluate(properties: Properties) -> Value:

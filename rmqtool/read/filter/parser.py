@@ -85,7 +85,7 @@ def parse(text: str, *, broker: str = "5.4", ignore_rest: bool = False) -> Expre
     """
     words = _WORDS_BY_BROKER.get(broker)
     if words is None:
-        raise UsageError(f"broker {broker!r} is not known; use {', '.join(_WORDS_BY_BROKER)}")
+        raise UsageError(f"broker {broker!r} is not supported; use {', '.join(_WORDS_BY_BROKER)}")
     if len(text) > TEXT_LIMIT:
         raise UsageError(f"the filter has {len(text)} characters, {TEXT_LIMIT} are the most")
     if broken := _NO_TEXT.search(text):
@@ -163,7 +163,7 @@ class _Parser:
                 self.tokens.take()
                 kind, negated = self.tokens.next.kind, True
                 if kind not in ("IN", "BETWEEN", *_SEARCHES):
-                    raise self.tokens.error("IN, BETWEEN or CONTAINS is expected behind NOT")
+                    raise self.tokens.error("IN, BETWEEN or CONTAINS is expected after NOT")
             make = self._comparison_with(kind, negated=negated)
             if make is None:
                 return left

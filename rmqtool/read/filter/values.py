@@ -33,7 +33,7 @@ def java_double(text: str) -> float:
     """`Double.valueOf(text)`. Raises EvaluationError where it throws."""
     match = _DOUBLE.fullmatch(text.strip(TRIMMED))
     if match is None:
-        raise EvaluationError(f"{text[:40]!r} is no number")
+        raise EvaluationError(f"{text[:40]!r} is not a number")
     if match["word"] is not None:
         value = math.nan if match["word"] == "NaN" else math.inf
     elif match["decimal"] is not None:
@@ -51,7 +51,7 @@ def _integer(text: str, other: int) -> int:
     is_long = not -_INTEGER_LIMIT < other < _INTEGER_LIMIT
     value = parse_integer(text, LONG_LIMIT if is_long else _INTEGER_LIMIT)
     if value is None:
-        raise EvaluationError(f"{text[:40]!r} is no {'long' if is_long else 'integer'}")
+        raise EvaluationError(f"{text[:40]!r} is not {'a long' if is_long else 'an integer'}")
     return value
 
 

@@ -42,7 +42,7 @@ def check_archive(store: Store, expiry: Expiry, places: Places, folder: Path) ->
     """
     keep_out(store.layout, folder, "an archive")
     if folder.exists() and not folder.is_dir():
-        raise RefusedError("the archive is no folder", path=folder)
+        raise RefusedError("the archive is not a folder", path=folder)
     need = _SLACK_BYTES + sum(
         fate.allocated for fate in expiry.going if not _copy_of(places, folder, fate).exists()
     )

@@ -207,7 +207,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         next_delete = next_delete_time(settings, request.now_ms, request.zone)
         decisions, trigger = _decide(facts, settings, request, profile, tail.end)
     except (ValueError, OverflowError, OSError) as error:
-        raise UsageError("this time lies outside of the calendar") from error
+        raise UsageError("this time is outside the calendar") from error
     count = sum(decision.goes for decision in decisions)
     after = facts.log[count].start if facts.log else -1
     effects = queue_effects(store, queues, before, after)
@@ -234,7 +234,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
 def check_root(layout: StoreLayout) -> None:
     """Raise UsageError unless it is that of a store root."""
     if layout.root is None:
-        raise UsageError("this is no store root", hint="name the folder that holds commitlog")
+        raise UsageError("this is not a store root", hint="name the folder that holds commitlog")
 
 
 def _decide(
@@ -295,13 +295,13 @@ def _why(chain: Chain, place: int, count: int, start: int) -> str:
     if place == len(chain.files) - 1:
         return _LAST
     if start <= 0:
-        return "the log begins at 0"
+        return "the log starts at 0"
     if place > count:
-        return "is behind a file that stays"
+        return "follows a file that is kept"
     if file.last_offset is None:
-        return "does not tell its newest record"
-    where = "before" if file.last_offset < start else "at or behind"
-    return f"its newest record, at {file.last_offset}, lies {where} the log's new start, {start}"
+        return "does not show its newest record"
+    where = "before" if file.last_offset < start else "at or after"
+    return f"its newest record, at {file.last_offset}, is {where} the log's new start, {start}"
 
 
 def _ext_fates(store: Store, key: tuple[str, int], first_live: int | None) -> Iterator[FileDecision]:
@@ -324,7 +324,9 @@ def _ext_fates(store: Store, key: tuple[str, int], first_live: int | None) -> It
         except OSError:  # a live broker has deleted it
             continue
         goes = address is not None and file.end < address
-        reason = f"the queue's first live unit points {'behind it' if goes else 'into or before it'}"
+        reason = (
+            f"the queue's first live unit points {'past the file' if goes else 'into the file or before it'}"
+        )
         if address is None:
             reason = "the queue's first live unit has no extension"
         yield FileDecision(

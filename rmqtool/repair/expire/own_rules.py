@@ -112,7 +112,7 @@ def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
         def was_stored_before(file: LogFile, after: LogFile) -> tuple[bool, str]:
             # Store times do not fall along the log, so the next file's first one says it for this file.
             if after.first_ms is None:
-                return False, "the next file does not begin with a message, so its newest one is not known"
+                return False, "the next file does not start with a message, so its newest message is unknown"
             before = after.first_ms < time_ms
             return (
                 before,

@@ -107,7 +107,11 @@ def refusals(layout: StoreLayout, expiry: Expiry) -> list[dict[str, str | None]]
 
 def waited_for(expiry: Expiry) -> str | None:
     """Why nothing is deleted without `force`; None where nobody waits for what goes."""
-    return f"messages would go that are waited for: {lost_text(expiry)}" if expiry.losses.any else None
+    return (
+        f"messages that consumers still need would be deleted: {lost_text(expiry)}"
+        if expiry.losses.any
+        else None
+    )
 
 
 def _checked(places: Places, name: str, size: int) -> Path:
@@ -118,7 +122,7 @@ def _checked(places: Places, name: str, size: int) -> Path:
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
     if not stat.S_ISREG(status.st_mode) or status.st_size != size:
-        raise RefusedError("this is no plain file of the size that it had", path=path)
+        raise RefusedError("this is not a plain file of the size that it had", path=path)
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise RefusedError("this user may not delete files here", path=path.parent,
                            hint="run this as the store's owner, or as root")  # fmt: skip

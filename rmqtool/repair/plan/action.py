@@ -62,11 +62,11 @@ class Action:
         """A planner that contradicts itself is a bug: ValueError."""
         problem = None
         if self.kind not in KINDS:
-            problem = "is no kind of action"
+            problem = "is not a kind of action"
         elif self.offset < 0 or self.length < 0:
             problem = "has a negative number"
         elif self.offset and self.kind not in IN_PLACE:
-            problem = "changes the whole file, from byte 0"
+            problem = "must change the whole file, from byte 0"
         elif self.kind in ("fill", "write") and self.content is None:
             problem = "has no content"
         elif self.kind in ("cut", "delete") and self.content is not None:
@@ -74,7 +74,7 @@ class Action:
         elif self.content is not None and len(self.content) != self.length:
             problem = f"has {len(self.content)} bytes of content, not {self.length}"
         elif self.zeros and (self.kind != "create" or self.content is not None):
-            problem = "cannot be made of zeros"
+            problem = "cannot be created from zeros"
         if problem is not None:
             raise ValueError(f"{self.kind} of {self.path!r} {problem}")
 

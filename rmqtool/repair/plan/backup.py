@@ -168,10 +168,10 @@ def _entry(places: Places, path: str, actions: list[Action]) -> Entry:
     else:
         what = what_is(status.st_mode)
     if (kinds[0] == "create") != (what == "missing"):
-        how = "is there already" if kinds[0] == "create" else "is gone"
+        how = "already exists" if kinds[0] == "create" else "is gone"
         raise RefusedError(f"{path} {how}", path=place, hint="make the plan again")
     if what not in ("file", "missing") and kinds[0] != "delete":
-        raise RefusedError(f"{path} is no plain file", path=place)
+        raise RefusedError(f"{path} is not a plain file", path=place)
     after_ns = next((one.mtime_ns for one in reversed(actions) if one.mtime_ns is not None), None)
     if what == "missing":
         return Entry(path, what, moved=True, after_ns=after_ns, made=max(action.end for action in actions))
@@ -228,7 +228,7 @@ class Backup:
         """
         document = read_json(self.folder / MANIFEST)
         if document is None:
-            what = "this is no backup of rmqtool" if self.folder.exists() else "no such folder"
+            what = "this is not a backup of rmqtool" if self.folder.exists() else "no such folder"
             raise NotAStoreError(what, path=self.folder,
                                  hint="name the folder that holds manifest.json")  # fmt: skip
         found = convert(document, Manifest, self.folder / MANIFEST)
@@ -274,7 +274,7 @@ class Backup:
         """A document that tells the manifest's CRC, which has to be right."""
         document = read_json(self.folder / name)
         if document is not None and document.get("manifest_crc32") != self._manifest_crc():
-            raise InputError(f"manifest.json is damaged: {name} tells another CRC of it",
+            raise InputError(f"manifest.json is damaged: {name} has another CRC for it",
                              path=self.folder / MANIFEST)  # fmt: skip
         return document
 

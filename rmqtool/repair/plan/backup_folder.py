@@ -42,5 +42,5 @@ def _free_name(first: Path) -> Path:
 def check_backup(layout: StoreLayout, folder: Path) -> None:
     """Raise RefusedError unless a backup of the store of `layout` may be made in `folder`."""
     if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir() or any(folder.iterdir())):
-        raise RefusedError("a backup is made in a new or empty folder", path=folder)
+        raise RefusedError("a backup needs a new or empty folder", path=folder)
     keep_out(layout, folder, "a backup")

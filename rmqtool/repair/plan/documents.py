@@ -78,9 +78,9 @@ def read_json(path: Path) -> dict[str, Any] | None:
     try:
         document = json.loads(content)
     except (ValueError, RecursionError, MemoryError) as error:
-        raise InputError(f"this is no JSON: {error}", path=path) from error
+        raise InputError(f"this is not JSON: {error}", path=path) from error
     if not isinstance(document, dict):
-        raise InputError("this is no JSON object", path=path)
+        raise InputError("this is not a JSON object", path=path)
     return document
 
 
@@ -92,4 +92,4 @@ def convert(document: Any, kind: type[T], path: Path) -> T:
         return msgspec.convert(document, kind)
     # A text with a lone surrogate, where a number or the name of a field stands, raises UnicodeEncodeError.
     except (msgspec.ValidationError, UnicodeEncodeError, RecursionError) as error:
-        raise InputError(f"cannot be understood: {error}", path=path) from error
+        raise InputError(f"cannot be parsed: {error}", path=path) from error

@@ -105,7 +105,7 @@ def check_runs(runs: OpenRuns, path: Path) -> None:
         except UnicodeEncodeError:
             is_path = False
         if not is_path:
-            raise InputError(f"{folder!r} is no folder of a backup", path=path)
+            raise InputError(f"{folder!r} is not a folder of a backup", path=path)
 
 
 class _Run(TypedDict):
@@ -132,7 +132,7 @@ def unfinished_hint(places: Places) -> str:
         runs = read_journal(places)
     except RmqtoolError:
         runs = ()
-    again = f"rmqtool recover {places.root} --apply gives back what was, and repairs again"
+    again = f"rmqtool recover {places.root} --apply undoes its changes and repairs again"
     if not runs or not os.path.lexists(runs[-1][1]):  # somebody has deleted the backup
         return again
     return f"{again}; --undo {runs[-1][1]} only gives it back"

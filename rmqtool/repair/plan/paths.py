@@ -36,7 +36,7 @@ class Places:
 
     def __init__(self, layout: StoreLayout) -> None:
         if layout.root is None:
-            raise RefusedError("this is no store root, nothing is changed here",
+            raise RefusedError("this is not a store root; nothing is changed here",
                                hint="name the folder that holds commitlog")  # fmt: skip
         self.root = layout.root.resolve()  # the store itself may be named by a link
         self.log_folders = tuple(
@@ -62,9 +62,9 @@ class Places:
         top = next((top for top in self._tops if name.startswith(f"{top}/")), None)
         parts = [name] if top is None else name[len(top) + 1 :].split("/")
         if (top is None and name not in FILES) or not all(map(_is_name, parts)):
-            raise RefusedError(f"{name!r} is no path of a file of this store", path=self.root)
+            raise RefusedError(f"{name!r} is not a path of a file of this store", path=self.root)
         if parts[-1] == GUARD_NAME:
-            raise RefusedError("the guard is no file to be changed by a plan", path=self.root / name)
+            raise RefusedError("a plan must not change the guard", path=self.root / name)
         self._known[name] = self.root / name
         return self._known[name]
 
@@ -93,11 +93,11 @@ class Places:
             raise UnreadableError(f"cannot read: {error.strerror}", path=folder) from error
         if stat.S_ISLNK(mode):
             raise RefusedError(
-                "this is a symbolic link, and nothing is changed behind one", path=folder,
+                "this is a symbolic link; nothing is changed through links", path=folder,
                 hint=f"for the commit log: --commitlog {folder.resolve()}",
             )  # fmt: skip
         if not stat.S_ISDIR(mode):
-            raise RefusedError("this is no folder", path=folder)
+            raise RefusedError("this is not a folder", path=folder)
         self._plain.add(folder)
 
     def name(self, path: Path) -> str:

@@ -57,12 +57,12 @@ def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
         UnwritableError: it cannot be written; what was there still is.
     """
     if not path.name or path.is_dir():
-        raise UsageError(f"{str(path)!r} is no name for a file of a plan")
+        raise UsageError(f"{str(path)!r} is not a valid name for a plan file")
     keep_out(layout, path, "a plan")
     if layout.guard is not None:
         raise RefusedError(INTERRUPTED, path=layout.guard, hint=unfinished_hint(Places(layout)))
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file() or not _is_plan(path)):
-        raise RefusedError("something else has this name: only a plan takes a plan's place", path=path)
+        raise RefusedError("something else has this name: only a plan file is replaced", path=path)
     document = {
         "rmqtool_plan": VERSION,
         "command": plan.command,
@@ -102,7 +102,7 @@ def read_plan(path: Path, command: str) -> PlanFile:
         raise InputError("no such file", path=path)
     version = document.get("rmqtool_plan")
     if type(version) is not int or version != VERSION:
-        what = "this is no plan of rmqtool" if version is None else f"a plan of version {version!r}"
+        what = "this is not a plan of rmqtool" if version is None else f"a plan of version {version!r}"
         raise InputError(what, path=path)
     made_by = convert(document.get("command"), str, path)
     if made_by != command:
@@ -123,7 +123,7 @@ def check_unchanged(file: PlanFile, layout: StoreLayout) -> None:
         RefusedError: it has changed since; the file is named.
     """
     if layout.root is None:
-        raise RefusedError("this is no store root", path=file.path)
+        raise RefusedError("this is not a store root", path=file.path)
     file.fingerprint.must_be(again(layout, file.fingerprint), layout.root)
 
 

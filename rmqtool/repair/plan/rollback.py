@@ -41,10 +41,10 @@ class Earlier:
     def text(self) -> str | None:
         """What to say of it to a person; None for nothing."""
         if self.abandoned:
-            return "an interrupted repair could not be given back: the store was taken as it stands"
+            return "an interrupted repair could not be undone: the store was used as it is"
         if self.given_back:
             names = ", ".join(map(str, self.given_back))
-            return f"what an interrupted repair had changed was given back first, from {names}"
+            return f"the changes of an interrupted repair were undone first, from {names}"
         return None if self.finished is None else "an interrupted repair had done all its changes"
 
 
@@ -106,7 +106,7 @@ def _cannot(places: Places, folder: Path, error: RmqtoolError) -> RefusedError:
     else:
         hint = f"bring {folder} back, and run this again"
     return RefusedError(
-        f"a repair was interrupted, and its backup cannot be given back: {error.message}",
+        f"a repair was interrupted, and its backup cannot be restored: {error.message}",
         path=error.path or folder,
-        hint=f"{hint}; {command} --apply --force goes on without what that backup alone holds",
+        hint=f"{hint}; {command} --apply --force continues without the data that only that backup holds",
     )

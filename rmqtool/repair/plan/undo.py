@@ -71,7 +71,7 @@ def undo(folder: Path, layout: StoreLayout, *, held: StoreLock | None = None, mo
         return _Undo(layout, places, backup, manifest).run()
 
 
-_CHANGED_SINCE = "undo a later repair first, if there was one; else it cannot be undone any more"
+_CHANGED_SINCE = "undo a later repair first, if there was one; otherwise this one can no longer be undone"
 
 
 class _Undo:
@@ -132,7 +132,7 @@ class _Undo:
         if applied is not None:
             applied.must_be(again(self._layout, applied), self._places.root, hint=_CHANGED_SINCE)
         elif not journal and self._crcs is not None:
-            raise RefusedError("a later run has gone on with what this one began", path=self._backup.folder,
+            raise RefusedError("a later run has continued the work of this one", path=self._backup.folder,
                                hint="undo that run first")  # fmt: skip
 
     def _raise_guard(self, journal: guard.OpenRuns) -> None:
@@ -157,7 +157,7 @@ class _Undo:
             self._check_made(entry, place)
         elif not entry.moved:
             if not stat.S_ISREG(_mode(place) or 0):
-                raise RefusedError("this is no plain file any more", path=place)
+                raise RefusedError("this is no longer a plain file", path=place)
             longest = max([entry.size, *(stop for _, stop in entry.ranges)])
             if not entry.size <= place.lstat().st_size <= longest:  # no run does that
                 raise InputError(f"{entry.path} never had {entry.size} bytes", path=place)
@@ -177,7 +177,7 @@ class _Undo:
         status = place.lstat()
         too_short = status.st_size < entry.made and not self._in_between
         if not stat.S_ISREG(status.st_mode) or status.st_size > entry.made or too_short:
-            raise RefusedError("this is no file that a run has made", path=place)
+            raise RefusedError("this file was not created by rmqtool", path=place)
 
     def _crc(self, entry: Entry) -> int | None:
         copied, moved = self._crcs or Crcs({}, {})
@@ -196,7 +196,7 @@ class _Undo:
         if entry.what != "file":
             return
         if crc is None:
-            raise InputError(f"the backup does not tell the CRC of {entry.path}", path=kept)
+            raise InputError(f"the backup has no CRC of {entry.path}", path=kept)
         if changes.crc_of(kept, ranges) != crc:
             raise InputError(f"the backup's bytes of {entry.path} are damaged", path=kept)
 

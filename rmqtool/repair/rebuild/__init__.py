@@ -179,7 +179,7 @@ def _tasks(
         unmended += (Unmended(task.folder, task.problems, reason, *task.key) for task in tasks)
         tasks = ()
     elif found.context.zombies_from is not None:
-        reason = "records of an older log follow the log's end: mend that first (rmqtool recover)"
+        reason = "records of an older log follow the log's end: repair that first (rmqtool recover)"
     elif found.astray:
         reason = ASTRAY
     elif index is not None:
@@ -277,8 +277,8 @@ def _warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
         has_others = any(topic == task.key[0] for topic, _ in queues) and task.key not in queues
         if has_others and 0 < task.shape.count <= _FEW and task.key not in found.queues.light:
             yield (
-                f"{task.folder} is made for no more than {task.shape.count} of the log's records, while other"
-                " queues of the topic are there: so looks a damaged queue id, which no CRC covers"
+                f"{task.folder} would hold only {task.shape.count} of the log's records, while other queues"
+                " of the topic exist: this may be a damaged queue id, which no CRC covers"
             )
 
 
@@ -294,8 +294,8 @@ def _gap_warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
             if log and not log[0].file_from_offset and gap.physical_offset < log[0].size:
                 yield (
                     f"{task.folder} gets fillers for {gap.stop - gap.first} queue offsets from {gap.first},"
-                    " which no message of the log has: while the log begins at 0, a broker that reads them"
-                    " passes over messages behind them"
+                    " which no message of the log has: while the log starts at 0, a broker that reads them"
+                    " skips later messages"
                 )
 
 
@@ -313,7 +313,7 @@ def _of_queues(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[Action]:
             yield Action(
                 "create" if file.old is None else "replace",
                 f"{task.folder}/{file.file_from_offset:020}", 0, size,
-                f"the queue is written anew from the log: {names}", task.problems[0],
+                f"the queue is rebuilt from the log: {names}", task.problems[0],
                 {"topic": task.key[0], "queue_id": task.key[1], "units": used // unit, "data_bytes": used},
                 mtime_ns=file.mtime_ns if file.old is None else None,
             )  # fmt: skip
@@ -333,7 +333,7 @@ def _of_extension(task: QueueTask, extension: ExtensionTask, size: int, names: s
         yield Action(
             "create" if file.old is None else "replace",
             f"{extension.folder}/{file.file_from_offset:020}", 0, size,
-            f"its queue is written anew from the log: {names}", task.problems[0],
+            f"its queue is rebuilt from the log: {names}", task.problems[0],
             {**place, "data_bytes": file.used},
         )  # fmt: skip
     for old in extension.dropped:
@@ -357,7 +357,7 @@ def _of_index(found: Survey, task: IndexTask | None) -> Iterator[Action]:
         used = HEADER_SIZE + min(shape.slot_offset(shape.slots), keys * _PAGE) + keys * ENTRY_SIZE
         yield Action(
             "replace" if name in old else "create", f"index/{name}", 0, shape.size,
-            f"the index is written anew from the log: {names}", task.problems[0],
+            f"the index is rebuilt from the log: {names}", task.problems[0],
             {"entries": keys, "data_bytes": min(used, shape.size)},
         )  # fmt: skip
     for name, file in old.items():
@@ -378,7 +378,9 @@ def _of_strays(store: Store) -> Iterator[Action]:
     for code, part, strays in (("CQ11", "queue", of_queues), ("IX07", "index", layout.index_strays)):
         for stray in strays:
             size = stray.lstat().st_size if stray.is_file() and not stray.is_symlink() else 0
-            yield Action("delete", layout.relative(stray), 0, size, f"it is no {part} file or folder", code)
+            yield Action(
+                "delete", layout.relative(stray), 0, size, f"it is neither a {part} file nor a folder", code
+            )
 
 
 def _index_timestamp(found: Survey, task: IndexTask | None) -> int:

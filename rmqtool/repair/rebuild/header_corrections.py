@@ -46,10 +46,7 @@ if TYPE_CHECKING:
     from rmqtool.check.verify.queue_units import Units
     from rmqtool.log.commit_log import StoredMessage
 
-ASTRAY = (
-    "a record of it names another queue, or another place in it, than its own: mend that first"
-    " (rmqtool recover)"
-)
+ASTRAY = "a record of it names another queue or another position in it: mend that first (rmqtool recover)"
 """Why queues and index are left alone while the log has such records."""
 _LOOKED_AT_MAX = 10_000
 """Units that are compared with the record that they name: more are no single damaged records."""

@@ -237,9 +237,9 @@ def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, 
     if sum(gap.stop - gap.first for gap in shape.gaps) > _GAP_MAX:
         return "its records' queue offsets leave out too many numbers"
     if shape.count and not 0 <= shape.first <= shape.end <= _LAST_UNIT:
-        return "its records' queue offsets are no numbers of units"
+        return "its records' queue offsets are not unit numbers"
     if has_files and shape.lost and not is_final:
-        return "records of it are lost in damage of the log: mend that first (rmqtool recover)"
+        return "records of it are lost in damage of the log: repair that first (rmqtool recover)"
     if has_files and shape.repeats:
         return f"its records' queue offsets repeat, at {shape.repeats} places"
     if not has_files or units is None:
@@ -247,7 +247,7 @@ def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, 
     if not shape.count and units.unread:
         return "it cannot be read, and the log has no record of it any more"
     if survey.context.bad and units.last >= shape.end and shape.count and not is_final:
-        return "units point into damage of the log: mend that first (rmqtool recover)"
+        return "units point into damage of the log: repair that first (rmqtool recover)"
     return None
 
 

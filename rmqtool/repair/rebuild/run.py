@@ -52,10 +52,10 @@ class Request:
         if not (isinstance(parts, list) and parts and all(part in PARTS for part in parts)):
             raise FormatError("the plan's parts are none that rebuild has")
         if not (isinstance(topics, list) and all(isinstance(topic, str) for topic in topics)):
-            raise FormatError("the plan's topics are no list of texts")
+            raise FormatError("the plan's topics are not a list of  texts")
         numbers = isinstance(queues, list) and all(type(number) is int for number in queues)
         if not numbers or not isinstance(queues, list):
-            raise FormatError("the plan's queues are no list of numbers")
+            raise FormatError("the plan's queues are not a list of  numbers")
         return cls(tuple(parts), tuple(topics), tuple(queues))
 
 
@@ -126,7 +126,7 @@ def _refusal(store: Store) -> str | None:
     if _others_repair(store.layout):
         return _OTHERS
     if store.layout.abort is not None:
-        return "the store was not closed cleanly: its next start would cut and drop what was mended"
+        return "the store was not closed cleanly: its next start would truncate and delete what was repaired"
     return None
 
 

@@ -163,7 +163,7 @@ class NamedIndex(IndexWriter):
     def _name(self) -> str:
         name = next(self._names, None)
         if name is None:
-            raise FormatError("the index takes more files than the plan knows of", path=self.folder)
+            raise FormatError("the index needs more files than planned", path=self.folder)
         return name
 
 
@@ -309,4 +309,4 @@ def _check(staging: Path, options: WriteOptions, tasks: Iterable[QueueTask], ind
 
 
 def _differs(path: Path) -> FormatError:
-    return FormatError("what was written anew is not what was planned", path=path, hint="make the plan again")
+    return FormatError("the rebuilt files differ from the plan", path=path, hint="make the plan again")

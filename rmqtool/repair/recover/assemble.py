@@ -151,7 +151,7 @@ def plan_and_predict(
         try:
             return recovery, future.result(), None
         except UnsupportedStoreError as error:
-            return recovery, [], f"what a start would do is not known: {error.message}"
+            return recovery, [], f"the effect of a start is unknown: {error.message}"
         finally:
             stopped.set()
 
@@ -270,9 +270,9 @@ def _broker_log(store: Store, broker: Broker, heap_bytes: int, progress: Progres
         )
         if after.loads and after.end_offset < found.end_offset:
             notes.append(
-                f"the start of {broker} after this one looks at other files and ends the log at"
-                f" {after.end_offset}: damage that this one does not look at stays, and the same run once"
-                " more cuts there; --mode best mends it"
+                f"the start of {broker} after this one examines other files and ends the log at"
+                f" {after.end_offset}: damage outside the files of this start stays, and a second run"
+                " truncates the log there; --mode best repairs it"
             )
     return _Log(actions, found.end_offset, (), found.messages_abandoned, (), notes, [])
 
@@ -337,8 +337,8 @@ def _guessed_sizes(store: Store, actions: Iterable[Action]) -> Iterator[str]:
     ):
         if folder in made and layout.origins[attribute] == "default":
             yield (
-                f"files of {folder} are made with {told}, the usual size, for nothing tells it: a broker that"
-                " has another one set does not load them; --broker-conf tells it"
+                f"files of {folder} get the default size of {told}, because their size is unknown: a broker"
+                " with another size does not load them; --broker-conf gives the size"
             )
 
 
@@ -355,7 +355,7 @@ def _without_odd(actions: Sequence[Action]) -> tuple[list[Action], list[Refusal]
     """The changes without files that cannot be made, for something that is no file has their name."""
     deleted = {action.path for action in actions if action.kind == "delete"}
     odd = deleted & {action.path for action in actions if action.kind in ("create", "replace")}
-    refusals = [Refusal(f"{path} is no plain file: move it away first") for path in sorted(odd)]
+    refusals = [Refusal(f"{path} is not a plain file: move it away first") for path in sorted(odd)]
     return [action for action in actions if action.path not in odd], refusals
 
 

@@ -36,7 +36,7 @@ def broker_actions(store: Store, found: Prediction) -> Iterator[Action]:
         raise RefusedError(
             f"a start of {found.broker} would {how}: it has no outcome",
             path=found.load_path,
-            hint="--mode best mends the store",
+            hint="--mode best repairs the store",
         )
     gone = frozenset(found.log_files_deleted)
     for file in store.layout.commit_log:
@@ -61,8 +61,11 @@ def _cut(store: Store, file: StoreFile, name: str, found: Prediction) -> Iterato
     stop = _data_end(file, start)
     if stop > start:
         damage = _damage_at(store, found.end_offset)
-        why = f", for {damage.code}: {damage.message}" if damage is not None else ""
-        reason = f"a start of {found.broker} ends the log at {found.end_offset}{why}; it must not come back"
+        why = f" because of {damage.code}, {damage.message}" if damage is not None else ""
+        reason = (
+            f"a start of {found.broker} ends the log at {found.end_offset}{why}; later bytes must not"
+            " reappear"
+        )
         code = None if damage is None else damage.code
         yield Action("cut", name, start, stop - start, reason, code, {"end": found.end_offset})
 

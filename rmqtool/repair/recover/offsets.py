@@ -46,9 +46,7 @@ def offset_actions(store: Store, after: After) -> tuple[list[Action], list[str]]
             if changes:
                 actions.append(_action(store, root / FOLDER / name, changes, document))
         except FormatError as error:
-            warnings.append(
-                f"{FOLDER}/{name} cannot be understood, its offsets are not checked: {error.message}"
-            )
+            warnings.append(f"{FOLDER}/{name} cannot be parsed, its offsets are not checked: {error.message}")
     return actions, warnings
 
 
@@ -70,9 +68,9 @@ def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: A
     content = config_json.dump(document, store.profile.name)
     delays = path.name == DELAY_OFFSETS
     reason = (
-        f"{len(changes)} delay offsets lie outside their queues"
+        f"{len(changes)} delay offsets are outside their queues"
         if delays
-        else f"{len(changes)} committed offsets lie behind their queues' ends"
+        else f"{len(changes)} committed offsets are past the ends of their queues"
     )
     detail = {"offsets": len(changes), "moved": changes[:_MOVED_SHOWN]}
     kind: Kind = "replace" if path.exists() else "create"

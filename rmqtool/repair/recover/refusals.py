@@ -39,7 +39,7 @@ def out_of_reach(store: Store) -> list[Refusal]:
     if layout.root is None or layout.kind != "store":
         raise UsageError("only a whole store can be recovered", hint="name the folder that holds commitlog")
     found = [
-        Refusal(f"{part.what} are kept in {part.form}, which rmqtool does not mend")
+        Refusal(f"{part.what} are kept in {part.form}, which rmqtool cannot repair")
         for part in layout.unsupported
         if part.what not in _HARMLESS
     ]
@@ -64,10 +64,12 @@ def deliberate(store: Store, actions: Sequence[Action], given_up: int) -> list[R
     in_log = [action for action in actions if is_log(store, action.path)]
     if role == "SLAVE" and in_log:
         found.append(
-            Refusal("brokerRole is SLAVE: its log has to be its master's, and would not be any more", "force")
+            Refusal(
+                "brokerRole is SLAVE: its log must equal its master's, and would no longer do so", "force"
+            )
         )
     if given_up:
-        found.append(Refusal(f"{given_up} messages that are sound would not be in the log any more", "yes"))
+        found.append(Refusal(f"{given_up} sound messages would be removed from the log", "yes"))
     if not layout.commit_log and (layout.consume_queues or layout.batch_queues):
         found.append(
             Refusal(
@@ -100,13 +102,13 @@ def replica_notes(store: Store, actions: Iterable[Action]) -> list[str]:
     notes = []
     if any(action.kind == "fill" for action in of_log):
         notes.append(
-            "a slave keeps the bytes that it has where this log is filled: both logs stay different there; if"
-            " the slave has the lost records, take its log in place of this one (rmqtool diff compares them)"
+            "a slave keeps its own bytes where this log is filled: the two logs keep differing there; if the"
+            " slave has the lost records, use its log instead of this one (rmqtool diff compares them)"
         )
     if any(action.kind in ("cut", "delete") for action in of_log):
         notes.append(
-            "a slave that holds more than this log is then ahead: with classic replication its surplus stays"
-            " and is never compared, in controller mode it cuts itself; compare with rmqtool diff first, and"
-            " empty a slave that is ahead"
+            "a slave that holds more than this log is then ahead of it: classic replication keeps the extra"
+            " bytes forever and reports nothing, controller mode truncates them; compare with rmqtool diff"
+            " first, and empty a slave that is ahead"
         )
     return notes

@@ -54,11 +54,13 @@ def epoch_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
         entries, content = backup, text
         reason = "it is damaged, its .bak is sound"
     else:
-        reason = "epochs that begin behind the log's end are taken out"
+        reason = "epochs that start after the end of the log are removed"
     kept = [entry for entry in entries or () if entry.start_offset <= after.log_end]
     if len(kept) != len(entries or ()):
         if not kept:
-            return [], ["every epoch of epochFileCheckpoint begins behind the log's end; it is left as it is"]
+            return [], [
+                "every epoch of epochFileCheckpoint starts after the end of the log; it is left as it is"
+            ]
         content = epoch.encode(kept)
     if content is None or content == read_head(path, CONFIG_LIMIT):
         return [], []
@@ -95,7 +97,7 @@ def compaction_actions(store: Store) -> list[Action]:
         return [
             Action("replace", name, 0, len(backup), "it cannot be read, its .bak can", "CC01", {}, backup)
         ]
-    return [Action("delete", name, 0, len(data), "it cannot be read; compaction begins anew", "CC01")]
+    return [Action("delete", name, 0, len(data), "it cannot be read; compaction starts again", "CC01")]
 
 
 def _is_position_file(data: bytes) -> bool:

@@ -95,7 +95,7 @@ def _units_of(file: StoreFile, log_end: int, log: _TimerLog) -> tuple[int, npt.N
         source.close()
     log.units += end // _UNIT
     log.end = file.file_from_offset + end
-    log.reason = "bytes that are no units lie behind its end" if has_more else _why_cut(rest)
+    log.reason = "bytes that are not units follow its end" if has_more else _why_cut(rest)
     if log.reason:
         log.cut = log.end
     return file.file_from_offset, np.concatenate(found) if found else np.empty(0, timer_format.LOG_UNIT.dtype)
@@ -112,7 +112,7 @@ def _why_cut(rest: bytes) -> str:
     if len(rest) >= _UNIT:
         unit = timer_format.LogUnit(*timer_format.LOG_UNIT.unpack(rest))
         if unit.size == _UNIT and not unit.magic & ~timer_format.MAGIC_BITS:
-            return "its next units name records behind the log's end"
+            return "its next units point to records after the end of the log"
     return "its next unit is damaged; the broker reads the timer queue again from there"
 
 
@@ -134,12 +134,12 @@ def _wheel_actions(path: Path | None, log: _TimerLog, units: TimedUnits) -> list
         return []
     size = path.stat().st_size
     if size not in (0, WHEEL_SIZE):
-        content, reason = new_wheel(units), "its size is wrong: made anew from the timer log"
+        content, reason = new_wheel(units), "its size is wrong: rebuilt from the timer log"
         return [Action("replace", "timerwheel", 0, len(content), reason, "TM01", {}, content)]
     if log.cut is None or size == 0:
         return []
     wheel = read_head(path, WHEEL_SIZE) or b""
-    reason = "slots whose units are cut off end at the unit before"
+    reason = "slots whose units are cut off end at the previous unit"
     return [
         Action("write", "timerwheel", offset, len(content), reason, None, {"slots": slots}, content)
         for offset, content, slots in mended_slots(wheel, units, log.cut)

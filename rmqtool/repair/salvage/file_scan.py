@@ -285,7 +285,7 @@ class FileScan:
             raise RefusedError(
                 f"more than {HOLES_MAX} damaged places",
                 path=self.file.path,
-                hint="this is no commit log of the store any more: move the file away",
+                hint="this is no longer a commit log of the store: move the file away",
             )
 
 

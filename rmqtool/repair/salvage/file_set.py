@@ -50,7 +50,7 @@ def file_set(layout: StoreLayout) -> FileSet:
         is_folder = stray.is_dir() and not stray.is_symlink()
         what = "a folder" if is_folder else "an entry"
         size = 0 if is_folder else stray.lstat().st_size
-        reason = f"{what} that is no commit log file: a broker does not load"
+        reason = f"{what} that is not a commit log file: a broker does not load the store"
         code = "CL27" if is_folder else "CL22"
         found.deletes.append(Action("delete", layout.relative(stray), 0, size, reason, code))
     for offset in sorted(chosen):
@@ -65,7 +65,8 @@ def _add(found: FileSet, layout: StoreLayout, file: StoreFile, size: int) -> Non
         missing = (file.file_from_offset - last.full_end) // size
         if missing > MISSING_MAX:
             found.notes.append(
-                f"{missing} files are missing before {layout.relative(file.path)}: too many to be made anew"
+                f"{missing} files are missing before {layout.relative(file.path)}: too many to be created"
+                " again"
             )
         else:
             for number in range(missing):

@@ -233,7 +233,7 @@ class Log:
 
 _CUT_REASONS = {
     "CL01": "the last record was not written in full",
-    "CL07": "older records that a truncation left behind: they would come back",
+    "CL07": "older records that remained after a truncation: they would reappear",
 }
 
 
@@ -260,7 +260,7 @@ def _delete(scan: FileScan) -> Action:
     file = scan.file
     if not file.size:
         return Action("delete", file.name, 0, 0, "an empty file: 4.x does not load with it", "CL23")
-    return Action("delete", file.name, 0, file.size, "a file behind the end of the log", scan.code or "CL24")
+    return Action("delete", file.name, 0, file.size, "a file after the end of the log", scan.code or "CL24")
 
 
 def _fill(file: LogFile, hole: Hole, filled: Filled) -> Action:
@@ -269,7 +269,7 @@ def _fill(file: LogFile, hole: Hole, filled: Filled) -> Action:
         what += " and a blank"
     return Action(
         "fill", file.name, hole.start - file.file_from_offset, len(filled.content),
-        f"{what} in place of {hole.stop - hole.start} bytes without a sound record", hole.code,
+        f"{what} instead of {hole.stop - hole.start} bytes without a sound record", hole.code,
         {"physical_offset": hole.start, "fillers": filled.fillers, "lost": len(filled.lost)}, filled.content,
     )  # fmt: skip
 

@@ -199,7 +199,7 @@ class Run:
 
     def _notes(self, log: Log, order: Order) -> Iterator[str]:
         if order.zombies_from is not None:
-            yield f"from offset {order.zombies_from} on are older records that a truncation left behind"
+            yield f"from offset {order.zombies_from} on are older records that remained after a truncation"
         if log.unfilled:
             yield f"{len(log.unfilled)} damaged ranges stay: they cannot be read, or no filler fits"
         unfinished = [one.start for scan in log.scans for one in scan.unfinished if one.start < log.end]

@@ -124,7 +124,7 @@ def _part_of(store: Store, output: Path) -> Path:
     keep_out(store.layout, output, "the copy", location=store.location.path)
     part = output.with_name(f"{output.name}{PART}")
     if part.exists():
-        raise RefusedError("a copy that was not finished is in the way", path=part, hint=f"delete {part}")
+        raise RefusedError("an unfinished copy exists", path=part, hint=f"delete {part}")
     return part
 
 

@@ -109,7 +109,7 @@ def wanted_hashes(selection: Selection) -> frozenset[int] | None:
     if not names or not selection.topics or any(is_glob(topic) for topic in selection.topics):
         raise UsageError(
             "an index entry holds the hash of topic and key, not their text",
-            hint="give a whole topic name and a key: --topic TopicTest --key ID",
+            hint="give a full topic name and a key: --topic TopicTest --key ID",
         )
     texts = [index.key_text(topic, key) for topic in selection.topics for key in selection.keys]
     texts += [index.tag_text(topic, tag) for topic in selection.topics for tag in selection.tags]

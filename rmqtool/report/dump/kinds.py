@@ -50,7 +50,7 @@ class Dump:
         layout, selection, tz, report = self.store.layout, self.selection, self.form.tz, self.report
         named = (selection.topics, selection.exclude_topics, selection.queues, selection.tags, selection.keys)
         if what != "commitlog" and selection.filter is not None:
-            raise UsageError("only messages have properties to filter by", hint="--filter goes with the log")
+            raise UsageError("only messages have properties to filter by", hint="--filter needs the log")
         if (what == "timer" and any(named)) or (what in _UNSELECTED and not selection.selects_all):
             raise UsageError(f"nothing can be selected so with --what {what}")
         match what:

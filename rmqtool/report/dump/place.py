@@ -65,7 +65,7 @@ def _explain(
     what = "record" if isinstance(event, StoredMessage) else "blank"
     note = f"offset {physical_offset} is inside the {what} at {start}"
     if is_bad:
-        note = f"offset {physical_offset} is inside bytes that are no sound record, from {start} on"
+        note = f"offset {physical_offset} is inside bytes without a sound record, from {start} on"
     return replace(found, note=note)
 
 

@@ -69,7 +69,7 @@ def _lock(descriptor: int, shown: str) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         raise RefusedError(
-            "another run is using it", path=shown, hint="wait until that one has ended"
+            "another run is using it", path=shown, hint="wait until that run has ended"
         ) from None
     except OSError as error:
         if error.errno not in _NO_LOCKS:
@@ -77,4 +77,6 @@ def _lock(descriptor: int, shown: str) -> None:
 
 
 def _in_the_way(path: str) -> UnwritableError:
-    return UnwritableError("cannot write: this is no plain file and in the way", path=path, hint="delete it")
+    return UnwritableError(
+        "cannot write: an entry that is not a plain file has this name", path=path, hint="delete it"
+    )

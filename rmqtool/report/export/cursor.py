@@ -88,7 +88,7 @@ class Cursor:
         places: list[_Document | Unfinished] = [document]
         places += [document.unfinished] if document.unfinished is not None else []
         if document.version != _VERSION or not all(_is_sound(place) for place in places):
-            raise InputError("this is no cursor of this version of rmqtool", path=path)
+            raise InputError("this is not a cursor of this version of rmqtool", path=path)
         if document.selection != selected(selection):
             raise RefusedError(
                 "the cursor was made for another selection", path=path,
@@ -119,7 +119,7 @@ class Cursor:
     def _other(self, reason: str) -> RefusedError:
         return RefusedError(
             f"the cursor is not of this log: {reason}", path=self.path,
-            hint="the log was cut back, or it is another store; delete the cursor to begin anew",
+            hint="the log was cut back, or it is another store; delete the cursor to start again",
         )  # fmt: skip
 
 

@@ -148,8 +148,8 @@ class OutputTarget:
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(Path(path).stat().st_mode):
                 raise RefusedError(
-                    "this is no plain file, it is not replaced", path=self.name_of(name),
-                    hint="--output names a file of its own",
+                    "this is not a plain file and is not replaced", path=self.name_of(name),
+                    hint="--output must name another file",
                 )  # fmt: skip
 
     def finish(self, draft: Draft) -> None:

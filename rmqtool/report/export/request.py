@@ -111,18 +111,18 @@ def export_request(
     found: Format | None = format or named or ("records" if raw else None)
     if found is None and partition_by:
         raise UsageError(
-            "--partition-by makes a folder, whose name tells no format",
+            "--partition-by makes a folder, whose name has no format",
             hint="--output FOLDER/ --output-format parquet",
         )
     if found is None:
         raise UsageError(
-            "the output does not tell its format",
+            "the format of the output is unknown",
             hint="--output-format parquet, arrow, orc, jsonl, csv or records",
         )
     whole_file = found in TEXT_FORMATS or found == "records"
     chosen: Compression = compression or (packed or "none" if whole_file else "zstd")
     if packed is not None and (not whole_file or chosen != packed):
-        raise UsageError(f"the suffix of the output says {packed}, which is not how it is compressed")
+        raise UsageError(f"the suffix of the output means {packed}, but the output is compressed differently")
     check_format(found, chosen)
     if columns is not None and found in TEXT_FORMATS:
         columns = _with_encoding(columns)
@@ -161,7 +161,7 @@ def _check(
     if keys and format != "parquet":
         raise UsageError("--partition-by is for Parquet")
     if file_bytes is not None and not is_folder:
-        raise UsageError("--file-size wants a folder", hint="end --output with /")
+        raise UsageError("--file-size needs a folder", hint="end --output with /")
     if spreadsheet and format != "csv":
         raise UsageError("--spreadsheet is for CSV")
     if format == "records" and columns is not None:

@@ -124,7 +124,7 @@ class _Run:
             return None
         if selection.until is not None or selection.from_offset is not None:
             raise UsageError(
-                "a cursor says where to begin, and no time where to end",
+                "a cursor sets the start, and a time cannot set the end",
                 hint="leave out --from-offset and --until",
             )
         self._held.enter_context(claimed(path))
@@ -137,7 +137,7 @@ class _Run:
     def _settled(self, cursor: Cursor, unfinished: Unfinished) -> Cursor:
         """The cursor of a run that was killed while its one file appeared: it is there, or it is not."""
         if not PurePosixPath(unfinished.output).name or "\0" in unfinished.output:
-            raise InputError("this is no cursor: its output is no file's name", path=cursor.path)
+            raise InputError("this is not a cursor: its output is not a file name", path=cursor.path)
         place, name = (
             OutputTarget.of_file(unfinished.output) if "://" not in unfinished.output else (None, "")
         )
@@ -150,7 +150,7 @@ class _Run:
                 )  # fmt: skip
             place, name = self.place, unfinished.output.removeprefix(f"{self.place.shown}/")
         if "/" in name:
-            raise InputError("this is no cursor: its output is no file's name", path=cursor.path)
+            raise InputError("this is not a cursor: its output is not a file name", path=cursor.path)
         if not place.exists(name):
             return replace(cursor, unfinished=None)
         self.result.resumed = place.name_of(name)
@@ -222,7 +222,7 @@ class _Run:
         elif self.resumes and not request.partition_by and self.place.exists(name):
             raise RefusedError(
                 "the file holds what was exported before the cursor", path=self.place.name_of(name),
-                hint="name another file, or a folder: it takes the files of all runs",
+                hint="name another file, or a folder, which can hold the files of all runs",
             )  # fmt: skip
         elif not request.force and not request.partition_by:
             self.check_absent(name)

@@ -171,9 +171,9 @@ class _Run:
         if self.request.selection.time_field == "born" and (
             self.request.selection.since is not None or self.request.selection.until is not None
         ):
-            raise UsageError("--at looks at store times, it does not go with --time-field born")
+            raise UsageError("--at uses store times and cannot be used with --time-field born")
         then = past.look_back(self.store, at_ms)
-        self.found.notes += [f"not known as of then: {each}" for each in then.unknown]
+        self.found.notes += [f"unknown for that time: {each}" for each in then.unknown]
         self.found.as_of = {
             "timestamp_ms": at_ms,
             "time": times.format_time(at_ms, self.tz),
@@ -224,7 +224,7 @@ class _Run:
         if self.past is None:
             waiting += pending.timers(self.store)
         elif self.store.layout.timer_log:
-            self.found.notes.append("not known as of then: timer messages, the timer log keeps no past")
+            self.found.notes.append("unknown for that time: timer messages, the timer log keeps no past")
         rows = list(pending.pending_rows(waiting, self.now_ms, self.tz))
         return self._section("delayed", rows, pending.FIELDS, pending.TABLE_FIELDS)
 
@@ -281,10 +281,10 @@ class _Run:
     def _messages(self, by_name: dict[str, Section], groups: Groups, by: tuple[str, ...]) -> None:
         rows = list(messages.message_rows(groups, self.topics, self.tags, self.tz))
         if groups.has_others:
-            self.found.notes.append("more groups than are told apart: the last row holds the others")
+            self.found.notes.append("there are too many groups: the last row holds the rest")
         error = groups.relative_error
         if error > 1 / 256:
-            self.found.notes.append(f"so many groups: percentiles may be off by {error:.1%}")
+            self.found.notes.append(f"there are many groups: percentiles may be off by {error:.1%}")
         by_name["messages"] = self._section("messages", rows, messages.fields(by), messages.table_fields(by))
 
     def _largest(self, biggest: largest.Largest) -> Section:
@@ -300,13 +300,13 @@ class _Run:
         try:
             offsets = consumer_offsets(self.store)
         except RmqtoolError as error:
-            self.found.notes.append(f"the progress of checks is not known, put_back counts as open: {error}")
+            self.found.notes.append(f"the progress of checks is unknown; put_back counts as open: {error}")
             offsets = {}
         if halves.unreadable_ops:
             self.found.notes.append(f"op records that cannot be read: {halves.unreadable_ops}")
         if self.past is not None:
             offsets = {}
-            self.found.notes.append("not known as of then: half messages given up; they count as open")
+            self.found.notes.append("unknown for that time: half messages given up; they count as open")
         rows = list(halves.rows(offsets, self.now_ms, self.tz))
         return Section("transactions", rows, transactions.FIELDS, transactions.TABLE_FIELDS)
 
@@ -344,7 +344,7 @@ def _unread_notes(lags: Iterable[lag.QueueLag]) -> Iterator[str]:
     unread = {each.topic: "offsets_missing" in each.status for each in lags if each.group is None}
     if any(unread.values()):
         yield (
-            "consumerOffset.json and its .bak are missing: how far groups have consumed is not known; see"
+            "consumerOffset.json and its .bak are missing: the committed offsets are unknown; see"
             " rmqtool verify (CF08)"
         )
         return

@@ -285,7 +285,7 @@ class Follower:
             cut = further if cut is None else cut._replace(number=further.number)
         if cut is not None and cut.number < cut.stop:
             self._note(
-                f"{tail.topic}/{tail.queue_id} was cut behind this reader: it goes on at"
+                f"{tail.topic}/{tail.queue_id} was truncated below this reader's position: it continues at"
                 f" {cut.number}, {cut.stop - cut.number} before where it was"
             )
         if tail.skipped > skipped:

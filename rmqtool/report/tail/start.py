@@ -49,7 +49,9 @@ def parse_position(text: str) -> Literal["earliest", "latest"] | int:
         return "latest"
     digits = text.removeprefix("-")
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and int(digits) < 1 << 63):
-        raise UsageError(f"{text[:40]!r} is no position", hint="use earliest, latest, a queue offset or -N")
+        raise UsageError(
+            f"{text[:40]!r} is not a position", hint="use earliest, latest, a queue offset or -N"
+        )
     return int(text)
 
 
@@ -113,7 +115,7 @@ def moved_starts(
     for key, offset in offsets.items():
         low, high = max(store.min_offset(*key), 0), queues[key].max_offset()
         if offset < low:
-            moved.append((key, offset, f"the queue begins at {low}", GetMessageStatus.OFFSET_TOO_SMALL))
+            moved.append((key, offset, f"the queue starts at {low}", GetMessageStatus.OFFSET_TOO_SMALL))
         elif offset > high:
             moved.append((key, offset, f"the queue ends at {high}", GetMessageStatus.OFFSET_OVERFLOW_BADLY))
     for (topic, queue_id), offset, why, status in moved[:_MOVED_TOLD]:

@@ -64,7 +64,7 @@ def open_tail(
             "only a store has queues and a log to follow", hint="rmqtool dump shows single files"
         )
     if follow and not store.is_local:
-        raise UsageError("only a store on a disk of this machine can be followed", hint="leave --follow out")
+        raise UsageError("only a store on a disk of this machine can be followed", hint="omit --follow")
     layout.check_forms(log=True, queues=True)
     wanted = wanted or Subscription()
     queues = {

@@ -9,7 +9,7 @@ from rmqtool.read.known_topics import queue_ids
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 
-_MEND = "rmqtool recover makes the queues again"
+_MEND = "rmqtool recover rebuilds the queues"
 
 
 def behind_texts(store: Store, selection: Selection) -> Iterator[str]:
@@ -26,7 +26,7 @@ def behind_texts(store: Store, selection: Selection) -> Iterator[str]:
         return  # it is told as damage
     if start < end:
         behind = f"the queues end {end - start} bytes before the log, at offset {start}"
-        yield f"{behind}: what lies behind is not shown; {_MEND}"
+        yield f"{behind}: later messages are not shown; {_MEND}"
     there = set(store.queues)
     for topic in sorted(each for each in selection.topics if not set("*?[") & set(each)):
         known = queue_ids(store.layout, topic.__eq__) or set()

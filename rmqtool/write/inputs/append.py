@@ -88,7 +88,7 @@ class Queues:
     def _choose(self, topic: str, key: str | None) -> int:
         if self._how == "column":
             raise IllegalMessageError(
-                "it has none, and --queue-by column wants one", status="INVALID_PARAMETER", column="queue_id"
+                "it has none, and --queue-by column needs one", status="INVALID_PARAMETER", column="queue_id"
             )
         if self._writer.topics.config_of(topic) is None:
             self._writer.targets.plain_queues(topic)  # makes it, where topics may be made

@@ -143,7 +143,7 @@ class Cells:
         if is_bytes(array.type) or pa.types.is_string(array.type):
             array = self.text(name)
         elif not (pa.types.is_integer(array.type) or pa.types.is_floating(array.type)):
-            raise RowError(f"the column is {array.type}, not a whole number", column=name)
+            raise RowError(f"the column is {array.type}, not an integer", column=name)
         try:
             return array.cast(to)
         except pa.ArrowInvalid:
@@ -214,9 +214,9 @@ def _integer(value: str | float, name: str, to: pa.DataType) -> int:
     try:
         number = int(value)
     except (ValueError, OverflowError):
-        raise RowError(f"{value!r} is no whole number", column=name) from None
+        raise RowError(f"{value!r} is not an integer", column=name) from None
     if number != value and not isinstance(value, str):
-        raise RowError(f"{value!r} is no whole number", column=name)
+        raise RowError(f"{value!r} is not an integer", column=name)
     if not -(1 << bits) <= number < 1 << bits:
         raise RowError(f"{value!r} does not fit {bits + 1} bits", column=name)
     return number

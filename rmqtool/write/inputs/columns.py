@@ -202,7 +202,7 @@ def _check_kept(cells: Cells, plain: pa.Array, kept: pa.Array) -> None:
 def _known_compression(text: str) -> None:
     if text not in row_reader.COMPRESSIONS:
         known = ", ".join(row_reader.COMPRESSIONS)
-        raise RowError(f"{text!r} is none of {known}", column="body_compression")
+        raise RowError(f"{text!r} is not one of {known}", column="body_compression")
 
 
 def _decoded(cells: Cells, array: pa.Array, encodings: pa.Array) -> pa.Array:

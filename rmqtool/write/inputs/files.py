@@ -26,7 +26,7 @@ ROWS_MAX = 1 << 15
 CSV_BLOCK_SIZE = 16 << 20
 """Bytes that a row of CSV may have; one of up to twice as many may pass."""
 
-_UNCLOSED = 'a cell starts with a quote (") that is never closed: it takes all that follows'
+_UNCLOSED = 'a cell starts with a quote (") that is never closed, so it contains the rest of the file'
 _TOO_LONG = f'more than {CSV_BLOCK_SIZE} bytes, or a cell starts with a quote (") that is never closed'
 COLUMNS_MAX = 4096
 """Columns that a CSV file may have."""

@@ -175,7 +175,7 @@ def _explain(error: Exception, line: bytes, number: int) -> RowError:
         return RowError("its lists and objects are nested too deeply", row=number)
     text = str(error)
     if line.lstrip().startswith(b"["):
-        return RowError("a JSON array; one object a line is wanted (jq -c '.[]' makes it so)", row=number)
+        return RowError("a JSON array; one object per line is needed (jq -c '.[]' converts it)", row=number)
     unknown = _UNKNOWN.match(text)
     if unknown is not None:
         return unknown_column(unknown[1], number)
@@ -191,7 +191,7 @@ def unknown_column(name: str, row: int | None) -> RowError:
     """What is wrong with a column that no row has."""
     near = get_close_matches(name, COLUMNS, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return RowError(f"no row has a column {name!r}{hint} (--ignore-unknown passes over it)", row=row)
+    return RowError(f"unknown column {name!r}{hint} (--ignore-unknown skips it)", row=row)
 
 
 # rows -> columns

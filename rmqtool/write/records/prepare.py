@@ -101,7 +101,7 @@ def prepare(
     sys_flag = message.sys_flag | topic_flags
     if sys_flag & INNER_BATCH and not options.profile.has_inner_batch:
         raise illegal(
-            f"a broker {options.profile.name} knows no inner batch (sys_flag {sys_flag:#x})",
+            f"a broker {options.profile.name} does not support inner batches (sys_flag {sys_flag:#x})",
             column="sys_flag",
         )
     if message.queue_id is not None:
@@ -180,7 +180,7 @@ def _fits(name: str, value: int, allowed: range) -> None:
     try:
         number = index(value)  # `in range` would try every number of the range for a float
     except TypeError:
-        raise illegal(f"{name} {value!r} is no whole number", column=column) from None
+        raise illegal(f"{name} {value!r} is not an integer", column=column) from None
     if number not in allowed:
         raise illegal(f"{name} {number}: it must be {allowed.start} to {allowed.stop - 1}", column=column)
 

@@ -178,7 +178,7 @@ def number_of(found: Mapping[str, str], name: str, bits: int = 64) -> int:
     digits = text[1:] if text[:1] in ("+", "-") else text
     limit = 1 << (bits - 1)
     if not (digits.isascii() and digits.isdigit() and len(digits) < 20 and -limit <= int(text) < limit):
-        raise illegal(f"property {name} is {text!r}, not a whole number", column="properties")
+        raise illegal(f"property {name} is {text!r}, not an integer", column="properties")
     return int(text)
 
 

@@ -116,7 +116,7 @@ def _make_timer(target: Target, now_ms: int) -> None:
         else:
             deliver_ms = number_of(found, TIMER_DELIVER_MS)
     except ValueError as error:
-        raise _illegal_timer("a timer's time is not a whole number") from error
+        raise _illegal_timer("a timer's time is not an integer") from error
     if deliver_ms <= now_ms:
         if TIMER_DEL_UNIQKEY in found:
             raise _illegal_timer("the timer to delete is already due")

@@ -59,7 +59,7 @@ def half(message: NewMessage, producer_group: str) -> NewMessage:
     if message.delay_level > 0:
         raise illegal("a transaction cannot be delayed", column="delay_level")
     if not isinstance(message.properties, Mapping):
-        raise illegal("properties that are kept as stored make no half message", column="properties")
+        raise illegal("properties that are kept as stored cannot make a half message", column="properties")
     own = {**message.properties, TRAN_MSG: TRUE, PGROUP: producer_group}
     return replace(message, properties=own, delay_level=0)
 
@@ -144,7 +144,7 @@ def _half_properties(record: Message) -> dict[str, str]:
         )
     if not found.get(REAL_TOPIC) or not found.get(REAL_QID, "").isdecimal():
         raise RefusedError(
-            "the half message does not say to which topic and queue it belongs",
+            "the half message does not name its topic and queue",
             physical_offset=record.physical_offset,
         )
     return found

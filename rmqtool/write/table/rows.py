@@ -65,7 +65,7 @@ def message_of(batch: pa.RecordBatch, row: int) -> NewMessage:
             raise _illegal(name, f"{value} does not fit {bits + 1} bits")
     compression = given.get("body_compression", "none")
     if compression not in COMPRESSIONS:
-        raise _illegal("body_compression", f"{compression!r} is none of {', '.join(COMPRESSIONS)}")
+        raise _illegal("body_compression", f"{compression!r} is not one of {', '.join(COMPRESSIONS)}")
     keys = given.get("keys", [])
     if isinstance(keys, str):
         keys = keys.split(KEY_SEPARATOR) if keys else []

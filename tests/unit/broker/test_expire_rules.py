@@ -199,7 +199,7 @@ def test_limit_above_the_forcible_one() -> None:
     """4.x deletes nothing by itself between the two, but the hour of deleteWhen then takes every file."""
     settings = replace(DEFAULTS, max_used_ratio=0.95)
     assert trigger(settings, used(92, 10), 12, is_5=False) == Trigger(
-        False, False, True, False, "log disk 92% used, above 85%: forced, whatever its age"
+        False, False, True, False, "log disk 92% used, above 85%: forced at any age"
     )
     assert trigger(settings, used(92, 10), 12, is_5=True).by_space
     young = files([1, 1, 1])
@@ -262,7 +262,7 @@ def test_hour_of_delete_when() -> None:
     waits = decided(files([100, 1, 1], now=NOON), now=NOON)
     assert waits[0].reason == "old enough (changed 4d04h ago, kept 72h), waits for deleteWhen (04)"
     assert [each.reason for each in waits[1:]] == [
-        "is behind a file that stays", "is the last file, which always stays"
+        "follows a file that is kept", "is the last file, which always stays"
     ]  # fmt: skip
     late = NOW + HOUR_MS // 2 - 15_000  # 04:59:45: passes at :45 and :55
     assert rounds(decided(files([100] * 40, now=late), now=late)) == [1] * 10 + [2] * 10 + [None] * 20

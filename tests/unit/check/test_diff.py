@@ -106,7 +106,7 @@ def test_progress_of_consumers(pair: Pair, capfd: Capture) -> None:
 
 def test_text_of_identical_stores(pair: Pair, capfd: Capture) -> None:
     assert main(["diff", *map(str, pair)]) == EXIT_OK
-    end, broker = diff_of(*pair).a.end, "5.x (5.3 or 5.4; config/ does not tell)"
+    end, broker = diff_of(*pair).a.end, "5.x (5.3 or 5.4; config/ does not say)"
     assert capfd.readouterr().out.splitlines() == [
         f"A            {pair[0]} (broker {broker}, stopped cleanly), log 0 to {end}",
         f"B            {pair[1]} (broker {broker}, stopped cleanly), log 0 to {end}",
@@ -114,7 +114,7 @@ def test_text_of_identical_stores(pair: Pair, capfd: Capture) -> None:
         "ahead        neither",
         "queues       2 with 100 units in both: identical",
         "config       3 files compared: identical by value",
-        "left out     index, checkpoint: each broker makes its own",
+        "left out     index, checkpoint: each broker has its own",
         "result       identical",
     ]
 
@@ -154,10 +154,10 @@ def test_text_of_logs_that_have_diverged(tmp_path: Path, capfd: Capture) -> None
     with Store.open(tmp_path / "a") as store:
         place = [each.physical_offset for each in store.messages()][-1]
     for part in (
-        f"diverged     from {place} on each log holds records of its own, ",
+        f"diverged     the logs part at {place}; each has records that the other lacks, ",
         f"             A has {place} to ", ", 1 record, stored ",
         f"             B has {place} to ", ", 2 records, stored ",
-        "result       the stores differ, their logs have diverged\n",
+        "result       the stores differ; their logs have diverged\n",
     ):  # fmt: skip
         assert part in text, (part, text)
     assert "ahead" not in text and f"only B       {place}" not in text

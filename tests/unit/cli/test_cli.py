@@ -194,11 +194,11 @@ def test_help_of_the_store_says_what_holds(name: str, capsys: pytest.CaptureFixt
     if store is None:
         return
     changes = name == "append" or "apply" in parameters
-    assert changes == ("RMQTOOL_STORE does not count" in store.help) == ("URL" not in store.help)
+    assert changes == ("RMQTOOL_STORE is ignored" in store.help) == ("URL" not in store.help)
     assert store.show_envvar != changes
     if changes:
         assert cli.main([name, "s3://bucket/store"]) == 2
-        assert "it wants a folder on a disk of this machine" in capsys.readouterr().err
+        assert "needs a folder on this machine" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("arguments", [["trial", "x", "--limit", "200000"], ["--help"], ["trial", "--help"]])

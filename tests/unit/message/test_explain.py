@@ -91,7 +91,7 @@ def test_a_blank_is_explained() -> None:
     assert values_of(explained) == {"total_size": "100", "magic": "CBD43194  blank"}
     assert explained.problems == ()
     assert explain_record(message.encode_blank(100), 5).problems == (
-        "the blank says 100 bytes are left of its file, but it is 8",
+        "the blank says 100 bytes are left in its file, but there are 8",
     )
 
 

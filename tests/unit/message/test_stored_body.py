@@ -120,4 +120,4 @@ def test_a_body_that_was_changed_is_not_passed_over(
         parquet.write_table(table.set_column(place, "body", pa.array(changed, pa.binary())), rows)
     capfd.readouterr()
     assert append(tmp_path / "new", rows) == EXIT_INPUT
-    assert "stored_body: it does not unpack to body" in capfd.readouterr().err
+    assert "stored_body: it does not decompress to body" in capfd.readouterr().err

@@ -77,7 +77,7 @@ def test_an_op_message_that_cannot_be_read_in_full_says_so() -> None:
     """The readable numbers are still shown."""
     described = say("RMQ_SYS_TRANS_OP_HALF_TOPIC", b"1,x,3,", {})
     assert described["half_queue_offsets"] == [1, 3]
-    assert described["unreadable"] == "1 of 3 pieces are no queue offset"
+    assert described["unreadable"] == "1 of 3 pieces are not queue offsets"
 
 
 def test_a_committed_message_points_at_its_half() -> None:
@@ -169,7 +169,11 @@ def test_a_trace_record_shows_its_traces() -> None:
     sent, broken = say(trace.TRACE_TOPIC, stored)["traces"]
     assert (sent["kind"], sent["topic"], sent["success"]) == ("Pub", "T", True)
     assert (sent["timestamp_ms"], sent["time"]) == (1_700_000_000_123, "2023-11-14T22:13:20.123+00:00")
-    assert broken == {"kind": "SubBefore", "values": ["x"], "unreadable": "trace: timestamp 'x' is no number"}
+    assert broken == {
+        "kind": "SubBefore",
+        "values": ["x"],
+        "unreadable": "trace: timestamp 'x' is not a number",
+    }
     torn = say(trace.TRACE_TOPIC, stored, sys_flag=message.COMPRESSED)
     assert torn["traces"] == []
     assert torn["unreadable"]

@@ -85,7 +85,7 @@ def test_what_a_partial_answer_lacks_is_told(store_copy: Callable[[str], Path], 
     key, offsets = key_of(store)
     left_out = lookup(store, "--key", key, "--tag", "nothing like it")
     assert left_out.code == 1
-    assert f"{len(offsets)} with it that other options leave out" in left_out.err
+    assert f"{len(offsets)} matches that other options exclude" in left_out.err
     assert "scanning" not in left_out.err
     with Store.open(store) as opened:
         file = opened.commit_log.file_of(offsets[0])
@@ -96,14 +96,14 @@ def test_what_a_partial_answer_lacks_is_told(store_copy: Callable[[str], Path], 
     damaged = lookup(store, "--key", key)
     assert damaged.code == 1
     assert [row["physical_offset"] for row in damaged.rows] == offsets[1:]
-    assert f"leads to offset {offsets[0]}, where no sound record is" in damaged.err
+    assert f"leads to offset {offsets[0]}, which has no sound record" in damaged.err
     scanned = lookup(store, "--key", key, "--scan", "always")
     assert scanned.code == 1
-    assert "CL02 zeros in the middle of the log, sound records follow: commitlog/" in scanned.err
+    assert "CL02 zeros in the middle of the log; sound records follow: commitlog/" in scanned.err
     assert f"offset {offsets[0]}, {size} bytes" in scanned.err
     min(store.joinpath("index").iterdir()).unlink()
     never = lookup(store, "--key", key, "--scan", "never")
-    assert "not looked at: the log at offsets 0 to " in never.err
+    assert "not searched: the log at offsets 0 to " in never.err
 
 
 def test_many_keys_in_one_pass(
@@ -152,7 +152,7 @@ def test_nothing_is_found(cases: Library, lookup: Lookup) -> None:
     store = cases.path(CLEAN)
     result = lookup(store, "--key", "nothing", "--topic", "pubBatc")
     assert (result.code, result.out) == (1, b"")
-    assert "no message with key nothing; looked at 3 index files, 1 topic" in result.err
+    assert "no message with key nothing; searched 3 index files, 1 topic" in result.err
     assert "nearest: pubBatch" in result.err
     inside = lookup(store, "--offset", 5)
     assert inside.code == 1
@@ -199,7 +199,7 @@ def test_what_a_queue_lacks_is_looked_for_in_the_log(tmp_path: Path, lookup: Loo
             assert [row["physical_offset"] for row in found.rows] == [message.physical_offset]
             assert found.rows[0]["found_by"] == "scan"
             never = lookup(store, *place, message.queue_offset, "--scan", "never")
-            assert never.code == 1 and "not looked at: the log" in never.err and reason in never.err
+            assert never.code == 1 and "not searched: the log" in never.err and reason in never.err
         if units:
             there = lookup(store, *place, mine[0].queue_offset, *place[-1:], asked[0].queue_offset)
             assert [row["found_by"] for row in there.rows] == ["queue", "scan"]
@@ -227,7 +227,7 @@ def test_a_damaged_queue_of_a_store_that_was_closed_cleanly(
         assert [row | {"found_by": "queue"} for row in found.rows] == [right]
         assert found.rows[0]["found_by"] == "scan"
         never = lookup(store, *place, 5, "--scan", "never")
-        assert not never.rows and "not looked at: the log" in never.err
+        assert not never.rows and "not searched: the log" in never.err
     for topic, queue in (("Nope", 0), ("pubOrder", 77)):
         told = lookup(store, "--topic", topic, "--queue", queue, "--queue-offset", 1)
         assert told.code == 1 and "bytes of the log" not in told.err
@@ -430,7 +430,7 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, lookup: Lookup, monkeypatch
     place = ("--queue-offset", 0, "--topic", "T", "--queue", 0)
     for arguments in (place, (*place, "--scan", "never"), ("--time", "now", "--topic", "T")):
         found = lookup(store, *arguments)
-        assert found.code == 3 and f"no plain file): consumequeue/T/0/{queue.name}" in found.err
+        assert found.code == 3 and f"not a plain file): consumequeue/T/0/{queue.name}" in found.err
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     found = lookup(store, "--offset", 17)
     assert found.code == 3 and "CL12" in found.err and "Permission denied" in found.err

@@ -96,8 +96,8 @@ def test_recover_says_it(store_copy: StoreCopy, capsys: pytest.CaptureFixture[st
     root = store_copy("ok_540_clean")
     lose(root, "consumerOffset", "delayOffset")
     code, out, _ = run(capsys, "recover", root)
-    assert code == 0 and "nothing that recover can do: see the warnings" in out
-    assert "consumeFromWhere" in out and "from a slave" in out and "delivered once more" in out
+    assert code == 0 and "nothing that recover can repair: see the warnings" in out
+    assert "consumeFromWhere" in out and "from a slave" in out and "delivered again" in out
     _, out, _ = run(capsys, "recover", root, "--format", "json")
     assert [text[:4] for text in json.loads(out)["warnings"]] == ["CF07", "CF08"]
     shutil.rmtree(root / "config")
@@ -142,4 +142,4 @@ def test_a_trace_says_that_nobody_reads(
     lose(root, "consumerOffset")
     _, out, err = run(capsys, "lookup", root, *asked)
     assert not any(json.loads(line)["kind"] == "group" for line in out.splitlines())
-    assert "not known: consumer groups: consumerOffset.json" in err
+    assert "unknown: consumer groups: consumerOffset.json" in err

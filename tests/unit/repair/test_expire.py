@@ -374,7 +374,7 @@ def test_missing_offsets_are_read_once(store: tuple[Path, int], monkeypatch: pyt
     monkeypatch.setattr(config_files, "read_head", read_head)
     with Store.open(root) as opened:
         offsets, unknown = known_offsets(opened, needed=True)
-    assert not offsets and "there is none, and no .bak" in unknown[0] and len(unknown) == 1
+    assert not offsets and "it and its .bak are missing" in unknown[0] and len(unknown) == 1
     both = ("consumerOffset.json", "lmqConsumerOffset.json")
     assert sorted(read) == sorted([*both, *(f"{name}.bak" for name in both)])
 
@@ -513,9 +513,7 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     code, found, note = run(root, "--at", now)
     size = format_size(found["totals"]["freed_bytes"])
     assert code == 1
-    assert (
-        note == f"rmqtool: 5 files, {size} would go; --apply deletes them, but is refused without --force\n"
-    )
+    assert note == f"rmqtool: 5 files, {size} would be deleted; --apply deletes them, but needs --force\n"
     assert [row["needs"] for row in found["refusals"]] == ["force"]
     assert found["rules"] == "5.4" and found["commit_log"]["start_after"] == START
     assert [row["decision"] for row in found["files"] if row["kind"] == "commitlog"] == [
@@ -534,7 +532,7 @@ def test_command(run: Run, store: tuple[Path, int]) -> None:
     assert code == 0 and found["applied"] and note == f"rmqtool: deleted 5 files, {size}\n"
     assert {row["decision"] for row in found["files"]} == {"deleted", "kept"}
     code, found, note = run(root, "--at", now, "--apply")
-    assert code == 0 and note == "rmqtool: nothing goes\n" and found["totals"]["files_going"] == 0
+    assert code == 0 and note == "rmqtool: nothing to delete\n" and found["totals"]["files_going"] == 0
 
 
 def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.CaptureFixture[str]) -> None:
@@ -543,15 +541,16 @@ def test_command_says_it_to_a_person(store: tuple[Path, int], capsys: pytest.Cap
     assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
     text = capsys.readouterr().out
     for piece in (
-        "rules        of broker 5.4: kept 72h, deleted at 04 h; above 75% of the disk at any hour, above 85%",
+        "rules        of broker 5.4: keep 72h, delete at 04 h; above 75% disk usage at any hour, above 85%",
         "trigger      04 is an hour of deleteWhen", "disk         1% used", "75% in ", "h fit below 75%",
-        "2 of 4 log files go, 5 files in all", "the log then begins at 2097152",
-        "changed 3d01h ago, kept 72h", "warning      ", "5 delayed messages of level 4 go that still wait",
+        "2 of 4 log files would be deleted, 5 files in all", "the log would then start at 2097152",
+        "changed 3d01h ago, kept 72h", "warning      ",
+        "5 delayed messages of level 4 still pending would be deleted",
     ):  # fmt: skip
         assert piece in text, piece
     assert main(["expire", str(root), "--at", str(now + 6 * HOUR_MS), "--tz", "UTC"]) == 0
     text = capsys.readouterr().out
-    assert "none now; deleteWhen comes in 18h00m" in text and "outcome      nothing goes" in text
+    assert "none now; deleteWhen comes in 18h00m" in text and "outcome      nothing to delete" in text
     assert "old enough (changed 3d07h ago, kept 72h), waits for deleteWhen (04)" in text
 
 
@@ -567,7 +566,7 @@ def test_command_options(
     ignored = tmp_path / "ignored.conf"
     ignored.write_text("fileReservedTime= 74 \n")
     main(["expire", str(root), "--broker-conf", str(ignored), "--at", str(now)])
-    line = "ignored      fileReservedTime is '74 ', no number for a broker, which takes its default"
+    line = "ignored      fileReservedTime is '74 ', which a broker cannot parse: it uses its default"
     assert line in capsys.readouterr().out
     assert found["settings"]["diskMaxUsedSpaceRatio"] == {"value": 0.95, "from": "file", "configured": 99}
     assert run(root, "--at", now, "--broker", "4.9")[1]["rules"] == "4.9"
@@ -606,9 +605,9 @@ def test_command_for_a_store_in_use(run: Run, store: tuple[Path, int]) -> None:
     held = lock.acquire(root / "lock")
     try:
         code, found, note = run(root, "--at", now)
-        assert code == 1 and found["totals"]["files_going"] == 5 and "it deletes files itself" in note
+        assert code == 1 and found["totals"]["files_going"] == 5 and "and deletes files itself" in note
         assert [row["needs"] for row in found["refusals"]] == ["force", None]
-        assert note.endswith("would go; --apply would be refused\n")
+        assert note.endswith("would be deleted; --apply would be refused\n")
         assert run(root, "--at", now, "--apply", "--force")[0] == 5
     finally:
         held.release()
@@ -633,11 +632,11 @@ def test_topics_that_nobody_reads_are_warned_of(
     count = planned(root, now).losses.without_group
     assert count["pubTopicOne"] == 1400 and count["%DLQ%g"] > 0 and "pub-Topic_Four" not in count
     total = f"{sum(count.values())} messages"
-    assert f"warning      {total} go of {len(count)} topics that no group has ever read" in text
+    assert f"warning      {total} of {len(count)} topics that no group has ever read would be deleted" in text
     assert "\nrefused" not in text
     assert main(["expire", str(root), "--at", str(now), "--tz", "UTC", "--apply"]) == 0
     text = capsys.readouterr().out
-    assert f"warning      {total} were deleted of {len(count)} topics" in text
+    assert f"warning      {total} of {len(count)} topics that no group has ever read were deleted" in text
     assert "2 of 4 log files were deleted" in text and "goes" not in text and "stays  " not in text
 
 
@@ -650,14 +649,16 @@ def test_refusals_are_shown_with_the_plan(
     plan = tmp_path / "a plan"
     assert main([*arguments, "--write-plan", str(plan)]) == 1
     text, note = capsys.readouterr()
-    assert "refused      messages would go that are waited for: " in text and text.endswith(" (--force)\n")
-    assert f"to do it: rmqtool expire {root} --apply --plan '{plan}' --force\n" in note
+    assert "refused      messages that consumers still need would be deleted: " in text and text.endswith(
+        " (--force)\n"
+    )
+    assert f"to apply the plan: rmqtool expire {root} --apply --plan '{plan}' --force\n" in note
     guard = root / "commitlog" / "rmqtool-repair"
     guard.write_bytes(b"R")
     assert main(arguments) == 1
     text, note = capsys.readouterr()
     assert "refused      a repair of this store was interrupted" in text
-    assert note.endswith("would go; --apply would be refused\n")
+    assert note.endswith("would be deleted; --apply would be refused\n")
 
 
 def test_free_space_that_cannot_be_reached(
@@ -673,7 +674,7 @@ def test_free_space_that_cannot_be_reached(
         "missing_bytes": (1 << 30) - gain,
     }  # fmt: skip
     assert main(["expire", str(root), "--at", str(now), "--until-free", "100G"]) == 1
-    said = f"--until-free cannot be reached: 99.0 GiB are free, what goes gives {format_size(gain)};"
+    said = f"--until-free cannot be reached: 99.0 GiB are free, deleting would free {format_size(gain)};"
     assert said in capsys.readouterr().out
     found = run(root, "--at", now, "--until-free", str((99 << 30) + 1))[1]
     assert found["goal"]["missing_bytes"] == 0 and found["totals"]["files_going"] > 0
@@ -710,7 +711,7 @@ def test_minimum_of_an_empty_queue_is_explained(
         assert main(["expire", str(root), "--at", str(now), "--tz", "UTC"]) == 1
         text = capsys.readouterr().out
         assert "an empty queue keeps its max_offset" in text
-        assert ("a min_offset_after of 0 where messages went" in text) == zero, version
+        assert ("a min_offset_after of 0 although messages are deleted" in text) == zero, version
 
 
 def test_plan_file(run: Run, store: tuple[Path, int], tmp_path: Path) -> None:

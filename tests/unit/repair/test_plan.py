@@ -303,7 +303,7 @@ class TestRefused:
         (tmp_path / "target").write_bytes(b"")
         for kind in ("write", "replace"):
             plan = plan_of(root, Action(kind, "abort", 0, 1, "", content=b"x"))
-            with unchanged(tmp_path), pytest.raises(RefusedError, match="abort is no plain file"):
+            with unchanged(tmp_path), pytest.raises(RefusedError, match="abort is not a plain file"):
                 apply(plan, detect(root))
 
     @pytest.mark.parametrize("path", [
@@ -317,7 +317,7 @@ class TestRefused:
             apply(plan, detect(root))
 
     def test_what_is_not_there_or_there_already(self, root: Path) -> None:
-        for action, says in ((Action("create", "checkpoint", 0, 1, "", content=b"x"), "is there already"),
+        for action, says in ((Action("create", "checkpoint", 0, 1, "", content=b"x"), "already exists"),
                              (Action("delete", "abort", 0, 1, ""), "is gone"),
                              (Action("cut", "index/none", 0, 1, ""), "is gone")):  # fmt: skip
             with unchanged(root.parent), pytest.raises(RefusedError, match=says):

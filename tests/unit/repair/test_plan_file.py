@@ -241,13 +241,13 @@ class TestManifest:
         document = json.loads((done / "manifest.json").read_text())
         for other in ({**document, "made_ms": 5}, {**document, "entries": document["entries"][1:]}):
             (done / "manifest.json").write_text(json.dumps(other))
-            with unchanged(tmp_path), pytest.raises(InputError, match=r"copied\.json tells another CRC"):
+            with unchanged(tmp_path), pytest.raises(InputError, match=r"copied\.json has another CRC"):
                 undo(done, detect(root), moved=True)
         set_manifest(done, document)
         applied = json.loads((done / "applied.json").read_text())
         for told in (applied["manifest_crc32"] + 1, None, "x"):
             (done / "applied.json").write_text(json.dumps({**applied, "manifest_crc32": told}))
-            with unchanged(tmp_path), pytest.raises(InputError, match=r"applied\.json tells another CRC"):
+            with unchanged(tmp_path), pytest.raises(InputError, match=r"applied\.json has another CRC"):
                 undo(done, detect(root), moved=True)
 
     def test_no_entries(self, root: Path, done: Path, tmp_path: Path) -> None:
@@ -279,7 +279,7 @@ class TestManifest:
         document = json.loads((done / "manifest.json").read_text())
         for folder in HOSTILE_FOLDERS:
             set_manifest(done, {**document, "open": [["id", folder]]})
-            with unchanged(root.parent), pytest.raises(InputError, match="is no folder of a backup"):
+            with unchanged(root.parent), pytest.raises(InputError, match="is not a folder of a backup"):
                 undo(done, detect(root), moved=True)
 
     def test_a_link_in_the_backup(self, root: Path, done: Path, tmp_path: Path) -> None:
@@ -340,7 +340,7 @@ class TestJournal:
         document = {"rmqtool_journal": 1, "open": [{"id": "x", "backup": folder}]}
         (root / JOURNAL_NAME).write_text(json.dumps(document))
         (root / "commitlog" / "rmqtool-repair").write_bytes(b"R")
-        with unchanged(root.parent), pytest.raises(InputError, match="is no folder of a backup"):
+        with unchanged(root.parent), pytest.raises(InputError, match="is not a folder of a backup"):
             apply(plan, detect(root))
         with unchanged(root.parent), Store.open(root) as store, pytest.raises(InputError):
             rebuild_run.plan(store, rebuild_run.Request())

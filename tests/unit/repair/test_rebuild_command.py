@@ -65,7 +65,7 @@ def test_shown_done_and_undone(store: Path, tmp_path: Path, capsys: pytest.Captu
     with unchanged(store):
         code, rows, err = run(capsys, store)
     assert code == 1 and f"rmqtool rebuild {store} --apply" in err
-    assert "rmqtool: 1 queue to write anew, 2 files to replace\n" in err
+    assert "rmqtool: 1 queue to rebuild, 2 files to replace\n" in err
     assert {row["path"].rpartition("/")[0] for row in rows} == {QUEUE}
     assert {(row["state"], row["change"], row["problem"]) for row in rows} == {("planned", "replace", "CQ08")}
     code, done, err = run(capsys, store, "--apply", "--backup-dir", tmp_path / "backup")
@@ -80,7 +80,7 @@ def test_shown_done_and_undone(store: Path, tmp_path: Path, capsys: pytest.Captu
 def test_one_of_a_kind(store: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with (store / "consumequeue/pubMultiTag/0" / file_name(0)).open("r+b") as file:
         file.write(bytes(20))
-    assert "rmqtool: 1 queue to write anew, 1 file to replace\n" in run(capsys, store)[2]
+    assert "rmqtool: 1 queue to rebuild, 1 file to replace\n" in run(capsys, store)[2]
     assert "rmqtool: 1 change, " in run(capsys, store, "--apply")[2]
 
 

@@ -183,10 +183,10 @@ def test_mode_broker_once_more_says_why_it_cuts_again(tmp_path: Path) -> None:
     for plan, end in zip(plans[:2], ends, strict=True):
         cut = next(action for action in plan.actions if action.kind == "cut")
         assert cut.problem == "CL03"
-        assert f"ends the log at {end}, for CL03: the body does not match its CRC" in cut.reason
-    again = [text for text in plans[0].summary["warnings"] if "once more cuts there" in text]
+        assert f"ends the log at {end} because of CL03, the body does not match its CRC" in cut.reason
+    again = [text for text in plans[0].summary["warnings"] if "a second run truncates the log there" in text]
     assert len(again) == 1 and f"ends the log at {ends[1]}" in again[0]
-    assert not any("once more" in text for text in plans[1].summary["warnings"])
+    assert not any("a second run" in text for text in plans[1].summary["warnings"])
 
 
 def test_without_fillers_the_tail_goes_to_a_file_for_append(cases: Library, tmp_path: Path) -> None:

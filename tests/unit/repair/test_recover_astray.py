@@ -127,7 +127,7 @@ def test_a_delayed_record_is_warned_of(store_copy: Callable[[str], Path], tmp_pa
         file.seek(stored.physical_offset - int(stored.path.name) + position)
         file.write(data)
     outcome = recovered(root, backup=tmp_path / "backup")
-    assert any("so looks a damaged queue id" in text for text in outcome.recovery.plan.summary["warnings"])
+    assert any("this may be a damaged queue id" in text for text in outcome.recovery.plan.summary["warnings"])
 
 
 def test_a_broker_leaves_it_as_it_is(store_copy: Callable[[str], Path], tmp_path: Path) -> None:
@@ -178,4 +178,4 @@ def test_a_unit_of_another_size_is_no_witness(store_copy: Callable[[str], Path])
     path.write_bytes(data)
     assert not planned(root).astray
     outcome = recovered(root, backup=root.with_name("backup"))
-    assert any("passes over messages" in text for text in outcome.recovery.plan.summary["warnings"])
+    assert any("skips later messages" in text for text in outcome.recovery.plan.summary["warnings"])

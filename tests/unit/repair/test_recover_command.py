@@ -60,7 +60,7 @@ def test_lost_queues_are_shown(cases: Library, tmp_path: Path, capsys: pytest.Ca
     assert ["leave", "unreachable", "1412", "1400", "1400", "0"] in lines
     assert ["pubTopicOne", "0", "none", "none", "none", "none", "0..1400"] in lines
     assert ["pubBatchCQ", "0", "0..36", "none", "same", "same", "0..36"] in lines
-    assert "no queue leads to them" in out and "never dispatch" not in out
+    assert "no queue refers to them" in out and "never dispatch" not in out
     _, found = report(capsys, root, "--broker", "5.4")
     (row,) = found["predictions"]
     assert (row["queues_lost"], row["messages_unreachable"], row["never_dispatched"]) == (1, 1400, 0)
@@ -86,7 +86,7 @@ def test_the_heap_is_an_option(cases: Library, tmp_path: Path, capsys: pytest.Ca
     code, _, err = run(capsys, root, "--mode", "broker", "--broker", "4.9")
     assert code == EXIT_FINDINGS
     code, _, err = run(capsys, root, "--undo", tmp_path, "--broker-heap", "1G")
-    assert code == EXIT_USAGE and "--broker-heap does not go with --undo" in err
+    assert code == EXIT_USAGE and "--broker-heap cannot be used with --undo" in err
 
 
 def test_only_the_brokers_that_are_asked_for(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
@@ -260,8 +260,8 @@ def test_sizes_that_nothing_tells_are_warned_of(
     root, conf = store_copy("ok_540_clean"), tmp_path / "broker.conf"
     shutil.rmtree(root / folder)
     _, found = report(capsys, root)
-    (warning,) = [text for text in found["warnings"] if "the usual size" in text]
-    assert warning.startswith(f"files of {name} are made with ") and "--broker-conf" in warning
+    (warning,) = [text for text in found["warnings"] if "the default size" in text]
+    assert warning.startswith(f"files of {name} get the default size of ") and "--broker-conf" in warning
     conf.write_text("mappedFileSizeConsumeQueue=6000\nmaxHashSlotNum=500\nmaxIndexNum=2000\n")
     _, found = report(capsys, root, "--broker-conf", conf)
-    assert [text for text in found["warnings"] if "the usual size" in text] == []
+    assert [text for text in found["warnings"] if "the default size" in text] == []

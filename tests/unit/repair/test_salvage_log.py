@@ -199,7 +199,7 @@ class TestFiles:
         shutil.copy(tmp_path / "far" / copy.name, copy)
         with Store.open(root) as store:
             result = salvage(store, jobs=1)
-        assert "too many to be made anew" in result.notes[0]
+        assert "too many to be created again" in result.notes[0]
         assert result.kept == len(stored) + len(records)
         assert not [action for action in result.actions if action.kind == "create"]
 

@@ -175,7 +175,7 @@ def test_the_copy_goes_on(tmp_path: Path, run: Run) -> None:
 def test_a_log_too_small_for_every_message_is_not_made(tmp_path: Path, run: Run) -> None:
     """It was, and was then in the way of the next attempt."""
     found = run(small_store(tmp_path / "s", 3), tmp_path / "new", "--commitlog-file-size", "100")
-    assert found.code == 1 and "no broker would take any of them: no store was made" in found.err
+    assert found.code == 1 and "a broker would reject all of them: no store was created" in found.err
     assert not (tmp_path / "new").exists()
 
 
@@ -192,9 +192,9 @@ def test_what_is_there_stays(tmp_path: Path, run: Run) -> None:
     assert run(store, tmp_path / "new", "--rename-topic", "T").code == 2
     assert run(store, tmp_path / "new", "--rename-topic", "T=a", "--rename-topic", "T=b").code == 2
     found = run(store, tmp_path / "new", "--rename-topic", "NOSUCH=x")
-    assert found.code == 2 and "no topic of this name" in found.err
+    assert found.code == 2 and "no topic with this name" in found.err
     found = run(store, tmp_path / "new", "--rename-topic", "T=x", "--exclude-topic", "T")
-    assert found.code == 2 and "leaves this topic out" in found.err and not (tmp_path / "new").exists()
+    assert found.code == 2 and "excludes this topic" in found.err and not (tmp_path / "new").exists()
     assert tree_digest(tmp_path) == before
     (tmp_path / "empty").mkdir()
     assert run(store, tmp_path / "empty").code == 0

@@ -308,10 +308,10 @@ def test_explain_of_no_record_is_a_finding(store_copy: Any, dump: Dump) -> None:
     flip(path, facts[5]["physicalOffset"] + 90)
     at = dump(store, "--explain", bad)
     assert at.code == 1
-    assert "no message magic" in at.err
+    assert "not a message magic" in at.err
     inside = dump(store, "--explain", bad + 7)
     assert inside.code == 1
-    assert f"inside bytes that are no sound record, from {bad} on" in inside.err
+    assert f"inside bytes without a sound record, from {bad} on" in inside.err
     values = {row["field"]: row["value"] for row in dump(store, "--explain", facts[5]["physicalOffset"]).rows}
     assert "  computed " in values["body_crc"]
 
@@ -352,7 +352,7 @@ def test_nothing_found_says_what_was_looked_at(cases: Library, dump: Dump) -> No
     """How many records of which time; exit code 0 all the same, and nothing with --quiet."""
     store, facts = cases.path(SMALL), facts_of(SMALL)
     times = [format_time(pick(fact["storeTimestamp"] for fact in facts), UTC) for pick in (min, max)]
-    expected = f"rmqtool: no record matches; looked at {len(facts)} records from {times[0]} to {times[1]}\n"
+    expected = f"rmqtool: no record matches; searched {len(facts)} records from {times[0]} to {times[1]}\n"
     for options in (
         ("--tag", "none"),
         ("--tag", "none", "--raw"),
@@ -418,7 +418,7 @@ def test_single_files_are_taken_for_what_they_are(cases: Library, dump: Dump) ->
     assert (queue.rows[0]["topic"], queue.rows[0]["queue_offset"]) == ("pubTx", 0)
     found = dump(sorted((store / "index").iterdir())[0], "--limit", 1)
     assert found.rows[0]["entry"] == 1
-    assert found.err == "rmqtool: taken for an index\n"
+    assert found.err == "rmqtool: reading it as an index\n"
 
 
 @pytest.mark.parametrize(

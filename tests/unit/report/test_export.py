@@ -332,7 +332,7 @@ def test_nothing_is_written_into_the_store(tmp_path: Path, run: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["--output", "a.xyz"], "does not tell its format"),
+        (["--output", "a.xyz"], "the format of the output is unknown"),
         (["--output", "-"], "not to standard output"),
         (["--output", "a.parquet", "--columns", "topik"], "did you mean topic"),
         (["--output", "a.parquet", "--columns", "topic,topic"], "twice"),

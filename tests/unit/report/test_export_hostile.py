@@ -151,7 +151,7 @@ def test_a_copy_has_no_url(tmp_path: Path, store: Path, run: Run, monkeypatch: p
 
 def test_a_topic_to_rename_that_is_not_there(tmp_path: Path, store: Path, run: Run) -> None:
     found = run(store, "--output", tmp_path / "new", "--no-reserve", "--rename-topic", "TT=U", command="copy")
-    assert (found.code, "TT: the store has no topic of this name" in found.err) == (2, True)
+    assert (found.code, "TT: the store has no topic with this name" in found.err) == (2, True)
     assert not (tmp_path / "new").exists()
     found = run(store, "--output", tmp_path / "n2", "--no-reserve", "--rename-topic", "T=U", command="copy")
     assert (found.code, found.out["topics"]) == (0, [{"topic": "U", "messages": 9}])

@@ -163,7 +163,7 @@ class TestHugeRecord:
 
     def test_it_is_not_read_whole(self, tmp_path: Path, huge: Message) -> None:
         with Store.open(tmp_path / "store") as store:
-            with pytest.raises(FormatError, match="the most that is read whole"):
+            with pytest.raises(FormatError, match="the maximum"):
                 store.get(huge.physical_offset)
             head = store.head(huge.physical_offset)
             assert store.find(huge.physical_offset) is None

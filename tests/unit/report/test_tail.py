@@ -244,7 +244,7 @@ def test_an_offset_that_is_not_there_is_told(cases: Library, tail: Callable[...,
     place = ("--topic", topic, "--queue", str(queue_id), *FIELDS)
     below = tail(path, *place, "--from", "0")
     assert below.rows == tail(path, *place).rows and below.rows[0]["queue_offset"] == low
-    assert f"{topic}/{queue_id}: offset 0 is not there, the queue begins at {low}" in below.err
+    assert f"{topic}/{queue_id}: offset 0 is not there, the queue starts at {low}" in below.err
     assert "(OFFSET_TOO_SMALL)" in below.err
     beyond = tail(path, *place, "--from", str(high + 1))
     assert not beyond.rows and f"ends at {high} (OFFSET_OVERFLOW_BADLY)" in beyond.err
@@ -268,7 +268,7 @@ def test_offsets_that_cannot_be_understood(tmp_path: Path, tail: Callable[..., R
 def assert_not_understood(found: Result) -> None:
     """3, what and where."""
     assert (found.code, found.out) == (EXIT_INPUT, b"")
-    assert "be understood" in found.err and "consumerOffset.json" in found.err
+    assert "be parsed" in found.err and "consumerOffset.json" in found.err
     assert len(found.err.splitlines()) <= 3
 
 
@@ -285,10 +285,10 @@ def test_names_that_are_not_there(cases: Library, tail: Callable[..., Result]) -
     ("arguments", "says"),
     [
         (("--from", "5", "--last", "3"), "exclude each other"),
-        (("--from", "middle"), "is no position"),
+        (("--from", "middle"), "is not a position"),
         (("--filter", "a !="), "character 3"),
         (("--tag", " || "), "names no tag"),
-        (("--retry",), "goes with --group"),
+        (("--retry",), "needs --group"),
         (("--max-duration", "long"), "long"),
         (("--fields", "nothing"), "unknown field"),
         (("--since", "soon"), "soon"),

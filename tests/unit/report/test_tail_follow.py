@@ -182,7 +182,7 @@ def test_a_store_that_is_cut_behind_the_reader(tmp_path: Path, monkeypatch: pyte
     found = followed(tail, steps(), monkeypatch)
     numbers = [int(item.message.body[:8]) for item in found]
     assert numbers == [*range(140), *range(500, 560)]
-    assert len(notes) == 1 and "goes on at 100, 40 before" in notes[0]
+    assert len(notes) == 1 and "continues at 100, 40 before" in notes[0]
 
 
 def test_what_comes_while_queues_are_read_keeps_its_order(

@@ -57,7 +57,7 @@ def test_a_command_names_what_it_assumes(
 ) -> None:
     name, *rest = command
     arguments = [each.replace("NEW", str(tmp_path / "new")) for each in rest]
-    assert f"{ASSUMED}{option} says which it is" in run(capfd, name, store, *arguments)[1]
+    assert f"{ASSUMED}use {option} to name the version" in run(capfd, name, store, *arguments)[1]
     shutil.rmtree(tmp_path / "new", ignore_errors=True)
     assert "is assumed" not in run(capfd, name, store, *arguments, option, "5.4")[1]
 
@@ -66,4 +66,4 @@ def test_a_known_version_is_stated(cases: Library, capfd: Capture) -> None:
     root = cases.path("ok_540_clean")
     assert "written by   broker 5.4, record version 1\n" in run(capfd, "info", root)[0]
     out, err = run(capfd, "expire", root)
-    assert "rules        of broker 5.4: kept" in out and "assumed" not in err
+    assert "rules        of broker 5.4: keep" in out and "assumed" not in err

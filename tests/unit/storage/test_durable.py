@@ -110,7 +110,9 @@ class TestChanging:
         os.mkfifo(pipe)
         refused(lambda: disk.open_file(folder), folder, errno.EISDIR)
         before = open_files()
-        refused(lambda: disk.open_file(pipe), pipe, "it is no plain file")  # and does not wait for a reader
+        refused(
+            lambda: disk.open_file(pipe), pipe, "it is not a plain file"
+        )  # and does not wait for a reader
         assert open_files() == before
 
     def test_a_closed_descriptor_names_the_file(self, tmp_path: Path) -> None:

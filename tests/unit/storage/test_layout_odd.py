@@ -117,16 +117,16 @@ class TestPipes:
         return tmp_path / "pipe"
 
     def test_as_broker_conf(self, pipe: Path) -> None:
-        with pytest.raises(UnreadableError, match="no plain file"):
+        with pytest.raises(UnreadableError, match="not a plain file"):
             read_broker_conf(pipe)
 
     def test_as_a_small_file(self, pipe: Path) -> None:
-        with pytest.raises(UnreadableError, match="no plain file"):
+        with pytest.raises(UnreadableError, match="not a plain file"):
             read_head(pipe, 8)
         assert head_of(pipe, 8) == b"" and read_head(pipe.with_name("none"), 8) is None
 
     def test_as_a_file_of_the_log(self, pipe: Path) -> None:
-        with OpenFiles() as files, pytest.raises(UnreadableError, match="no plain file"):
+        with OpenFiles() as files, pytest.raises(UnreadableError, match="not a plain file"):
             files.read(pipe, 0, 8)
 
     def test_as_lock(self, pipe: Path) -> None:

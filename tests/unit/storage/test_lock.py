@@ -51,7 +51,7 @@ class TestLock:
                 assert store.live
                 assert store.holder.pid == (process.pid if kind == "posix" else None)
                 assert store.holder.reason == (
-                    "" if kind == "posix" else "the system does not tell the holder's process id"
+                    "" if kind == "posix" else "the system does not report the holder's process id"
                 )
                 assert len(list(store.messages())) == 3
             process.communicate()

@@ -530,7 +530,7 @@ def test_what_changes_stores_wants_a_local_one(
     Path("store.tar").write_bytes(b"x")
     assert main([*command, place]) == 2
     captured = capfd.readouterr().err
-    assert "a folder on a disk of this machine" in captured
+    assert "a folder on this machine" in captured
     assert "S3CRET" not in captured
 
 

@@ -391,7 +391,7 @@ def test_command(run: Run, store: Path, unchanged: Callable[[Path], AbstractCont
     """Plan, apply, nothing left: rows, notes and exit codes."""
     with unchanged(store):
         code, rows, note = run(store, "--now", str(T0 + 1_000))
-    assert code == 1 and note == "rmqtool: 1 due at 2023-11-14T22:13:21.000+00:00; --apply delivers\n"
+    assert code == 1 and note == "rmqtool: 1 due at 2023-11-14T22:13:21.000+00:00; --apply delivers them\n"
     (row,) = rows
     uniq_key = row.pop("uniq_key")
     assert len(uniq_key) == 32
@@ -432,7 +432,7 @@ def test_command_exit_codes(run: Run, store: Path) -> None:
     assert code == 1 and [row["state"] for row in rows] == ["unreadable", "delivered", "delivered"]
     with StoreWriter.open(store, delays_ms=DELAYS):
         assert run(store, "--apply")[0] == 5
-        assert "it delivers them itself" in run(store, "--now", now)[2]
+        assert "delivers these messages itself" in run(store, "--now", now)[2]
     (store / "abort").touch()
     code, _, error = run(store, "--apply")
     assert code == 4 and "rmqtool recover" in error
@@ -498,7 +498,7 @@ def test_command_wants_its_store_spelled_out(run: Run, store: Path, monkeypatch:
     """A command that changes stores takes none from the environment."""
     monkeypatch.setenv("RMQTOOL_STORE", str(store))
     code, rows, error = run()
-    assert (code, rows) == (2, []) and "RMQTOOL_STORE does not count" in error
+    assert (code, rows) == (2, []) and "RMQTOOL_STORE is ignored here" in error
     assert run(store, "--now", str(T0))[0] == 0
 
 
@@ -508,10 +508,10 @@ def test_command_wants_its_store_spelled_out(run: Run, store: Path, monkeypatch:
         ("garbage", "there is no .bak"),
         ("", "there is no .bak: the file is empty"),
         ("[1]", "there is no .bak: JSON: no object"),
-        ('{"offsetTable":{"x":"y"}}', "is no integer"),
-        ('{"offsetTable":{1:1.5}}', "is no integer"),
-        ('{"offsetTable":{1:1,2:null}}', "2 is no integer"),
-        ('{"offsetTable":null}', "is no JSON object"),
+        ('{"offsetTable":{"x":"y"}}', "is not an integer"),
+        ('{"offsetTable":{1:1.5}}', "is not an integer"),
+        ('{"offsetTable":{1:1,2:null}}', "2 is not an integer"),
+        ('{"offsetTable":null}', "is not a JSON object"),
     ],
 )
 def test_offsets_that_cannot_be_understood(text: str, reason: str, store: Path, run: Run) -> None:
@@ -531,7 +531,7 @@ def test_offsets_behind_the_end_are_told(store: Path, run: Run) -> None:
     (store / "config/delayOffset.json").write_text('{"offsetTable":{2:99}}')
     for more in ([], ["--apply"]):
         _, rows, told = run(store, "--now", str(ALL_DUE), *more)
-        assert len(rows) == 6 and "level 2 delivered up to offset 99, its queue ends at 3" in told
+        assert len(rows) == 6 and "level 2 delivered up to offset 99, but its queue ends at 3" in told
 
 
 def test_offsets_below_zero_are_told(store: Path, run: Run) -> None:
@@ -540,4 +540,4 @@ def test_offsets_below_zero_are_told(store: Path, run: Run) -> None:
     for more in ([], ["--apply"]):
         _, rows, told = run(store, "--now", str(ALL_DUE), *more)
         assert [row["queue_offset"] for row in rows if row["level"] == 2] == [0, 1, 2]
-        assert "level 2 delivered up to offset -7, which is none" in told and "level 1" not in told
+        assert "level 2 delivered up to offset -7, which is not an offset" in told and "level 1" not in told

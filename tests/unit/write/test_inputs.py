@@ -177,14 +177,14 @@ def test_shapes_of_a_value(read: Source, row: dict[str, Any], field: str, value:
         ({"queue_id": 1 << 31}, "row 2, queue_id: expected int <= 2147483647"),
         ({"keys": [1]}, "row 2, keys: expected str, got int"),
         ({"properties": {"a": 1}}, "row 2, properties: expected str, got int"),
-        ({"tag": "x"}, "row 2: no row has a column 'tag'; did you mean tags?"),
+        ({"tag": "x"}, "row 2: unknown column 'tag'; did you mean tags?"),
         ({"body_encoding": "latin-1"}, "row 2, body_encoding: invalid enum value 'latin-1'"),
         ({"body": "abc", "body_encoding": "hex"}, "row 2, body: not hex"),
         ({"body": "*", "body_encoding": "base64"}, "row 2, body: not base64"),
         ({"body_compression": "lzo"}, "row 2, body_compression: invalid enum value 'lzo'"),
         ({"sys_flag": 0x501}, "row 2, sys_flag: unknown compression type 5"),
         ({"born_time": "noon"}, "row 2, born_time: not a time: 'noon'"),
-        ({"born_host": "localhost:1"}, "row 2, born_host: 'localhost' is no IP address"),
+        ({"born_host": "localhost:1"}, "row 2, born_host: 'localhost' is not an IP address"),
         ({"store_host": "1.2.3.4"}, "row 2, store_host: '1.2.3.4' is not ip:port"),
         ({"tags": "x", "properties": {"TAGS": "y"}}, "row 2, tags: 'x', but property TAGS is 'y'"),
         ({"keys": ["x"], "properties": {"KEYS": "x y"}}, "row 2, keys: "),
@@ -261,7 +261,7 @@ def test_odd_line_ends(read: Source, data: bytes, numbers: list[int], tmp_path: 
         (b'{"topic":"T","body":"x"', "no JSON object: Input data was truncated"),
         (b'{"topic":"T","body":"x"}}', "no JSON object: JSON is malformed"),
         (b'{"topic":"T","body":"x"} {"topic":"T","body":"y"}', "no JSON object: JSON is malformed"),
-        (b"[]", "a JSON array; one object a line is wanted"),
+        (b"[]", "a JSON array; one object per line is needed"),
         (b"3", "expected object, got int"),
         (b'{"topic":"T","body":"\xff"}', "the line is not UTF-8"),
         (b'{"topic":"T","body":"a\x01"}', "no JSON object: "),
@@ -538,15 +538,15 @@ def test_csv_of_dump_is_read_back(cases: Library, tmp_path: Path, read: Source,
          {3: "row 3: 1 cells, the header has 2", 4: "row 4: 3 cells, the header has 2"}),
         ("topic,body\nT,\nT,b\n", [b"b"], {2: "row 2, body: it has none"}),
         ("topic,body,queue_id\nT,a,x\nT,b,3000000000\nT,c,3\nT,d,\n", [b"c", b"d"],
-         {2: "row 2, queue_id: 'x' is no whole number",
+         {2: "row 2, queue_id: 'x' is not an integer",
           3: "row 3, queue_id: '3000000000' does not fit 32 bits"}),
         ("topic,body,wait\nT,a,yes\nT,b,TRUE\n", [b"b"], {2: "row 2, wait: 'yes' is neither true nor false"}),
         ('topic,body,properties\nT,a,{}\nT,b,"{""a"":1}"\nT,c,x\n', [b"a"],
          {3: "row 3, properties: no JSON object of texts", 4: "row 4, properties: no JSON object of texts"}),
         ("topic,body,body_encoding\nT,6869,hex\nT,aGk=,base64\nT,hi,utf-8\nT,hi,\nT,hi,latin-1\nT,x,hex\n",
-         [b"hi"] * 4, {6: "row 6, body_encoding: 'latin-1' is none of", 7: "row 7, body: not hex"}),
+         [b"hi"] * 4, {6: "row 6, body_encoding: 'latin-1' is not one of", 7: "row 7, body: not hex"}),
         ("topic,body,body_compression\nT,a,lzo\nT,b,zlib\n", [b"b"],
-         {2: "row 2, body_compression: 'lzo' is none of"}),
+         {2: "row 2, body_compression: 'lzo' is not one of"}),
         ("topic,body,born_time\nT,a,noon\nT,b,2026-03-01\n", [b"b"], {2: "row 2, born_time: not a time"}),
         ("topic,body,born_host\nT,a,here\nT,b,1.1.1.1:1\n", [b"b"], {2: "row 2, born_host: 'here' is not"}),
     ],
@@ -628,7 +628,7 @@ def test_hostile_arrow_offsets(
     [
         ("csv", b"", "Empty CSV"),
         ("csv", b"topic,body,topic\nT,a,T\n", "the column topic twice"),
-        ("csv", b"topic,boddy\nT,a\n", "no row has a column 'boddy'; did you mean body?"),
+        ("csv", b"topic,boddy\nT,a\n", "unknown column 'boddy'; did you mean body?"),
         ("csv", b"\n\n", "Empty CSV"),
         ("csv", b"topic,body" + b",x" * 800_000 + b"\nT,a\n", "the header has more than 4096 columns"),
         ("csv", b"topic,body\nT,a" + b"a" * (34 << 20) + b"\n", "a row has more than 16777216 bytes"),
@@ -742,7 +742,7 @@ def test_a_column_of_the_wrong_type(read: Source) -> None:
     table = pa.table({"topic": ["T"], "body": ["x"], "queue_id": pa.array([datetime(2026, 1, 1)])})
     assert "queue_id: the column is timestamp" in str(read_error(read, table))
     table = pa.table({"topic": ["T"], "body": ["x"], "nothing": [1]})
-    assert "no row has a column 'nothing'" in str(read_error(read, table))
+    assert "unknown column 'nothing'" in str(read_error(read, table))
     assert read(arrow_bytes(table, stream=True), "arrow", rules=RowRules(ignore_unknown=True))[0]
 
 
@@ -758,8 +758,8 @@ def test_numbers_that_are_not_whole(read: Source) -> None:
     messages, errors = read(parquet_bytes(table), "parquet")
     assert len(messages) == 1
     assert errors == {
-        2: "row 2, queue_id: 1.5 is no whole number",
-        3: "row 3, queue_id: inf is no whole number",
+        2: "row 2, queue_id: 1.5 is not an integer",
+        3: "row 3, queue_id: inf is not an integer",
     }
 
 

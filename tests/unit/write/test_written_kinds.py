@@ -294,7 +294,7 @@ def test_a_delivery_time_beyond_a_long_wraps_around(tmp_path: Path) -> None:
 @pytest.mark.parametrize("level", [-(1 << 31) - 1, 1 << 31])
 def test_a_delay_level_that_is_no_int_is_refused(tmp_path: Path, level: int) -> None:
     """Below the smallest one it was stored as it is, and no broker dispatches such a record."""
-    told = f"property DELAY is '{level}', not a whole number"
+    told = f"property DELAY is '{level}', not an integer"
     with StoreWriter.create(tmp_path, commit_log_file_size=1 << 16, auto_create_queues=1) as writer:
         for more in ({"properties": {"DELAY": str(level)}}, {"delay_level": level}):
             one = replace(NewMessage("T", b""), **more)
