@@ -38,7 +38,7 @@ def test_a_lone_surrogate_where_none_can_stand(tmp_path: Path, document: Any, ki
     path.write_text(json.dumps({"value": document}))
     found = read_json(path)
     assert found is not None
-    with pytest.raises(InputError, match="cannot be understood") as raised:
+    with pytest.raises(InputError, match="cannot be parsed") as raised:
         convert(found["value"], kind, path)
     assert raised.value.path == path
     str(raised.value).encode()
