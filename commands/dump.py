@@ -110,7 +110,9 @@ def dump(
 
     Damage is reported on standard error, and sound records are shown. Damaged properties (CL09, CL13)
     and bodies that cannot be decompressed (CL14) are detected if status is among the fields. A torn last
-    record, as a crash leaves it, is not damage. If nothing matches, a note says what was searched.
+    record, as a crash leaves it, is not damage. Of a log of more than a few megabytes, dump reads only
+    the ranges that queues, index or times lead to, and reports the damage in them; verify reports all of
+    it. If nothing matches, a note says what was searched.
 
     Exits with 0 even if nothing matches; 1 for damage, for --explain of something that is not a sound
     record, and for a --topic or --queue that the store does not have; 2 for a usage error; 3 when
@@ -119,8 +121,10 @@ def dump(
     in the store; 70 for a bug in rmqtool; 130 when interrupted.
     """
     from dataclasses import replace
+    from functools import partial
 
     from rmqtool.report.dump.kinds import Dump
+    from rmqtool.report.export.lines import LineMaker, can_be_lines
 
     _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
     writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
@@ -142,6 +146,9 @@ def dump(
             return _explain(task, kind, explain, writer)
         with writer.progress("dump", sum(file.size for file in opened.layout.commit_log)) as bar:
             task.progress = bar.advance
+            line_format = writer.line_format
+            if line_format is not None and can_be_lines(opened, writer.fields, form):
+                task.lines = partial(LineMaker, writer.fields, form, line_format)
             if raw:
                 count = _write_raw(task.raw(), output, opened, writer)
             else:
@@ -177,6 +184,9 @@ def _tell_nothing(task: Dump, kind: Kind, writer: Output) -> None:
     if looked.first_ms is not None and looked.last_ms is not None:
         first, last = (format_time(time, task.form.tz) or time for time in (looked.first_ms, looked.last_ms))
         text += f" from {first} to {last}"
+    access = task.messages.access
+    if access is not None and access.bytes_read < access.bytes_total:
+        text += f"; {access.reason}"
     writer.note(text)
 
 
@@ -200,7 +210,9 @@ def _check(*, explain: bool, raw: bool, stats_only: bool, output: Path | None) -
         raise UsageError("--output needs --raw", hint="rows are written to standard output: dump ... > FILE")
 
 
-def _write_raw(records: Iterator[bytes], output: Path | None, store: Store, writer: Output) -> int:
+def _write_raw(
+    records: Iterator[bytes | memoryview], output: Path | None, store: Store, writer: Output
+) -> int:
     """Returns how many bytes were written."""
     if output is None:
         return writer.write_bytes(records)

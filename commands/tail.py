@@ -12,7 +12,7 @@ from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_unknown, tell_unread
 from rmqtool.commands.option_values import expression, row_form
 from rmqtool.errors import EXIT_OK, UsageError, worst_exit_code
-from rmqtool.output import JsonLines, Output
+from rmqtool.output import Output
 from rmqtool.times import parse_duration
 
 if TYPE_CHECKING:
@@ -104,6 +104,7 @@ def tail(
     """
     from rmqtool.findings import ScanCounters
     from rmqtool.report.dump.log import FIELDS, table_fields
+    from rmqtool.report.export.lines import can_be_lines
     from rmqtool.report.tail.lines import BulkLines
     from rmqtool.report.tail.rows import tail_rows
     from rmqtool.report.tail.topics import open_tail
@@ -128,7 +129,8 @@ def tail(
             )
             code = worst_exit_code(code, tell_unread(opened, writer, queues=True))
             bulk = None
-            if opened.is_local and _is_plain(writer, body, body_limit):
+            is_jsonl = writer.line_format == "jsonl"
+            if opened.is_local and is_jsonl and can_be_lines(opened, writer.fields, form):
                 bulk = BulkLines(follower, form, writer.fields, in_background=follow)
             rows = tail_rows(follower, form, seen.report, follow=follow, limit=limit, duration_ms=duration_ms)
             count = writer.write_rows(_with_lines(rows, bulk), FIELDS, table_fields)
@@ -182,17 +184,9 @@ def _told(writer: Output) -> Callable[[str], None]:
     return lambda text: writer.note(f"rmqtool: {text}")
 
 
-def _is_plain(writer: Output, body: str, body_limit: int | None) -> bool:
-    """Whether rows can be made in bulk: lines of JSON without parts of fields, usual bodies."""
-    names = writer.fields or ()
-    if writer.chosen_format != "jsonl":
-        return False
-    return body in ("text", "none") and body_limit is None and not any("." in name for name in names)
-
-
 def _with_lines(rows: Iterator[Any], bulk: BulkLines | None) -> Iterator[Any]:
     for row in rows:
         if row is None or isinstance(row, dict) or bulk is None:
             yield row
         else:
-            yield JsonLines(*bulk.lines(row))
+            yield bulk.lines(row)

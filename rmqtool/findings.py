@@ -20,13 +20,15 @@ class ScanCounters:
     """What was looked at on the way, selected or not.
 
     `first_ms` and `last_ms` are the smallest and largest store timestamp, ms since 1970; `topics`
-    are those of selected records that the selection names as they are.
+    are those of selected records that the selection names as they are. `paused` is the physical offset
+    where a walk was ended early; None: it came to its end.
     """
 
     records: int = 0
     first_ms: int | None = None
     last_ms: int | None = None
     topics: set[str] = field(default_factory=set)
+    paused: int | None = None
 
     def add(self, records: int, first_ms: int, last_ms: int) -> None:
         """Counts `records` more, stored between the two times."""

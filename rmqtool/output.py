@@ -18,22 +18,12 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import BinaryIO, NoReturn
+from typing import BinaryIO, Literal, NoReturn
 
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
-from rmqtool.message.cells import Row, csv_text, field_value, json_text, plain_text, tsv_text
+from rmqtool.message.cells import Row, TextLines, csv_text, field_value, json_text, plain_text, tsv_text
 from rmqtool.table import Heading, Table
 from rmqtool.terminal import ProgressBar, escape, print_error
-
-
-@dataclass(frozen=True)
-class JsonLines:
-    """Rows that are lines of JSON already: `count` of them, each with its line end."""
-
-    data: bytes | memoryview
-    count: int
-
 
 Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
 """The columns of a table, or what chooses them by the first block of rows."""
@@ -86,15 +76,25 @@ class Output:
         """The format of rows: as asked for, else table on a terminal and jsonl elsewhere."""
         return self.format or ("table" if self._terminal else "jsonl")
 
+    @property
+    def line_format(self) -> Literal["jsonl", "csv"] | None:
+        """The format of `TextLines` that `write_rows` takes; None: it takes single rows."""
+        match self.chosen_format:
+            case "jsonl":
+                return "jsonl"
+            case "csv" if not self._terminal:  # whose cells are escaped
+                return "csv"
+        return None
+
     def write_rows(
-        self, rows: Iterable[Row | JsonLines | None], columns: Sequence[str], table: Headings | None = None
+        self, rows: Iterable[Row | TextLines | None], columns: Sequence[str], table: Headings | None = None
     ) -> int:
         """Writes rows as they come; returns how many.
 
         Args:
             rows: each row's keys are among `columns`. jsonl and json show the keys that a row has, the
                 others all columns; `fields` replaces both. None says that the next row may be long in
-                coming, and shows what there is. `JsonLines` are for jsonl alone.
+                coming, and shows what there is. `TextLines` are for `line_format` alone.
             columns: every name that a row may have, in order.
             table: the columns of a table, where all would be too many to read.
 
@@ -105,11 +105,11 @@ class Output:
         self.check_fields(columns)
         if format == "jsonl":
             return self._json_rows(rows, array=False)
+        if format in ("csv", "tsv"):
+            return self._separated(rows, self.fields or columns, format)
         single = map(_single, rows)
         if format == "table":
             return self._table(single, self.fields or table or columns)
-        if format in ("csv", "tsv"):
-            return self._separated(single, self.fields or columns, format)
         return self._json_rows(single, array=True)
 
     def check_fields(self, columns: Sequence[str]) -> None:
@@ -144,7 +144,7 @@ class Output:
                 self._write(escape(line) + "\n")
         self._flush()
 
-    def write_bytes(self, pieces: Iterable[bytes]) -> int:
+    def write_bytes(self, pieces: Iterable[bytes | memoryview]) -> int:
         """Writes bytes as they are; returns how many. Raises UsageError on a terminal."""
         if self._terminal:
             raise UsageError("bytes of a store do not go to a terminal", hint="redirect them to a file")
@@ -184,21 +184,18 @@ class Output:
 
     # formats
 
-    def _ready(self, rows: Iterable[Row | None]) -> Iterator[Row]:
+    def _ready(self, rows: Iterable[Row | TextLines | None]) -> Iterator[Row | TextLines]:
         for row in rows:
             if row is None:
                 self._flush()
             else:
                 yield row
 
-    def _json_rows(self, rows: Iterable[Row | JsonLines | None], *, array: bool) -> int:
+    def _json_rows(self, rows: Iterable[Row | TextLines | None], *, array: bool) -> int:
         count = 0
         try:
-            for row in rows:
-                if row is None:
-                    self._flush()
-                    continue
-                if isinstance(row, JsonLines):
+            for row in self._ready(rows):
+                if isinstance(row, TextLines):
                     self._write_bytes(row.data)
                     count += row.count
                     continue
@@ -215,7 +212,7 @@ class Output:
             self._flush()
         return count
 
-    def _separated(self, rows: Iterable[Row | None], columns: Sequence[str], format: str) -> int:
+    def _separated(self, rows: Iterable[Row | TextLines | None], columns: Sequence[str], format: str) -> int:
         cell, separator = (csv_text, ",") if format == "csv" else (tsv_text, "\t")
         if self._terminal:
             exact = cell
@@ -227,6 +224,10 @@ class Output:
         try:
             self._write(separator.join(map(cell, columns)) + "\n")
             for row in self._ready(rows):
+                if isinstance(row, TextLines):
+                    self._write_bytes(row.data)
+                    count += row.count
+                    continue
                 self._write(separator.join(cell(field_value(row, name)) for name in columns) + "\n")
                 count += 1
         finally:
@@ -321,9 +322,9 @@ def lost_output() -> RmqtoolError | None:
     return first
 
 
-def _single(row: Row | JsonLines | None) -> Row | None:
-    if isinstance(row, JsonLines):
-        raise TypeError("lines of JSON are for jsonl alone")
+def _single(row: Row | TextLines | None) -> Row | None:
+    if isinstance(row, TextLines):
+        raise TypeError("lines are for line_format alone")
     return row
 
 

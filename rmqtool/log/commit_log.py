@@ -175,6 +175,19 @@ class CommitLog(LogFiles):
             return StoredBlank(physical_offset, found, file.path, name)
         return StoredMessage(found, physical_offset, file.path, name, status_of(found, physical_offset))
 
+    def bytes_of(self, stored: StoredMessage) -> bytes:
+        """The bytes of a record as its file has them. Raises UnreadableError."""
+        file = self.file_of(stored.physical_offset)
+        if file is None or file.path != stored.path:  # of files that overlap the other one
+            file = next(each for each in self.files if each.path == stored.path)
+        position, size = stored.physical_offset - file.file_from_offset, stored.message.total_size
+        data = self._open_files.read(file.path, position, size)
+        if len(data) < size:
+            raise UnreadableError(
+                "the file has become shorter", path=file.path, physical_offset=stored.physical_offset
+            )
+        return data
+
     def _read(self, file: StoreFile, position: int) -> Message | int:
         """The record at `position` of `file`, or the size that a blank there states."""
         left = file.size - position

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import PurePath
 from typing import Any
@@ -12,6 +13,15 @@ from typing import Any
 from rmqtool.times import format_time
 
 Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TextLines:
+    """Rows that are lines already: `count` of them, each with its line end."""
+
+    data: bytes | memoryview
+    count: int
+
 
 _JSON_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 

@@ -61,6 +61,7 @@ class Access:
         start: the first physical offset that this access stands for; None: the log's start.
         stop: the offset behind the last one; None: the log's end.
         end: where the log ends for this reading, as a live store's end moves; None: at its files' end.
+        is_first: whether it is a whole one or the first piece, which reports on the log as a whole.
         files_read: log files of which something is read.
         files_total: log files of the store.
         bytes_read: bytes of log that are read, at most.
@@ -76,6 +77,7 @@ class Access:
     start: int | None = None
     stop: int | None = None
     end: int | None = None
+    is_first: bool = True
     files_read: int = 0
     files_total: int = 0
     bytes_read: int = 0
@@ -118,8 +120,6 @@ def plan_access(store: Store, selection: Selection = Selection(), *, via: Via = 
         found = index_access(store, selection, access, always=via == "index")
     if found is None and via in ("auto", "queue"):
         found = queue_access(store, selection, access, always=via == "queue")
-    if found is None and selection.keys and not selection.topics:
-        return replace(access, reason=f"{access.reason}: the index has keys by topic, and none is named")
     return access if found is None else found
 
 

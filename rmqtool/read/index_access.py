@@ -25,6 +25,7 @@ from rmqtool.index.index_file import IndexFileView, open_views
 from rmqtool.read import coverage
 from rmqtool.read.access import Access, LogRange
 from rmqtool.read.coverage import Gap
+from rmqtool.read.queue_access import tiled_parts
 from rmqtool.read.queue_units import QueueUnits
 from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
@@ -47,25 +48,34 @@ def index_access(store: Store, selection: Selection, log: Access, *, always: boo
         log: how the log would be read.
         always: also where the log costs no more.
     """
-    named = selection.topics and not any(is_glob(topic) for topic in selection.topics)
-    if not (selection.keys and named and log.ranges and store.layout.kind == "store"):
+    if not (selection.keys and log.ranges and store.layout.kind == "store"):
         return None
-    if len(selection.keys) * len(selection.topics) > _HASHES_MAX:
+    topics = set(selection.topics)
+    # `via` says of what the queues know all topics, and the index so may answer
+    ranges = [replace(each, via="queue") for each in log.ranges]
+    is_named = bool(topics) and not any(is_glob(topic) for topic in topics)
+    if not is_named:
+        topics = {topic for topic, _ in _queues(store) if selection.matches_topic(topic)}
+    if not topics or len(selection.keys) * len(topics) > _HASHES_MAX:
         return None
     with OpenFiles() as files:
         views = open_views(store.layout, files)
         if _cost(views) * _SHARE > log.bytes_read and not always:
             return None
+        if not is_named:
+            # Where records of queues lie end to end, none has a topic without queues.
+            ranges = tiled_parts(store, log.ranges)
         try:
-            return _access(store, selection, log, views, files)
+            return _access(store, selection.keys, topics, log, ranges, views, files)
         except (OSError, UnreadableError, FormatError):
             return None
 
 
 def _access(
-    store: Store, selection: Selection, log: Access, views: Sequence[IndexFileView], files: OpenFiles
-) -> Access | None:
-    hashes = index_key_hashes((index.key_text(topic, "") for topic in selection.topics), selection.keys)
+    store: Store, names: Collection[str], topics: Collection[str], log: Access, known: Sequence[LogRange],
+    views: Sequence[IndexFileView], files: OpenFiles,
+) -> Access | None:  # fmt: skip
+    hashes = index_key_hashes((index.key_text(topic, "") for topic in topics), names)
     broken: set[str] = set()
     sound = [view for view in views if _is_sound(store, view)]
     found: set[int] = set()
@@ -75,17 +85,19 @@ def _access(
         if len(found) > _RECORDS_MAX:
             return None
     sound = [view for view in sound if view.name not in broken]
-    unnamed = _unnamed(store, selection.topics, sound)
+    unnamed = _unnamed(store, topics, sound)
     if unnamed is None or len(found) + len(unnamed) > _RECORDS_MAX:
         return None
     found.update(unnamed)
-    gaps = coverage.gaps(store, sound, files)
+    gaps = coverage.merged(coverage.gaps(store, sound, files))  # two may share a record at their edge
     sizes: dict[int, int] = {}
     ranges = []
-    for each in log.ranges:
-        ranges += _parts(
-            store, each, gaps, [offset for offset in found if each.start <= offset < each.stop], sizes
-        )
+    for each in known:
+        if each.via == "log":
+            ranges.append(each)
+            continue
+        inside = [offset for offset in found if each.start <= offset < each.stop]
+        ranges += _parts(store, replace(each, via="log"), gaps, inside, sizes)
     if not any(each.via == "index" for each in ranges) and tuple(ranges) == log.ranges:
         return None
     offsets = tuple(sorted(sizes))
@@ -97,14 +109,17 @@ def _access(
     return access.of_ranges(tuple(ranges))
 
 
+def _queues(store: Store) -> list[tuple[str, int]]:
+    return [*store.layout.consume_queues, *store.layout.batch_queues]
+
+
 def _unnamed(store: Store, topics: Collection[str], views: Sequence[IndexFileView]) -> set[int] | None:
     """Records of the topics, in the ranges of index files, that no entry names; None: that is not known."""
-    layout = store.layout
-    keys = [key for key in (*layout.consume_queues, *layout.batch_queues) if key[0] in topics]
+    keys = [key for key in _queues(store) if key[0] in topics]
     if {topic for topic, _ in keys} != set(topics):
         return None
     found: set[int] = set()
-    with QueueUnits(layout) as units:
+    with QueueUnits(store.layout) as units:
         for view in views:
             offsets = np.unique(units.records(keys, *coverage.covered_range(store, view)).offsets)
             found.update(offsets[~_named(view, offsets)].tolist())

@@ -18,6 +18,7 @@ from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import BatchConsumeQueue
 from rmqtool.read.coverage import Gap
 from rmqtool.read.hits import Hit, KeyMatcher, SearchReport
+from rmqtool.read.log_items import is_small, log_items
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 
@@ -26,9 +27,6 @@ if TYPE_CHECKING:
     from rmqtool.read.access import Via
 
 
-_PLAIN_BYTES = (
-    4 << 20
-)  # a range up to this size is walked in plain Python: the compiled walk takes 0.5 s to load
 _TAG_SAMPLES = 1024
 _NAMES_MAX = 16  # names that are looked for one by one: in a record, or in the bytes of a batch
 
@@ -71,9 +69,7 @@ def selected(
         return
     looked.scanned_bytes += size
     chosen = replace(selection, from_offset=gap.start, to_offset=stop)
-    if size <= _PLAIN_BYTES and may_be_plain:
-        from rmqtool.read.log_items import log_items
-
+    if may_be_plain and is_small(store, gap.start, stop):
         for item in log_items(store, chosen):
             if isinstance(item, StoredMessage):
                 yield item

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -11,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from rmqtool.errors import MissingCodecError, UsageError
-from rmqtool.findings import Progress, Report
+from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import body as body_form
 from rmqtool.formats.message import COMPRESSED
 from rmqtool.log.frames import Frames
@@ -69,8 +70,10 @@ def message_batches(
     max_bytes: int = MAX_BYTES,
     jobs: int = 1,
     crc: bool = True,
+    hold_s: float | None = None,
     report: Report | None = None,
     progress: Progress | None = None,
+    looked: ScanCounters | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The selected messages in the log's order, as batches of `arrow_schema(columns, names=names)`.
 
@@ -85,8 +88,10 @@ def message_batches(
         max_bytes: bytes of a batch, about, at most; one record with a larger body is a batch of its own.
         jobs: threads that read; batches keep their order.
         crc: check bodies and, for `status`, whole records; without it CL03 is not found.
+        hold_s: seconds that rows wait for more of them, about; None: until a batch is worth while.
         report: told about bad places, and about records of which the walk or `status` says so.
         progress: told about the bytes of log that were passed.
+        looked: told about the records that were looked at; then `jobs` is 1.
 
     `status` holds CL14 and UN01 only where `body` is `plain`.
 
@@ -99,14 +104,16 @@ def message_batches(
         raise UsageError(f"body {body!r} is neither plain nor stored")
     if min(max_rows, max_bytes, jobs) < 1:
         raise UsageError("rows, bytes and jobs are at least 1")
+    if looked is not None and jobs > 1:
+        raise UsageError("only one thread counts what it looks at")
     due = due_of(store) if "system" in wanted else None
     maker = _Maker(schema, wanted, body, max_rows, min(max_bytes, _MAX_BYTES_LIMIT), selection.limit, due)
-    return _messages(store, selection, access, maker, jobs, crc, report, progress)
+    return _messages(store, selection, access, maker, jobs, crc, hold_s, report, progress, looked)
 
 
 def _messages(
     store: Store, selection: Selection, access: Access | None, maker: _Maker, jobs: int, crc: bool,
-    report: Report | None, progress: Progress | None,
+    hold_s: float | None, report: Report | None, progress: Progress | None, looked: ScanCounters | None,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     access = plan_access(store, selection) if access is None else access
     reading = Reading(store, selection, access, report, progress)
@@ -115,12 +122,12 @@ def _messages(
         jobs = 1
     ranges = _shared(store, access, jobs)
 
-    readers = Readers(lambda: RangeReader(store, selection, access, crc=crc, window=window))
+    readers = Readers(lambda: RangeReader(store, selection, access, crc=crc, window=window, looked=looked))
 
     def steps(each: LogRange) -> Iterator[Step]:
         return maker.steps(readers.of_this_thread().items(each), each.path)
 
-    pending = _Pending(maker)
+    pending = _Pending(maker, hold_s)
     reading.begin()
     with closing(readers), closing(in_order(ranges, steps, jobs)) as tasks:
         yield from _told(tasks, reading, maker, pending)
@@ -148,6 +155,7 @@ def _told(
                 yield from pending.add(step.batch)
             elif isinstance(step, BytesScanned):
                 reading.passed(step.count)
+                yield from pending.late()
             else:
                 reading.come_to(step.physical_offset)
                 reading.event(step)
@@ -164,6 +172,7 @@ def frame_batches(
     crc: bool = True,
     report: Report | None = None,
     progress: Progress | None = None,
+    looked: ScanCounters | None = None,
 ) -> Iterator[FrameBatch]:
     """The records of the log in batches, with a mask of those selected; see `message_batches`.
 
@@ -171,7 +180,7 @@ def frame_batches(
     """
     access = plan_access(store, selection) if access is None else access
     reading = Reading(store, selection, access, report, progress)
-    with closing(RangeReader(store, selection, access, crc=crc, window=_WINDOW)) as reader:
+    with closing(RangeReader(store, selection, access, crc=crc, window=_WINDOW, looked=looked)) as reader:
         yield from _frames(reader, reading, access, selection.limit)
 
 
@@ -311,7 +320,9 @@ def _missing_codec(chunk: Chunk, place: int) -> str:
 class _Pending:
     """Small batches, put together until they are worth a batch."""
 
-    def __init__(self, maker: _Maker) -> None:
+    def __init__(self, maker: _Maker, hold_s: float | None) -> None:
+        self._hold_s = hold_s
+        self._since = 0.0
         self._max_rows, self._max_bytes = maker.max_rows, maker.max_bytes
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
@@ -322,10 +333,17 @@ class _Pending:
         size = batch.nbytes
         if self._rows + batch.num_rows > self._max_rows or self._bytes + size > self._max_bytes:
             yield from self.rest()
+        if not self._batches:
+            self._since = time.monotonic()
         self._batches.append(batch)
         self._rows += batch.num_rows
         self._bytes += size
         if self._rows == self._max_rows or self._bytes * _FULL >= self._max_bytes:
+            yield from self.rest()
+
+    def late(self) -> Iterator[pa.RecordBatch]:
+        """What has waited long enough."""
+        if self._hold_s is not None and time.monotonic() - self._since > self._hold_s:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:

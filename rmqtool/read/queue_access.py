@@ -93,6 +93,21 @@ def queue_access(store: Store, selection: Selection, log: Access, *, always: boo
     )  # fmt: skip
 
 
+def tiled_parts(store: Store, ranges: Sequence[LogRange]) -> list[LogRange]:
+    """The ranges with `via` queue for the parts in which records of queues lie end to end, else log."""
+    layout = store.layout
+    files = sum(len(queue.files) for queue in layout.consume_queues.values())
+    if not layout.has_files_of_queues or (not store.is_local and files > _REMOTE_FILES_MAX):
+        return list(ranges)
+    with QueueUnits(layout) as units:
+        keys = units.keys
+        try:
+            sums = _sums(units, keys, frozenset(keys), ranges)
+        except (OSError, UnreadableError):
+            return list(ranges)
+    return [part for each, found in zip(ranges, sums, strict=True) for part in _parts(store, each, found)]
+
+
 def _is_wanted(selection: Selection, key: Key) -> bool:
     topic, queue_id = key
     return selection.matches_topic(topic) and (not selection.queues or queue_id in selection.queues)

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqtool.errors import UnreadableError
-from rmqtool.findings import Progress, Report
+from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.formats.java import java_utf8_decode
 from rmqtool.log.commit_log import StoredDamage, StoredZeros
 from rmqtool.log.damage import DamageClassifier, FileFindings
 from rmqtool.log.frames import Frames
@@ -55,8 +56,13 @@ class BytesScanned:
 class RangeReader:
     """Reads one range after the other; for one thread."""
 
-    def __init__(self, store: Store, selection: Selection, access: Access, *, crc: bool, window: int) -> None:
+    def __init__(
+        self, store: Store, selection: Selection, access: Access, *, crc: bool, window: int,
+        looked: ScanCounters | None = None,
+    ) -> None:  # fmt: skip
+        self._selection = selection
         self._access = access
+        self._looked = looked
         self._crc = crc
         self._window = window
         self._residual = Residual(selection)
@@ -76,7 +82,10 @@ class RangeReader:
         told = 0
         for item in walk.items():
             if isinstance(item, Frames):
-                yield FrameBatch(item, self._residual.mask(item), each.path)
+                mask = self._residual.mask(item)
+                if self._looked is not None:
+                    self._count(item, mask, self._looked)
+                yield FrameBatch(item, mask, each.path)
             elif self._is_wanted(item):
                 yield item
             done = (walk.passed - each.start) * each.bytes_read // max(each.size, 1)
@@ -100,6 +109,20 @@ class RangeReader:
         else:
             units = self._indexed.between(each.start, each.stop)
         return PointReads(file, each, self._access.end, units, crc=self._crc, window=self._window)
+
+    def _count(self, frames: Frames, mask: Array, looked: ScanCounters) -> None:
+        """As `log_items` counts: records of the selected offsets, and topics that are named."""
+        rows = (
+            frames.rows if self._from is None else frames.rows[frames.rows["physical_offset"] >= self._from]
+        )
+        if len(rows):
+            times = rows["store_timestamp"]
+            looked.add(len(rows), int(times.min()), int(times.max()))
+        if self._selection.topics:
+            found = (frames.topics[number] for number in np.unique(frames.rows["topic_id"][mask]).tolist())
+            looked.topics.update(
+                {java_utf8_decode(topic) for topic in found}.intersection(self._selection.topics)
+            )
 
     def _is_wanted(self, event: Event) -> bool:
         if self._from is None:
@@ -154,7 +177,7 @@ class Reading:
     def begin(self) -> None:
         """Tell what is wrong with the log as a whole."""
         layout = self.store.layout
-        if self._report is None or self.access.start is not None:
+        if self._report is None or not self.access.is_first:
             return
         report_out_of_reach(layout, "commit log", self._report)
         if layout.lacks_log:

@@ -69,6 +69,7 @@ def _pieces(access: Access, groups: list[list[LogRange]]) -> Iterator[Access]:
         high = len(access.offsets) if stop is None else bisect_left(access.offsets, stop)
         yield replace(
             access.of_ranges(tuple(group)), start=start, stop=stop,
+            is_first=access.is_first and number == 0,
             offsets=access.offsets[low:high], sizes=access.sizes[low:high],
         )  # fmt: skip
 

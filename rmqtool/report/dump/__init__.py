@@ -1,6 +1,7 @@
 """What lies in a store, as rows: the engine of `rmqtool dump`.
 
-    log.py      records, blanks and bad ranges of the commit log; records as bytes
+    messages.py the selected messages by their access path, as rows, lines or bytes
+    log.py      records, blanks and bad ranges of the commit log, one by one
     place.py    what lies at one physical offset, field by field
     counts.py   how many records of which topic and queue
     queues.py   units of consume queues and batch consume queues

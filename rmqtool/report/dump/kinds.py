@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
-from typing import Any, Literal, get_args
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from rmqtool.errors import UsageError
 from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.message.cells import TextLines
 from rmqtool.message.explain import Explanation
 from rmqtool.message.rows import Row, RowFormat
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.dump import config_rows as small
 from rmqtool.report.dump import counts, index, log, place, queues, timer
+from rmqtool.report.dump.messages import MessageDump
+
+if TYPE_CHECKING:
+    from rmqtool.report.export.lines import LineMaker
 
 What = Literal["commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "epoch", "compaction"]
 KINDS: tuple[What, ...] = get_args(What)
@@ -27,14 +32,17 @@ _UNSELECTED = ("checkpoint", "config", "epoch", "compaction")
 class Listing:
     """Rows, every column that they may have, and what chooses a table's columns by the first rows."""
 
-    rows: Iterator[Row]
+    rows: Iterator[Row | TextLines]
     columns: Sequence[str]
     table: Headings | Callable[[Sequence[Mapping[str, Any]]], Headings] | None = None
 
 
 @dataclass
 class Dump:
-    """What to show of a store, and how; `report` is told about bad places, `looked` what was looked at."""
+    """What to show of a store, and how; `report` is told about bad places, `looked` what was looked at.
+
+    With `lines` large parts of the messages come as lines that it makes.
+    """
 
     store: Store
     selection: Selection
@@ -44,6 +52,15 @@ class Dump:
     gaps: bool = False
     progress: Progress | None = None
     looked: ScanCounters = field(default_factory=ScanCounters)
+    lines: Callable[[], LineMaker] | None = None
+
+    @cached_property
+    def messages(self) -> MessageDump:
+        """The reading of the messages that `listing` and `raw` show."""
+        return MessageDump(
+            self.store, self.selection, self.report,
+            reverse=self.reverse, progress=self.progress, looked=self.looked,
+        )  # fmt: skip
 
     def listing(self, what: What, part: index.Part) -> Listing:
         """The rows of one kind. Raises UsageError for a selection that they have nothing for."""
@@ -77,10 +94,14 @@ class Dump:
                 return Listing(small.config_rows(layout, report), small.CONFIG_FIELDS)
 
     def _records(self) -> Listing:
-        rows = log.message_rows(
-            self.store, self.selection, self.form, self.report,
-            reverse=self.reverse, gaps=self.gaps, progress=self.progress, looked=self.looked,
-        )  # fmt: skip
+        rows: Iterator[Row | TextLines]
+        if self.gaps:
+            rows = log.message_rows(
+                self.store, self.selection, self.form, self.report,
+                reverse=self.reverse, gaps=self.gaps, progress=self.progress, looked=self.looked,
+            )  # fmt: skip
+        else:
+            rows = self.messages.rows(self.form, self.lines)
         columns = log.GAP_FIELDS if self.gaps else log.FIELDS
         return Listing(rows, columns, partial(log.table_fields, gaps=self.gaps))
 
@@ -91,12 +112,9 @@ class Dump:
         )
         return Listing(rows, counts.FIELDS, counts.TABLE_FIELDS)
 
-    def raw(self) -> Iterator[bytes]:
+    def raw(self) -> Iterator[bytes | memoryview]:
         """The records as bytes."""
-        return log.raw_records(
-            self.store, self.selection, self.report,
-            reverse=self.reverse, progress=self.progress, looked=self.looked,
-        )  # fmt: skip
+        return self.messages.raw()
 
     def explain(self, what: What, offset: int) -> Explanation:
         """One structure as annotated bytes.

@@ -1,6 +1,6 @@
-"""The commit log as rows or bytes: its records, and with `gaps` also what lies between them.
+"""The commit log as rows: its records, and with `gaps` also what lies between them; also backwards.
 
-Everything is read in plain Python, record by record, for every record is shown or judged.
+Everything is read in plain Python, record by record. What `messages.py` reads faster is the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rmqtool.findings import Progress, Report, ScanCounters
-from rmqtool.formats import message
 from rmqtool.log.commit_log import StoredMessage, StoredZeros
 from rmqtool.log.damage import missing_range
 from rmqtool.message.columns import NAMES
@@ -55,6 +54,7 @@ def message_rows(
     gaps: bool = False,
     progress: Progress | None = None,
     looked: ScanCounters | None = None,
+    pause: int | None = None,
 ) -> Iterator[Row]:
     """Rows of the selected messages.
 
@@ -69,9 +69,11 @@ def message_rows(
             bytes that no file holds.
         progress: told about the bytes that were passed.
         looked: told about the records that were looked at.
+        pause: see `log_items`.
     """
     report_out_of_reach(store.layout, "commit log", report)
-    for item in log_items(store, selection, reverse=reverse, progress=progress, looked=looked):
+    items = log_items(store, selection, reverse=reverse, progress=progress, looked=looked, pause=pause)
+    for item in items:
         if isinstance(item, StoredMessage):
             row = message_row(item.message, item.physical_offset, item.file, form)
             for each in record_findings(item, row.get("status", [OK])):
@@ -99,22 +101,3 @@ def _gap_rows(store: Store, item: Finding) -> Iterator[Row]:
         if not length:
             return
     yield {"kind": _GAP_KINDS.get(code, "bad"), **damage_row(code, start, length, item.path)}
-
-
-def raw_records(
-    store: Store,
-    selection: Selection,
-    report: Report,
-    *,
-    reverse: bool = False,
-    progress: Progress | None = None,
-    looked: ScanCounters | None = None,
-) -> Iterator[bytes]:
-    """The selected records byte for byte as they are stored. See `message_rows`."""
-    for item in log_items(store, selection, reverse=reverse, progress=progress, looked=looked):
-        if isinstance(item, StoredMessage):
-            for each in record_findings(item, []):
-                report(each)
-            yield message.encode(item.message)
-        elif isinstance(item, Finding):
-            report(item)

@@ -3,6 +3,7 @@
     request.py   what is asked for, checked
     columns.py   which columns, and what has to be read for them
     quoting.py   text.py      columns as lines of JSON and CSV
+    lines.py     the same for dump and tail, as their rows would read
     writers.py   one file of each format
     places.py    local folders, object stores, other URLs; a file appears when it is whole
     names.py     of files and partitions
@@ -13,4 +14,4 @@
 Batches come from `read.messages`, in the order of the log. Damage is told, what is sound is exported.
 """
 
-__all__ = ["columns", "new_file", "records", "request", "run", "system", "text"]
+__all__ = ["columns", "lines", "new_file", "request", "run"]

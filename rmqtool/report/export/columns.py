@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from rmqtool.errors import UsageError
 from rmqtool.message.columns import BY_NAME, FIXED_NAMES, NAMES
-from rmqtool.message.schema import arrow_schema
+from rmqtool.message.schema import arrow_schema, arrow_type
 from rmqtool.report.export import system
 from rmqtool.report.export.records import LogBytes, body_ranges
 from rmqtool.report.export.system import SystemColumn
@@ -60,14 +60,18 @@ class ColumnPlan:
         reads: what is asked of the log: of `names`, and what else is needed to make or place them.
         schema: of `names`.
         body: which form of the body.
+        is_text: the files are lines, in which a body goes by its encoding.
         asked: the user named the columns.
+        keeps_bodies: `stored_body` is there for every record, not only where a row of `dump` has it.
     """
 
     names: tuple[str, ...]
     reads: tuple[str, ...]
     schema: pa.Schema
     body: BodyPart
+    is_text: bool
     asked: bool
+    keeps_bodies: bool
 
     @classmethod
     def of(
@@ -78,6 +82,7 @@ class ColumnPlan:
         *,
         raw: bool = False,
         partition_by: Sequence[str] = (),
+        as_rows: bool = False,
     ) -> ColumnPlan:
         """The columns for a format.
 
@@ -87,6 +92,7 @@ class ColumnPlan:
             format: of the files.
             raw: also the whole record.
             partition_by: columns that folders stand for: readers take them from there.
+            as_rows: `stored_body` says what a row of `dump` says, also where `columns` name it.
 
         Raises:
             UsageError: see `check_columns`.
@@ -103,7 +109,8 @@ class ColumnPlan:
             names += (RECORD,)
         names = tuple(name for name in names if name not in partition_by) or names
         lazy = {name for name in names if name in _LAZY}
-        if not _keeps_bodies(body, asked=columns is not None):
+        keeps_bodies = body in ("stored", "both") or (columns is not None and not as_rows)
+        if not keeps_bodies:
             lazy.discard(STORED_BODY)  # only where compressing the body would not give it
         reads = [
             name for name in names
@@ -116,7 +123,7 @@ class ColumnPlan:
         fields = [arrow_schema([name]).field(0) if name in BY_NAME else pa.field(name, pa.binary())
                   for name in names]  # fmt: skip
         unique = tuple(dict.fromkeys(reads))
-        return cls(names, unique, pa.schema(fields), body, columns is not None)
+        return cls(names, unique, pa.schema(fields), body, is_text, columns is not None, keeps_bodies)
 
     def complete(self, batch: pa.RecordBatch, log: LogBytes, meaning: SystemColumn) -> pa.RecordBatch:
         """A batch with the columns of `reads` as one of `names`, and of the body's encoding for texts.
@@ -130,7 +137,7 @@ class ColumnPlan:
             UnreadableError: a record cannot be read a second time.
         """
         names = list(self.names)
-        if "body" in names and "body_encoding" in self.reads and "body_encoding" not in names:
+        if self.is_text and "body" in names and "body_encoding" not in names:
             names.append("body_encoding")
         arrays = [self._column(batch, name, log, meaning) for name in names]
         return pa.RecordBatch.from_arrays(arrays, names)
@@ -138,19 +145,14 @@ class ColumnPlan:
     def _column(self, batch: pa.RecordBatch, name: str, log: LogBytes, meaning: SystemColumn) -> Any:
         if name == _SYSTEM:
             return meaning.column(batch)
-        if name == STORED_BODY and _keeps_bodies(self.body, asked=self.asked):
+        if name == STORED_BODY and self.keeps_bodies:
             offsets, flags, lengths = (_numbers(batch, each) for each in _LAZY[STORED_BODY])
             return log.column(*body_ranges(offsets, flags, lengths))
         if name in BY_NAME and name not in self.reads:
-            return pa.nulls(len(batch), self.schema.field(name).type)  # a body that is not asked for
+            return pa.nulls(len(batch), arrow_type(name))  # a body that is not asked for
         if name == RECORD:
             return log.column(*(_numbers(batch, each).astype(np.int64) for each in _PLACE))
         return batch.column(name)
-
-
-def _keeps_bodies(body: BodyPart, *, asked: bool) -> bool:
-    """Whether `stored_body` is there for every record, not only where a row of `dump` has it."""
-    return asked or body in ("stored", "both")
 
 
 def _default_names(body: BodyPart, *, is_text: bool) -> tuple[str, ...]:

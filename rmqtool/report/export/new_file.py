@@ -15,7 +15,7 @@ def check_new(path: Path) -> None:
         raise RefusedError("the file exists", path=path, hint="remove it or name another")
 
 
-def write_new(path: Path, pieces: Iterable[bytes]) -> int:
+def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> int:
     """Write a new file of these bytes; how many they were.
 
     Raises:

@@ -9,14 +9,13 @@ from collections.abc import Sequence
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.message.cells import TextLines
 from rmqtool.message.rows import RowFormat
 from rmqtool.report.tail.follower import BulkRound, Follower
 
 if TYPE_CHECKING:
-    from rmqtool.report.export.columns import ColumnPlan
+    from rmqtool.report.export.lines import LineMaker
     from rmqtool.report.tail.bulk import Bulk
-
-_OF_BODIES = frozenset({"body", "body_encoding", "status"})
 
 
 class BulkLines:
@@ -24,7 +23,7 @@ class BulkLines:
 
     Args:
         follower: the queues.
-        form: how messages become rows; its body form is `text` or `none`, its body limit the usual one.
+        form: how messages become rows; see `can_be_lines`.
         names: the columns, in the order asked for; None is all that say something.
         in_background: load in a thread, and go on one by one meanwhile: the first time on a machine
             kernels are compiled, which takes many seconds.
@@ -41,19 +40,18 @@ class BulkLines:
         self._follower = follower
         self._form = form
         self._names = names
-        self._made: tuple[Bulk, ColumnPlan] | None = None
+        self._made: tuple[Bulk, LineMaker] | None = None
         self._error: Exception | None = None
         self._loading = Thread(target=self._warm, daemon=True) if in_background else None
         self._is_loading = False
         follower.bulk = self._round
 
-    def _make(self) -> tuple[Bulk, ColumnPlan]:
-        from rmqtool.report.export.columns import ColumnPlan
+    def _make(self) -> tuple[Bulk, LineMaker]:
+        from rmqtool.report.export.lines import LineMaker
         from rmqtool.report.tail.bulk import Bulk
 
-        plan = ColumnPlan.of(self._names, "none" if self._form.body == "none" else "plain", "jsonl")
-        unpacks = self._form.body != "none" and not _OF_BODIES.isdisjoint(plan.reads)
-        return Bulk(self._follower, plan.reads, "plain" if unpacks else "stored"), plan
+        maker = LineMaker(self._names, self._form, "jsonl")
+        return Bulk(self._follower, maker.reads, maker.body), maker
 
     def _warm(self) -> None:
         try:
@@ -76,21 +74,13 @@ class BulkLines:
             self._loading.start()
         return None
 
-    def lines(self, batch: Any) -> tuple[memoryview, int]:
-        """The lines of a batch, each with its end, and how many they are."""
+    def lines(self, batch: Any) -> TextLines:
+        """The lines of a batch."""
         assert self._made is not None  # it has made the batch
         return self._lines(batch, *self._made)
 
-    def _lines(self, batch: Any, bulk: Bulk, plan: ColumnPlan) -> tuple[memoryview, int]:
-        from rmqtool.report.export.records import LogBytes
-        from rmqtool.report.export.system import SystemColumn
-        from rmqtool.report.export.text import TextForm, json_lines
-
-        form = TextForm(plan.names, self._form.tz, shows_nulls=self._names is not None)
-        log = LogBytes(bulk.store)
+    def _lines(self, batch: Any, bulk: Bulk, maker: LineMaker) -> TextLines:
         try:
-            meaning = SystemColumn(bulk.store, self._form.tz, bodies=self._form.body != "none")
-            return memoryview(json_lines(plan.complete(batch, log, meaning), form)), len(batch)
+            return maker.lines(bulk.store, batch)
         finally:
-            log.close()
             bulk.store.close()

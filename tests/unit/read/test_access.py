@@ -137,8 +137,11 @@ def test_queues_and_index_are_used_where_they_can_be(cases: Library) -> None:
         row = next(row for row in expected(store, columns=WHAT)[0] if row["keys"])
         by_key = plan_access(store, Selection(topics=[row["topic"]], keys=row["keys"]), via="index")
         assert by_key.kind == "index" and row["physical_offset"] in by_key.offsets
-        # a glob names no topic that could be hashed
-        assert plan_access(store, Selection(topics=["*"], keys=row["keys"]), via="index").kind == "log"
+        # without a topic by name every topic of the queues is tried
+        for topics in ((), ["*"]):
+            anywhere = plan_access(store, Selection(topics=topics, keys=row["keys"]), via="index")
+            assert anywhere.kind == "index" and row["physical_offset"] in anywhere.offsets
+            assert [each.via for each in anywhere.ranges] == ["index", "log"]
     with Store.open(cases.path("gap_cq13_queue_missing")) as store:
         assert plan_access(store, Selection(topics=["*"], queues=[0])).kind == "log"
         with pytest.raises(UsageError, match="via"):
@@ -315,6 +318,16 @@ def test_units_that_have_gone_since(store_copy: Any) -> None:
     shutil.rmtree(path / "consumequeue" / "SCHEDULE_TOPIC_XXXX")
     with Store.open(path) as store:
         assert batch_rows(store, selection, COLUMNS, [access])[0] == rows
+
+
+@pytest.mark.parametrize("topics", [(), ("A",)])
+def test_gaps_on_both_sides_of_one_entry_share_its_record(topics: tuple[str, ...], tmp_path: Path) -> None:
+    """The record is read once: it ends the gap before it, and begins the gap after it."""
+    keys = [{}, {"KEYS": "k1"}, {}]
+    records = [make_record("A", bytes(10), found, queue_offset=n) for n, found in enumerate(keys)]
+    write_random(tmp_path / "store", records, {"units": [], "damage": [], "behind": 0, "index": "whole"})
+    with Store.open(tmp_path / "store") as store:
+        assert same(store, Selection(topics=topics, keys=["k1"]))[2].kind == "index"
 
 
 def test_a_deleted_topic_is_still_in_the_log(store_copy: Any) -> None:

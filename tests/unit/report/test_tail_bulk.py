@@ -59,7 +59,8 @@ def both_ways(
             if isinstance(row, dict):
                 found.append(json_text(row))
             elif row is not None:
-                data, rows = maker.lines(row)
+                made = maker.lines(row)
+                data, rows = made.data, made.count
                 found += bytes(data).decode().splitlines()
                 count += rows
     return lines, found, count
@@ -100,7 +101,9 @@ def test_a_round_goes_on_in_the_next_files_of_a_queue(tmp_path: Path) -> None:
         tail = open_tail(store, Selection(), StartPosition(), Subscription())
     maker = BulkLines(tail, RowFormat(), None)
     counts = [
-        maker.lines(row)[1] for row in tail_rows(tail, RowFormat(), pytest.fail) if not isinstance(row, dict)
+        maker.lines(row).count
+        for row in tail_rows(tail, RowFormat(), pytest.fail)
+        if not isinstance(row, dict)
     ]
     assert max(counts) > 600
 
@@ -168,7 +171,7 @@ def test_bulk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
             if isinstance(row, dict):
                 found.append(row["physical_offset"])
             elif row is not None:
-                lines = bytes(maker.lines(row)[0]).splitlines()
+                lines = bytes(maker.lines(row).data).splitlines()
                 found += [json.loads(line)["physical_offset"] for line in lines]
                 bulk += len(lines)
             elif idle > 4:
@@ -211,7 +214,7 @@ def test_a_cut_is_seen_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         if isinstance(row, dict):
             found += row["keys"]
         elif row is not None:
-            found += [json.loads(line)["keys"][0] for line in bytes(maker.lines(row)[0]).splitlines()]
+            found += [json.loads(line)["keys"][0] for line in bytes(maker.lines(row).data).splitlines()]
         elif idle > 3:
             break
     assert found == [f"key-{number}" for number in (*range(130), *range(600, 640))]

@@ -1,0 +1,205 @@
+"""The selected messages of a store, as rows, lines or bytes, by the access path of the selection.
+
+What is small is read in plain Python (`log.message_rows`, the reference). All else is read by the access
+path of the selection, with the compiled walk. With a limit the first part of the log is read plainly, for
+most limits are reached there; the walk goes on where that part ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.formats import message
+from rmqtool.log.commit_log import StoredMessage
+from rmqtool.message.cells import TextLines
+from rmqtool.message.rows import OK, Row, RowFormat, message_row
+from rmqtool.problems import Finding
+from rmqtool.read.log_items import (
+    CODE_BY_STATUS,
+    PLAIN_BYTES,
+    end_of_selection,
+    is_small,
+    log_items,
+    record_findings,
+)
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.report.dump.log import message_rows
+from rmqtool.storage.out_of_reach import report_out_of_reach
+
+if TYPE_CHECKING:
+    from rmqtool.read.access import Access
+    from rmqtool.read.reading import FrameBatch
+    from rmqtool.report.export.lines import LineMaker
+
+_HOLD_S = 1.0
+_SEEN_BY_WALK = frozenset(code for _, code in CODE_BY_STATUS)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A part of the reading: plainly up to `pause`, or by `access`."""
+
+    selection: Selection
+    access: Access | None = None
+    pause: int | None = None
+
+
+class MessageDump:
+    """One reading of the selected messages, in the log's order or, plainly, backwards.
+
+    Args:
+        store: the store.
+        selection: which messages; `limit` counts messages.
+        report: told about bad places in what is read, and about records whose status is not ok.
+        reverse: newest first.
+        progress: told about the bytes that were passed.
+        looked: told about the records that were looked at.
+
+    Attributes:
+        access: how the messages were reached; None: the log was walked plainly.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        selection: Selection,
+        report: Report,
+        *,
+        reverse: bool = False,
+        progress: Progress | None = None,
+        looked: ScanCounters | None = None,
+    ) -> None:
+        self._store = store
+        self._selection = selection
+        self._report = report
+        self._reverse = reverse
+        self._progress = progress
+        self._looked = ScanCounters() if looked is None else looked
+        self._given = 0
+        self.access: Access | None = None
+
+    def rows(
+        self, form: RowFormat, lines: Callable[[], LineMaker] | None = None
+    ) -> Iterator[Row | TextLines]:
+        """A row of each message; with `lines` large parts come as lines that it makes."""
+        for way in self._ways():
+            if way.access is None:
+                yield from self._plain_rows(way, form)
+            elif lines is None:
+                yield from self._rows(way, form)
+            else:
+                yield from self._lines(way, lines())
+
+    def raw(self) -> Iterator[bytes | memoryview]:
+        """The bytes of the records, one behind the other."""
+        for way in self._ways():
+            yield from self._plain_raw(way) if way.access is None else self._raw(way)
+
+    def _ways(self) -> Iterator[_Way]:
+        """The parts of the reading, in order; each is read before the next is asked for."""
+        store, chosen = self._store, self._selection
+        if self._reverse or is_small(store, chosen.from_offset, end_of_selection(store, chosen)):
+            yield _Way(chosen)
+            return
+        is_first = chosen.limit is None or chosen.since is not None or bool(chosen.keys)
+        if chosen.limit is not None and not is_first:
+            yield _Way(chosen, pause=max(chosen.from_offset or 0, store.commit_log.min_offset) + PLAIN_BYTES)
+            left = chosen.limit - self._given
+            if self._looked.paused is None or left == 0:
+                return
+            chosen = replace(chosen, from_offset=self._looked.paused, limit=left)
+        from rmqtool.read.access import plan_access
+
+        self.access = access = replace(plan_access(store, chosen), is_first=is_first)
+        if is_first and access.kind == "log" and access.ranges:
+            start, stop = access.ranges[0].start, access.ranges[-1].stop
+            start = max(start, chosen.from_offset or 0)
+            if is_small(store, start, stop):  # the end of a log, by its times
+                yield _Way(replace(chosen, from_offset=start, to_offset=stop))
+                return
+        yield _Way(chosen, access)
+
+    # plainly
+
+    def _plain_rows(self, way: _Way, form: RowFormat) -> Iterator[Row]:
+        rows = message_rows(
+            self._store, way.selection, form, self._report,
+            reverse=self._reverse, progress=self._progress, looked=self._looked, pause=way.pause,
+        )  # fmt: skip
+        for row in rows:
+            self._given += 1
+            yield row
+
+    def _plain_raw(self, way: _Way) -> Iterator[bytes]:
+        report_out_of_reach(self._store.layout, "commit log", self._report)
+        items = log_items(
+            self._store, way.selection,
+            reverse=self._reverse, progress=self._progress, looked=self._looked, pause=way.pause,
+        )  # fmt: skip
+        for item in items:
+            if isinstance(item, StoredMessage):
+                self._tell(record_findings(item, []))
+                self._given += 1
+                yield self._store.commit_log.bytes_of(item)
+            elif isinstance(item, Finding):
+                self._report(item)
+
+    def _tell(self, findings: Iterable[Finding]) -> None:
+        for each in findings:
+            self._report(each)
+
+    # by an access path
+
+    def _lines(self, way: _Way, maker: LineMaker) -> Iterator[TextLines]:
+        from rmqtool.read.messages import message_batches
+
+        batches = message_batches(
+            self._store, way.selection, columns=maker.reads, access=way.access, body=maker.body,
+            hold_s=_HOLD_S, report=self._report, progress=self._progress, looked=self._looked,
+        )  # fmt: skip
+        for batch in batches:
+            yield maker.lines(self._store, batch)
+
+    def _rows(self, way: _Way, form: RowFormat) -> Iterator[Row]:
+        for frames, mask, file in self._frames(way, self._report_place):
+            rows = frames.rows[mask]
+            places = zip(
+                frames.starts()[mask].tolist(), rows["physical_offset"].tolist(), rows["status"].tolist(),
+                strict=True,
+            )  # fmt: skip
+            for start, physical_offset, status in places:
+                record = message.decode(frames.data.data, start)
+                row = message_row(record, physical_offset, file, form)
+                item = StoredMessage(record, physical_offset, Path(file), file, status)
+                self._tell(record_findings(item, row.get("status", [OK])))
+                yield row
+
+    def _raw(self, way: _Way) -> Iterator[memoryview]:
+        import numpy as np
+
+        for frames, mask, _ in self._frames(way, self._report):
+            starts = frames.starts()[mask]
+            ends = starts + frames.rows["size"][mask]
+            # records that lie end to end go together
+            firsts = np.flatnonzero(np.concatenate([[True], starts[1:] != ends[:-1]]))
+            lasts = np.append(firsts[1:], len(starts)) - 1
+            for start, end in zip(starts[firsts].tolist(), ends[lasts].tolist(), strict=True):
+                yield frames.data[start:end].data
+
+    def _frames(self, way: _Way, report: Report) -> Iterator[FrameBatch]:
+        from rmqtool.read.messages import frame_batches
+
+        return frame_batches(
+            self._store, way.selection, access=way.access,
+            report=report, progress=self._progress, looked=self._looked,
+        )  # fmt: skip
+
+    def _report_place(self, found: Finding) -> None:
+        """Report what is no record; a record's findings go with its row."""
+        if found.problem.code not in _SEEN_BY_WALK:
+            self._report(found)

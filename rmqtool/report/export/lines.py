@@ -1,0 +1,82 @@
+"""Batches of messages as the lines that `dump` and `tail` print: the text that single rows would have.
+
+The libraries for it are loaded when lines are first made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Literal
+
+from rmqtool.formats.body import BODY_LIMIT
+from rmqtool.message.cells import TextLines
+from rmqtool.message.rows import RowFormat
+from rmqtool.read.store import Store
+
+if TYPE_CHECKING:
+    from rmqtool.message.column_arrays import BodyKind
+
+LineFormat = Literal["jsonl", "csv"]
+_OF_BODIES = frozenset({"body", "body_encoding", "status"})
+
+
+def can_be_lines(store: Store, names: Sequence[str] | None, form: RowFormat) -> bool:
+    """Whether batches give what rows give: no parts of fields, no name twice, usual bodies.
+
+    Args:
+        store: the store; each name of its files must be a text, for `file` is one.
+        names: the columns asked for; None is all that say something.
+        form: how messages become rows.
+    """
+    wanted = names or ()
+    is_usual = form.body in ("text", "none") and form.body_limit == BODY_LIMIT
+    if not is_usual or (names is not None and not names) or any("." in name for name in wanted):
+        return False
+    return len(set(wanted)) == len(wanted) and all(
+        _is_text(store.layout.relative(file.path)) for file in store.layout.commit_log
+    )
+
+
+def _is_text(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+class LineMaker:
+    """Makes lines of batches.
+
+    Args:
+        names: the columns, in the order asked for; None is all that say something.
+        form: how messages become rows; see `can_be_lines`.
+        format: of the lines.
+
+    Attributes:
+        reads: columns that a batch must have.
+        body: whether its bodies are unpacked, see `message_batches`.
+    """
+
+    def __init__(self, names: Sequence[str] | None, form: RowFormat, format: LineFormat) -> None:
+        from rmqtool.report.export.columns import ColumnPlan
+        from rmqtool.report.export.text import TextForm, csv_lines, json_lines
+
+        self._form = form
+        self._plan = ColumnPlan.of(names, "none" if form.body == "none" else "plain", format, as_rows=True)
+        self._text = TextForm(self._plan.names, form.tz, shows_nulls=names is not None)
+        self._make = json_lines if format == "jsonl" else csv_lines
+        self.reads = self._plan.reads
+        unpacks = form.body != "none" and not _OF_BODIES.isdisjoint(self.reads)
+        self.body: BodyKind = "plain" if unpacks else "stored"
+
+    def lines(self, store: Store, batch: Any) -> TextLines:
+        """The lines of a batch of this store."""
+        from rmqtool.report.export.records import LogBytes
+        from rmqtool.report.export.system import SystemColumn
+
+        with closing(LogBytes(store)) as log:
+            meaning = SystemColumn(store, self._form.tz, bodies=self._form.body != "none")
+            lines = self._make(self._plan.complete(batch, log, meaning), self._text)
+            return TextLines(memoryview(lines), len(batch))
