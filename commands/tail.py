@@ -124,13 +124,12 @@ def tail(
             follower = open_tail(
                 opened, selection, start, wanted, follow=follow, report=seen.report, note=_told(writer)
             )
-            code = (
-                EXIT_OK if topic is None else tell_unknown([opened], selection, ScanCounters(), found=False)
-            )
+            code = EXIT_OK
+            if topic is not None:
+                code = tell_unknown([opened], selection, ScanCounters(), found=False)
             code = worst_exit_code(code, tell_unread(opened, writer, queues=True))
-            bulk = None
-            is_jsonl = writer.line_format == "jsonl"
-            if opened.is_local and is_jsonl and can_be_lines(opened, writer.fields, form):
+            bulk, is_lines = None, opened.is_local and writer.line_format == "jsonl"
+            if is_lines and can_be_lines(opened, writer.fields, form):
                 bulk = BulkLines(follower, form, writer.fields, in_background=follow)
             rows = tail_rows(follower, form, seen.report, follow=follow, limit=limit, duration_ms=duration_ms)
             count = writer.write_rows(_with_lines(rows, bulk), FIELDS, table_fields)

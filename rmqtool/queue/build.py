@@ -2,7 +2,7 @@
 
 `entries_of` turns a batch of the walk into ENTRY rows, `QueueNumbers` gives every queue a small
 number, `Pending` checks each unit by the broker's rules, packs it, and hands all of them out queue
-by queue. The loops are in `queue_build_kernel.py`, compiled.
+by queue. The loops are in `build_kernel.py`, compiled.
 
 The rules of a plain queue, with q the record's queue offset and `next` the unit that comes next:
   1. A record that does not end behind the newest one of the queue is a duplicate: no unit.

@@ -5,9 +5,10 @@
     rocketmq_spark.register(spark)      # not needed where `pyspark_rocketmq_store` is installed
     spark.read.format("rocketmq-store").option("subscribe", "TopicTest").load("/data/store")
 
-    options.py offsets.py places.py     what the options mean; stores, globs and broker names
+    options.py offsets.py stores.py     what the options mean; stores, globs and broker names
     schema.py convert.py                the columns, and batches with exactly Spark's schema
-    request.py rest.py pushdown.py      what is wanted: a Selection, the rest, and the filters of a query
+    request.py extra_filter.py          what is wanted: a Selection, and what it cannot say
+    pushdown.py                         the filters of a query
     queue_bounds.py                     options that name queue offsets, as a store has them
     partitions.py task.py               what is read in which pieces; what a task does
     reader.py stream.py writer.py       what Spark calls; source.py has the source itself

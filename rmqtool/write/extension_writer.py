@@ -94,7 +94,7 @@ class ExtensionWriter:
     def place(self, queue: int, size: int) -> int:
         """The offset of a queue's next unit, of that size, which is given away; -1 for none.
 
-        As `_put_extension` of `queue_build_kernel`.
+        As `_put_extension` of `queue.build_kernel`.
         """
         start = self.next[queue]
         room = self.file_size - start % self.file_size - EXT_END_ROOM

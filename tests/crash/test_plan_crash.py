@@ -385,7 +385,7 @@ def test_a_run_that_is_abandoned(base: Path, wanted: Wanted, fast_path: Path) ->
         middle = files_of(root)
         lost = first.rename(folder / "lost")
         with says(number):
-            with pytest.raises(RefusedError, match="cannot be given back"):
+            with pytest.raises(RefusedError, match="cannot be restored"):
                 do(root, wanted)
             with pytest.raises(RefusedError, match="was interrupted"):
                 apply(plan_towards(root, wanted), detect(root))
@@ -397,7 +397,7 @@ def test_a_run_that_is_abandoned(base: Path, wanted: Wanted, fast_path: Path) ->
             assert undo(second, detect(root), moved=True).next == first
             assert files_of(root) == middle
             assert (root / GUARD).exists()
-            with pytest.raises(RefusedError, match="cannot be given back"):
+            with pytest.raises(RefusedError, match="cannot be restored"):
                 do(root, wanted)
             lost.rename(first)  # it is found after all
             do(root, wanted)

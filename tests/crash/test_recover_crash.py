@@ -236,7 +236,7 @@ def test_a_lost_backup(
     assert without_lock(moved) == rows
     shutil.rmtree(backup)
     assert main(["recover", str(moved), "--apply", "--force"]) == 0
-    assert "taken as it stands" in capsys.readouterr().err
+    assert "the store was used as it is" in capsys.readouterr().err
     assert codes(moved) == set()
 
 

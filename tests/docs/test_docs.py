@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shutil
@@ -182,6 +183,17 @@ def test_documents_name_what_exists() -> None:
     extras = project()["optional-dependencies"]
     assert isinstance(extras, dict)
     assert (names(project()["dependencies"]) | names(extras["dev"])) <= set(re.split(r"[ ,]+", rows))
+
+
+def test_packages_list_files_that_exist() -> None:
+    """A file that the docstring of a module names is there: in its folder, or somewhere in the project."""
+    files = {
+        path.name for folder in ("rmqtool", "tests", "fixtures") for path in (ROOT / folder).rglob("*.py")
+    }
+    files |= {path.name for folder in ("formats", "commands") for path in (ROOT / folder).glob("*.py")}
+    for path in (*(ROOT / "rmqtool").rglob("*.py"), *(ROOT / "commands").glob("*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text("utf-8"))) or ""
+        assert set(re.findall(r"\b[a-z_]+\.py\b", text)) <= files, path
 
 
 def test_changelog_has_this_version() -> None:

@@ -1,7 +1,7 @@
 """Which files of a store expire, by the broker's rules or an operator's, and what that means.
 
-    settings.py    what broker.conf says, with its limits and defaults
-    rules.py       the broker's decision, from sizes, times and ratios alone
+The broker's decision and its settings are in `broker.expiry_rules` and `broker.expiry_settings`.
+
     own_rules.py   an operator's decision
     gather.py      what both want to know of a store
     queues.py      offsets of each queue before and after

@@ -2,7 +2,7 @@
 
 log_view.py     LogView       the log as it will be when planned changes are done
 survey.py       survey        one pass over it: what queues and index should hold, and do hold
-astray.py       astray_records  records whose head names another place in the queues
+header_corrections.py  misrouted_records: records whose head names another place in the queues
 queue_task.py   queue_tasks   which queues are wrong, what is made of each
 index_task.py   index_task    from which file on the index is wrong
 kept.py         Kept          what the pass has seen of every record, where that is little
@@ -57,7 +57,7 @@ class Rebuild:
         tasks: the queues that are written anew.
         index: what is done with the index; None: nothing.
         unmended: what is wrong and stays so, with the reason.
-        astray: records that name another place among the queues than their own; these queues are left.
+        misrouted: records that name another place among the queues than their own; these queues are left.
         renumbered: records whose unit is made where they should say, for that they do not.
         warnings: what a person should know of what is made.
         deleted: queues without files, of topics that topics.json does not know: not made.
@@ -74,7 +74,7 @@ class Rebuild:
     tasks: tuple[QueueTask, ...] = ()
     index: IndexTask | None = None
     unmended: tuple[Unmended, ...] = ()
-    astray: tuple[MisroutedRecord, ...] = ()
+    misrouted: tuple[MisroutedRecord, ...] = ()
     renumbered: tuple[MisroutedRecord, ...] = ()
     warnings: tuple[str, ...] = ()
     deleted: tuple[Key, ...] = ()
@@ -149,7 +149,7 @@ def plan_rebuild(
         tasks=tasks,
         index=of_index,
         unmended=unmended,
-        astray=found.astray,
+        misrouted=found.misrouted,
         renumbered=tuple(renumbered_records(found.context, {task.key: task.shape.moved for task in tasks})),
         warnings=tuple(_warnings(found, tasks)),
         deleted=tuple(deleted),
@@ -180,7 +180,7 @@ def _tasks(
         tasks = ()
     elif found.context.zombies_from is not None:
         reason = "records of an older log follow the log's end: repair that first (rmqtool recover)"
-    elif found.astray:
+    elif found.misrouted:
         reason = ASTRAY
     elif index is not None:
         return tasks, index, tuple(unmended)

@@ -1,8 +1,8 @@
 """Records whose head names another place among the queues than their own, for which no CRC vouches.
 
 The CRC of the body covers neither topic nor queue id nor queue offset. (That of the properties, where it is
-written, covers all of them: what such a record says stands.) A record is astray when everything else tells of
-one place, and its own word alone of another: of another queue, or of another number in its own queue.
+written, covers all of them: what such a record says stands.) A record is misrouted when everything else names
+one place, and the record alone another: another queue, or another number in its own queue.
 
     its own place       the unit there names it: place, size and tags code; the queue's other records leave
                         out this number, right where the record lies
@@ -269,12 +269,12 @@ def _of_other_numbers(context: Context, span: Span | None, moved: Sequence[_Witn
         if number >= 0 and witness.start < parts[number].end:  # not behind where the log will end
             of_part[number].append(witness)
 
-    def is_astray(number: int) -> bool:
+    def is_misrouted(number: int) -> bool:
         """Whether it is all of the part's records; the largest number is followed by the least."""
         return len(of_part[number]) == (parts[number].stop - parts[number].first) % (1 << 64)
 
-    for astray, group in groupby(range(len(parts)), key=is_astray):
-        if astray:
+    for misrouted, group in groupby(range(len(parts)), key=is_misrouted):
+        if misrouted:
             numbers = list(group)
             low, high = numbers[0], numbers[-1] + 1
             row = [witness for number in numbers for witness in of_part[number]]

@@ -6,7 +6,7 @@ A queue's numbers are the queue offsets in its records: unit k stands at byte k 
     one record is off, the next right  its unit stands where the record should have said
     numbers are left out               fillers keep the place; with damage between, the log must be mended
                                        first, unless no unit of the queue is left at all
-    a record is astray                 the log must be mended first: it names another place than its own
+    a record is misrouted                 the log must be mended first: it names another place than its own
     numbers repeat                     the first record keeps the number; a queue that has files is left alone
 
 Below the first record that the log still has stand the units of expired ones, as far as they are there,
@@ -224,7 +224,7 @@ def queue_tasks(
 
 def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, is_final: bool) -> str | None:
     """Why a queue cannot be written anew; None when it can."""
-    if any(key in (record.said.key, record.own.key) for record in survey.astray):
+    if any(key in (record.said.key, record.own.key) for record in survey.misrouted):
         return ASTRAY
     has_files = old is not None and bool(old.files)
     units = survey.units.units.get(key)

@@ -197,7 +197,7 @@ class Survey:
         unreadable: some of the log could not be read.
         dispatched_from: a start of a broker, as the store stands, dispatches records from this physical
             offset on; None after a clean stop, when it dispatches none of these.
-        astray: records that name another place among the queues than their own.
+        misrouted: records that name another place among the queues than their own.
     """
 
     view: LogView
@@ -210,7 +210,7 @@ class Survey:
     findings: list[Finding]
     unreadable: bool
     dispatched_from: int | None
-    astray: tuple[MisroutedRecord, ...]
+    misrouted: tuple[MisroutedRecord, ...]
 
     @property
     def end(self) -> int:
@@ -272,7 +272,7 @@ def survey(
         units = UnitCheck(context, queues)
         found += units.run()
         with units.reader() as reader:
-            astray = tuple(misrouted_records(context, queues.spans.queues, units.units, reader))
+            misrouted = tuple(misrouted_records(context, queues.spans.queues, units.units, reader))
         if of_index is not None:
             found += of_index.finish()
         found += read_checkpoint(context)
@@ -284,5 +284,5 @@ def survey(
     found = [item for item in found if item.problem.code[:2] in ("CQ", "IX")]
     unreadable = "CL12" in of_log
     return Survey(
-        view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from, astray
+        view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from, misrouted
     )  # fmt: skip

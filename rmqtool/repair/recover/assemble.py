@@ -190,9 +190,9 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
     unreachable = out_of_reach(store)
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     rounds = _ASTRAY_ROUNDS if request.broker is None else 0
-    while rounds and (astray := (*rebuild.astray, *rebuild.renumbered)):
+    while rounds and (misrouted := (*rebuild.misrouted, *rebuild.renumbered)):
         rounds -= 1  # one that has its place back may show that its neighbour has not
-        log = _with_places(store, log, astray)
+        log = _with_places(store, log, misrouted)
         rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)
     actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
@@ -277,13 +277,13 @@ def _broker_log(store: Store, broker: Broker, heap_bytes: int, progress: Progres
     return _Log(actions, found.end_offset, (), found.messages_abandoned, (), notes, [])
 
 
-def _with_places(store: Store, log: _Log, astray: Sequence[MisroutedRecord]) -> _Log:
+def _with_places(store: Store, log: _Log, misrouted: Sequence[MisroutedRecord]) -> _Log:
     """The log where records that name another place among the queues than their own name theirs."""
     from rmqtool.repair.rebuild.header_corrections import corrections
 
     names = {file.path: store.layout.relative(file.path) for file in store.layout.commit_log}
     return replace(
-        log, actions=(*log.actions, *corrections(astray, names)), corrected=(*log.corrected, *astray)
+        log, actions=(*log.actions, *corrections(misrouted, names)), corrected=(*log.corrected, *misrouted)
     )
 
 

@@ -6,7 +6,7 @@
     counts.py   how many records of which topic and queue
     queues.py   units of consume queues and batch consume queues
     index.py    headers, slots, entries and chains of index files
-    config.py   the checkpoint and the configuration files
+    config_rows.py  the checkpoint and the configuration files
     timer.py    timer log, epoch file, compaction checkpoint
 
 Every part yields rows (dicts with the names of its FIELDS) as they are read, and goes on past

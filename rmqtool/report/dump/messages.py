@@ -55,10 +55,10 @@ class MessageDump:
     Args:
         store: the store.
         selection: which messages; `limit` counts messages.
-        report: told about bad places in what is read, and about records whose status is not ok.
+        report: gets the bad ranges of what is read, and about records whose status is not ok.
         reverse: newest first.
-        progress: told about the bytes that were passed.
-        looked: told about the records that were looked at.
+        progress: gets the number of bytes that were passed.
+        looked: counts the records that were looked at.
 
     Attributes:
         access: how the messages were reached; None: the log was walked plainly.
@@ -96,7 +96,7 @@ class MessageDump:
                 yield from self._lines(way, lines())
 
     def raw(self) -> Iterator[bytes | memoryview]:
-        """The bytes of the records, one behind the other."""
+        """The bytes of the records, one after the other."""
         for way in self._ways():
             yield from self._plain_raw(way) if way.access is None else self._raw(way)
 

@@ -5,13 +5,13 @@
     quoting.py   text.py      columns as lines of JSON and CSV
     lines.py     the same for dump and tail, as their rows would read
     writers.py   one file of each format
-    places.py    local folders, object stores, other URLs; a file appears when it is whole
+    outputs.py   local folders, object stores, other URLs; a file appears when it is whole
     names.py     of files and partitions
     records.py   bytes of records, read a second time
     cursor.py    where the next run goes on
     run.py       a whole export
 
-Batches come from `read.messages`, in the order of the log. Damage is told, what is sound is exported.
+Batches come from `read.messages`, in the order of the log. Damage is reported.
 """
 
 __all__ = ["columns", "lines", "new_file", "request", "run"]

@@ -5,7 +5,6 @@
     histogram.py     percentiles of many groups in bounded memory
     scanner.py       the one walk, and who is told about its records
     texts.py         tags as codes
-    ragged.py        numbers in many short texts
     timeline.py      messages over time, for charts
     messages.py      the rows of groups
     largest.py       the largest messages

@@ -4,7 +4,7 @@
     steps.py     each of them as a step, and whether it is over
     groups.py    whether the offset of each consumer group has passed it
     traces.py    what clients reported: who sent it, who consumed it, with which result
-    fate.py      all of this together
+    outcome.py   all of this together
 
 A message keeps its UNIQ_KEY on its way through the broker's topics; that is how its records are found.
 """

@@ -102,7 +102,7 @@ def test_names_and_words_of_versions() -> None:
     assert parse("contains = '1'", broker="4.9").matches({"contains": "1"}) is True
     with pytest.raises(FilterError):
         parse("contains = '1'", broker="5.4")
-    with pytest.raises(UsageError, match="not known"):
+    with pytest.raises(UsageError, match="is not supported"):
         parse("a", broker="3.2")
 
 

@@ -87,7 +87,7 @@ def test_the_record_gets_its_queue_back(
     place = spoil(root, number, how)
     damaged = files(root / "commitlog")
     found = planned(root)
-    assert [record.physical_offset for record in found.astray] == [place]
+    assert [record.physical_offset for record in found.misrouted] == [place]
     assert not found.actions and found.unmended
     outcome = recovered(root, backup=tmp_path / "backup")
     (row,) = outcome.recovery.plan.summary["corrected"]
@@ -153,7 +153,7 @@ def test_queue_files_that_changed_places_move_no_record(store_copy: Callable[[st
     one.write_bytes(other.read_bytes())
     other.write_bytes(data)
     found = planned(root)
-    assert not found.astray and found.tasks
+    assert not found.misrouted and found.tasks
 
 
 def test_a_renamed_folder_moves_no_record(store_copy: Callable[[str], Path]) -> None:
@@ -163,7 +163,7 @@ def test_a_renamed_folder_moves_no_record(store_copy: Callable[[str], Path]) -> 
     folder = detect(root).consume_queues[topic, number].folder
     folder.rename(folder.with_name("97"))
     found = planned(root)
-    assert not found.astray and (topic, number) in {task.key for task in found.tasks}
+    assert not found.misrouted and (topic, number) in {task.key for task in found.tasks}
 
 
 def test_a_unit_of_another_size_is_no_witness(store_copy: Callable[[str], Path]) -> None:
@@ -176,6 +176,6 @@ def test_a_unit_of_another_size_is_no_witness(store_copy: Callable[[str], Path])
     data = bytearray(path.read_bytes())
     data[20 + 11] ^= 1  # the size in unit 1
     path.write_bytes(data)
-    assert not planned(root).astray
+    assert not planned(root).misrouted
     outcome = recovered(root, backup=root.with_name("backup"))
     assert any("skips later messages" in text for text in outcome.recovery.plan.summary["warnings"])

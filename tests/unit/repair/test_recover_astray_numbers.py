@@ -103,7 +103,7 @@ def unit_file(root: Path) -> Path:
 
 def is_left(root: Path, tmp_path: Path) -> bool:
     """Whether neither rebuild nor recover find out what the damaged records should say."""
-    found = planned(root).astray
+    found = planned(root).misrouted
     return not found and recovered(root, backup=tmp_path / "left").recovery.plan.summary["corrected"] == []
 
 
@@ -120,7 +120,7 @@ def test_the_record_gets_its_number_back(
     place = spoil(root, number, HOW[how])
     damaged = files(root / "commitlog")
     found = planned(root)
-    assert [record.physical_offset for record in found.astray] == [place]
+    assert [record.physical_offset for record in found.misrouted] == [place]
     assert not found.actions
     outcome = recovered(root, backup=tmp_path / "backup")
     (row,) = outcome.recovery.plan.summary["corrected"]
@@ -216,7 +216,7 @@ def test_the_unit_that_recover_makes_itself(store_copy: Callable[[str], Path], t
     place = spoil(root, 1, HOW["a high byte"])
     shutil.rmtree(detect(root).consume_queues[key].folder)
     found = planned(root)  # as `rebuild` does it: the record stays
-    assert not found.astray and [task.key for task in found.tasks] == [key]
+    assert not found.misrouted and [task.key for task in found.tasks] == [key]
     assert [record.physical_offset for record in found.renumbered] == [place]
     outcome = recovered(root, backup=tmp_path / "backup")
     assert len(outcome.recovery.plan.summary["corrected"]) == 1
@@ -268,7 +268,7 @@ def test_a_unit_where_the_record_says(number: int, store_copy: Callable[[str], P
         opened.seek(said * UNIT_SIZE - file.file_from_offset)
         opened.write(encode_unit(unit))
     before = files(root / "commitlog")
-    assert not planned(root).astray
+    assert not planned(root).misrouted
     if number < 0:  # else it lies between two that leave out one number: there its only unit is made anew
         assert is_left(root, tmp_path) and files(root / "commitlog") == before
 
@@ -281,7 +281,7 @@ def test_two_other_units(store_copy: Callable[[str], Path], tmp_path: Path) -> N
     data = bytearray(path.read_bytes())
     data[4 * UNIT_SIZE : 5 * UNIT_SIZE] = data[UNIT_SIZE : 2 * UNIT_SIZE]
     path.write_bytes(data)
-    assert not planned(root).astray
+    assert not planned(root).misrouted
 
 
 @pytest.mark.parametrize("field", [11, 19])
@@ -293,7 +293,7 @@ def test_a_unit_that_does_not_agree(field: int, store_copy: Callable[[str], Path
     data = bytearray(path.read_bytes())
     data[UNIT_SIZE + field] ^= 1
     path.write_bytes(data)
-    assert not planned(root).astray
+    assert not planned(root).misrouted
 
 
 @pytest.mark.parametrize("field_of", [1, 2])
@@ -306,7 +306,7 @@ def test_a_neighbour_without_a_witness(field_of: int, store_copy: Callable[[str]
     data = bytearray(path.read_bytes())
     data[field_of * UNIT_SIZE + 11] ^= 1  # the size
     path.write_bytes(data)
-    assert not planned(root).astray
+    assert not planned(root).misrouted
 
 
 @pytest.mark.parametrize("number", [0, -1])
@@ -324,7 +324,7 @@ def test_beside_lost_records_another_number_may_be_right(number: int, tmp_path: 
     assert between
     place = spoil(root, number, HOW["a high byte"])
     write(between[0], 0, bytes(80))
-    assert not planned(root).astray
+    assert not planned(root).misrouted
     (row,) = recovered(root, backup=tmp_path / "backup").recovery.plan.summary["corrected"]
     assert row["physical_offset"] == place and not codes(root)
 
@@ -358,4 +358,4 @@ def test_what_a_property_crc_vouches_for(store_copy: Callable[[str], Path]) -> N
     with Store.open(root) as store:
         found = store.find(stored.physical_offset)
     assert found is not None and not found.status and found.message.queue_offset != 1
-    assert not planned(root).astray
+    assert not planned(root).misrouted
