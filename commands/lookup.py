@@ -89,8 +89,9 @@ def lookup(
              "offset": offset, "queue_offset": queue_offset, "time": time, "tag": tag}  # fmt: skip
     if writer.fields and "help" in writer.fields:
         from rmqtool.read.lookup_request import FIELDS
+        from rmqtool.report.trace import FIELDS as TRACE_FIELDS
 
-        writer.check_fields(FIELDS)
+        writer.check_fields(TRACE_FIELDS if trace else FIELDS)
     kind = _kind({name: value is not None and value != [] for name, value in given.items()})
     if explain and kind not in ("key", "uniq_key", "tag"):
         raise UsageError("--explain works only for a --key, --uniq-key or --tag")

@@ -189,7 +189,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
-    """The command that is asked for, for to load them all takes time; all of them where none is named."""
+    """The requested command, because loading all of them takes time; all of them if none is named."""
     first = next((each for each in arguments if each != "--debug"), "").replace("-", "_")
     first = ALIASES.get(first, first)
     return (first,) if first in COMMANDS else COMMANDS

@@ -51,7 +51,7 @@ def index_access(store: Store, selection: Selection, log: Access, *, always: boo
     if not (selection.keys and log.ranges and store.layout.kind == "store"):
         return None
     topics = set(selection.topics)
-    # `via` says of what the queues know all topics, and the index so may answer
+    # The index can answer only for topics that are known; the queues know those of these ranges.
     ranges = [replace(each, via="queue") for each in log.ranges]
     is_named = bool(topics) and not any(is_glob(topic) for topic in topics)
     if not is_named:

@@ -357,7 +357,7 @@ def test_several_stores(run: Run, cases: Library, store: Path) -> None:
     groups = run("spark-scan", [store, other], "--group-by", "broker_name")
     assert {row["broker_name"] for row in groups.rows} == {REAL, DAMAGED}
     assert groups.code == 1
-    assert "bad place" in groups.err
+    assert "damaged range" in groups.err
     found = run("spark-scan", [store, other], "--verify")
     with Store.open(other) as opened:
         codes = [each.problem.code for each in verify(opened)]

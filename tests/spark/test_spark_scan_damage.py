@@ -143,7 +143,7 @@ def test_a_log_that_is_gone_is_told(run: Run, cases: Library) -> None:
     path = cases.path("gap_cl26_log_missing")
     counted = run("spark-scan", path, "--count")
     assert (counted.code, counted.rows) == (1, [{"count": 0}])
-    assert "1 bad place not counted" in counted.err
+    assert "1 damaged range not counted" in counted.err
     shown = run("spark-scan", path)
     assert (shown.code, [row["status"] for row in shown.rows]) == (1, [["CL26"]])
     assert run("spark-scan", path, "--group-by", "topic").code == 1

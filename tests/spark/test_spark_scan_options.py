@@ -220,7 +220,7 @@ def test_output_is_never_put_into_a_store(store: Path) -> None:
     assert output_place("s3://bucket/st2", ["s3://bucket/st"]) == "s3://bucket/st2"
     assert output_place("s3a://bucket/x", [str(store)]) == "s3a://bucket/x"
     assert output_place("file:///no/a%20b", [str(store)]) == "file:///no/a b"
-    with pytest.raises(RefusedError, match="something is there"):
+    with pytest.raises(RefusedError, match="something already exists"):
         output_place(str(store.parent), [])
 
 

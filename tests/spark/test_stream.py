@@ -201,10 +201,10 @@ def test_what_expired_before_it_was_read_is_data_loss(writer: StoreWriter, mode:
         left = [stored.physical_offset for stored in store.messages() if stored.physical_offset >= low]
     first.unlink()
     stream = stream_of(writer.root, **given)
-    with pytest.raises(DataLossError, match="begins at"):
+    with pytest.raises(DataLossError, match="starts at"):
         stream.partitions(start, stream.latestOffset(start))
     loose = stream_of(writer.root, **given, failOnDataLoss="false")
-    with pytest.warns(UserWarning, match="begins at"):
+    with pytest.warns(UserWarning, match="starts at"):
         assert places(rows_of(loose, start, loose.latestOffset(start))) == left
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from rmqtool.cli import main
 from rmqtool.formats import config_json, properties, trace
 from rmqtool.formats import message as form
 from rmqtool.formats.message_id import offset_message_id
@@ -292,3 +293,10 @@ def test_offsets_of_a_group_that_never_committed_there(tmp_path: Path) -> None:
     with Store.open(tmp_path) as store:
         states = [message_fate(store, stored).rows()[1]["state"] for stored in store.messages()]
     assert states == ["never_committed", "passed", "never_committed", "not_passed"]
+
+
+def test_the_command_lists_the_columns_of_a_trace(cases: Library, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of the steps, which --fields takes, and not those of messages."""
+    command = ["lookup", str(cases.path("ok_540_clean")), "--key", "rty1", "--trace"]
+    assert main([*command, "--fields", "help"]) == 0
+    assert capsys.readouterr().out.split() == list(FIELDS)
