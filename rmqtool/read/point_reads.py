@@ -1,19 +1,20 @@
 """Ranges of which only known records are read: those that units of queues or entries of the index name.
 
-Where a record is not what it should be, the rest of the range is walked, so that the rows are those of
-a walk. Units may also have gone since the access was planned: then all of the range is walked.
+Where a record is not what it should be, or may be torn, the rest of the range is walked, so that the rows
+are those of a walk. Units may also have gone since the access was planned: then all of the range is walked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
+from dataclasses import replace
 
 from rmqtool.errors import UnreadableError
 from rmqtool.log.point_read import pick
 from rmqtool.read.access import LogRange
 from rmqtool.read.queue_units import Units
-from rmqtool.read.walk import Item, RangeWalk
+from rmqtool.read.walk import Item, RangeWalk, ends_in_zeros
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import open_source
 
@@ -48,7 +49,13 @@ class PointReads(RangeWalk):
             ):  # fmt: skip
                 found += len(frames.rows)
                 self.passed = int(ends[found - 1])
-                yield frames
+                if found == len(units.offsets) and ends_in_zeros(frames):
+                    # It may be the log's last record, and torn: what follows it decides.
+                    found -= 1
+                    self.passed = int(units.offsets[found])
+                    frames = replace(frames, rows=frames.rows[:-1])  # noqa: PLW2901
+                if len(frames.rows):
+                    yield frames
         if found < len(units.offsets):
             yield from self.walked_from(self.passed)
 

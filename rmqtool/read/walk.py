@@ -16,6 +16,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.log.commit_log import StoredBlank, StoredDamage, StoredZeros
 from rmqtool.log.events import Blank, CorruptRange, Reason, TrailingZeros
 from rmqtool.log.frames import Frames, walk
+from rmqtool.log.python_scan import first_nonzero
 from rmqtool.read.access import LONG_MAX, LogRange
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import WINDOW, ByteSource, open_source
@@ -90,7 +91,7 @@ class RangeWalk:
             if len(frames.rows):
                 last = frames.rows[-1]
                 self.passed = int(last["physical_offset"]) + int(last["size"])
-                if _ends_in_zeros(frames):
+                if ends_in_zeros(frames):
                     cut = _copied(frames)
                     frames = replace(frames, rows=frames.rows[:-1])
             if len(frames.rows):
@@ -98,7 +99,7 @@ class RangeWalk:
             if is_over:
                 break
         if cut is not None:
-            yield cut
+            yield self._torn(cut) if self._is_unwritten(source, self.passed - base) else cut
         if self.end == LONG_MAX < self.each.stop:
             left = self.file.end - self.end
             yield StoredDamage(self.end, left, self.file.path, self.each.path, Reason.UNSOUND, True)
@@ -112,6 +113,10 @@ class RangeWalk:
             return frames, stop < self.end and int(last["physical_offset"]) + int(last["size"]) >= stop
         count = int(np.searchsorted(rows["physical_offset"], self.each.stop))
         return replace(frames, rows=rows[:count]), True
+
+    def _is_unwritten(self, source: ByteSource, start: int) -> bool:
+        """Whether nothing but zeros follows in the file: the range ends where a torn record does."""
+        return start < source.size and first_nonzero(source, start, source.size) >= source.size
 
     def _torn(self, cut: Frames) -> StoredDamage:
         row = cut.rows[0]
@@ -133,10 +138,11 @@ class RangeWalk:
         return StoredDamage(offset, event.length, path, name, event.reason, event.to_end)
 
 
-def _ends_in_zeros(frames: Frames) -> bool:
+def ends_in_zeros(frames: Frames) -> bool:
     """`Message.ends_in_zeros` of the last record."""
-    row = frames.rows[-1]
-    stop = int(row["physical_offset"]) - frames.file_from_offset - frames.data_position + int(row["size"])
+    last = replace(frames, rows=frames.rows[-1:])
+    row = last.rows[0]
+    stop = int(last.starts()[0]) + int(row["size"])
     if row["properties_length"] > 0:
         return bool(frames.data[stop - 1] == 0)
     return bool(row["topic_length"] > 0 and frames.data[stop - 3] == 0)  # before the length of the properties

@@ -163,7 +163,8 @@ class QueueStream:
     ) -> QueueRange:
         low, high = _span(store, *key)
         if begin < low and known:
-            self._places.lost(place, f"queue {key[1]} of {key[0]} begins at {low}, it was read up to {begin}")
+            text = f"queue {key[1]} of {key[0]} starts at {low}, but it was read up to {begin}"
+            self._places.lost(place, text)
         if high < stop:
             self._places.lost(
                 place, f"queue {key[1]} of {key[0]} ends at {high}, a batch continues to {stop}"

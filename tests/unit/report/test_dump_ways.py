@@ -132,6 +132,15 @@ def test_rows_and_findings_are_the_same(name: str, cases: Library, tmp_path: Pat
             both.check_told()
 
 
+def test_a_torn_last_record_that_a_queue_leads_to(cases: Library, tmp_path: Path) -> None:
+    """Its unit is there, and the range that the queue gives ends where the record ends."""
+    form = RowFormat(names=("physical_offset",))
+    with opened("5.4.0:killed:torn-last-record:noabort", cases, tmp_path) as store:
+        both = Both(store, Selection(topics=["pub*"], exclude_topics=["pubTopicEight"], queues=[0, 1]))
+        assert list(both.dump.rows(form)) == both.plain(form)
+        assert both.dump.access is not None and both.dump.access.kind == "queue"
+
+
 @pytest.mark.parametrize("name", [*sample(LOGS, 15), *sample(DAMAGED, 30)])
 @pytest.mark.parametrize("format", ["jsonl", "csv"])
 def test_lines_are_those_of_rows(name: str, format: LineFormat, cases: Library, tmp_path: Path) -> None:
