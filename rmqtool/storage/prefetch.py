@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from queue import Queue
+from queue import Empty, Queue
 from threading import Event, Thread
 from typing import TypeVar
+
+# A signal that arrives just before the main thread begins to wait wakes nobody, and Python runs its handler
+# in the main thread only: no wait for the other thread is longer than this.
+LONGEST_WAIT_S = 1.0
 
 Item = TypeVar("Item")
 
@@ -27,7 +31,7 @@ def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
                     break
             else:
                 ready.put((None, None))
-        except BaseException as error:  # raised anew in the thread that takes the items
+        except BaseException as error:  # raised again in the thread that takes the items
             ready.put((None, error))
         finally:
             close = getattr(items, "close", None)
@@ -39,7 +43,10 @@ def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
     thread.start()
     try:
         while True:
-            item, error = ready.get()
+            try:
+                item, error = ready.get(timeout=LONGEST_WAIT_S)
+            except Empty:
+                continue
             if error is not None:
                 raise error
             if item is None:
