@@ -132,6 +132,19 @@ def is_reproduced(stored: bytes, plain: bytes, sys_flag: int) -> bool:
     return compress(plain, compression_of(sys_flag)) == stored
 
 
+def missing_codec(stored: bytes, sys_flag: int) -> str:
+    """Which library a stored body needs and how to install it; empty when the body can be decompressed.
+
+    Raises:
+        FormatError: the body is damaged, or the type of its compression is unknown.
+    """
+    try:
+        decompress(stored, sys_flag)
+    except MissingCodecError as error:
+        return f"{error.message}: {error.hint}" if error.hint else error.message
+    return ""
+
+
 class _Stream(Protocol):
     """A decompressor of the standard library's shape."""
 

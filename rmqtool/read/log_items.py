@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from rmqtool.errors import MissingCodecError
 from rmqtool.findings import Progress, ScanCounters
 from rmqtool.formats import body
 from rmqtool.log.commit_log import StoredBlank, StoredDamage, StoredMessage, StoredZeros
@@ -117,13 +116,7 @@ def record_findings(item: StoredMessage, status: list[str]) -> Iterator[Finding]
     codes = [code for code in status if code != OK]
     seen = [code for bit, code in CODE_BY_STATUS if item.status & bit]
     for code in dict.fromkeys(seen + codes):
-        detail = {"reason": _missing_codec(item)} if code == "UN01" else {}
-        yield finding(code, item.file, item.physical_offset, item.message.total_size, **detail)
-
-
-def _missing_codec(item: StoredMessage) -> str:
-    try:
-        body.decompress(item.message.body, item.message.sys_flag)
-    except MissingCodecError as error:
-        return f"{error.message}: {error.hint}" if error.hint else error.message
-    return ""
+        message, detail = item.message, {}
+        if code == "UN01":
+            detail["reason"] = body.missing_codec(message.body, message.sys_flag)
+        yield finding(code, item.file, item.physical_offset, message.total_size, **detail)

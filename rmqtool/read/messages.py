@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from rmqtool.errors import MissingCodecError, UsageError
+from rmqtool.errors import UsageError
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import body as body_form
 from rmqtool.formats.message import COMPRESSED
@@ -304,17 +304,11 @@ class _Maker:
         for place in np.flatnonzero(chunk.states).tolist():
             row = chunk.rows[place]
             for code in codes_of(int(chunk.states[place])):
-                detail = {"reason": _missing_codec(chunk, place)} if code == "UN01" else {}
+                detail = {}
+                if code == "UN01":
+                    stored = stored_bodies(chunk.frames).ranges.bytes_of(place)
+                    detail["reason"] = body_form.missing_codec(stored, int(row["sys_flag"]))
                 yield finding(code, chunk.file, int(row["physical_offset"]), int(row["size"]), **detail)
-
-
-def _missing_codec(chunk: Chunk, place: int) -> str:
-    stored = stored_bodies(chunk.frames).ranges.bytes_of(place)
-    try:
-        body_form.decompress(stored, int(chunk.rows["sys_flag"][place]))
-    except MissingCodecError as error:
-        return f"{error.message}: {error.hint}" if error.hint else error.message
-    return ""
 
 
 class _Pending:

@@ -18,7 +18,7 @@ from rmqtool.check.verify import PASSES
 from rmqtool.cli import main
 from rmqtool.formats import body, message
 from tests.support.build_store import write_log
-from tests.support.ordinary_user import as_nobody
+from tests.support.ordinary_user import as_nobody, open_to_all
 from tests.support.programs import PATIENCE_S, RMQTOOL, started
 from tests.support.records import record
 from tests.support.stores import Library
@@ -157,18 +157,11 @@ def test_interrupted_in_the_middle(cases: Library, arguments: list[str]) -> None
 # -- as an ordinary user ---------------------------------------------------------------------------
 
 
-def open_to_all(path: Path) -> None:
-    """Let other users reach `path`: pytest's own folders are closed to them."""
-    for folder in path.parents:
-        if folder.stat().st_uid == os.getuid() and not folder.stat().st_mode & 0o001:
-            folder.chmod(folder.stat().st_mode | 0o011)
-
-
 @pytest.fixture
 def closed(cases: Library, tmp_path: Path) -> Iterator[Path]:
     """A store whose files and folders nobody may write to, not even their owner."""
     store = cases.copy(REAL, tmp_path / "store")
-    open_to_all(store / "x")
+    open_to_all(store)
     for path in (store, *store.rglob("*")):
         path.chmod(0o555 if path.is_dir() else 0o444)
     yield store
@@ -207,7 +200,7 @@ def test_what_an_ordinary_user_may_not_read(
 ) -> None:
     """Told by a finding and exit code 3, never by a traceback; the rest is read."""
     store = cases.copy(REAL, tmp_path / "store")
-    open_to_all(store / "x")
+    open_to_all(store)
     (store / name).chmod(0)
 
     def run_all() -> None:

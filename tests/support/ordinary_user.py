@@ -7,7 +7,6 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from tempfile import gettempdir
 
 from tests.support.confined import load_everything
 
@@ -15,11 +14,11 @@ NOBODY = 65534
 
 
 def open_to_all(folder: Path) -> None:
-    """Let every user reach `folder`: pytest closes the folders above it, two or, in a worker, three."""
-    for each in (folder, *folder.parents[:3]):
-        if each == Path(gettempdir()):
-            break
-        each.chmod(0o755)
+    """Let every user enter `folder` and the folders above it: pytest closes its own to other users."""
+    for path in (folder, *folder.parents):
+        mode = path.stat().st_mode
+        if path.stat().st_uid == os.getuid() and not mode & 0o001:
+            path.chmod(mode | 0o055 if path == folder else mode | 0o011)
 
 
 def as_nobody(action: Callable[[], None]) -> None:

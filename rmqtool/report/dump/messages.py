@@ -55,7 +55,7 @@ class MessageDump:
     Args:
         store: the store.
         selection: which messages; `limit` counts messages.
-        report: gets the bad ranges of what is read, and about records whose status is not ok.
+        report: called for each damaged range, and for each record whose status is not ok.
         reverse: newest first.
         progress: gets the number of bytes that were passed.
         looked: counts the records that were looked at.
