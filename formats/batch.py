@@ -1,4 +1,4 @@
-"""The body of a batch: messages one behind the other, each without topic, queue or times.
+"""The body of a batch: messages one after the other, each without topic, queue or times.
 
     total_size i32 | magic i32 | body_crc i32 | flag i32 | body_length i32 | body
     properties_length i16 | properties
@@ -71,7 +71,7 @@ def decode_items(body: bytes | memoryview) -> Iterator[BatchItem]:
     """The items of a batch body (decompressed, where its record says so), in order.
 
     Raises:
-        FormatError: the bytes from here on are no whole item. Items before it were yielded.
+        FormatError: the next bytes are not a whole item. All items before them were yielded.
     """
     view = memoryview(body)
     position = 0

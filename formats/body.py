@@ -1,7 +1,7 @@
 """Compressed bodies: which codec, decompression within a limit, compression.
 
-The producer compresses, the store never does: `body` and `body_crc` of a record are those of the
-compressed bytes. zlib is a stream with header (RFC 1950), lz4 and zstd are frames.
+The producer compresses; the store never does. The `body` of a record holds the compressed bytes, and
+`body_crc` covers them. zlib is a stream with header (RFC 1950), lz4 and zstd are frames.
 
 Source: MessageSysFlag, CompressionType#findByValue, ZlibCompressor, Lz4Compressor, ZstdCompressor;
 spec 01 section 3.3.
@@ -22,15 +22,15 @@ from rmqtool.formats.message import COMPRESSED, COMPRESSION_TYPE_MASK
 Compression = Literal["none", "zlib", "lz4", "zstd"]
 
 BODY_LIMIT = 64 << 20
-"""Bytes that a body may decompress to unless the caller says otherwise."""
+"""Default limit on the size of a decompressed body, bytes."""
 
 FRAMES_LIMIT = 1000
-"""Frames that a body may consist of; producers make one. Each costs time, however little it holds."""
+"""Most frames that a body may have. Producers write one; each costs time, however little it holds."""
 
 DEFAULT_LEVEL = 5  # DefaultMQProducerImpl: rocketmq.message.compressLevel
 
-_CHUNK = 1 << 20  # most that one call of a decompressor takes or gives
-_FIRST_PIECE = 4 << 10  # most of a frame's first piece; each further one doubles
+_CHUNK = 1 << 20  # most bytes that one call of a decompressor takes or returns
+_FIRST_PIECE = 4 << 10  # most bytes of a frame's first piece; each further piece is twice as long
 _ZSTD_BLOCK = 128 << 10  # most that one zstd block decompresses to
 _ZSTD_MIN_INPUT = 4  # fewest bytes that such a block takes (run-length block)
 _TYPE_SHIFT = 8
@@ -44,7 +44,7 @@ def compression_of(sys_flag: int) -> Compression:
     The type bits count only where the COMPRESSED bit is set; type 0 (older clients) is zlib.
 
     Raises:
-        FormatError: the type is none that RocketMQ knows.
+        FormatError: RocketMQ does not define the type.
     """
     if not sys_flag & COMPRESSED:
         return "none"
@@ -55,21 +55,20 @@ def compression_of(sys_flag: int) -> Compression:
 
 
 def compression_bits(compression: Compression) -> int:
-    """The sys_flag bits of a body compressed so; 0 for `none`."""
+    """The sys_flag bits for `compression`; 0 for `none`."""
     return 0 if compression == "none" else COMPRESSED | _TYPE_OF[compression] << _TYPE_SHIFT
 
 
 def decompress(body: bytes, sys_flag: int, *, limit: int = BODY_LIMIT) -> bytes:
     """The body as the producer had it.
 
-    The output grows piece by piece and stops at the limit, whatever size a header claims. Frames
-    that follow each other are read as one body. For zlib the bytes behind the stream's end are
-    not looked at, as in Java.
+    The output grows piece by piece and stops at the limit, whatever size a header claims. Consecutive
+    frames form one body. Bytes after the end of a zlib stream are ignored, as in Java.
 
     Args:
         body: the stored bytes.
         sys_flag: the record's; without the COMPRESSED bit `body` is returned as it is.
-        limit: bytes that the result may have at most. A body that is not compressed is not bound.
+        limit: most bytes of the result. It does not apply to a body that is not compressed.
 
     Raises:
         FormatError: unknown type, damaged or cut bytes, a result over `limit` bytes, or more than
@@ -121,12 +120,12 @@ def compress(body: bytes, compression: Compression, *, level: int = DEFAULT_LEVE
 
 
 def is_reproduced(stored: bytes, plain: bytes, sys_flag: int) -> bool:
-    """Whether `compress` makes the stored bytes of `plain` again; so it does where nothing is compressed.
+    """Whether `compress` turns `plain` into exactly `stored`; always true for an uncompressed body.
 
-    Another version of a library, or another level, gives other bytes that unpack to the same.
+    Another version of the library, or another level, gives different bytes that decompress to the same.
 
     Raises:
-        FormatError: the type of the compression is none that RocketMQ knows.
+        FormatError: RocketMQ does not define the compression type.
         MissingCodecError: the library for it is not installed.
     """
     return compress(plain, compression_of(sys_flag)) == stored
@@ -189,7 +188,7 @@ def _inflate(
     while position < len(body):
         frames = _one_more(frames, name)
         stream = decompressor()
-        # In pieces: what a decompressor does not use it copies, and there may be many tiny frames.
+        # In small pieces: a decompressor copies the input that it does not use, and frames may be tiny.
         data: bytes | memoryview = b""
         piece, is_full = _FIRST_PIECE, False
         while not stream.eof:
@@ -197,7 +196,7 @@ def _inflate(
                 data = view[position : position + piece]
                 position += len(data)
                 piece = min(2 * piece, _CHUNK)
-            # One byte more than the limit: enough to know that it is passed.
+            # One byte more than the limit is enough to see that it is exceeded.
             room = min(_CHUNK, limit + 1 - len(result))
             try:
                 chunk = stream.decompress(data, room)
@@ -208,7 +207,7 @@ def _inflate(
             result += chunk
             if len(result) > limit:
                 raise _over(limit)
-            is_full = len(chunk) == room  # then more may come without more input
+            is_full = len(chunk) == room  # then more output may come without more input
             data = getattr(stream, "unconsumed_tail", b"")
         if one_stream:
             break
@@ -220,8 +219,8 @@ def _unzstd(body: bytes, limit: int) -> bytes:
     zstd = _zstd()
     if zstd.__name__ != "zstandard":
         return _inflate(body, limit, "zstd", zstd.ZstdDecompressor, zstd.ZstdError)
-    # zstandard's decompressobj takes no limit on its output, and its reader, which does, does not
-    # tell a cut frame from a whole one. So bound the input: no 4 bytes give more than one block.
+    # zstandard's decompressobj cannot limit its output. Its reader can, but does not distinguish a cut
+    # frame from a whole one. So limit the input: 4 bytes never give more than one block.
     result = bytearray()
     view = memoryview(body)
     position = frames = 0

@@ -1,4 +1,4 @@
-"""Structures of fixed size, read and written with `FormatError` for everything that does not fit."""
+"""Codecs of structures of fixed size that raise `FormatError` for everything that does not fit."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ class Checkpoint:
 def decode(data: bytes | memoryview) -> Checkpoint:
     """The checkpoint in the bytes of its file.
 
-    A broker extends a short file with zeros; so does this, once the three fields of 4.x are there.
+    A broker extends a short file with zeros. So does this, if at least the three fields of 4.x are there.
 
     Raises:
         FormatError: fewer than 24 bytes.

@@ -1,7 +1,7 @@
 """Compacted topics (5.x): how far each queue was compacted, from `compaction/position-checkpoint`.
 
-The file is a configuration document (`fastjson`) with a `.bak`: `queueOffsetMap` holds the first
-queue offset not yet compacted by `topic_queueId`. The records of compacted topics are copied to
+The file is a configuration document (`fastjson`) with a `.bak`: `queueOffsetMap` maps `topic_queueId`
+to the first queue offset that is not compacted yet. The records of compacted topics are copied to
 compaction/compactionLog/TOPIC/QUEUE, in the commit log's own format; compaction/compactionCq
 holds batch consume queue units for them.
 
@@ -31,7 +31,7 @@ def positions(document: Any) -> dict[tuple[str, int], int]:
     """The first queue offset not yet compacted, by (topic, queue id).
 
     Raises:
-        FormatError: a name or a value that is none.
+        FormatError: no queueOffsetMap, a name that is not topic_queueId, or an offset that is not an integer.
     """
     table = resolve(document).get("queueOffsetMap", {}) if isinstance(document, dict) else None
     if not isinstance(table, dict):

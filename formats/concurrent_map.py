@@ -1,11 +1,12 @@
 """The order of a Java ConcurrentHashMap, in which a broker writes the tables of its config files.
 
-An entry stands in the bucket of its key's hash; a new one goes to the end of its bucket. From three
-quarters of the buckets on the table doubles, and each bucket is parted in two, by which a part of
-it may turn around. How often a table has doubled is not in the file: `put_all` sees it from the order.
+The hash of its key determines the bucket of an entry; a new entry goes to the end of its bucket. When
+the entries reach three quarters of the buckets, the table doubles: each bucket is split in two, which
+may reverse a part of it. The file does not say how often a table has doubled; `put_all` derives it from
+the order.
 
-A bucket of 8 and more keys becomes a tree in Java and may come out in another order there; keys
-that were not made for it never get that far.
+Java turns a bucket of 8 or more keys into a tree, whose order may differ. Only keys made for that
+purpose collide so often.
 
 Source: java.util.concurrent.ConcurrentHashMap#putVal, #addCount, #transfer (Java 8 to 21); executed
 on 17 for 5,000 names.
@@ -22,18 +23,18 @@ Key = str | int
 Value = TypeVar("Value")
 
 BUCKETS_MAX = 1 << 24
-"""Larger tables are not looked for: no broker has that many topics."""
+"""`put_all` tries no larger table: no broker has that many topics."""
 
 
 def put_all(table: dict[Key, Value], new: dict[Key, Value], buckets: int) -> dict[Key, Value]:
-    """`table` after `put` of everything in `new`, in the order in which Java then gives it back.
+    """`table` with everything in `new` put into it, in Java's iteration order.
 
     Args:
-        table: as read from a file. The value of a known key is replaced, at its place.
-        new: what is put, in this order.
-        buckets: of the empty map as the broker makes it, a power of two.
+        table: as read from a file. The value of a known key is replaced; the key keeps its place.
+        new: the entries to put, in this order.
+        buckets: buckets of the broker's empty map, a power of two.
 
-    Where no number of buckets gives the order of `table`, new keys come last.
+    If no number of buckets explains the order of `table`, the new keys come last.
     """
     values = {**table, **new}
     added = [key for key in new if key not in table]
@@ -47,7 +48,7 @@ def put_all(table: dict[Key, Value], new: dict[Key, Value], buckets: int) -> dic
 
 
 def _buckets_of(keys: Sequence[Key], buckets: int) -> int | None:
-    """The smallest table, from `buckets` on, that gives `keys` in this order; None: no one does."""
+    """The smallest table size from `buckets` on that gives `keys` in this order; None if none does."""
     hashes = [_spread(key) for key in keys]
     while buckets <= BUCKETS_MAX:
         places = [value & (buckets - 1) for value in hashes]
@@ -72,7 +73,7 @@ class _Map:
             yield from self.bins[place]
 
     def put(self, key: Key) -> None:
-        """Take a key that is not there."""
+        """Put a new key."""
         self._append(key)
         while self.count >= self.buckets - (self.buckets >> 2):
             self._double()
@@ -82,7 +83,7 @@ class _Map:
         self.count += 1
 
     def _double(self) -> None:
-        """Part every bucket: its last run of one side stays in order, what is before it turns around."""
+        """Split every bucket: its last run of one side keeps its order, the keys before are reversed."""
         bit, bins = self.buckets, self.bins
         self.buckets, self.bins = bit * 2, {}
         for place, keys in bins.items():
@@ -103,5 +104,5 @@ def _spread(key: Key) -> int:
 
 
 def _number_hash(key: int) -> int:
-    """`Integer#hashCode`, and `Long#hashCode` for what is no i32; as u32."""
+    """`Integer#hashCode` of an i32, else `Long#hashCode`; as u32."""
     return key & 0xFFFFFFFF if -(1 << 31) <= key < 1 << 31 else (key ^ key >> 32) & 0xFFFFFFFF

@@ -1,7 +1,7 @@
-"""How a broker changes its config documents: a topic more, delay offsets further on, the next version.
+"""A broker's changes of its config documents: add topics, set delay offsets, count the version.
 
-Nothing that is not understood gets lost: a change gives a new document, in which all other fields
-stand as they were read, and table entries in the order of the broker's maps.
+Each change returns a new document. All other fields stay as they were read, unknown ones too, and table
+entries are in the order of the broker's maps.
 
 Source: TopicConfigManager, ScheduleMessageService, DataVersion#nextVersion; spec 01 section 9.
 """
@@ -38,10 +38,10 @@ def new_delay_offsets(dialect: Dialect, now_ms: int) -> Document:
 def with_topics(
     document: Document, topics: Mapping[str, TopicConfig], dialect: Dialect, now_ms: int
 ) -> Document:
-    """topics.json with `topics` (by name) put into its table, as by as many changes of a broker.
+    """topics.json with `topics` (by name) put into its table; the version counts one change per topic.
 
     Raises:
-        FormatError: the table or the version of `document` is none.
+        FormatError: the table is not a JSON object, or a value of the version has the wrong type.
     """
     objects: Document = {name: _topic_object(topic, dialect) for name, topic in topics.items()}
     table = put_all(_table(document, "topicConfigTable"), objects, TOPIC_BUCKETS)
@@ -52,12 +52,12 @@ def with_topics(
 def with_delay_offsets(
     document: Document, offsets: Mapping[int, int], dialect: Dialect, now_ms: int
 ) -> Document:
-    """delayOffset.json with the next offset to deliver set, by delay level (from 1).
+    """delayOffset.json with these next offsets to deliver, by delay level (from 1).
 
-    One change; a broker counts its version on once in 200 of them, which nobody depends on.
+    The version counts one change. A broker counts only every 200th, but nothing depends on that.
 
     Raises:
-        FormatError: the table or the version of `document` is none.
+        FormatError: the table is not a JSON object, or a value of the version has the wrong type.
     """
     table: Document = {}
     for key, value in _table(document, "offsetTable").items():  # a quoted level is accepted, and written bare
@@ -68,12 +68,12 @@ def with_delay_offsets(
 
 
 def with_next_version(document: Document, dialect: Dialect, now_ms: int, *, changes: int = 1) -> Document:
-    """The document with its data version counted on by `changes` at `now_ms` (ms since 1970).
+    """The document with `changes` added to its data version at `now_ms` (ms since 1970).
 
-    Its other fields stay; a missing version is made, 0 before. Source: DataVersion#nextVersion.
+    All other fields stay. A missing version counts from 0. Source: DataVersion#nextVersion.
 
     Raises:
-        FormatError: the version is none.
+        FormatError: a value of the version has the wrong type.
     """
     found = config_json.data_version(document)
     if found is None:
@@ -105,7 +105,7 @@ def _topic_object(topic: TopicConfig, dialect: Dialect) -> Document:
 
 
 def _with(document: Document, name: str, value: Any) -> Document:
-    """The document with one field set, at its place; a new one at its place by name, as beans are written."""
+    """The document with one field set. A new field sorts all fields by name, as fastjson writes beans."""
     changed = {**document, name: value}
     return changed if name in document else dict(sorted(changed.items(), key=lambda item: str(item[0])))
 

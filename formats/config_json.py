@@ -7,7 +7,7 @@
     consumerFilter.json     filterDataByTopic {topic: {groupFilterData: {group: {...}}}}
 
 `parse` and `dump` (from `fastjson`) keep a document as it was read; the functions here read it
-without changing it. Each file has a `.bak` with the content before; `load_with_bak` is the
+without changing it. Each file has a `.bak` with its previous content; `load_with_bak` applies the
 broker's rule for the two.
 
 Source: ConfigManager and its subclasses; spec 01 section 9.
@@ -22,7 +22,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats.fastjson import Dialect, dump, parse, resolve
 from rmqtool.formats.parts import GreedyString, Struct
 
-__all__ = ["Dialect", "dump", "parse", "resolve"]  # what this module offers for documents as such
+__all__ = ["Dialect", "dump", "parse", "resolve"]  # `fastjson` under the name that callers of this module use
 
 DOCUMENT = Struct("document" / GreedyString("utf-8") * "JSON whose integer keys are bare: {0:250,1:251}")
 TEXT = """
@@ -50,7 +50,7 @@ a Java ConcurrentHashMap created for 1024 entries."""
 
 TOPIC_GROUP_SEPARATOR = "@"
 BATCH_ATTRIBUTES = {"queue.type": "BatchCQ"}
-"""Of a topic whose records may be batches (5.x; QueueTypeUtils#isBatchCq)."""
+"""The attributes of a topic whose records may be batches (5.x; QueueTypeUtils#isBatchCq)."""
 _TIME_NAMES = ("timestamp", "timestatmp")  # the second is how some old brokers spell it
 
 
@@ -123,12 +123,11 @@ class ConsumerFilter:
 
 
 class Loaded(NamedTuple):
-    """What a broker takes from a config file and its .bak.
+    """What a broker reads from a config file and its .bak.
 
-    `source` is `file` or `bak`, `none` where neither holds anything (the broker starts with an
-    empty table), or `failed` where the broker does not start. The errors say why a text was not
-    taken; None also for a missing or empty one. `is_empty`: nothing was taken, and the file is there
-    without a byte.
+    `source` is `file` or `bak`; `none` if neither has content (the broker starts with an empty table);
+    `failed` if the broker does not start. An error says why that text was rejected; it is None for a
+    missing or empty text too. `is_empty`: the .bak gave nothing either, and the file exists with 0 bytes.
     """
 
     document: dict[str | int, Any]
@@ -139,7 +138,7 @@ class Loaded(NamedTuple):
 
 
 def load_with_bak(file: bytes | None, bak: bytes | None) -> Loaded:
-    """What a broker takes from a file and its .bak; None stands for a file that is not there.
+    """What a broker reads from a file and its .bak; None stands for a missing file.
 
     Source: ConfigManager#load.
     """
@@ -160,7 +159,7 @@ def _load_one(data: bytes | None) -> tuple[dict[str | int, Any] | None, str | No
     except FormatError as error:
         return None, error.message
     if document is None:
-        return {}, None  # the text `null` is no error and changes nothing
+        return {}, None  # the text `null` is valid and changes nothing
     if not isinstance(document, dict):
         return None, "JSON: no object"
     return document, None
@@ -230,7 +229,7 @@ def subscription_groups(document: Any) -> dict[str, SubscriptionGroup]:
 def consumer_offsets(document: Any) -> dict[tuple[str, str], dict[int, int]]:
     """The next queue offset to consume, by (topic, group) and queue id.
 
-    Reads consumerOffset.json and lmqConsumerOffset.json, whose light queues have queue 0 only. An
+    Reads consumerOffset.json and lmqConsumerOffset.json, whose light queues only have queue 0. An
     entry whose name is not `topic@group` stands under (name, "").
 
     Raises:
@@ -295,7 +294,7 @@ def _offsets(value: Any) -> dict[int, int]:
 
 
 def _offset(table: dict[str | int, Any], key: str | int) -> int:
-    """A Java long; `null` ends a broker's load, for its ConcurrentMap takes none."""
+    """A Java long. `null` is an error, as in a broker: its ConcurrentMap does not accept it."""
     offset = _number(table[key], str(key))
     if not -(1 << 63) <= offset < 1 << 63:
         raise FormatError(f"{key} is not a Java long")

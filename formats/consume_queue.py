@@ -5,7 +5,7 @@
                 batch_size i16 | compacted_offset i32 | reserved i32
     ext unit    size i16 | tags_code i64 | store_timestamp i64 | bit_map_size i16 | bit_map
 
-A consume queue is a row of files of equal size, each named after the byte offset of its first
+A consume queue is a sequence of files of equal size, each named after the byte offset of its first
 unit; the unit of queue offset q stands at byte 20 * q. In a batch queue units are dense and the
 names say nothing about queue offsets. Everything is big-endian.
 
@@ -73,7 +73,7 @@ EXT_END = b"\xff\xff"  # size -1: the rest of this extension file is unused
 EXT_END_ROOM = 4  # bytes that stay free at the end of an extension file, for EXT_END
 EXT_UNIT_MAX = 0x7FFF
 
-DEFAULT_UNITS = 300_000  # units of a queue file that a broker makes by default
+DEFAULT_UNITS = 300_000  # units of a queue file in a broker's default configuration
 MAX_EXT_ADDRESS = -2147483649  # Integer.MIN_VALUE - 1: no tag hash is below Integer.MIN_VALUE
 MAX_EXT_OFFSET = MAX_EXT_ADDRESS + (1 << 63)  # ConsumeQueueExt#MAX_REAL_OFFSET
 _LONG_MIN = -(1 << 63)
@@ -90,7 +90,7 @@ class Unit(NamedTuple):
 
     @property
     def is_present(self) -> bool:
-        """Whether a broker takes the unit for written. A filler counts as present."""
+        """Whether a broker regards the unit as written. A filler counts as present."""
         return self.physical_offset >= 0 and self.size > 0
 
     @property
@@ -117,7 +117,7 @@ class BatchUnit(NamedTuple):
 
     @property
     def is_present(self) -> bool:
-        """Whether a broker takes the unit for written."""
+        """Whether a broker regards the unit as written."""
         return self.physical_offset >= 0 and self.size > 0 and self.base_offset >= 0 and self.batch_size > 0
 
 
@@ -148,7 +148,7 @@ def decode_unit(buffer: bytes | memoryview, offset: int = 0) -> Unit:
 
 
 def decode_units(data: bytes | memoryview) -> Iterator[Unit]:
-    """The whole units of `data` from its start; bytes behind the last whole unit are left out."""
+    """The whole units of `data` from its start; bytes after the last whole unit are ignored."""
     whole = len(data) - len(data) % UNIT_SIZE
     for values in UNIT.codec.iter_unpack(memoryview(data)[:whole]):
         yield Unit(*values)
@@ -169,7 +169,7 @@ def decode_batch_unit(buffer: bytes | memoryview, offset: int = 0) -> BatchUnit:
 
 
 def decode_batch_units(data: bytes | memoryview) -> Iterator[BatchUnit]:
-    """The whole batch units of `data`; bytes behind the last whole unit are left out."""
+    """The whole batch units of `data`; bytes after the last whole unit are ignored."""
     whole = len(data) - len(data) % BATCH_UNIT_SIZE
     for values in BATCH_UNIT.codec.iter_unpack(memoryview(data)[:whole]):
         yield BatchUnit(*values)
@@ -208,7 +208,7 @@ def decode_ext_unit(buffer: bytes | memoryview, offset: int = 0) -> ExtUnit:
     """The extension unit at byte `offset` of `buffer`.
 
     Raises:
-        FormatError: the end of the file's units (size <= 0), too few bytes, or sizes that differ.
+        FormatError: size is not 20 + bit_map_size (so also at the end mark), or too few bytes are left.
     """
     size, tags_code, store_timestamp, bit_map_size = checked.unpack(EXT_HEAD, buffer, offset)
     if bit_map_size < 0 or size != EXT_HEAD.size + bit_map_size:

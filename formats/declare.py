@@ -6,7 +6,7 @@ of a fixed size: the field table (man page, annotated hex), a `struct.Struct` (f
 numpy dtype. construct itself is the reference codec; the tests hold the fast ones against it.
 construct's `.compile()` is never used on bytes from disk (its manual warns against it).
 
-The words of construct come from `parts`, which loads construct when a declaration is used to parse.
+`parts` provides the vocabulary of construct and loads it only when a declaration is used to parse.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Field:
 
 
 def fields_of(declaration: Part, **context: int) -> Iterator[Field]:
-    """The fields of `declaration`, a Struct, in order; `context` fixes what lengths depend on."""
+    """The fields of `declaration`, a Struct, in order; `context` gives the values that lengths depend on."""
     known = SimpleNamespace(**context)
     offset: int | None = 0
     for part in declaration.arguments:

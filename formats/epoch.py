@@ -49,7 +49,7 @@ def decode(data: bytes) -> list[Entry]:
     """The entries of an epoch file, in its order.
 
     Raises:
-        FormatError: not such a file, or its count or CRC does not match the entries.
+        FormatError: not an epoch file, or its count or CRC does not match the entries.
     """
     try:
         lines = _LINE_ENDS.split(data.decode("ascii"))

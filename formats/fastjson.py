@@ -6,8 +6,8 @@ bool and None; keys are str or, where bare, int. Map order is kept as read. What
 accept beyond that is accepted too: a byte order mark, comments, a comma before a closing bracket,
 raw control characters in strings.
 
-How an array is laid out depends on its Java type, which the text does not tell. `dump` knows the
-types of the fields that brokers write: sets, primitive arrays, lists of numbers, else lists.
+The layout of an array depends on its Java type, which the text does not show. `dump` knows the fields
+that are sets, primitive arrays or lists of numbers in a broker; all others are lists.
 
 Source: fastjson 1.2.83 SerializeWriter, MapSerializer, ListSerializer, CollectionCodec; fastjson2
 2.0.43 JSONWriterUTF16; spec 01 section 9.2; both libraries executed.
@@ -28,11 +28,11 @@ from rmqtool.formats.java import java_utf8_decode, java_utf8_encode
 Dialect = Literal["4.9", "5.3", "5.4"]
 
 SIZE_LIMIT = 64 << 20  # bytes of text
-READ_LIMIT = SIZE_LIMIT + 1  # bytes to read of a file: then it is known that it is too long
+READ_LIMIT = SIZE_LIMIT + 1  # bytes to read of a file: enough to see that it is too long
 DEPTH_LIMIT = 64  # brokers write six levels at most
 VALUE_LIMIT = 2_000_000  # values read or written in one document
 
-# The comment has no possessive group: Python 3.11.2 does not match the one that would say the same.
+# The comment group is not possessive: Python 3.11.2 fails to match the possessive form.
 _TOKEN = re.compile(
     r"""[ \t\r\n\f]*+(?:
         (?P<string>"(?:[^"\\]++|\\.)*+")
@@ -61,7 +61,7 @@ _NUMBER_LISTS = frozenset({"o"})  # List<Long>: fastjson2 writes it in one line
 def parse(data: bytes | str) -> Any:
     """The document in `data`; references are left as they are (see `resolve`).
 
-    A doubled key: the last value counts.
+    The last value of a repeated key counts.
 
     Raises:
         FormatError: not a document, or larger or deeper than the limits.
@@ -99,7 +99,7 @@ class _Builder:
         self.root: Any = None
 
     def take(self, kind: str, token: str) -> bool:
-        """Takes the next token; false when it has no place here."""
+        """Takes the next token; returns False if it is not allowed here."""
         if token in ("}", "]") and kind == "mark":
             return self._close(token)
         if self.expect == "value":
@@ -189,7 +189,7 @@ def _scalar(kind: str, token: str) -> Any:
 
 
 def resolve(document: Any) -> Any:
-    """The document with every `{"$ref": path}` replaced by what it refers to, which is then shared.
+    """The document with every `{"$ref": path}` replaced by the value at `path`, which is then shared.
 
     Raises:
         FormatError: a reference that leads nowhere or into itself, or too deep a document.
@@ -232,7 +232,7 @@ def is_reference(value: Any) -> TypeGuard[dict[str, str]]:
 
 
 def _referred(path: str, root: Any) -> Any:
-    """The value at `path`. `@` and `..`, an object inside itself, are never written by a broker."""
+    """The value at `path`. `@` and `..` (an object inside itself) are errors: brokers never write them."""
     if not path.startswith("$"):
         raise FormatError(f"JSON: reference {path[:40]!r} leads nowhere")
     position = 1
@@ -254,8 +254,8 @@ def dump(document: Any, dialect: Dialect, *, compact: bool = False) -> bytes:
     """The text of `document` as a broker of this version writes it, in UTF-8.
 
     Args:
-        document: as from `parse`. For 5.4 references are replaced by what they refer to.
-        dialect: whose form; 4.9 and 5.3 agree.
+        document: as from `parse`. For 5.4 references are resolved first (see `resolve`).
+        dialect: the version of the broker; 4.9 and 5.3 write the same text.
         compact: the one-line form of timermetrics and transactionMetrics.
 
     Raises:
@@ -279,7 +279,7 @@ class _Writer:
 
     def value(self, value: Any, depth: int, key: str | int | None, parent: str | int | None) -> None:
         """One value; `key` is the field it stands in and `parent` the field around that."""
-        self.values += 1  # counted here too: what is shared is written again each time
+        self.values += 1  # counted here too: a shared value is written each time it occurs
         if depth > DEPTH_LIMIT or self.values > VALUE_LIMIT:
             raise FormatError(f"JSON: more than {DEPTH_LIMIT} levels or {VALUE_LIMIT} values")
         if isinstance(value, dict):

@@ -1,12 +1,13 @@
-"""The filler: a record in the place of lost bytes, which brokers and consumers step over.
+"""The filler: a record that takes the place of lost bytes, so that brokers and consumers get past them.
 
     with an owner    the lost record's own topic, queue and queue offset, so that the queue keeps its numbers;
                      consumers of `*` get one message tagged RMQTOOL_FILLER
-    without          type rollback, topic RMQTOOL_FILLER: no queue and no index takes it
+    without          type rollback, topic RMQTOOL_FILLER: in no queue and no index
 
-Body FF (zeros would read as messages where an old unit points into it), hosts 127.0.0.1:0, the
-times of a neighbour. Version 1 unless the owner's topic is too long for it. In a store with
-property CRCs it ends with one, for a broker that checks them takes the log for ended otherwise.
+The body is FF bytes (zeros would read as messages where an old unit points into it), the hosts are
+127.0.0.1:0, the times those of a neighbour. The version is 1 unless the owner's topic is too long for it.
+In a store with property CRCs the filler ends with one: a broker that checks them would otherwise treat
+it as the end of the log.
 
 Source: spec 03, tried on brokers 4.9.7, 5.3.3 and 5.4.0.
 """
@@ -23,9 +24,9 @@ from rmqtool.formats.message import Message
 TAG: Final = "RMQTOOL_FILLER"
 """The tag of fillers with an owner, and the topic of those without."""
 SIZE_MAX: Final = 4 << 20
-"""Bytes of the longest filler that is made: brokers allocate a record's size before they look at it."""
+"""Most bytes of a filler: brokers allocate the size of a record before they check it."""
 SIZE_MIN: Final = message.MIN_RECORD_SIZE
-"""No filler is shorter."""
+"""Fewest bytes of a filler."""
 
 _TOPIC: Final = TAG.encode()
 _HOST: Final = bytes((127, 0, 0, 1)) + bytes(4)
@@ -36,14 +37,14 @@ Pairs = tuple[tuple[str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whose place a filler takes.
+    """The lost record whose place a filler takes.
 
     Attributes:
         topic: bytes as stored, at most 32767.
         queue_id: of the lost record.
         queue_offset: of the lost record; the first one of an inner batch.
-        required: properties without which a broker would go wrong over it.
-        optional: properties that are written, in this order, as far as they fit.
+        required: properties without which a broker would mishandle the filler.
+        optional: further properties, in this order; each is written if it fits.
     """
 
     topic: bytes
@@ -54,7 +55,7 @@ class Owner:
 
 
 def smallest(owner: Owner | None, *, property_crc: bool = False) -> int:
-    """Bytes of the shortest filler for `owner`; without one the topic may be cut to nothing."""
+    """Bytes of the shortest filler for `owner`; without an owner the topic may be cut to nothing."""
     more = message.PROPERTY_CRC_SIZE if property_crc else 0
     if owner is None:
         return SIZE_MIN + more
@@ -123,7 +124,7 @@ def encode(
 
 
 def is_filler(record: Message) -> bool:
-    """Whether `record` is one that `encode` made, as far as its content tells."""
+    """Whether `record` has the content of a filler that `encode` makes."""
     if record.body.count(0xFF) != len(record.body) or record.born_host != _HOST:
         return False
     if record.transaction_type == message.TRANSACTION_ROLLBACK:
@@ -137,7 +138,7 @@ def _stored(pairs: Pairs, property_crc: bool) -> bytes:
 
 
 def _fitting(owner: Owner, size: int, property_crc: bool) -> bytes:
-    """The properties: all that are required, and of the others what fits into `size` bytes."""
+    """All required properties, and each optional one that fits into `size` bytes."""
     chosen = owner.required
     for pair in owner.optional:
         more = (*chosen, pair)

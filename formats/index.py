@@ -5,10 +5,10 @@
     slot    number of the newest entry whose key hash falls into it, 0 for none
     entry   key_hash i32 | physical_offset i64 | time_diff i32 | previous i32
 
-A file is named after the local time of its making (yyyyMMddHHmmssSSS) and has its full size from
+A file is named after the local time of its creation (yyyyMMddHHmmssSSS) and has its full size from
 the start, mostly as a hole. Entry 0 is never used, so `entries` places hold entries - 1 keys.
 Entries of one slot form a chain from newest to oldest through `previous`. Only the 31-bit hash is
-stored: whether a hit is the key that was asked for is decided by the record. Big-endian.
+stored: only the record shows whether a hit has the requested key. Big-endian.
 
 Source: IndexFile, IndexHeader, IndexService; spec 01 section 6.
 """
@@ -74,7 +74,7 @@ class Header(NamedTuple):
         return max(self.index_count, 1)
 
     def is_time_matched(self, begin: int, end: int) -> bool:
-        """Whether a query for [begin, end], both ms since 1970 and included, looks into this file.
+        """Whether a query for [begin, end], ms since 1970, both inclusive, searches this file.
 
         Source: IndexFile#isTimeMatched.
         """
@@ -82,7 +82,7 @@ class Header(NamedTuple):
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
     def entry_timestamp(self, entry: Entry) -> int:
-        """The store time that a query takes for `entry`, ms since 1970, floored to a second of the file."""
+        """The store time that a query assumes for `entry`, ms since 1970: begin_timestamp + whole seconds."""
         return self.begin_timestamp + entry.time_diff * 1000
 
 
@@ -124,7 +124,7 @@ def file_size(slots: int, entries: int) -> int:
 
 
 def shapes_of(size: int) -> Iterator[Shape]:
-    """Every shape that a file of `size` bytes can have, likely ones first; none when the size is odd.
+    """Every shape that a file of `size` bytes can have, likely ones first; none if no shape has this size.
 
     First the default, then four entries a slot as in the default, then all others by rising
     number of slots. There can be millions: take as many as you need.
@@ -150,8 +150,8 @@ def shapes_of(size: int) -> Iterator[Shape]:
 def shape_by_entry(size: int, number: int, offset: int) -> Shape | None:
     """The shape of a file of `size` bytes whose entry `number` is at byte `offset`; None if there is none.
 
-    The last entry in use can be found by its physical offset, which is the header's
-    end_physical_offset: so the shape follows from the content without trying all of them.
+    The last entry in use has the header's end_physical_offset. Finding that number in the file gives
+    the entry's place, and so the shape, without trying all shapes.
     """
     words, odd = divmod(offset - ENTRY_SIZE * number - HEADER_SIZE, SLOT_SIZE)
     entries, rest = divmod(size - HEADER_SIZE - SLOT_SIZE * words, ENTRY_SIZE)
@@ -178,7 +178,7 @@ def texts_of(
     Args:
         topic: the topic as stored.
         uniq_key: the UNIQ_KEY property.
-        keys: the KEYS property, keys separated by single spaces; a doubled key is put twice.
+        keys: the KEYS property, keys separated by single spaces; a repeated key is indexed twice.
         tags: the TAGS property for broker 5.4; None for the others, which do not index it.
 
     Source: IndexService#buildIndex.

@@ -18,7 +18,7 @@ DEFAULT_BUCKETS = 16
 """Buckets of `new HashMap<>()`."""
 
 TRIMMED = "".join(map(chr, range(0x21)))
-"""What `String#trim` takes away at both ends."""
+"""The characters that `String#trim` removes at both ends."""
 
 _TREEIFY_BIN = 8  # a bin that grows beyond this doubles a small table (HashMap.TREEIFY_THRESHOLD)
 _TREEIFY_TABLE = 64  # tables of at least this many buckets keep such a bin (MIN_TREEIFY_CAPACITY)
@@ -69,19 +69,19 @@ def index_key_hashes(starts: Iterable[str], ends: Iterable[str]) -> set[int]:
     values = {
         (start * power + end) & 0xFFFFFFFF for start in map(string_hash, starts) for power, end in parts
     }
-    # abs() of the signed number; of the one without a positive counterpart 0
+    # abs() of the signed number; 0 for -2**31, which has no positive counterpart
     return {(value if value < _I32_SIGN else -value) & 0x7FFFFFFF for value in values}
 
 
 def hash_map_order(keys: Iterable[str], buckets: int = DEFAULT_BUCKETS) -> list[str]:
-    """The order in which a Java HashMap gives `keys` back that were put in the order given.
+    """The iteration order of a Java HashMap into which `keys` were put in the given order.
 
     Args:
         keys: names in the order of `put`; a repeated one keeps its first place.
         buckets: size of the new table, a power of two. It doubles as Java's does.
 
-    A bin of more than 8 names in a table of 64 or more becomes a tree in Java and may come out
-    in another order there; names that were not made for it never get that far.
+    Java turns a bin of more than 8 names in a table of 64 or more buckets into a tree, whose order may
+    differ. Only names made for that purpose collide so often.
 
     Source: java.util.HashMap#putVal, #resize, #treeifyBin.
     """
@@ -137,10 +137,10 @@ def parse_integer(text: str, limit: int) -> int | None:
 
 
 def java_utf8_decode(data: bytes | memoryview) -> str:
-    """`new String(data, UTF_8)`: what is not UTF-8 reads as U+FFFD, as many as Java gives.
+    """`new String(data, UTF_8)`: invalid bytes become as many U+FFFD as in Java.
 
-    Java and Python agree but for an encoded surrogate (ED A0..BF 80..BF): one U+FFFD in Java,
-    one for each byte in Python.
+    Java and Python differ only for an encoded surrogate (ED A0..BF 80..BF): it becomes one U+FFFD in
+    Java, and one per byte in Python.
     """
     data = bytes(data)
     try:

@@ -1,8 +1,8 @@
 """The two small files that say in what state the store is: `abort` and `lock`.
 
 `abort` exists from start to clean stop. 4.x leaves it empty, 5.x writes the broker's process id
-as decimal text without a line end. `lock` holds four letters; what counts is the record lock on
-its first byte, which the running broker has.
+as decimal text without a line end. `lock` holds four letters; a running broker holds a record lock
+on its first byte.
 
 Source: DefaultMessageStore#createTempFile, DefaultMessageStore#start; spec 01 section 8.
 """
@@ -26,7 +26,7 @@ def decode_abort(data: bytes) -> int | None:
     """The process id in an `abort` file; None in an empty one.
 
     Raises:
-        FormatError: something else than ASCII digits.
+        FormatError: anything but up to 20 ASCII digits.
     """
     if not data:
         return None

@@ -8,7 +8,7 @@
 
 All integers are big-endian. Records follow each other without padding, and none spans two files:
 a record of n bytes is written only where n + 8 bytes are left, else a blank (8 bytes: what is left
-of the file, BLANK_MAGIC) ends the file. What lies behind a blank's 8 bytes is undefined.
+of the file, BLANK_MAGIC) ends the file. The bytes after a blank's 8 are undefined.
 
 `RECORD` declares the record once; the four fixed heads (IPv4 or IPv6 hosts) derive from it.
 
@@ -166,9 +166,9 @@ class Message:
 
     @property
     def ends_in_zeros(self) -> bool:
-        """Whether its last bytes were perhaps never written: no writer ends properties or a topic in 0.
+        """Whether its last bytes may never have been written: no writer ends properties or a topic in 0.
 
-        The body's CRC does not cover them, so a record that was torn there looks whole.
+        The body's CRC does not cover them, so a record that is torn there looks whole.
         """
         return (self.properties_bytes or self.topic_bytes)[-1:] == b"\0"
 

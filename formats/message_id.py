@@ -7,8 +7,8 @@
                                                                                 34 hex digits
 
 An offset message id names a record by store host and physical offset; it is derived, never
-stored. A unique id is made by the producer and stored as the property UNIQ_KEY. The text of the
-two has the same lengths: nothing in it tells one from the other. Digits are written upper-case.
+stored. A unique id is made by the producer and stored as the property UNIQ_KEY. The texts of the two
+have the same lengths, and nothing in them distinguishes one from the other. Digits are upper-case.
 
 Source: MessageDecoder#createMessageId, #decodeMessageId, MessageClientIDSetter#createUniqID,
 org.apache.rocketmq.client.java.message.MessageIdCodec; spec 01 section 4.
@@ -120,7 +120,7 @@ def address_text(address: bytes) -> str:
     from ipaddress import IPv6Address
 
     parsed = IPv6Address(address)
-    # Python 3.13 and later print these so, earlier ones in hex.
+    # Python 3.13 and later print mapped addresses this way; earlier versions print hex.
     return f"::ffff:{parsed.ipv4_mapped}" if parsed.ipv4_mapped else parsed.compressed
 
 
@@ -129,7 +129,7 @@ def address_bytes(text: str) -> bytes:
     """The 4 or 16 bytes of an address in IPv4 or IPv6 text form.
 
     Raises:
-        FormatError: no such address; names and zones (`%eth0`) are none.
+        FormatError: not an address; host names and zones (`%eth0`) are rejected.
     """
     from ipaddress import ip_address
 
@@ -191,7 +191,7 @@ def host_bytes(text: str) -> bytes:
 
 
 def _from_hex(text: str, what: str) -> bytes:
-    # Not bytes.fromhex alone: it passes over spaces.
+    # bytes.fromhex alone would skip spaces.
     if text.isascii() and text.isalnum():
         try:
             return bytes.fromhex(text)
@@ -268,14 +268,14 @@ class UniqueId:
     def time_ms(self, not_after_ms: int, zone: tzinfo = UTC) -> int:
         """When the id was made, in ms since 1970.
 
-        The id holds no month: the latest one is taken that puts the time at or before
-        `not_after_ms` (a born timestamp, or now), months beginning in `zone`, the producer's.
+        The id does not hold the month. The result is the latest possible time at or before
+        `not_after_ms` (a born timestamp, or now); months begin in `zone`, the producer's.
 
         Raises:
-            FormatError: `not_after_ms` is in no year that a calendar knows.
+            FormatError: the time is outside of the years 1 to 9999.
 
-        Source: MessageClientIDSetter#getNearlyTimeFromID, which takes a time equal to now for the
-        month before.
+        Source: MessageClientIDSetter#getNearlyTimeFromID, which assigns a time equal to now to the
+        previous month.
         """
         try:
             moment = (_EPOCH + timedelta(milliseconds=not_after_ms)).astimezone(zone)
@@ -322,12 +322,12 @@ class GrpcUniqueId:
 
 
 def decode_unique_id(text: str) -> UniqueId | GrpcUniqueId:
-    """The unique id in `text`, of either kind of client.
+    """The unique id in `text`, from a remoting or gRPC client.
 
     A UNIQ_KEY can be any text: producers may set their own.
 
     Raises:
-        FormatError: `text` has the form of neither.
+        FormatError: `text` has neither form.
     """
     if len(text) == GRPC_UNIQUE_ID.size * 2:
         return GrpcUniqueId.decode(text)

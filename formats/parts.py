@@ -1,9 +1,9 @@
-"""The words of construct in which structures are declared; construct itself is loaded when it is needed.
+"""The vocabulary of construct for declaring structures; construct itself is loaded only when needed.
 
-A declaration is written as construct wants it (`"size" / Int32sb * "bytes of the record"`). What reads
-a store takes sizes and fast codecs from it (`declare.Layout`) and never parses with it, and to load
-construct takes as long as to look a message up. `Part.construct` is the real one, made when it is
-first asked for; the other attributes of a part (`parse`, `build`, `subcons`, ...) are those of it.
+A declaration has construct's own syntax (`"size" / Int32sb * "bytes of the record"`). Code that reads a
+store takes sizes and fast codecs from it (`declare.Layout`) and never parses with it; loading construct
+would take as long as looking up a message. `Part.construct` creates the real construct on first use. All
+other attributes of a part (`parse`, `build`, `subcons`, ...) are forwarded to it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from types import SimpleNamespace
 from typing import Any, Self
 
 Length = int | Callable[[Any], int]
-"""A number, or a function of the context: the fields before, and what `Layout` was given."""
+"""A number, or a function of the context: the preceding fields and the context of `Layout`."""
 
 
 class Part:
@@ -41,7 +41,7 @@ class Part:
 
     @property
     def word(self) -> str:
-        """What construct calls it."""
+        """Its name in construct."""
         return type(self).__name__
 
     @property
@@ -50,7 +50,7 @@ class Part:
         return None
 
     def size(self, context: SimpleNamespace) -> int | None:
-        """Bytes of the field; None where they depend on what `context` does not say."""
+        """Bytes of the field; None if they depend on a value that `context` lacks."""
         return None
 
     @cached_property
@@ -67,18 +67,18 @@ class Part:
         return made * self.docs if self.docs else made
 
     def __getattr__(self, attribute: str) -> Any:
-        """What construct has under that name; Python's own names are never asked for there."""
+        """Forwards `attribute` to construct, except for Python's own names (`__x__`)."""
         if attribute.startswith("__") or "arguments" not in self.__dict__:
             raise AttributeError(attribute)
         return getattr(self.construct, attribute)
 
 
 class Struct(Part):
-    """Fields one behind the other."""
+    """Fields one after the other."""
 
 
 class Bytes(Part):
-    """So many bytes."""
+    """A given number of bytes."""
 
     def __init__(self, length: Length) -> None:
         super().__init__(length)
@@ -93,7 +93,7 @@ class Bytes(Part):
 
 
 class IfThenElse(Part):
-    """The first part where the condition, a function of the context, holds, else the second."""
+    """The first part if the condition, a function of the context, holds, else the second."""
 
     def __init__(self, condition: Callable[[Any], bool], then: Part, other: Part) -> None:
         super().__init__(condition, then, other)
@@ -109,7 +109,7 @@ class IfThenElse(Part):
 
 
 class GreedyRange(Part):
-    """As many of a part as there are."""
+    """A part, repeated up to the end."""
 
 
 class GreedyString(Part):

@@ -1,14 +1,14 @@
 """The property string of a record: name 0x01 value 0x02 name 0x01 value 0x02 ...
 
 Two dialects. 4.x leaves out the last 0x02, 5.x writes it; decoders of both take either form.
-There is no escaping: an encoder that is given 0x01 or 0x02 writes a string that reads otherwise.
+There is no escaping: a name or value that contains 0x01 or 0x02 is decoded differently.
 
 A broker decodes the string of a request into a HashMap and encodes it again, so stored strings
 are in the order of that map: 16 buckets on 4.x, and on 5.x in messages that the broker makes
 itself; 128 buckets on 5.x in messages from clients. Items of a batch keep the client's bytes.
 
 5.x can end a record with the property `__CRC32#`: 20 bytes, ten digits, the least significant
-first. It covers every byte of the record before it, so also topic and properties.
+first. It covers every byte of the record before it, also topic and properties.
 
 Source: MessageDecoder#messageProperties2String, #string2messageProperties, #createCrc32,
 MessageExtEncoder#encode; spec 01 sections 3.4, 3.6, 14.3, 18.
@@ -83,7 +83,7 @@ _CRC_NAME: Final = PROPERTY_CRC_NAME.encode()
 def decode(data: bytes | memoryview) -> dict[str, str]:
     """The properties as Java reads them, in stored order.
 
-    Pieces without 0x01 and those with an empty name or value are dropped. Of a doubled name the
+    Pieces without 0x01 and those with an empty name or value are dropped. Of a repeated name the
     last value wins, at the place of the first, as in Java's map. Never raises.
 
     Source: MessageDecoder#string2messageProperties.
@@ -97,9 +97,9 @@ def decode(data: bytes | memoryview) -> dict[str, str]:
 
 
 def pairs(data: bytes | memoryview) -> list[tuple[str, str]]:
-    """Every (name, value) in stored order: doubled ones, empty names and empty values too.
+    """Every (name, value) in stored order: repeated names, empty names and empty values too.
 
-    Pieces without 0x01 are no pairs and left out; `sound` tells whether there are any.
+    Pieces without 0x01 are not pairs and are left out; `sound` is False if there are any.
     """
     pieces = (piece.partition(NAME_END) for piece in java_utf8_decode(data).split(VALUE_END))
     return [(name, value) for name, found, value in pieces if found]
@@ -125,7 +125,7 @@ def encode(properties: Mapping[str, str] | Iterable[tuple[str, str]], *, dialect
     """The property string of `properties` in their own order (see `java_order`).
 
     Raises:
-        FormatError: a name or value holds 0x01 or 0x02 where it would end there, a name is
+        FormatError: a 0x01 or 0x02 in a name or value would end it there, a name is
             empty, or the string is longer than 32767 bytes.
 
     Source: MessageDecoder#messageProperties2String.
@@ -184,10 +184,10 @@ def property_crc_bytes(record: bytes | memoryview) -> bytes:
 
 
 def property_crc(data: bytes | memoryview) -> int | None:
-    """The CRC that a record, or its property string, ends with; None where it ends without one.
+    """The CRC that a record, or its property string, ends with; None if it has none.
 
-    It is found by its place, not by name: behind the items of a batch it can follow a value
-    without 0x02 between them, and is then part of that value for Java's reader.
+    It is found by its place, not by name: in a record from a batch it can follow a value without 0x02
+    between them, and Java's reader then takes it as part of that value.
     """
     tail = bytes(data[-PROPERTY_CRC_SIZE:])
     if len(tail) != PROPERTY_CRC_SIZE:
@@ -199,7 +199,7 @@ def property_crc(data: bytes | memoryview) -> int | None:
 
 
 def property_crc_ok(record: bytes | memoryview) -> bool | None:
-    """Whether the CRC property of a whole record is right; None for a record without one."""
+    """Whether the CRC property of a whole record matches; None for a record without one."""
     stored = property_crc(record)
     if stored is None:
         return None

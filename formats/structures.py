@@ -1,4 +1,4 @@
-"""What rmqtool-store(5) describes, in its order."""
+"""The structures that rmqtool-store(5) describes, in its order."""
 
 from __future__ import annotations
 

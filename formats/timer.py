@@ -171,7 +171,7 @@ def decode_log_unit(buffer: bytes | memoryview, offset: int = 0) -> LogUnit:
     """The unit at byte `offset` of `buffer`.
 
     Raises:
-        FormatError: too few bytes, or its size or magic is none of a unit.
+        FormatError: too few bytes, or a size or magic that no unit has.
     """
     unit = LogUnit(*checked.unpack(LOG_UNIT, buffer, offset))
     if unit.size != LOG_UNIT.size or unit.magic & ~MAGIC_BITS:

@@ -41,7 +41,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     ),
     "Recall": (*_START, "topic", "msg_id", "success"),
 }  # fmt: skip
-"""The names of the values behind the kind. Times are ms since 1970, cost_time is ms."""
+"""The names of the values after the kind. Times are ms since 1970, cost_time is ms."""
 
 _OLD_PUB = tuple(name for name in KINDS["Pub"] if name not in ("offset_msg_id", "client_host"))
 _INTEGERS = frozenset({"timestamp", "body_length", "cost_time", "msg_type", "retry_times", "context_code"})
@@ -52,7 +52,7 @@ _INTEGER_LENGTH = 20
 
 
 class Trace(NamedTuple):
-    """One trace: its kind and the values behind it, as stored."""
+    """One trace: its kind and the values after it, as stored."""
 
     kind: str
     values: tuple[str, ...]
@@ -61,7 +61,7 @@ class Trace(NamedTuple):
         """The values by name; nothing for an unknown kind. `null` is None, msg_type is its name.
 
         Raises:
-            FormatError: a number that is none.
+            FormatError: a numeric field does not hold a number, or msg_type is unknown.
         """
         names = KINDS.get(self.kind, ())
         if self.kind == "Pub" and len(self.values) == len(_OLD_PUB):
