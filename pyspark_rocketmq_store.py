@@ -2,7 +2,7 @@
 
 
 def __getattr__(name: str) -> object:
-    """`DefaultSource`, when it is asked for."""
+    """`DefaultSource`, loaded on first use. Raises AttributeError for any other name."""
     if name != "DefaultSource":
         raise AttributeError(name)
     from rmqtool.spark.source import RocketMQStoreSource

@@ -1,4 +1,4 @@
-"""The program `rmqtool`, and `python -m rmqtool`: from the first moment an interrupt ends it quietly.
+"""The program `rmqtool`, and `python -m rmqtool`: an interrupt ends it quietly from the first moment on.
 
 Small on purpose: loading the command line takes a while, and has to happen where signals are handled.
 """
@@ -14,7 +14,7 @@ _EXIT_INTERRUPTED = 130  # errors.EXIT_INTERRUPTED, before anything is loaded
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
-    # No exception: raised inside an import it could be swallowed or shown. Nothing is written yet,
+    # No exception: an import could swallow or show it. Nothing is written yet,
     # or all of it is: while a command runs, `cli.main` has its own handlers.
     os._exit(_EXIT_INTERRUPTED)
 
@@ -29,7 +29,7 @@ def main() -> int:
         from rmqtool.cli import main as run
 
         return run()
-    except KeyboardInterrupt:  # one more, while the first was being dealt with
+    except KeyboardInterrupt:  # a second interrupt while the first is handled
         return _EXIT_INTERRUPTED
 
 

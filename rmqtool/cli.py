@@ -1,9 +1,9 @@
-"""The command line: builds the app from `commands/`, turns every ending into an exit code.
+"""The command line: builds the app from `commands/` and maps every outcome to an exit code.
 
 A command returns its exit code, or raises. There is one path for errors: at most three short lines
-on stderr (what, where, what to do); a traceback only with `--debug`. An exception that nobody
-expected is a bug in rmqtool and ends with 70; an interrupt (SIGINT, SIGTERM, SIGHUP) with 130; a
-closed pipe with 0, where the command only reads.
+on stderr (what, where, what to do); a traceback only with `--debug`. An unexpected exception is a bug
+in rmqtool: the exit code is 70. It is 130 after an interrupt (SIGINT, SIGTERM, SIGHUP), and 0 if the
+reader of a command that only reads closes the pipe.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _DEBUG_HELP = "Show a traceback for every error."
 
 
 class _Command(TyperCommand):
-    """A command that also takes `--debug` behind its name, where people type it."""
+    """A command that also takes `--debug` after its name, where people type it."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -102,8 +102,8 @@ def _root(
 
 def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
     """The Typer app with the commands `names`, in that order."""
-    # Without rich in the help and without Typer's tracebacks: an empty command takes 0.1 s, and
-    # every error takes the path below.
+    # Help without rich keeps an empty command at 0.1 s; without Typer's tracebacks every error takes
+    # the path below.
     app = typer.Typer(
         name=PROGRAM,
         rich_markup_mode=None,
@@ -131,17 +131,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     let_go_of_stderr()
     if arguments is None:
         _end_threads(code)
-        # The program ends: the interpreter would look through all objects once more, for 20 ms.
+        # Skip the last garbage collection of the interpreter, which takes 20 ms.
         gc.freeze()
     return code
 
 
 def _end_threads(code: int) -> None:
-    """Ends the process at once where a thread that nobody waits for still works.
+    """Ends the process at once if a daemon thread is still running.
 
-    It may be in compiled code, or loading it: the end of the interpreter takes the ground from under
-    that, and the process would end with a signal in place of its exit code. pyarrow's reader of CSV
-    has such a thread that Python does not know: it may still read a pipe behind an error.
+    The thread may be running or loading compiled code. The interpreter would free what that code uses,
+    and the process would end by a signal instead of with its exit code. pyarrow's CSV reader has such a
+    thread, unknown to Python: it may still read a pipe after an error.
     """
     has_threads = any(each.daemon and each.is_alive() for each in threading.enumerate())
     if has_threads or "pyarrow._csv" in sys.modules:
@@ -167,8 +167,8 @@ def _ending(arguments: Sequence[str]) -> int:
                 print_error(line)
         return _report(error)
     if code == EXIT_INTERRUPTED:
-        # An interrupt that passed through an exec() of text, as dataclasses do while modules load,
-        # is kept in mind by Python, which then ends by SIGINT. The next exec() makes it forget.
+        # If an interrupt passed through an exec() of text (dataclasses use it while modules load), Python
+        # remembers it and would end by SIGINT. The next exec() clears that.
         exec("")
         print_error(f"{PROGRAM}: interrupted; results so far were printed")
         for note in notes:
@@ -181,7 +181,7 @@ def _run(arguments: Sequence[str]) -> int:
     try:
         result = command.main(list(arguments), prog_name=PROGRAM, standalone_mode=False)
     except SystemExit as stop:
-        # Typer ends so by itself after completion, and with 1 when stdout was closed under it.
+        # Typer exits itself after shell completion, and with 1 if stdout is closed.
         if isinstance(stop.__context__, BrokenPipeError):
             raise stop.__context__ from None
         return stop.code if isinstance(stop.code, int) else EXIT_OK
@@ -189,7 +189,7 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
-    """The requested command, because loading all of them takes time; all of them if none is named."""
+    """Only the requested command, because loading all takes time; all commands if none is named."""
     first = next((each for each in arguments if each != "--debug"), "").replace("-", "_")
     first = ALIASES.get(first, first)
     return (first,) if first in COMMANDS else COMMANDS
@@ -239,7 +239,7 @@ def _print_lines(what: str, where: str | None, hint: str | None) -> None:
 
 
 def _let_go_of_stdout() -> None:
-    """What could not be written, to a full disk, was told; the interpreter would end with 120 for it."""
+    """Drops output that a full disk rejects (it is already reported): the interpreter would exit with 120."""
     try:
         if sys.stdout is not None and not sys.stdout.closed:
             sys.stdout.flush()

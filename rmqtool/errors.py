@@ -2,14 +2,14 @@
 
     RmqtoolError                     70 would be a bug; every class below names its own code
       UsageError                 2   a value that the user gave makes no sense
-        FilterError              2   a filter expression that no broker would take
+        FilterError              2   a filter expression that every broker would reject
       InputError                 3   the input could not be read or understood in full
         NotAStoreError           3   the path holds no message store
         UnsupportedStoreError    3   recognised, but kept in a form that is out of reach (RocksDB, ...)
         UnreadableError          3   an I/O error; also an OSError
         MissingCodecError        3   a library for a compression is not installed
-        FormatError              3   bytes that are not the structure they should be; also a ValueError
-        IllegalMessageError      3   a message that no broker would take: carries the broker's status
+        FormatError              3   bytes that do not have the expected structure; also a ValueError
+        IllegalMessageError      3   a message that every broker would reject; carries the broker's status
       UnwritableError            3   an I/O error while writing (full disk, permission); also an OSError
       RefusedError               4   not done, because it would lose messages or needs a deliberate act
       StoreInUseError            5   the store's lock is held
@@ -30,20 +30,20 @@ EXIT_IN_USE = 5
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
-# Several reasons at once: the first of these that applies is the exit code (design: 70, 5, 4, 3, 1).
+# If several reasons apply, the first of these is the exit code.
 _PRECEDENCE = (EXIT_BUG, EXIT_IN_USE, EXIT_REFUSED, EXIT_INPUT, EXIT_FINDINGS, EXIT_OK)
 
 
 def worst_exit_code(*codes: int) -> int:
-    """The exit code that stands for several reasons at once; 0 for none."""
+    """The one exit code for several reasons; 0 for none."""
     return min(codes, key=_PRECEDENCE.index, default=EXIT_OK)
 
 
 class RmqtoolError(Exception):
     """Base of all errors that rmqtool raises on purpose.
 
-    `message` says what, `path` and `physical_offset` say where, `hint` says what to do. `column` is that of a
-    message's row at fault, where one is.
+    `message` says what, `path` and `physical_offset` say where, `hint` says what to do. `column` names the
+    column of a message row that caused the error, if one did.
     """
 
     exit_code = EXIT_INPUT
@@ -75,7 +75,7 @@ class UsageError(RmqtoolError):
 
 
 class FilterError(UsageError):
-    """A filter expression that no broker would take; `position` is where it fails, in characters."""
+    """A filter expression that every broker would reject; it fails at character `position` (from 0)."""
 
     def __init__(self, message: str, *, position: int, hint: str | None = None) -> None:
         super().__init__(f"the filter cannot be read at character {position + 1}: {message}", hint=hint)
@@ -89,7 +89,7 @@ class InputError(RmqtoolError):
 
 
 class NotAStoreError(InputError):
-    """The path holds no message store, nor a single store file."""
+    """The path is neither a message store nor a single store file."""
 
 
 class UnsupportedStoreError(InputError):
@@ -105,11 +105,11 @@ class MissingCodecError(InputError):
 
 
 class FormatError(InputError, ValueError):
-    """The bytes are not the structure they should be."""
+    """The bytes do not have the expected structure."""
 
 
 class IllegalMessageError(InputError, ValueError):
-    """A message that a broker would not take; `status` is the broker's name for it (PutMessageStatus)."""
+    """A message that a broker would reject; `status` is the broker's reason (PutMessageStatus)."""
 
     def __init__(
         self, message: str, *, status: str, hint: str | None = None, column: str | None = None

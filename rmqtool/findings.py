@@ -8,20 +8,20 @@ from dataclasses import dataclass, field
 from rmqtool.problems import Finding
 
 Report = Callable[[Finding], None]
-"""Told about every bad place, in the order in which it is met."""
+"""Called with the finding of each damaged place, in the order of the scan."""
 
 
 Progress = Callable[[int], None]
-"""Called with the number of bytes that were just passed."""
+"""Called with the number of bytes just processed."""
 
 
 @dataclass
 class ScanCounters:
-    """What was looked at on the way, selected or not.
+    """What a scan has passed, selected or not.
 
-    `first_ms` and `last_ms` are the smallest and largest store timestamp, ms since 1970; `topics`
-    are those of selected records that the selection names as they are. `paused` is the physical offset
-    where a walk was ended early; None: it came to its end.
+    `records` counts them; `first_ms` and `last_ms` are their smallest and largest store timestamp, ms
+    since 1970. `topics` holds the topics of selected records that the selection names literally. `paused` is
+    the physical offset at which the scan was stopped early; None if it reached its end.
     """
 
     records: int = 0
@@ -31,7 +31,7 @@ class ScanCounters:
     paused: int | None = None
 
     def add(self, records: int, first_ms: int, last_ms: int) -> None:
-        """Counts `records` more, stored between the two times."""
+        """Counts `records` more, stored between the two times (ms since 1970)."""
         self.records += records
         self.first_ms = first_ms if self.first_ms is None else min(self.first_ms, first_ms)
         self.last_ms = last_ms if self.last_ms is None else max(self.last_ms, last_ms)

@@ -153,7 +153,7 @@ def pages() -> dict[str, str]:
 
 
 def _roff(text: str) -> str:
-    """Text as roff: special characters escaped, `code` in bold."""
+    """The text as roff: special characters escaped, `code` in bold."""
     escaped = "".join(
         _ROFF.get(c, c if c.isascii() else f"\\[u{ord(c):04X}]") for c in " ".join(text.split())
     )
@@ -161,12 +161,12 @@ def _roff(text: str) -> str:
 
 
 def _guard(line: str) -> str:
-    # A line that starts with a full stop would be a request.
+    # roff would take a line that starts with a full stop as a request.
     return "\\&" + line if line.startswith(".") else line
 
 
 def _verbatim(lines: list[str]) -> str:
-    """Lines as they are, in a constant font."""
+    """The lines unchanged, in a constant-width font."""
     body = "\n".join(_guard("".join(_ROFF.get(c, c) for c in line)) for line in lines)
     return f".nf\n\\f(CW{body}\\fP\n.fi"
 
@@ -186,7 +186,7 @@ def _section(title: str, *parts: str) -> str:
 
 
 def _entry(term: str, *paragraphs: str) -> str:
-    """A term, already roff, and its paragraphs, plain text."""
+    """A list entry: `term` is roff already, the paragraphs are plain text."""
     first, *others = (_roff(paragraph) for paragraph in paragraphs)
     return "\n".join((".TP", term, first, *(f".IP\n{paragraph}" for paragraph in others)))
 
@@ -196,7 +196,7 @@ def _sentence(text: str) -> str:
 
 
 def _paragraphs(text: str) -> Iterator[str]:
-    """Help text: paragraphs are filled, those marked with a backspace (Typer's rule) are kept."""
+    """The paragraphs of a help text, filled; a backspace (Typer's rule) marks those that keep their lines."""
     for paragraph in text.split("\n\n"):
         if paragraph.startswith("\b"):
             yield ".PP\n" + _verbatim(paragraph.splitlines()[1:])
@@ -381,7 +381,7 @@ def _guide_parts(text: str) -> Iterator[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Writes the pages into a folder, or with `--check` compares them; 1 when they differ."""
+    """Writes the pages into a folder, or with `--check` compares them; returns 1 if they differ."""
     check = "--check" in arguments
     folder = Path(arguments[-1])
     texts = pages()

@@ -4,10 +4,9 @@
     object   text, json
     bytes    as they are, never on a terminal
 
-A terminal changes format and colour, never values or order; a table, being for eyes, cuts long
-cells and shows few columns wherever it goes. Data is UTF-8 whatever the locale. Text from a store
-is untrusted: control characters, and those that turn the direction of writing, are escaped before
-they can reach a terminal (terminal.py). Only this file uses tabulate, and loads it when needed.
+A terminal changes format and colour, never values or order. Data is UTF-8 whatever the locale. Text
+from a store is untrusted: control characters, and those that change the direction of writing, are
+escaped before they reach a terminal (terminal.py).
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from rmqtool.table import Heading, Table
 from rmqtool.terminal import ProgressBar, escape, print_error
 
 Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
-"""The columns of a table, or what chooses them by the first block of rows."""
+"""The columns of a table, or a function that chooses them from the first block of rows."""
 
-TABLE_BLOCK_ROWS = 200  # rows that share their column widths; a table holds back no more
-FLUSH_SECONDS = 1.0  # and no format a row for longer, once another one comes
+TABLE_BLOCK_ROWS = 200  # rows that share their column widths; a table holds back no more rows than these
+FLUSH_SECONDS = 1.0  # no format holds back a row for longer once the next one has come
 
 
 class OutputClosedError(Exception):
-    """The reader of stdout went away (`| head`): no error, but nothing is left to do for who only reads."""
+    """The reader of stdout has gone (`| head`). Not an error; a command that only reads can stop."""
 
 
 class Output:
-    """Where one command writes to.
+    """The output of one command.
 
     Args:
         format: the value of `--format`; None for the default of what is written.
@@ -45,9 +44,8 @@ class Output:
             has a dotted name, `properties.TAGS`.
         quiet: no notes and no progress on stderr.
         progress: True and False for `--progress` and `--no-progress`; None: where stderr is a terminal.
-        changes: the command changes a store: it must not stop in the middle because the reader of stdout
-            went away or its disk is full, so what it still shows goes nowhere; for a full disk `lost_output`
-            says it behind the command.
+        changes: the command changes a store. It continues without output if the reader of stdout has gone
+            or its disk is full; for a full disk `lost_output` returns the error after the command.
     """
 
     def __init__(
@@ -73,12 +71,12 @@ class Output:
 
     @property
     def chosen_format(self) -> str:
-        """The format of rows: as asked for, else table on a terminal and jsonl elsewhere."""
+        """The requested format of rows, else table on a terminal and jsonl elsewhere."""
         return self.format or ("table" if self._terminal else "jsonl")
 
     @property
     def line_format(self) -> Literal["jsonl", "csv"] | None:
-        """The format of `TextLines` that `write_rows` takes; None: it takes single rows."""
+        """The format of the `TextLines` that `write_rows` accepts; None if it accepts single rows only."""
         match self.chosen_format:
             case "jsonl":
                 return "jsonl"
@@ -93,13 +91,13 @@ class Output:
 
         Args:
             rows: each row's keys are among `columns`. jsonl and json show the keys that a row has, the
-                others all columns; `fields` replaces both. None says that the next row may be long in
-                coming, and shows what there is. `TextLines` are for `line_format` alone.
+                others all columns; `fields` replaces both. None announces that the next row may take long,
+                and flushes the rows so far. `TextLines` are for `line_format` only.
             columns: every name that a row may have, in order.
-            table: the columns of a table, where all would be too many to read.
+            table: the columns of a table, if all would be too many to read.
 
-        What was written so far is complete when `rows` raises or is interrupted. Raises UsageError
-        for an unknown field before anything is read; `--fields help` names them all, and that is all.
+        If `rows` raises or is interrupted, the output is complete up to there. Raises UsageError for an
+        unknown field before anything is read. For `--fields help` see `check_fields`.
         """
         format = self.chosen_format
         self.check_fields(columns)
@@ -113,9 +111,10 @@ class Output:
         return self._json_rows(single, array=True)
 
     def check_fields(self, columns: Sequence[str]) -> None:
-        """Raises UsageError where `fields` names none of `columns`; for commands that do before they show.
+        """Raises UsageError if a name in `fields` is not in `columns`.
 
-        For `--fields help` the columns are written, a line each, and the command ends: SystemExit.
+        A command that works before it shows rows calls this first. `--fields help` writes the columns,
+        one per line, and ends the command (SystemExit).
         """
         for name in self.fields or ():
             if name == "help":
@@ -128,7 +127,7 @@ class Output:
                 raise UsageError(f"unknown field: {name!r}", hint=hint or f"fields are: {', '.join(columns)}")
 
     def show_names(self, names: Iterable[str]) -> NoReturn:
-        """Writes the names of fields, a line each, for who asked for `help`; the command ends: SystemExit."""
+        """Writes the names of fields for `--fields help`, one per line, and ends the command (SystemExit)."""
         self._write("".join(f"{name}\n" for name in names))
         raise SystemExit(EXIT_OK)
 
@@ -157,7 +156,7 @@ class Output:
 
     @staticmethod
     def table_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
-        """The lines of a small table that is a part of an object's text."""
+        """The lines of a small table inside the text of an object."""
         width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
         return Table(columns, width=width).lines(rows) if rows else []
 
@@ -242,13 +241,13 @@ class Output:
         try:
             for row in rows:
                 if row is not None:
-                    if not block:  # what comes late together is shown together, with the same widths
+                    if not block:  # rows that arrive together are shown together, with the same widths
                         start = time.monotonic()
                     block.append(row)
                     count += 1
                 late = row is None or time.monotonic() - start > FLUSH_SECONDS
                 if block and (late or len(block) == TABLE_BLOCK_ROWS):
-                    # Taken out before it is written: an interrupt in between must not show it twice.
+                    # Emptied before it is written: after an interrupt in between it must not be shown twice.
                     ready, block = block, []
                     table = self._write_block(table, ready, columns)
         finally:
@@ -289,9 +288,9 @@ class Output:
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """A reader that went away ends what only reads; other errors say that it is stdout that failed.
+        """Raises OutputClosedError if the reader has gone, and other errors with the path of stdout.
 
-        None of them ends what changes a store.
+        A command that changes a store continues after all of them.
         """
         try:
             yield
@@ -316,7 +315,7 @@ _lost: list[RmqtoolError] = []
 
 
 def lost_output() -> RmqtoolError | None:
-    """Why stdout did not take what a command that changes a store had to show; asked once behind it."""
+    """Why output of a command that changes a store was lost, if it was; called once after the command."""
     first = _lost[0] if _lost else None
     _lost.clear()
     return first
@@ -335,7 +334,7 @@ def _stdout() -> BinaryIO:
 
 
 def forget_stdout() -> None:
-    """What is still written to stdout, by the interpreter too, goes nowhere: the reader has gone."""
+    """Discards everything written to stdout from now on, by the interpreter too: the reader has gone."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

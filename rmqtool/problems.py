@@ -38,7 +38,7 @@ class Problem:
 
     @property
     def exit_code(self) -> int:
-        """What a finding of this kind makes a command end with."""
+        """The exit code of a command that has a finding of this kind."""
         if self.input_unread:
             return EXIT_INPUT
         return EXIT_OK if self.severity == "note" else EXIT_FINDINGS

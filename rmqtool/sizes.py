@@ -1,4 +1,4 @@
-"""Sizes and queue ids as people write them, on the command line and in options of Spark."""
+"""Parsers for sizes and queue ids on the command line and in Spark options."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _QUEUES = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 def parse_size(text: str) -> int:
     """Bytes of a size: `4096`, `64K`, `100M`, `1.5GiB` (powers of 1024), `100MB` (powers of 1000).
 
-    Exact, a part of a byte is left out. Raises UsageError for other text, for less than one byte and for
-    more than `SIZE_MAX`.
+    The result is exact; a fraction of a byte is dropped. Raises UsageError for other text, for less than one
+    byte and for more than `SIZE_MAX`.
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
@@ -43,5 +43,5 @@ def parse_queues(text: str) -> tuple[int, ...]:
 
 
 def short(text: str) -> str:
-    """A text of a user in quotation marks, cut where it is long."""
+    """The user's text in quotation marks, shortened to 40 characters."""
     return repr(text if len(text) <= 40 else f"{text[:37]}...")

@@ -1,9 +1,9 @@
-"""Tables for a person: aligned columns that fit a terminal, whole cells where there is none.
+"""Tables for people: aligned columns that fit a terminal; elsewhere cells are never cut.
 
-On a terminal no line is wider than it is, for a wrapped line cannot be read:
+A line is never wider than the terminal, because a wrapped line is hard to read:
 
-    1. body, message and text give way, down to TEXT_FLOOR columns; text is then left out
-    2. then the other texts do, the widest first
+    1. body, message and text are cut, down to TEXT_FLOOR columns; text is then left out
+    2. then the other texts are cut, the widest first
     3. headers break at their underscores
     4. whole columns are left out; `left_out` names them
 
@@ -21,7 +21,7 @@ from rmqtool.terminal import escape
 Heading = str | tuple[str, ...]
 """A column: a field's name, or (header, field, field, ...), which shows the first that has a value."""
 
-TEXT_FLOOR = 6  # columns of the terminal that a text keeps before whole columns are left out
+TEXT_FLOOR = 6  # terminal columns that a text keeps before whole columns are left out
 _GAP = 2  # between two columns
 _GIVE_WAY = ("body", "message", "text")  # the first to be cut and to be left out
 _STAY = ("problem", "severity", "kind", "status")  # the last to be left out, after the first column
@@ -29,7 +29,7 @@ _SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
 
 
 class Table:
-    """Lines of one table, block by block; a later block is at least as wide as those before.
+    """The lines of one table, block by block; column widths never shrink from block to block.
 
     Args:
         columns: what to show.
@@ -45,7 +45,7 @@ class Table:
         self.left_out: tuple[str, ...] = ()
 
     def lines(self, rows: Sequence[Row]) -> list[str]:
-        """The lines of a block of rows; the first block's begin with the header."""
+        """The lines of a block of rows; the first block begins with the header."""
         first, self._started = not self._started, True
         for column in self._columns:
             column.take(rows, first=first)
@@ -69,7 +69,7 @@ class Table:
         )
 
     def _aligned(self, titles: Sequence[Sequence[str]], limits: Sequence[int]) -> list[str]:
-        """Titles, a rule that keeps the widths in every block, and the cells."""
+        """The titles, a rule that keeps the widths in every block, and the cells."""
         from tabulate import tabulate
 
         cells = [column.cells(limit) for column, limit in zip(self._columns, limits, strict=True)]
@@ -103,14 +103,14 @@ class Table:
             self._columns.remove(column)
             self.left_out = (column.header, *self.left_out)
             limits = self._limits(self._width)
-        if limits is None:  # a later block, or a single column: nothing else can give way
+        if limits is None:  # a later block, or a single column: nothing else can be cut
             limits = [column.floor if column.is_text else column.width for column in self._columns]
         for column, limit in zip(self._columns, limits, strict=True):
             column.width = limit
         return limits
 
     def _leave_out_text(self, width: int) -> None:
-        """Leaves out a column of explanations where other cells would be cut for a few words of it."""
+        """Leaves out a column of explanations if other cells would be cut to show a few of its words."""
         for column in [each for each in self._columns if each.header == "text"]:
             need = sum(each.width for each in self._columns) - column.width + column.floor
             if need + _GAP * (len(self._columns) - 1) > width and len(self._columns) > 1:
@@ -118,7 +118,7 @@ class Table:
                 self.left_out = (column.header, *self.left_out)
 
     def _limits(self, width: int) -> list[int] | None:
-        """The widths with which a line is no wider than `width`; None where that cannot be."""
+        """The column widths for lines of at most `width`; None if that is impossible."""
         limits = [column.width for column in self._columns]
         over = sum(limits) + _GAP * (len(limits) - 1) - width
         texts = [place for place, each in enumerate(self._columns) if each.is_text]
@@ -135,7 +135,7 @@ class Table:
 
 
 class _Column:
-    """One column with the cells of the block at hand; `pieces` are the lines of its header.
+    """One column with the cells of the current block; `pieces` are the lines of its header.
 
     Widths are in columns of the terminal.
     """
@@ -160,12 +160,12 @@ class _Column:
 
     @property
     def natural(self) -> int:
-        """What header and cells of the block need."""
+        """The width that the header and the cells of the block need."""
         return max(map(_width, (*self._texts, *self.pieces)))
 
     @property
     def floor(self) -> int:
-        """The least that a text can be cut to."""
+        """The smallest width to which a text can be cut."""
         return min(self.natural, max(TEXT_FLOOR, *map(len, self.pieces)))
 
     def take(self, rows: Sequence[Row], *, first: bool) -> None:

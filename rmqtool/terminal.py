@@ -1,4 +1,4 @@
-"""What a person reads on a terminal: escaped text, lines on stderr, sizes, the progress bar.
+"""Text for a terminal: escaping, lines on stderr, sizes, the progress bar.
 
 Text from a store is untrusted. Everything that can reach a terminal goes through `escape`. Only
 this file uses rich, and loads it when a bar is shown.
@@ -46,19 +46,19 @@ def format_size(size_bytes: int) -> str:
 
 
 def counted(count: int, what: str) -> str:
-    """A number of things in words."""
+    """`count` and `what`, with an s unless `count` is 1."""
     return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def print_error(text: str) -> None:
-    """One line on stderr, escaped. Nothing where stderr is closed or full: that changes no result."""
+    """Prints one escaped line on stderr. A closed or full stderr is ignored: it changes no result."""
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
             print(escape(text), file=sys.stderr, flush=True)  # noqa: T201
 
 
 def let_go_of_stderr() -> None:
-    """Flushes stderr, and drops one that takes nothing: the interpreter would end with 120 for it."""
+    """Flushes stderr, and closes it if that fails: the interpreter would exit with 120 otherwise."""
     if sys.stderr is not None:
         try:
             sys.stderr.flush()
@@ -73,10 +73,10 @@ def _escaped(match: re.Match[str]) -> str:
 
 
 class ProgressBar:
-    """How far a long work is; safe to advance from several threads.
+    """The progress of a long task; safe to advance from several threads.
 
     Nothing is shown for the first second, nor while rows are written to the same terminal. Without
-    a terminal (`--progress`) it is one plain line a second. The total of a pipe is not known: None.
+    a terminal (`--progress`) it is one plain line a second. The total is None if unknown, as for a pipe.
     """
 
     def __init__(self, title: str, total_bytes: int | None, *, shown: bool, terminal: bool) -> None:
@@ -90,7 +90,7 @@ class ProgressBar:
         self._rich: RichProgress | None = None
 
     def advance(self, count_bytes: int) -> None:
-        """`count_bytes` more are done."""
+        """Adds `count_bytes` to the bytes that are done."""
         with self._lock:
             self._done_bytes += count_bytes
             now = time.monotonic()
@@ -107,7 +107,7 @@ class ProgressBar:
                 print_error(self._line(now - self._start))
 
     def describe(self, title: str) -> None:
-        """What is being done now; shown with the next advance."""
+        """Sets the title; it is shown with the next advance."""
         with self._lock:
             self._title = title
             if self._rich is not None:

@@ -57,7 +57,7 @@ def parse_zone(text: str | None) -> tzinfo | None:
 
     try:
         return ZoneInfo(text)
-    except (KeyError, ValueError, OSError):  # unknown, no relative name, or a folder such as `Europe`
+    except (KeyError, ValueError, OSError):  # unknown, not a relative name, or a folder such as `Europe`
         raise UsageError(
             f"unknown time zone: {text!r}",
             hint="use UTC, local, an offset such as +08:00, or a name such as Asia/Shanghai",
@@ -114,8 +114,8 @@ def parse_duration(text: str) -> int:
 def format_time(timestamp_ms: int, zone: tzinfo | None) -> str | None:
     """`timestamp_ms` in RFC 3339 with milliseconds and the offset of `zone` at that time.
 
-    None when the time lies outside the years 1 to 9999, as damaged records have it: the integer
-    beside it says what is stored.
+    None if the time is outside the years 1 to 9999, as in damaged records; the integer next to it in the
+    output shows the stored value.
     """
     try:
         moment = _moment(timestamp_ms, zone)
@@ -150,6 +150,6 @@ def _moment(timestamp_ms: int, zone: tzinfo | None) -> datetime:
 
 def _to_ms(moment: datetime, zone: tzinfo | None) -> int:
     if moment.tzinfo is None:
-        # Without an argument astimezone() takes a naive time for local time, which None stands for.
+        # Without an argument astimezone() regards a naive time as local, which is what None means.
         moment = moment.astimezone() if zone is None else moment.replace(tzinfo=zone)
     return (moment - _EPOCH) // _MILLISECOND

@@ -1,8 +1,8 @@
 r"""broker.conf: the Java properties file that a broker was started with.
 
 Only the broker's own rules apply: ISO-8859-1 text, `\uXXXX` escapes, `=`, `:` or blanks between
-name and value, a backslash at the end of a line joins the next one, and the last of two equal
-names wins. Blanks behind a value belong to it.
+name and value. A backslash at the end of a line joins the next one. The last of two equal names
+wins. Trailing blanks belong to the value.
 
 Source: java.util.Properties#load, MixAll#properties2Object, BrokerStartup#createBrokerController.
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.storage.open_files import pread, reading
 
-SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; more is another file given by mistake
+SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; a larger file was given by mistake
 PATH_SEPARATOR = ","  # MixAll.MULTI_PATH_SPLITTER, unless a system property changes it
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
@@ -34,14 +34,14 @@ class BrokerConf:
     values: Mapping[str, str]
 
     def text(self, name: str) -> str | None:
-        """The value of `name`; None where it is not set or empty. 5.x trims texts, 4.x does not."""
+        """The value of `name`; None if it is not set or empty. 5.x trims texts, 4.x does not."""
         return self.values.get(name, "").strip() or None
 
     def integer(self, name: str, *, bits: int = 32) -> int | None:
-        """The value of `name` as a broker takes a whole number; None where it keeps its default.
+        """The value of `name` as a broker parses an integer; None if the broker keeps its default.
 
-        That is where it is not set, and without a word where `ignored` names it: what is no number of
-        so many bits, and a blank behind one makes it none.
+        The broker keeps it if `name` is not set, and silently if the text is not an integer of `bits` bits
+        (see `ignored`). A trailing blank makes it such a text.
         """
         text = self.values.get(name, "")
         if not _INTEGER.fullmatch(text):
@@ -50,12 +50,12 @@ class BrokerConf:
         return value if -1 << bits - 1 <= value < 1 << bits - 1 else None
 
     def ignored(self, name: str, *, bits: int = 32) -> str | None:
-        """The text of a whole number that is set, and that a broker ignores; see `integer`."""
+        """The text of an integer setting that a broker ignores (see `integer`); None if valid or unset."""
         text = self.values.get(name)
         return None if self.integer(name, bits=bits) is not None else text
 
     def check_integers(self, names: Iterable[str]) -> None:
-        """Raises FormatError where a broker ignores one of these: it and a store by them would not agree."""
+        """Raises FormatError if a broker ignores one of these: it would use other sizes than rmqtool."""
         for name in names:
             text = self.ignored(name)
             if text is not None:
@@ -65,12 +65,12 @@ class BrokerConf:
                 )  # fmt: skip
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Whether `name` is `true`, in any case; Java takes all else for false, also a blank behind it."""
+        """Whether `name` is `true` in any case. As in Java any other text is false, also one with a blank."""
         text = self.values.get(name)
         return default if text is None else text.lower() == "true"
 
     def paths(self, name: str) -> tuple[Path, ...]:
-        """The folders of a setting that may list several, in their order."""
+        """The folders in a setting that may list several, in order."""
         pieces = (self.text(name) or "").split(PATH_SEPARATOR)
         return tuple(Path(piece.strip()) for piece in pieces if piece.strip())
 
@@ -79,7 +79,7 @@ def read_broker_conf(path: Path) -> BrokerConf:
     """Read a broker.conf.
 
     Raises:
-        UnreadableError: the file cannot be read, or is no plain file.
+        UnreadableError: the file cannot be read, or is not a plain file.
         InputError: the file is larger than SIZE_LIMIT.
     """
     try:

@@ -1,4 +1,4 @@
-"""Arrays that are used again when nobody holds them any more.
+"""Arrays that are reused once they are no longer referenced.
 
 Fresh memory costs a page fault per 4 KiB: a fifth of the time of a walk.
 """
@@ -14,10 +14,10 @@ Array = np.ndarray[Any, np.dtype[Any]]
 
 
 class Buffers:
-    """Arrays of `length` elements, of which the last `kept` ones are remembered.
+    """Arrays of `length` elements; the last `kept` ones are remembered for reuse.
 
-    One thread takes them. A view counts as its array: whoever keeps a part of an array, in any thread,
-    keeps it from being handed out again.
+    One thread takes them. A view references its array: as long as a part of an array is kept, in any
+    thread, the array is not handed out again.
     """
 
     def __init__(self, length: int, dtype: np.dtype[Any] | type, kept: int) -> None:
@@ -27,7 +27,7 @@ class Buffers:
         self._arrays: list[Array] = []
 
     def take(self) -> Array:
-        """An array that nobody holds; its content is that of an earlier use."""
+        """An array that is not referenced elsewhere; its content is undefined."""
         for number in range(len(self._arrays)):
             if getrefcount(self._arrays[number]) == 2:  # the list and the call
                 return self._arrays[number]

@@ -1,10 +1,10 @@
 """The broker's config files, read by its rule and replaced so that no crash loses them.
 
-What a broker leaves after a write is the same in all versions: the new text in `<name>`, the one
-before in `<name>.bak`. How it gets there differs (4.9 deletes and renames, 5.3 writes in place, 5.4
-renames the old file first), and each way has a moment in which a crash leaves a cut file or none.
-Here both come by rename of a flushed `<name>.tmp`, the name that 4.9 uses, so at every moment
-`<name>` is there and whole, old or new. A `.bak` is not replaced by a text that no broker could read.
+A write leaves the same files in all versions: the new text in `<name>`, the previous one in
+`<name>.bak`. The way differs (4.9 deletes and renames, 5.3 writes in place, 5.4 renames the old file
+first), and each way has a moment in which a crash leaves a cut file or none. Here both files come by
+rename of a flushed `<name>.tmp`, the name that 4.9 uses, so `<name>` is complete at every moment, old or
+new. A text that no broker could read does not replace a `.bak`.
 
 Source: ConfigManager#load, #persist, MixAll#string2File; spec 01 section 9.1.
 """
@@ -35,11 +35,11 @@ def now_ms() -> int:
 
 
 def read_config(folder: Path, name: str) -> Loaded:
-    """What a broker takes from the file `name` of `folder` and its .bak; source `none` where neither is.
+    """What a broker reads from the file `name` of `folder` and its .bak; source `none` if both are missing.
 
     Raises:
-        UnreadableError: a file is there and cannot be read.
-        FormatError: neither can be understood; a broker would not start.
+        UnreadableError: a file exists but cannot be read.
+        FormatError: neither can be parsed; a broker would not start.
     """
     loaded = config_json.load_with_bak(_content(folder / name), _content(folder / f"{name}.bak"))
     if loaded.source == "failed":
@@ -53,11 +53,11 @@ def read_config(folder: Path, name: str) -> Loaded:
 
 
 def delay_offsets(folder: Path) -> dict[int, int]:
-    """The next offset to deliver by delay level, as a broker takes it from delayOffset.json and its .bak.
+    """The next offset to deliver by delay level, as a broker reads it from delayOffset.json and its .bak.
 
     Raises:
-        UnreadableError: a file is there and cannot be read.
-        FormatError: they cannot be understood, or hold something else.
+        UnreadableError: a file exists but cannot be read.
+        FormatError: neither can be parsed, or a value has the wrong type.
     """
     loaded = read_config(folder, DELAY_OFFSETS)
     try:
@@ -69,18 +69,20 @@ def delay_offsets(folder: Path) -> dict[int, int]:
 
 
 def write_config(folder: Path, name: str, document: Any, profile: Profile) -> None:
-    """Write a document as a broker of `profile` does, the text before into the .bak; on the device.
+    """Write a document as a broker of `profile` does, with the previous text in the .bak, and flush both.
+
+    A text that does not change is not written.
 
     Args:
-        folder: made when it is missing.
-        name: of the file.
+        folder: the folder; created if it is missing.
+        name: the name of the file.
         document: as from `read_config`, changed.
-        profile: whose form of JSON; 4.9 and 5.3 agree.
+        profile: the version whose JSON is written; 4.9 and 5.3 write the same.
 
     Raises:
         FormatError: a value that JSON cannot hold.
-        UnreadableError: the text before cannot be read.
-        UnwritableError: the file is then as it was.
+        UnreadableError: the previous text cannot be read.
+        UnwritableError: the write failed; the file is unchanged.
     """
     data = config_json.dump(document, profile.name, compact=name in _COMPACT)
     before = _content(folder / name)
@@ -95,12 +97,12 @@ def write_config(folder: Path, name: str, document: Any, profile: Profile) -> No
 def create_config(root: Path, profile: Profile) -> None:
     """Give a new store its topics.json and delayOffset.json, both without entries.
 
-    A broker merges its built-in topics into them, and writes the other files when it has something
-    for them. Files that are there stay.
+    A broker adds its built-in topics to them, and writes the other files when it needs them. Existing files
+    stay.
 
     Raises:
-        UnreadableError: a file is there and cannot be read.
-        FormatError: a file is there and cannot be understood.
+        UnreadableError: a file exists but cannot be read.
+        FormatError: a file exists but cannot be parsed.
         UnwritableError: they cannot be written.
     """
     folder, time_ms = root / FOLDER, now_ms()
@@ -114,19 +116,19 @@ def create_config(root: Path, profile: Profile) -> None:
 
 def _replace(folder: Path, name: str, temporary: str, data: bytes) -> None:
     path = folder / temporary
-    disk.remove(path)  # what a crash has left
+    disk.remove(path)  # left by a crash
     disk.write_new(path, data, like=folder / name)
     disk.rename(path, folder / name)
     disk.sync_folder(folder)
 
 
 def _content(path: Path) -> bytes | None:
-    """The bytes of a config file, one more than the largest at most; None where there is none."""
+    """The bytes of a config file, at most READ_LIMIT; None if it is missing."""
     return read_head(path, READ_LIMIT)
 
 
 def read_or_none(path: Path | None) -> bytes | None:
-    """The bytes of a config file; None for none. Raises UnreadableError."""
+    """The bytes of a config file; None for the path None. Raises UnreadableError."""
     return None if path is None else read_file(path)
 
 

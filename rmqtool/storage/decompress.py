@@ -1,4 +1,4 @@
-"""gzip and zstd files, decompressed piece by piece: no piece is large, and a cut file is told.
+"""gzip and zstd files, decompressed in small pieces; a file that was cut short is an error.
 
 Source: RFC 1952; RFC 8878.
 """
@@ -18,19 +18,19 @@ from rmqtool.storage.remote_file import PIECE, RandomFile, RemoteSource
 SUFFIXES = (".zst", ".zstd", ".gz", ".tgz", ".tzst")
 _GZIP_MAGIC = b"\x1f\x8b"
 _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
-_SKIPPABLE = b"\x2a\x4d\x18"  # behind a first byte 0x50 to 0x5f: a zstd frame without content
-# Taken at once, so that no more than some 128 MiB come out of it: 1 byte of gzip becomes 1 KiB at
+_SKIPPABLE = b"\x2a\x4d\x18"  # after a first byte 0x50 to 0x5f: a zstd frame without content
+# Bytes of input at once, which bound the output to some 128 MiB: 1 byte of gzip becomes 1 KiB at
 # most, 4 bytes of zstd 128 KiB.
 _GZIP_TAKEN, _ZSTD_TAKEN = 64 << 10, 4 << 10
 
 
 def stem(name: str) -> str | None:
-    """The name of what a compressed file holds; None where the name is none of a compressed file."""
+    """`name` without the suffix of a compressed file; None if it has none."""
     return next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), None)
 
 
 def pieces(file: RandomFile, path: Path) -> Iterator[bytes]:
-    """What the file `path` holds, decompressed. It is closed by who opened it.
+    """The decompressed content of the file `path`. The caller closes `file`.
 
     Raises:
         FormatError: it is neither gzip nor zstd, damaged, or cut short.
@@ -49,7 +49,7 @@ def pieces(file: RandomFile, path: Path) -> Iterator[bytes]:
 
 
 def _zstd() -> tuple[Callable[[], Any], type[Exception]]:
-    """What makes the decompressor of one frame, and its error."""
+    """A function that creates the decompressor of one frame, and the type of its errors."""
     if sys.version_info >= (3, 14):
         zstd = importlib.import_module("compression.zstd")
         return zstd.ZstdDecompressor, zstd.ZstdError
@@ -70,7 +70,7 @@ def _frames(
     taken: int,
     error_type: type[Exception],
 ) -> Iterator[bytes]:
-    """The content of the frames of a file, one behind the other; `make` begins one of them."""
+    """The content of the frames of a file, one after the other; `make` creates a decompressor for each."""
     frame: Any = None
     for offset in range(0, source.size, PIECE):
         block = _read(source, path, offset)

@@ -1,10 +1,10 @@
-"""The one place where files of a store are changed: made, written, flushed, renamed, deleted.
+"""The only module that changes files of a store: creates, writes, flushes, renames and deletes them.
 
-Nothing is written through a symbolic link. What is made gets owner, group and mode of its folder;
-only the folder of a new store is made as any other program would.
-A short write is gone on with; every failure is an UnwritableError that names the file.
+Nothing is written through a symbolic link. A new file or folder gets owner, group and mode of its folder;
+only the folder of a new store is created as any other program would.
+A short write is continued; every failure is an UnwritableError that names the file.
 
-Every function does one change, so that tests can stop the process before, between and after them.
+Every function makes one change, so that tests can stop the process before, between and after them.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from rmqtool.errors import UnwritableError
 
 Data = bytes | bytearray | memoryview
 Name = Path | str
-"""A path; text is cheaper where tens of thousands of files are made."""
+"""A path; text is cheaper when tens of thousands of files are created."""
 _ZEROS = bytes(1 << 20)
 _FILE_BITS = 0o666
 _MODE_BITS = 0o777
-_FOLDER_BITS = 0o2777  # a folder with the set-group-ID bit hands its group on
+_FOLDER_BITS = 0o2777  # a folder with the set-group-ID bit passes its group on
 _FLAGS = os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-# Where a file system cannot reserve space.
+# Errors of a file system that cannot reserve space.
 _CANNOT_RESERVE = frozenset({errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS})
-# Where the system cannot copy between two files by itself: other file systems, old kernels.
+# Errors of a system that cannot copy between two files: other file systems, old kernels.
 _CANNOT_COPY = frozenset({errno.EXDEV, errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.EPERM})
-_COPY_BYTES = 1 << 30  # asked of the system at once
+_COPY_BYTES = 1 << 30  # most bytes of one call
 
 
 @contextmanager
@@ -46,18 +46,18 @@ def _explained(what: str, path: Name) -> Iterator[None]:
 
 
 def make_folder(path: Name, *, own: bool = False) -> None:
-    """Make the folder `path`, and the ones above it; nothing when it is there.
+    """Create the folder `path` and its missing parents; an existing folder stays.
 
-    Its entry is on the device after `sync_folder` of the folder above.
+    Its entry is on the device after `sync_folder` of the parent.
 
     Args:
         path: the folder.
-        own: it belongs to this process and its mode comes from the umask, as for a new store,
-            which lies in a folder of somebody else as often as not; else owner, group and mode
-            are those of the folder above.
+        own: True for a new store, whose parent often belongs to another user: the folder belongs to this
+            process, and its mode comes from the umask. Otherwise owner, group and mode are those of the
+            parent.
 
     Raises:
-        UnwritableError: it cannot be made, or something else has its name, as a symbolic link.
+        UnwritableError: it cannot be created, or its name is taken, for example by a symbolic link.
     """
     with _explained("make the folder", path):
         above = _above(path)
@@ -78,18 +78,18 @@ def make_folder(path: Name, *, own: bool = False) -> None:
 def create_file(
     path: Name, size: int, *, reserve: bool = False, like: Path | None = None, own: bool = False
 ) -> int:
-    """Make a file of `size` zero bytes and return a descriptor for reading and writing.
+    """Create a file of `size` zero bytes and return a descriptor for reading and writing.
 
     Args:
         path: a file that does not exist.
         size: bytes.
-        reserve: whether its space is taken from the file system now, so that writing into it cannot
-            fail for lack of space; else it is a hole.
-        like: the file that it will replace: owner, group and mode are that one's, where it exists.
-        own: it is the caller's own, not one of a store: its owner and mode are as of any new file.
+        reserve: allocate its space now, so that a later write into it cannot fail for lack of space;
+            otherwise the file is a hole.
+        like: the file that it will replace; if it exists, the new file gets its owner, group and mode.
+        own: the file is not part of a store: it gets the default owner and mode of a new file.
 
     Raises:
-        UnwritableError: it exists, or there is no permission or no space; nothing is left behind.
+        UnwritableError: the file exists, or there is no permission or no space; no file is left.
     """
     with _explained("make the file", path):
         descriptor = os.open(path, _FLAGS | os.O_CREAT | os.O_EXCL, _FILE_BITS)
@@ -98,28 +98,28 @@ def create_file(
                 _take_owner(descriptor, like, _MODE_BITS)
             elif not own:
                 _take_owner(descriptor, _above(path), _FILE_BITS)
-            os.ftruncate(descriptor, size)  # first: a stopped process leaves no file of another size
+            os.ftruncate(descriptor, size)  # first: a killed process leaves no file of another size
             if reserve:
                 _reserve(descriptor, size)
         except BaseException:
             os.close(descriptor)
-            with suppress(OSError):  # the first failure is the one to tell
+            with suppress(OSError):  # report the first failure
                 os.unlink(path)
             raise
     return descriptor
 
 
 def open_file(path: Name) -> int:
-    """A descriptor of the existing plain file `path`, for reading and writing.
+    """Open the existing plain file `path` for reading and writing; returns its descriptor.
 
     Raises:
-        UnwritableError: it is missing, a symbolic link or no plain file, or may not be written.
+        UnwritableError: it is missing, not writable, a symbolic link, or not a plain file.
     """
     with _explained("open for writing", path):
         try:
             descriptor = os.open(path, _FLAGS | os.O_NONBLOCK)
         except OSError:
-            if os.path.islink(path):  # the system's words for it name no link
+            if os.path.islink(path):  # the system's message does not mention a link
                 raise OSError(errno.ELOOP, "it is a symbolic link") from None
             raise
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -141,10 +141,10 @@ def write(descriptor: int, data: Data, offset: int, path: Name) -> None:
 def copy_range(source: int, target: int, offset: int, length: int, path: Name) -> None:
     """Copy `length` bytes at byte `offset` of one file to the same place of another, `path`.
 
-    By the file system itself where it can.
+    The file system copies them itself if it can.
 
     Raises:
-        UnwritableError: also where the source ends before; a part may be written then.
+        UnwritableError: a read or write failed, or the source is too short; a part may be written then.
     """
     with _explained("copy to", path):
         end = offset + length
@@ -159,7 +159,7 @@ def _copy_piece(source: int, target: int, offset: int, length: int) -> int:
     if hasattr(os, "copy_file_range"):
         try:
             done = os.copy_file_range(source, target, min(length, _COPY_BYTES), offset, offset)
-            if done:  # some file systems say 0 for what they cannot copy
+            if done:  # some file systems return 0 if they cannot copy
                 return done
         except OSError as error:
             if error.errno not in _CANNOT_COPY:
@@ -184,12 +184,12 @@ def set_mtime(path: Name, mtime_ns: int) -> None:
 
 
 def take_owner(path: Name, like: Name) -> None:
-    """Give the file or folder `path` owner, group and mode of `like`; neither is a link.
+    """Give the file or folder `path` the owner, group and mode of `like`; neither is a link.
 
-    A file that is to be like a folder gets the mode without the bits to search it.
+    If `path` is a file and `like` a folder, the execute bits are left out.
 
     Raises:
-        UnwritableError: as where only root may give files away.
+        UnwritableError: not permitted; on most systems only root may give files away.
     """
     with _explained("set owner and mode of", path):
         bits = _FILE_BITS if os.path.isdir(like) else _MODE_BITS
@@ -219,14 +219,14 @@ def sync_folder(path: Name) -> None:
         try:
             os.fsync(descriptor)
         except OSError as error:
-            if error.errno not in _CANNOT_RESERVE:  # a file system whose folders cannot be flushed
+            if error.errno not in _CANNOT_RESERVE:  # a file system that cannot flush folders
                 raise
         finally:
             os.close(descriptor)
 
 
 def sync_all(folder: Path) -> bool:
-    """Wait until all of the file system that holds `folder` is on the device; False where no call does it.
+    """Wait until the whole file system of `folder` is on the device; False if the system has no such call.
 
     Raises:
         UnwritableError: it could not be written.
@@ -245,32 +245,32 @@ def sync_all(folder: Path) -> bool:
 
 
 def rename(old: Path, new: Path) -> None:
-    """Give `old` the name `new`, in place of what has it. Raises UnwritableError."""
+    """Rename `old` to `new`, replacing a file of that name. Raises UnwritableError."""
     with _explained("rename", old):
         old.rename(new)
 
 
 def remove(path: Name) -> None:
-    """Delete the file `path`; nothing when it is gone. Raises UnwritableError."""
+    """Delete the file `path` if it exists. Raises UnwritableError."""
     with _explained("delete", path):
         with suppress(FileNotFoundError):
             os.unlink(path)
 
 
 def remove_folder(path: Name) -> None:
-    """Delete the empty folder `path`; nothing when it is gone. Raises UnwritableError."""
+    """Delete the empty folder `path` if it exists. Raises UnwritableError."""
     with _explained("delete the folder", path):
         with suppress(FileNotFoundError):
             os.rmdir(path)
 
 
 def write_new(path: Path, data: Data, *, like: Path | None = None, own: bool = False) -> None:
-    """Make the file `path` with this content; its bytes are on the device when it returns.
+    """Create the file `path` with this content and flush it.
 
-    Its entry is after `sync_folder` of its folder. `like` and `own` as for `create_file`.
+    Its entry is on the device after `sync_folder` of its folder. For `like` and `own` see `create_file`.
 
     Raises:
-        UnwritableError: it exists, or cannot be made or written; nothing is left behind.
+        UnwritableError: it exists, or cannot be created or written; no file is left.
     """
     descriptor = create_file(path, 0, like=like, own=own)
     try:
@@ -285,7 +285,7 @@ def write_new(path: Path, data: Data, *, like: Path | None = None, own: bool = F
 
 
 def _reserve(descriptor: int, size: int) -> None:
-    """Take the space from the file system; by zeros where it has no call for it."""
+    """Allocate the space; by writing zeros if the system has no call for it."""
     if hasattr(os, "posix_fallocate"):
         try:
             os.posix_fallocate(descriptor, 0, size)
@@ -306,7 +306,7 @@ def _above(path: Name) -> str:
 
 
 def _take_owner(made: Name | int, model: Name, bits: int) -> None:
-    """Owner, group and permission bits (those of `bits`) as `model` has them; `made` is no link."""
+    """Give `made`, not a link, the owner and group of `model` and its permission bits within `bits`."""
     wanted, found = os.stat(model), os.stat(made)
     if (wanted.st_uid, wanted.st_gid) != (found.st_uid, found.st_gid):
         os.chown(made, wanted.st_uid, wanted.st_gid)

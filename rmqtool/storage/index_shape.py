@@ -1,4 +1,4 @@
-"""How an index file is divided into slots and entries, which is written nowhere: found from its content."""
+"""How an index file is divided into slots and entries. No field says it, so it is found from the content."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ from rmqtool.storage.open_files import data_ranges, pread, reading
 if TYPE_CHECKING:
     from rmqtool.storage.open_files import Reading
 
-_LIKELY = 2  # of `shapes_of`: the default and its ratio of slots to entries come first
-_SMALL = 4096  # bytes of a file of which every shape is tried
-_SAMPLES = 48  # entries looked at on each end of the used part
+_LIKELY = 2  # first results of `shapes_of`: the default, and its ratio of slots to entries
+_SMALL = 4096  # bytes of a file for which every shape is tried
+_SAMPLES = 48  # entries checked at each end of the used part
 _SEARCH_LIMIT = 64 << 20  # bytes of data read, from its end, to find the entries
 _SEARCH_STEP = 1 << 20
-_HITS = 32  # places found by that search that are tried
+_HITS = 32  # hits of that search that are tried
 _OFFSET_FIELD = ENTRY.offsets["physical_offset"]
 
 
 def index_shape(files: Iterable[tuple[Path, int]], hints: Sequence[Shape] = ()) -> Shape | None:
-    """The shape of a store's index files, found from what is in them; None where nothing tells.
+    """The shape of a store's index files, found from their content; None if it shows no shape.
 
     Args:
         files: path and size of the index files.
         hints: shapes to try first.
 
-    The shape is taken under which the most entries are in the chains of their slots, at least half of
-    them. Reads a few kilobytes of a file, or up to 64 MiB of its data where no usual shape fits.
+    The result is the shape under which most entries are in the chains of their slots, at least half of
+    them. Reads a few kilobytes of a file, or up to 64 MiB of its data if no usual shape fits.
     """
     for path, size in files:
         try:
             with reading(path) as file:
                 shape = _shape_of_file(file, size, hints)
         except OSError:
-            continue  # another file may tell; the command that reads this one reports the error
+            continue  # try the next file; the command that reads this one reports the error
         if shape is not None:
             return shape
     return None
@@ -88,11 +88,11 @@ def _candidates(file: Reading, size: int, header: Header, hints: Sequence[Shape]
 
 
 def _chained_share(file: Reading, shape: Shape, next_entry: int) -> float:
-    """Which part of the first and the last entries stands in the chains of their slots, 0 to 1.
+    """The share, 0 to 1, of the first and the last entries that are in the chains of their slots.
 
-    Entry n is in its chain when its slot holds n or a later entry, and the entry before it in the
-    chain is the newest older one of the same slot. With few slots many a wrong shape has some such
-    entries; the right one has them all.
+    Entry n is in its chain if its slot holds n or a later entry, and its previous entry is the newest
+    older one of the same slot. With few slots some wrong shapes have such entries too; in the right shape
+    all entries are in their chains.
     """
     newest = min(next_entry, shape.entries) - 1
     middle = min(_SAMPLES, newest) + 1
@@ -123,7 +123,7 @@ def _chained(file: Reading, shape: Shape, numbers: range) -> int:
 
 
 def _is_in_slot(file: Reading, shape: Shape, number: int, slot: int, stop: int) -> bool:
-    """Whether `number` is none (0), or that of an entry of the slot below `stop`."""
+    """Whether `number` is 0 (no entry), or the number of an entry of this slot below `stop`."""
     if not 0 < number < stop:
         return number == 0
     entry = _entry(file, shape, number)
@@ -136,7 +136,7 @@ def _entry(file: Reading, shape: Shape, number: int) -> Entry | None:
 
 
 def _shapes_by_last_entry(file: Reading, size: int, header: Header) -> Iterator[Shape]:
-    """Shapes under which the newest entry holds the header's last physical offset.
+    """The shapes under which the newest entry holds the header's last physical offset.
 
     The data is read backwards from its end: the entries are the last thing in the file.
     """
@@ -167,5 +167,5 @@ def _data_backwards(file: Reading, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _allocated(file: Reading, size: int) -> list[tuple[int, int]]:
-    """The parts of the file that may hold something, half-open; all of it where the system cannot say."""
+    """Half-open ranges of the file outside of holes; the whole file if the system does not report holes."""
     return list(data_ranges(file, size)) or [(0, size)]

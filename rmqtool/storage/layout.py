@@ -1,7 +1,7 @@
-"""What lies in a store: its files by kind, and their sizes, found by one pass over the folders.
+"""The layout of a store: its files by kind, and their sizes, found by one pass over the folders.
 
-Nothing is opened here but a few bytes of an index file, and a broker.conf when one is given. Sizes
-come from the directory listing, so a store of 10,000 queues is laid out in a fraction of a second.
+Only a few bytes of an index file are read here, and broker.conf if one is given. Sizes come from the
+directory listing, so the layout of a store of 10,000 queues takes a fraction of a second.
 
 Source: StorePathConfigHelper, BrokerPathConfigHelper, MappedFileQueue#load; spec 01 section 1.
 """
@@ -45,9 +45,9 @@ _SIZES: tuple[tuple[str, str, int], ...] = (
     ("index_entries", "maxIndexNum", DEFAULT_SHAPE.entries),
 )  # fmt: skip
 _LEAST = {"batch_queue_file_size": BATCH_UNIT_SIZE, "index_entries": 2}
-"""Less than one unit, or the entry 0 that is never used, is a file that a broker makes again and again."""
+"""With less than one unit, or only the unused entry 0, a broker would create file after file."""
 SIZES = tuple(attribute for attribute, _, _ in _SIZES)
-"""The attributes of StoreLayout that are sizes."""
+"""The names of the attributes of StoreLayout that are sizes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +60,13 @@ class StoreFile:
 
     @property
     def end(self) -> int:
-        """Offset just behind the file's last byte."""
+        """The offset after the file's last byte."""
         return self.file_from_offset + self.size
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFiles:
-    """The files of one queue, in the order of their offsets; `strays` are entries that are none."""
+    """The files of one queue, in the order of their offsets; `strays` are all other entries of its folder."""
 
     topic: str
     queue_id: int
@@ -87,16 +87,15 @@ class IndexFilePath:
 Queues = dict[tuple[str, int], QueueFiles]
 
 
-@dataclass(eq=False, repr=False)  # neither is of use, and to make them takes time
+@dataclass(eq=False, repr=False)  # neither is used, and generating them takes time
 class StoreLayout:
-    """Everything that lies in a store, by kind. See the module for how it is found.
+    """All files of a store, by kind. See the module for how they are found.
 
-    `root` is None where single files or a folder of commit log files were given. Sizes are in
-    bytes, except `index_slots` and `index_entries`; where they come from is in `origins`
-    (attribute name -> flag, environment, file, detected or default). `unreadable` names folders
-    and files that could not be listed, each once, with the reason. The lists of strays hold what is
-    no file of that part, whatever its type; `odd_entries` is the rest of what is not of the type
-    that its name says.
+    `root` is None if single files or a folder of commit log files were given. Sizes are in bytes, except
+    `index_slots` and `index_entries`; `origins` maps the name of each size to its source (flag,
+    environment, file, detected or default). `unreadable` names folders and files that could not be listed,
+    each once, with the reason. The lists of strays hold entries of a folder that are not files of that
+    part, whatever their type; `odd_entries` are other entries whose type does not match their name.
     """
 
     root: Path | None
@@ -144,14 +143,14 @@ class StoreLayout:
 
     @property
     def place(self) -> Path:
-        """The root; where there is none the first folder or file."""
+        """The root; without a root, the first folder or file."""
         queues = (*self.consume_queues.values(), *self.batch_queues.values())
         files = (*(queue.folder for queue in queues), *(file.path for file in self.index_files))
         return self.root or next(iter((*self.commit_log_folders, *files)), Path())
 
     @property
     def writes_extensions(self) -> bool:
-        """Whether a broker gives each unit an extension unit: broker.conf's word, else what it has left."""
+        """Whether a broker writes an extension unit per unit: says broker.conf, else the existing files."""
         conf = self.broker_conf
         if conf is not None and conf.text("enableConsumeQueueExt") is not None:
             return conf.flag("enableConsumeQueueExt")
@@ -159,19 +158,19 @@ class StoreLayout:
 
     @property
     def has_files_of_queues(self) -> bool:
-        """Whether the store's queues are kept in files: False where RocksDB keeps them."""
+        """Whether the store's queues are kept in files: False if they are in RocksDB."""
         return not any(part.what == "consume queues" for part in self.unsupported)
 
     @property
     def has_files_of_log(self) -> bool:
-        """Whether the commit log is kept in files: False where DLedger keeps it, or all that is new in it."""
+        """Whether the commit log is kept in files: False if DLedger holds it, or its newer part."""
         return not any(part.what == "commit log" for part in self.unsupported)
 
     def check_forms(self, *, log: bool = False, queues: bool = False) -> None:
-        """Refuse what needs the commit log or the queues where these are kept in a form out of reach.
+        """Check that the required parts, commit log or queues, are kept in files.
 
         Raises:
-            UnsupportedStoreError: they are in RocksDB, DLedger.
+            UnsupportedStoreError: a required part is in RocksDB or DLedger.
         """
         wanted = {"commit log": log, "consume queues": queues}
         for part in self.unsupported:
@@ -181,9 +180,9 @@ class StoreLayout:
 
     @property
     def lacks_log(self) -> bool:
-        """Whether the files of the commit log are missing: there are none, but queues or an index.
+        """Whether the commit log has no files although queues or an index have.
 
-        False where the log could not be listed: whether it has files is not known then.
+        False if the log could not be listed, because it may have files then.
         """
         queues = (*self.consume_queues.values(), *self.batch_queues.values())
         has_content = any(queue.files for queue in queues) or bool(self.index_files)
@@ -192,16 +191,16 @@ class StoreLayout:
 
     @cached_property
     def unreadable_parts(self) -> frozenset[str]:
-        """The parts of which something could not be listed: `commitlog`, `index`, `checkpoint`, ...
+        """The parts that could not be listed completely: `commitlog`, `index`, `checkpoint`, ...
 
-        Named as in the root; `commitlog` stands for all folders of the log. What such a part lacks
-        is not known to be missing.
+        The names are those in the root; `commitlog` stands for all folders of the log. A file that such a
+        part lacks may exist.
         """
         parts = {self.part_of(path) for path, _ in self.unreadable}
         return frozenset(part for part in parts if part is not None)
 
     def part_of(self, path: Path) -> str | None:
-        """The part that a path belongs to, named as in the root; None for the root and what is outside."""
+        """The part that a path belongs to, by its name in the root; None for the root and paths outside."""
         if any(path.is_relative_to(folder) for folder in self.commit_log_folders):
             return "commitlog"
         if self.root is not None and path.is_relative_to(self.root) and path != self.root:
@@ -209,7 +208,7 @@ class StoreLayout:
         return None
 
     def relative(self, path: Path) -> str:
-        """`path` as it is named in rows and findings: from the store root, `/` between names."""
+        """`path` as rows and findings show it: relative to the store root, with `/` between names."""
         if self.root is not None and path.is_relative_to(self.root):
             return path.relative_to(self.root).as_posix()
         return path.as_posix() if self.kind == "store" else path.name
@@ -227,13 +226,13 @@ def detect(
 
     Args:
         path: the store root (storePathRootDir), or one of its commit log, queue or index files;
-            also behind a URL.
-        commitlog_paths: the commit log's folders, where they are not `commitlog` in the root.
+            also a path from a URL.
+        commitlog_paths: the folders of the commit log, if not `commitlog` in the root.
         read_only_paths: folders of readOnlyCommitLogStorePaths.
         broker_conf: the broker's configuration; folders and sizes come from it.
         file_sizes: sizes given by the user, by attribute name (`commit_log_file_size`, ...).
 
-    What is given here wins over broker.conf, that over what the files show, that over the defaults.
+    Arguments take precedence over broker.conf, broker.conf over detected sizes, and these over defaults.
 
     Raises:
         NotAStoreError: nothing at `path` is a message store.
@@ -261,12 +260,12 @@ def detect(
 
 
 def new_layout(root: Path, *, broker_conf: Path | str | BrokerConf | None = None) -> StoreLayout:
-    """The layout of a store that is still to be made: nothing is there, sizes are broker.conf's or default.
+    """The layout of a store that does not exist yet: no files, and the sizes of broker.conf or the defaults.
 
     Raises:
         UnreadableError, InputError: broker.conf cannot be read.
-        FormatError: a size that its broker would ignore: it and the store would not agree.
-        UsageError: it has the commit log elsewhere.
+        FormatError: the broker would ignore a size in broker.conf, and use another one than the store.
+        UsageError: broker.conf has the commit log in another folder.
     """
     conf = _conf(broker_conf)
     check_new_log(root, conf)
@@ -300,7 +299,7 @@ def _single_file(path: Path) -> StoreLayout:
 
 
 def _folder_of_files(path: Path, listing: Listing) -> StoreLayout:
-    """A folder that is no store root: the commit log's own folder or a queue's, or nothing of a store."""
+    """The layout of a folder that is not a store root: the folder of a commit log or of a queue."""
     entries, others = listing.mapped_files(path)
     kind = recognise(entries[0][0]) if entries else None
     if kind is None or kind.kind == "index":
@@ -365,16 +364,16 @@ def _plain_file(folder: Path, name: str, listing: Listing) -> Path | None:
 
 
 def _strays_and_guard(others: Sequence[Path], listing: Listing) -> tuple[tuple[Path, ...], Path | None]:
-    """What lies beside the log's files, apart from a guard file, and the first guard file."""
+    """All other entries next to the log's files except guard files, and the first guard file."""
     guards = [entry for entry in others if entry.name == GUARD_NAME and listing.is_file(entry)]
     return tuple(entry for entry in others if entry not in guards), guards[0] if guards else None
 
 
 def _queues(folder: Path, listing: Listing) -> tuple[Queues, tuple[Path, ...]]:
-    """The queues under `folder` (<topic>/<queue id>/<files>), and the entries that are none.
+    """The queues under `folder` (<topic>/<queue id>/<files>), and all other entries.
 
-    Source: DefaultMessageStore#loadConsumeQueue, ConsumeQueueStore#loadConsumeQueues: a queue
-    folder whose name is no number is skipped, and so is a plain file in place of a topic folder.
+    Source: DefaultMessageStore#loadConsumeQueue, ConsumeQueueStore#loadConsumeQueues: they skip a queue
+    folder whose name is not a number, and a plain file where a topic folder is expected.
     """
     queues: Queues = {}
     topics, strays = listing.folders_and_others(folder)
@@ -401,7 +400,7 @@ def _index(layout: StoreLayout, folder: Path, listing: Listing) -> None:
 
 
 def _set_sizes(layout: StoreLayout, given: Mapping[str, int], conf: BrokerConf | None) -> None:
-    """Set the six sizes and say where each comes from: flag > file > detected > default."""
+    """Set the six sizes and their origins; precedence: flag > file > detected > default."""
     detected = _detected_sizes(layout, given, conf)
     for attribute, setting, default in _SIZES:
         from_conf = conf.integer(setting) if conf is not None else None
@@ -447,6 +446,6 @@ def _detected_sizes(
 
 
 def _usual_shape(layout: StoreLayout) -> Shape | None:
-    """Without a single entry to go by: the default's ratio of slots to entries, where it fits."""
+    """The shape of index files without entries: the default ratio of slots to entries, if a size fits it."""
     shapes = (usual_shape(file.size) for file in layout.index_files)
     return next((shape for shape in shapes if shape is not None), None)

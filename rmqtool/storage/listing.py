@@ -1,7 +1,7 @@
 """Folder listings of a store: one pass per folder, sizes from the directory entries.
 
-A store that a broker is using changes while it is listed: what vanishes in between is left out.
-A folder that cannot be listed is noted and taken for empty, so that the rest is still shown.
+A store in use changes while it is listed: files that vanish in between are left out. A folder that cannot
+be listed is noted and treated as empty, so that the rest is still shown.
 """
 
 from __future__ import annotations
@@ -18,15 +18,14 @@ from rmqtool.storage.single_file import offset_of_name
 
 Entries = list[tuple[str, os.stat_result]]
 
-# Gone since it was listed, or no folder: what a live store does to a reader.
+# Gone since it was listed, or not a folder any more: both happen in a live store.
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 
 
 class Listing:
-    """Lists folders and keeps what could not be read, with the reason.
+    """Lists folders and records those that cannot be read, with the reason.
 
-    The store's own folders are listed once, whatever is asked of them; the folders of queues, of
-    which there may be 10,000, are not kept.
+    It keeps the listings of the store's own folders, not those of queue folders: there may be 10,000.
     """
 
     def __init__(self) -> None:
@@ -36,17 +35,17 @@ class Listing:
 
     @property
     def unreadable(self) -> tuple[tuple[Path, str], ...]:
-        """What could not be listed or asked for, each path once, with the reason."""
+        """The paths whose listing or status could not be read, each once, with the reason."""
         return tuple(self._noted.items())
 
     def is_unreadable(self, path: Path) -> bool:
-        """Whether `path` itself could not be listed or asked for."""
+        """Whether `path` itself could not be listed, or its status could not be read."""
         return path in self._noted
 
     def entries(self, folder: Path, *, must_exist: bool = False) -> Entries:
-        """Name and status of every entry, sorted by name, as they were when it was asked first.
+        """Name and status of every entry, sorted by name, as of the first call for this folder.
 
-        Links are followed; one that leads nowhere is an entry that is a link.
+        Links are followed; a link that leads nowhere has the status of the link.
 
         Raises:
             UnreadableError: `must_exist` and the folder cannot be listed.
@@ -70,7 +69,7 @@ class Listing:
                     except OSError as error:
                         self._note(Path(entry.path), error)
         except OSError as error:
-            if isinstance(error, RmqtoolError):  # of an archive, or for lack of space to unpack it
+            if isinstance(error, RmqtoolError):  # a damaged archive, or no space to unpack it
                 raise
             if must_exist:
                 raise UnreadableError(f"cannot list the folder: {error.strerror}", path=folder) from error
@@ -79,7 +78,7 @@ class Listing:
         return found
 
     def _scan_elsewhere(self, folder: RemotePath) -> Entries:
-        """Every request takes its time there, so what came with another folder is used once more."""
+        """Lists a remote folder. Requests are slow, so listings that came with another folder are reused."""
         if folder not in self._elsewhere:
             self._elsewhere.update(folder.tree())
         return sorted(self._elsewhere[folder], key=itemgetter(0))
@@ -89,7 +88,7 @@ class Listing:
             self._noted.setdefault(path, error.strerror or type(error).__name__)
 
     def status(self, path: Path) -> os.stat_result | None:
-        """The status of `path`, links followed; None where there is nothing or it cannot be asked for."""
+        """The status of `path`, links followed; None if it does not exist or its status cannot be read."""
         try:
             return path.stat()
         except (OSError, ValueError) as error:  # ValueError: a name that no file can have
@@ -114,7 +113,7 @@ class Listing:
         return status is not None and stat.S_ISDIR(status.st_mode)
 
     def names(self, folder: Path, *, must_exist: bool = False) -> frozenset[str]:
-        """The names of all entries but links that lead nowhere. Raises as `entries` does."""
+        """The names of all entries except links that lead nowhere. Raises as `entries` does."""
         entries = self.entries(folder, must_exist=must_exist)
         return frozenset(name for name, status in entries if not stat.S_ISLNK(status.st_mode))
 
@@ -131,7 +130,7 @@ class Listing:
         ]
 
     def folders_and_others(self, folder: Path) -> tuple[list[Path], list[Path]]:
-        """The folders in `folder`, and all other entries, by name; listed anew at every call."""
+        """The folders in `folder`, and all other entries, by name; every call lists the folder again."""
         folders: list[Path] = []
         others: list[Path] = []
         for name, status in self._scan(folder):
@@ -141,7 +140,7 @@ class Listing:
     def mapped_files(self, folder: Path) -> tuple[list[tuple[Path, int, int]], list[Path]]:
         """(path, offset from the name, size) of the mapped files, by offset, and all other entries.
 
-        The list is made anew at every call.
+        Every call lists the folder again.
         """
         files: list[tuple[Path, int, int]] = []
         strays: list[Path] = []

@@ -1,4 +1,4 @@
-"""What a person typed, and where the store is that it means."""
+"""Find the store that a path, URL or archive on the command line means."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _TAR = ".tar"
 _COMPRESSED = (".zst", ".zstd", ".gz", ".tgz", ".tzst")
 _OTHERS = (".bz2", ".tbz2", ".xz", ".txz", ".lz4", ".zip", ".7z", ".rar", ".br", ".lzma", ".Z")
 _FORMS_HINT = "rmqtool reads .tar, .tar.gz, .tar.zst, and files compressed with gzip or zstd"
-_PARENTS = 3  # names of folders above a file that say what it is: consumequeue/TOPIC/QUEUE/
+_PARENTS = 3  # folders above a file whose names identify it: consumequeue/TOPIC/QUEUE/
 _HEAD = 512
 
 
 def located(place: Path | str, storage_options: Mapping[str, Any] | None = None) -> Path:
-    """The path that text means: local, or one behind a URL, to which nothing is connected yet.
+    """The path that `place` names: local, or a RemotePath for a URL. No connection is made yet.
 
     Raises:
-        UsageError: a URL that cannot be one of a store, or options for a path that is none.
+        UsageError: an invalid URL, or storage options for a local path.
     """
     text = "" if isinstance(place, Path) else place
     if ":/" not in text or not _is_url(text):
@@ -50,7 +50,7 @@ def _is_url(text: str) -> bool:
 
 
 def writable(place: Path | str) -> Path:
-    """The path of a store that is to be written. Raises UsageError for a URL of another place."""
+    """The local path of a store to write. Raises UsageError for a remote URL."""
     path = located(place)
     if isinstance(path, RemotePath):
         raise UsageError(f"stores are written on a disk of this machine, not at {path}")
@@ -58,7 +58,7 @@ def writable(place: Path | str) -> Path:
 
 
 def is_elsewhere(path: Path) -> bool:
-    """Whether a path is behind a URL, or that of an archive or compressed file: nothing is written there."""
+    """Whether a path is remote, an archive or a compressed file, where nothing can be written."""
     return isinstance(path, RemotePath) or (path.name.endswith((_TAR, *_COMPRESSED)) and path.is_file())
 
 
@@ -67,12 +67,12 @@ def find_layout(path: Path, announce: Announce, **arguments: Any) -> StoreLayout
 
     Args:
         path: from `located`.
-        announce: told, in a few words, before something large is unpacked.
+        announce: called with a short text before something large is unpacked.
         arguments: see `layout.detect`.
 
     Raises:
-        FormatError: an archive that is damaged, cut short, or refused.
-        UnwritableError: there is too little space for what has to be unpacked.
+        FormatError: the archive is damaged, cut short, or refused.
+        UnwritableError: there is too little space to unpack it.
         NotAStoreError, UnreadableError, InputError: see `layout.detect`.
     """
     from rmqtool.storage.layout import detect
@@ -103,7 +103,7 @@ def _closed_on_error(path: RemotePath, arguments: Mapping[str, Any]) -> StoreLay
 
 
 def _check_there(path: RemotePath) -> None:
-    """Raises UnreadableError with the reason where a place does not answer, not merely 'nothing there'."""
+    """Raises NotAStoreError if nothing exists at `path`, UnreadableError if its place does not answer."""
     try:
         path.stat()
     except RmqtoolError:
@@ -115,7 +115,7 @@ def _check_there(path: RemotePath) -> None:
 
 
 def _inside(path: Path, announce: Announce) -> RemotePath:
-    """The path in an archive or of what a compressed file holds."""
+    """The root of the archive `path`, or the decompressed form of the compressed file `path`."""
     from rmqtool.storage.decompress import pieces
     from rmqtool.storage.remote_path import mounted
     from rmqtool.storage.tar import TarPlace, is_tar, open_file
@@ -147,7 +147,7 @@ def _announce(path: Path, announce: Announce) -> None:
 
 
 def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> RemotePath:
-    """The path, under the name that it had before, whose compressed files are unpacked."""
+    """`path` with its compressed files unpacked and shown under their names before compression."""
     from rmqtool.storage.decompress import stem
     from rmqtool.storage.remote_path import mounted
     from rmqtool.storage.unpacked import UnpackedPlace
@@ -167,7 +167,7 @@ def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> 
 
 
 def _root(path: RemotePath) -> RemotePath:
-    """The store in an archive: its root, or the one folder in it that is a store or leads to one."""
+    """The store in an archive: the archive's root, or the only folder in it that is or contains a store."""
     from rmqtool.storage.tar import TarPlace
 
     place = path.place
@@ -194,7 +194,7 @@ def _root(path: RemotePath) -> RemotePath:
     while len(entries := path.entries()) == 1 and path.joinpath(entries[0][0]).is_dir():
         path = path.joinpath(entries[0][0])
     entries = path.entries()
-    # A single file in it is taken for what it is.
+    # A single file in the archive is opened as such.
     return path.joinpath(entries[0][0]) if len(entries) == 1 else path
 
 
@@ -209,7 +209,7 @@ def _names(path: Path) -> list[str]:
 
 
 def _strays(layout: StoreLayout) -> Iterable[str]:
-    """The names of what lies among the files of the log, the queues and the index and is none of them."""
+    """The names of stray entries among the files of the log, the queues and the index."""
     for strays in (layout.commit_log_strays, layout.index_strays):
         yield from (stray.name for stray in strays)
     for queues in (layout.consume_queues, layout.batch_queues):

@@ -1,8 +1,8 @@
-"""A store's `lock` file: who holds it, asked without taking anything and without writing; and taking it.
+"""A store's `lock` file: `acquire` takes it; `holder` finds who holds it without locking or writing.
 
-A running broker holds an exclusive POSIX record lock on byte 0. This process takes it as an
-open-file-description lock where the system has that: a POSIX lock is dropped when any descriptor of
-the file is closed anywhere in the process. Nothing but this module opens `lock`.
+A running broker holds an exclusive POSIX record lock on byte 0. This process takes an
+open-file-description lock if the system has them: a POSIX lock is dropped as soon as any descriptor of
+the file is closed anywhere in the process. Only this module opens `lock`.
 
 Source: DefaultMessageStore#start; spec 01 section 8, spec 03 claim B.
 """
@@ -36,13 +36,13 @@ _NETWORK = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """What is known of a store's lock.
+    """What is known about a store's lock.
 
     Attributes:
-        state: `held`, `free`, or `unknown` where the system cannot say.
-        pid: the holder's process id; None when free, and where the system does not tell (another
-            container, another host, an open-file-description lock).
-        reason: why it is unknown, or what limits the answer; empty when there is nothing to say.
+        state: `held`, `free`, or `unknown` if the system cannot tell.
+        pid: the holder's process id; None if the lock is free or the system does not report the holder
+            (another container, another host, an open-file-description lock).
+        reason: why the state is unknown, or what limits the answer; empty otherwise.
     """
 
     state: Literal["free", "held", "unknown"]
@@ -55,7 +55,7 @@ class LockState:
         return self.state == "held"
 
 
-_held: set[Path] = set()  # what this process holds, where closing another descriptor would drop it
+_held: set[Path] = set()  # POSIX locks of this process: closing another descriptor would drop them
 
 
 class StoreLock:
@@ -66,7 +66,7 @@ class StoreLock:
         self._descriptor: int | None = descriptor
 
     def release(self) -> None:
-        """Let go of the lock; the file stays, as a broker leaves it."""
+        """Release the lock; the file stays, as a broker leaves it."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
@@ -74,11 +74,11 @@ class StoreLock:
 
 
 def acquire(path: Path) -> StoreLock:
-    """Take the lock file at `path`, made when missing.
+    """Lock the file at `path`, which is created if missing.
 
     Raises:
         StoreInUseError: a broker or another rmqtool holds it.
-        UnwritableError: the file cannot be made or locked.
+        UnwritableError: the file cannot be created or locked.
 
     Source: DefaultMessageStore#start.
     """
@@ -112,7 +112,7 @@ def _in_use(path: Path, pid: int) -> StoreInUseError:
 
 
 def holder(path: Path | None) -> LockState:
-    """Ask who holds the lock file at `path`; None or a missing file is a lock that nobody holds."""
+    """The state of the lock file at `path`; the lock is free if `path` is None or the file is missing."""
     if path is None:
         return LockState("free")
     if isinstance(path, RemotePath):
@@ -140,13 +140,13 @@ def holder(path: Path | None) -> LockState:
 
 
 def elsewhere(path: RemotePath) -> LockState:
-    """What is known of the lock of a store that is not on a disk of this machine: nothing."""
+    """The state of the lock of a store that is not on a disk of this machine: unknown."""
     return LockState("unknown", reason=f"in {path.place.name} no lock can be asked for")
 
 
 def _ask(descriptor: int) -> int | None:
-    """The process id of who would keep a writer out, as the system tells it; None when nobody does."""
-    command = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)  # F_GETLK is blind to this process's own locks
+    """The process id of the holder, as the system reports it; None if the lock is free."""
+    command = getattr(fcntl, "F_OFD_GETLK", fcntl.F_GETLK)  # F_GETLK does not see this process's own locks
     answer = fcntl.fcntl(descriptor, command, _flock(fcntl.F_WRLCK))
     if sys.platform == "linux":
         kind, _, _, _, pid = _FLOCK.unpack(answer[: _FLOCK.size])
@@ -162,7 +162,7 @@ def _flock(kind: int) -> bytes:
 
 
 def _network_file_system(device: int) -> str:
-    """The type of the file system with this device number when it is a network's, else nothing."""
+    """The type of the file system with this device number if it is a network file system, else ''."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
     try:
         table = Path("/proc/self/mountinfo").read_text(encoding="utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Memory that stays in memory: locked pages of a file or of nobody.
+"""Memory that is never swapped out: locked pages, anonymous or of a file.
 
 Locking needs a permission (RLIMIT_MEMLOCK, CAP_IPC_LOCK); without it the pages are used unlocked.
 
@@ -14,7 +14,7 @@ _LIBRARY = ctypes.CDLL(None, use_errno=True)
 
 
 class LockedMemory:
-    """A mapping whose pages are locked where the system permits it (`is_locked`)."""
+    """A mapping whose pages are locked if the system permits it (`is_locked`)."""
 
     def __init__(self, mapping: mmap.mmap) -> None:
         self.mapping = mapping

@@ -1,8 +1,8 @@
-"""Store files, opened for reading and nothing else.
+"""Store files, opened for reading only.
 
 A store may have tens of thousands of files, so only the last used ones stay open. Nothing here
-creates, touches or maps a file. What is read in small pieces, wherever it lies, is opened with
-`reading` and read with `pread`; `opened` gives the descriptor of a local file.
+creates, touches or maps a file. For small reads open a file, local or remote, with `reading` and read it
+with `pread`; `opened` gives the descriptor of a local file.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from rmqtool.storage.remote_file import CachedFile
 
     Reading = int | CachedFile
-    """A file that is open: a descriptor of a local one, the cache of another."""
+    """An open file: the descriptor of a local file, the cache of a remote one."""
 
 OPEN_LIMIT = 64  # well below the usual limit of 256 to 1,024 descriptors of a process
 
-# A pipe in place of a file must not block the open.
+# A pipe with the name of a file must not block the open.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
 
 
@@ -48,10 +48,10 @@ def opened(path: Path) -> Iterator[int]:
 
 @contextmanager
 def reading(path: Path) -> Iterator[Reading]:
-    """The plain file `path`, local or not, for `pread` and its neighbours; closed at the end of the block.
+    """The plain file `path`, local or remote, for `pread` and `size_of`; closed at the end of the block.
 
     Raises:
-        OSError: as `opened`, and where a place elsewhere does not answer.
+        OSError: as `opened`, and if a remote place does not answer.
     """
     file = _open_any(path)
     try:
@@ -61,7 +61,7 @@ def reading(path: Path) -> Iterator[Reading]:
 
 
 def pread(file: Reading, length: int, offset: int) -> bytes:
-    """Bytes of a file of `reading`; fewer at its end only, unlike os.pread. Raises OSError."""
+    """Bytes of a file of `reading`; fewer only at its end, unlike os.pread. Raises OSError."""
     if not isinstance(file, int):
         return file.read(offset, length)
     data = os.pread(file, length, offset)
@@ -71,7 +71,7 @@ def pread(file: Reading, length: int, offset: int) -> bytes:
 
 
 def size_of(file: Reading) -> int:
-    """How long a file of `reading` is, in bytes."""
+    """The size of a file of `reading`, in bytes."""
     return os.fstat(file).st_size if isinstance(file, int) else file.size
 
 
@@ -91,16 +91,16 @@ def _close(file: Reading) -> None:
 
 
 def descriptor_of(path: Path) -> int:
-    """As `opened`; to be closed by the caller."""
+    """As `opened`, but the caller closes the descriptor."""
     descriptor = os.open(path, _FLAGS)
     try:
         is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
-    except OSError as error:  # it names no file
+    except OSError as error:  # its message does not name the file
         os.close(descriptor)
         raise OSError(error.errno, error.strerror, str(path)) from error
     if is_file:
         if hasattr(os, "posix_fadvise"):
-            # Small reads here and there: read-ahead would fill the broker's page cache for nothing.
+            # For small scattered reads, read-ahead would fill the broker's page cache needlessly.
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
         return descriptor
     os.close(descriptor)
@@ -108,7 +108,7 @@ def descriptor_of(path: Path) -> int:
 
 
 def data_ranges(file: Reading, size: int) -> Iterator[tuple[int, int]]:
-    """Half-open ranges of a file of `size` bytes outside of its holes; all of it where nobody can say."""
+    """Half-open ranges of a file of `size` bytes outside of holes; the whole file if holes are not known."""
     if not isinstance(file, int):
         yield from file.data_ranges(size)
         return
@@ -118,17 +118,17 @@ def data_ranges(file: Reading, size: int) -> Iterator[tuple[int, int]]:
             start = os.lseek(file, stop, os.SEEK_DATA)
             stop = min(os.lseek(file, start, os.SEEK_HOLE), size)
         except OSError as error:
-            if error.errno != errno.ENXIO:  # ENXIO: nothing but a hole is left
+            if error.errno != errno.ENXIO:  # ENXIO: only a hole is left
                 yield stop, size
             return
         yield start, stop
 
 
 def read_head(path: Path, length: int) -> bytes | None:
-    """The first `length` bytes of a small file; None where it is gone: a live broker deletes files.
+    """The first `length` bytes of a small file; None if it is gone, because a live broker deletes files.
 
     Raises:
-        UnreadableError: it cannot be opened or read, or is no plain file.
+        UnreadableError: it cannot be opened or read, or is not a plain file.
     """
     try:
         with reading(path) as file:
@@ -140,7 +140,7 @@ def read_head(path: Path, length: int) -> bytes | None:
 
 
 def head_of(path: Path, length: int) -> bytes:
-    """The first `length` bytes of a small file; nothing where it is gone or cannot be read."""
+    """The first `length` bytes of a small file; none if it is gone or cannot be read."""
     try:
         with reading(path) as file:
             return pread(file, length, 0)
@@ -155,7 +155,7 @@ def path_of(error: OSError) -> Path:
 
 
 class Failure(NamedTuple):
-    """Bytes of a file that could not be read; `offset` and `length` None: the file could not be opened."""
+    """Bytes of a file that could not be read; `offset` and `length` are None if it could not be opened."""
 
     offset: int | None
     length: int | None
@@ -165,9 +165,9 @@ class Failure(NamedTuple):
 class OpenFiles:
     """Reads by path; keeps the OPEN_LIMIT last used files open. Not for use by several threads.
 
-    `failures` are the files that the operating system could not read, each with its first failure: who
-    goes on without the bytes can still say at the end that they are lacking. Files that are gone, which a
-    live broker deletes, are none of them.
+    `failures` are the files that the operating system could not read, each with its first failure, so that a
+    caller which continues without the bytes can report them at the end. Files that a live broker has
+    deleted are not among them.
     """
 
     def __init__(self) -> None:
@@ -189,7 +189,7 @@ class OpenFiles:
         """`length` bytes that the file had when it was listed.
 
         Raises:
-            UnreadableError: as `read`, and where the file has become shorter since.
+            UnreadableError: as `read`, and if the file has become shorter since.
         """
         data = self.read(path, offset, length)
         if len(data) < length:
@@ -198,7 +198,7 @@ class OpenFiles:
         return data
 
     def first_hole(self, path: Path, size: int) -> int:
-        """Where the first hole of a sparse file begins; `size` when it has none or nobody can say.
+        """The offset of the first hole of a sparse file; `size` if it has none or holes are not known.
 
         Raises:
             UnreadableError: the file is gone, or cannot be opened.
@@ -212,7 +212,7 @@ class OpenFiles:
             return size
 
     def next_data(self, path: Path, offset: int, size: int) -> int:
-        """The first byte from `offset` on that is in no hole; `size` for none, `offset` where nobody can say.
+        """The first byte from `offset` on outside of holes; `size` if none, `offset` if holes are not known.
 
         Raises:
             UnreadableError: the file is gone, or cannot be opened.
@@ -226,7 +226,7 @@ class OpenFiles:
             return size if error.errno == errno.ENXIO else offset
 
     def _readable(self, path: Path) -> Reading:
-        """As `_file`; raises UnreadableError."""
+        """As `_file`, but raises UnreadableError."""
         try:
             return self._file(path)
         except OSError as error:
@@ -249,7 +249,7 @@ class OpenFiles:
         return file
 
     def close(self) -> None:
-        """Close all files. Reading afterwards opens them again."""
+        """Close all files. A later read opens its file again."""
         while self._open:
             _close(self._open.popitem()[1])
 

@@ -11,7 +11,7 @@ from rmqtool.storage.layout import StoreLayout
 
 
 class _Part(NamedTuple):
-    """What a part is called in the root of a store, and the problem of what of it cannot be read."""
+    """A part's names in the root of a store, and the code of the problem if it cannot be read."""
 
     names: frozenset[str]
     unreadable: str
@@ -26,9 +26,9 @@ _PARTS = {
 
 
 def report_out_of_reach(layout: StoreLayout, part: str, report: Report) -> None:
-    """Reports `part` of the store where it is kept in a form that rmqtool does not read, or was not listed.
+    """Reports `part` of the store if its form is unsupported or it could not be listed.
 
-    What a folder or file lacks that could not be listed is not known to be missing.
+    Files of a folder that could not be listed may exist, so they are not reported as missing.
     """
     for each in layout.unsupported:
         if each.what == part:
@@ -39,6 +39,6 @@ def report_out_of_reach(layout: StoreLayout, part: str, report: Report) -> None:
 
 
 def unreadable_code(layout: StoreLayout, path: Path) -> str:
-    """The problem of a file or folder that cannot be read."""
+    """The code of the problem that this file or folder cannot be read."""
     name = layout.part_of(path)
     return next((part.unreadable for part in _PARTS.values() if name in part.names), "CP06")

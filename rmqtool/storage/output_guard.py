@@ -1,6 +1,6 @@
-"""Where nothing may be written but by the store's own writers: inside the store.
+"""Refuses output files inside a store, where only the store's own writers may write.
 
-There it would be taken for a part of the store, take the place of one, or go with what a run tidies up.
+There a file could be mistaken for a part of the store, replace one, or be deleted when a run cleans up.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ _ABOVE = 3  # consumequeue/TOPIC/QUEUE/FILE
 
 
 def keep_out(layout: StoreLayout, path: Path | str, what: str, *, location: Path | None = None) -> None:
-    """Nothing where a file or folder at `path` would lie outside the store.
+    """Check that a file or folder at `path` would be outside of the store.
 
     Args:
-        layout: of the store; where it is a part of one, as its log alone, the whole store counts.
-        path: of what would be written; a text is a URL as `RemoteUrl` shows it, compared without options.
-        what: how it is called in the error.
-        location: where the store was opened, as an archive that holds it, if that is another place.
+        layout: the store's; if it is only a part of a store, such as its log, the whole store counts.
+        path: the output; a text is a URL as `RemoteUrl` shows it, compared without options.
+        what: the name of the output in the error.
+        location: where the store was opened, if that is another place, such as the archive that holds it.
 
     Raises:
-        RefusedError: it lies in the store, or is the file that holds it.
+        RefusedError: `path` is inside the store, or is the file that holds it.
     """
     _check(_places(layout, location), path, what)
 
 
 def keep_out_of(location: Path, path: Path | str, what: str) -> None:
-    """The same of a store that is not opened, as far as its location tells. Raises RefusedError."""
+    """The same check for a store that is not opened, based on its location only. Raises RefusedError."""
     _check(_around(location), path, what)
 
 
@@ -51,13 +51,13 @@ def _is_in(path: Path | str, place: Path) -> bool:
 
 
 def real_path(path: Path) -> Path:
-    """`Path.resolve`, but of links that lead in a circle what can be said: who opens it then tells."""
+    """`Path.resolve`, but circular links are resolved as far as possible: opening the path fails later."""
     return path if isinstance(path, RemotePath) else Path(os.path.realpath(path))
 
 
 def _places(layout: StoreLayout, location: Path | None) -> Iterator[Path]:
     """All folders and single files that belong to the store, resolved."""
-    # A file alone says nothing of the folder that it lies in, unless that is one of a store.
+    # The folder of a single file counts only if it is a folder of a store (see `_around`).
     if layout.root is not None:
         yield from map(real_path, (layout.root, *layout.commit_log_folders))
     if location is not None:
@@ -65,7 +65,7 @@ def _places(layout: StoreLayout, location: Path | None) -> Iterator[Path]:
 
 
 def _around(location: Path) -> Iterator[Path]:
-    """The folder or file at a location, and the store that it is a part of."""
+    """The folder or file at a location, and the store that it belongs to."""
     real = real_path(location)
     yield real
     for part in (real, *real.parents)[: _ABOVE + 1]:

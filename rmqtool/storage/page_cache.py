@@ -1,9 +1,9 @@
-"""Leaving the page cache as it was: which pages a source brought in, and dropping just those.
+"""Leaves the page cache as it was: drops exactly the pages that a scan brought in.
 
-The page cache of a broker's host is the broker's memory. Before a range is read, mincore tells which
-of its pages are not resident; when they have been used, posix_fadvise drops them again. Linux only.
-The system tells only those who own the file or may write it (to others everything is resident): for
-them nothing is dropped, and the system's own read-ahead stays on.
+The page cache of a broker's host is the broker's memory. Before a range is read, mincore reports which
+of its pages are not resident; after their use posix_fadvise drops them. Linux only. The system reports
+residency only to users who own the file or may write it (to others every page seems resident). For other
+users nothing is dropped, and the system's own read-ahead stays on.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
-_REQUEST = 128 << 10  # bytes that the system fetches at one request; it cuts longer ones short
+_REQUEST = 128 << 10  # bytes that the system fetches per request; it shortens longer ones
 _CACHESTAT = 451  # the number of the system call; the C library has no name for it yet
 _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -30,7 +30,7 @@ _SCATTERED_LIMIT = 64
 class PageCache:
     """The pages of one open file: which are resident, and which this process fetched.
 
-    `is_told` says whether the system tells this process the truth about the file.
+    `is_told` is whether the system reports residency of this file to this process.
 
     Raises:
         OSError: the system cannot map the file.
@@ -45,16 +45,16 @@ class PageCache:
         self.is_told = os.fstat(fd).st_uid == os.geteuid() or os.access(
             f"/proc/self/fd/{fd}", os.W_OK, effective_ids=os.access in os.supports_effective_ids
         )
-        # Never touched, so it maps no page: mincore wants an address to ask about.
+        # Never accessed, so no page is mapped; mincore needs an address range.
         self._address = _libc().mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
         if self._address in (None, _MAP_FAILED):
             raise OSError(ctypes.get_errno(), "cannot map the file")
         if self.is_told:
-            # No read-ahead but what is asked for: nobody would know whose pages those are.
+            # No read-ahead except our own requests: it would not be known whose pages those are.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def resident(self, start: int, stop: int) -> bytes:
-        """One byte per page that [start, stop) touches: 1 when it is in the page cache."""
+        """One byte per page that [start, stop) touches: 1 if the page is in the page cache."""
         start -= start % PAGE
         pages = ctypes.create_string_buffer(-(-(stop - start) // PAGE))
         if _libc().mincore(self._address + start, stop - start, pages) != 0:
@@ -62,9 +62,9 @@ class PageCache:
         return pages.raw.translate(_LOWEST_BIT)
 
     def are_resident(self, start: int, stop: int) -> bool:
-        """Whether cachestat finds every page of [start, stop): a tenth of mincore's price.
+        """Whether cachestat finds every page of [start, stop) resident, at a tenth of mincore's cost.
 
-        False as well where the system does not tell.
+        False as well if the system lacks cachestat.
         """
         if not self._has_cachestat:
             return False
@@ -75,9 +75,9 @@ class PageCache:
         return self._has_cachestat and counts[0] == -(-stop // PAGE) - start // PAGE
 
     def fetch(self, start: int, stop: int) -> None:
-        """Have the system read the pages of [start, stop) that are not there, and note them as ours.
+        """Have the system read the missing pages of [start, stop), and record them as ours.
 
-        It does not wait for them. What the last call asked for is not asked for again.
+        It does not wait for them. Pages that the last call requested are not requested again.
         """
         asked, self._asked = self._asked, (start, stop)
         if asked[0] <= start <= asked[1]:
@@ -103,11 +103,11 @@ class PageCache:
 
     @property
     def is_scattered(self) -> bool:
-        """Whether many ranges wait to be dropped."""
+        """Whether more than 64 ranges wait to be dropped."""
         return len(self._fetched) > _SCATTERED_LIMIT
 
     def fetched_outside(self, start: int, stop: int) -> list[tuple[int, int]]:
-        """Take the fetched ranges outside of the pages of [start, stop) off the list; give them back."""
+        """Remove and return the fetched ranges outside of the pages of [start, stop)."""
         start, stop = start - start % PAGE, -(-stop // PAGE) * PAGE
         outside, inside = [], []
         for first, last in self._fetched:
@@ -117,7 +117,7 @@ class PageCache:
         return [part for part in outside if part[0] < part[1]]
 
     def drop(self, start: int, stop: int) -> None:
-        """Drop [start, stop) from the page cache; pages that somebody has mapped stay."""
+        """Drop [start, stop) from the page cache; pages that a process has mapped stay."""
         os.posix_fadvise(self._fd, start, stop - start, os.POSIX_FADV_DONTNEED)
 
     def close(self) -> None:
@@ -126,7 +126,7 @@ class PageCache:
 
 
 def resident_bytes(path: Path) -> int | None:
-    """How many bytes of the file are in the page cache; None where the system does not tell this user.
+    """How many bytes of the file are in the page cache; None if the system does not report it to this user.
 
     Raises:
         OSError: the file cannot be opened.
@@ -146,7 +146,7 @@ def resident_bytes(path: Path) -> int | None:
 
 @cache
 def is_available() -> bool:
-    """Whether this system tells which pages are resident, and drops them."""
+    """Whether this system reports which pages are resident, and can drop pages."""
     try:
         return hasattr(os, "posix_fadvise") and bool(_libc().mincore)
     except (OSError, AttributeError):

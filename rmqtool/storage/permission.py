@@ -1,7 +1,7 @@
-"""Whether this process may write a store, as far as it can be told without writing.
+"""Whether this process may write a store, checked without writing.
 
-For a dry run: the real one meets the same at its first change. A file system that was mounted for reading
-only refuses root too.
+A dry run uses it to report what the real run would meet at its first change. A read-only file system
+refuses root too.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from rmqtool.errors import UnwritableError
 from rmqtool.storage.layout import StoreLayout
 
-# Where the kernel shows what is no file: folders of it let root in, and take nothing.
+# The kernel's own file systems: root has permission in their folders, but cannot create files there.
 _OF_THE_KERNEL = frozenset({
     "proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "configfs", "devpts", "pstore",
     "efivarfs", "selinuxfs", "binfmt_misc", "fusectl", "bpf",
@@ -24,13 +24,13 @@ _OCTAL = re.compile(r"\\([0-7]{3})")  # blanks in the names of mountinfo
 
 
 def check_store(layout: StoreLayout, root: Path, log_folders: Sequence[Path], parts: Sequence[str]) -> None:
-    """Raise UnwritableError, naming it, where a folder or a file that is written first may not be.
+    """Raise UnwritableError for the first folder, or file that is written first, that is not writable.
 
     Args:
         layout: of the store.
         root: its root.
         log_folders: folders of the commit log that are to be written.
-        parts: names of the other folders in the root; a missing one would be made.
+        parts: names of the other folders in the root; a missing one is ignored, as it would be created.
     """
     for folder in (root, *log_folders, *(root / part for part in parts)):
         if folder.exists():
@@ -43,7 +43,7 @@ def check_store(layout: StoreLayout, root: Path, log_folders: Sequence[Path], pa
 
 
 def check_new(root: Path) -> None:
-    """Raise UnwritableError where no store can be made in the folder `root`, missing or there."""
+    """Raise UnwritableError if no store can be created in the folder `root`, which may be missing."""
     root = root.absolute()
     there = next(path for path in (root, *root.parents) if os.path.lexists(path))
     if not there.is_dir():  # a file, or a link that leads nowhere
@@ -55,13 +55,13 @@ def check_new(root: Path) -> None:
 
 
 def _file_system(folder: Path) -> str | None:
-    """The type of the file system that `folder` is in; None where nobody can say."""
+    """The type of the file system that holds `folder`; None if unknown."""
     try:
         lines = Path("/proc/self/mountinfo").read_text("utf-8", "surrogateescape").splitlines()
     except OSError:
         return None
     place, best, kind = os.path.realpath(folder), -1, None
-    for line in lines:  # the last one at a place hides those before it
+    for line in lines:  # the last mount at a place hides those before it
         own, _, more = line.partition(" - ")
         at = _OCTAL.sub(lambda found: chr(int(found[1], 8)), own.split(" ")[4])
         inside = place == at or place.startswith(at.rstrip("/") + "/")

@@ -1,4 +1,4 @@
-"""Items made in advance by another thread."""
+"""Items produced in advance by another thread."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from queue import Empty, Queue
 from threading import Event, Thread
 from typing import TypeVar
 
-# A signal that arrives just before the main thread begins to wait wakes nobody, and Python runs its handler
-# in the main thread only: no wait for the other thread is longer than this.
+# A signal that arrives just before the main thread begins to wait does not end the wait, and Python runs
+# its handler in the main thread only. So no wait for the other thread is longer than this.
 LONGEST_WAIT_S = 1.0
 
 Item = TypeVar("Item")
 
 
 def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
-    """The items, up to `count` of them made in advance by another thread.
+    """The items, up to `count` of them produced in advance by another thread.
 
-    What `items` raises is raised here. When the caller stops early, the thread stops behind the item
-    that it is making, and `items` is closed in it.
+    An exception of `items` is raised here. If the caller stops early, the thread stops after its current
+    item and closes `items`.
     """
     ready: Queue[tuple[Item | None, BaseException | None]] = Queue(count)
     abandoned = Event()
@@ -38,7 +38,7 @@ def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
             if close is not None:
                 close()
 
-    # Not joined where the caller stops: it may wait for bytes that never come.
+    # Not joined if the caller stops early: it may wait for bytes that never come.
     thread = Thread(target=work, name="ahead", daemon=True)
     thread.start()
     try:

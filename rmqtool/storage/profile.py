@@ -1,4 +1,4 @@
-"""The version table: in what the brokers that rmqtool knows differ, and which one wrote a store.
+"""The version table: how the broker versions differ, and which of them wrote a store.
 
 Source: spec 01 section 16 and spec 02 sections 16, 17.
 """
@@ -27,14 +27,14 @@ class Profile:
     Attributes:
         name: the version: 4.9 stands for all of 4.x, 5.3 for 5.0 to 5.3.
         searches_min_offset: a queue's minimum is found by ConsumeQueue#correctMinOffset of 5.x.
-        writes_version_2: records of long topics get the second magic; 4.x takes them for damage.
+        writes_version_2: records of long topics get the second magic; 4.x treats them as damage.
         indexes_tags: the index also holds topic#T#tags.
-        skips_stray_folders: a folder beside the log's files does no harm; 4.x does not start with one.
+        skips_stray_folders: a folder next to the log's files does no harm; 4.x does not start with one.
         checkpoint_fields: how many fields of the checkpoint are in use.
         abort_holds_pid: the abort file holds the process id.
         dialect: whether 0x02 ends the property string.
         property_buckets: size of the HashMap into which a request's properties are read.
-        stores_wait: WAIT is stored; 4.x leaves it out unless it rewrites the message.
+        stores_wait: the property WAIT is stored; 4.x leaves it out unless it rewrites the message.
         adds_region: MSG_REGION and TRACE_ON are added.
         names_transaction: a half message gets `__transactionId__`.
         retry_topic_bytes: how long a %RETRY% topic may be; all others 127.
@@ -42,7 +42,7 @@ class Profile:
         has_timer: TIMER_DELAY_SEC and its like make a timer message; 4.x stores them as they are.
         has_inner_batch: a batch for a BatchCQ topic becomes one record.
         batch_uniq_key: the client gives the batch itself a UNIQ_KEY.
-        appends_batch_properties: what the batch says is appended to the properties of each item.
+        appends_batch_properties: the properties of the batch are appended to those of each item.
         committed_keeps_real: REAL_TOPIC and REAL_QID stay in a committed message.
         op_separator: follows every offset in an op message.
         light_only_lmq: only light queues called %LMQ%... take part in INNER_MULTI_DISPATCH, and only
@@ -95,7 +95,7 @@ _5_4 = replace(
 NOT_WRITTEN_BY: dict[str, Any] = {
     "written_by": None, "written_by_candidates": [], "written_by_reason": None,
 }  # fmt: skip
-"""`WrittenBy.row` of what is not a whole store."""
+"""`WrittenBy.row` for anything but a whole store."""
 
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (_4_9, _5_3, _5_4)}
 NEWEST = PROFILES["5.4"]
@@ -108,8 +108,8 @@ _CONFIG_OF_5 = frozenset({
 })  # fmt: skip
 _FOLDERS_OF_5_4 = frozenset({"rocksdbstore"})
 
-# fastjson 2 (5.4) breaks the line behind every opening brace of a map, fastjson 1 never does so for
-# an empty map or one with whole numbers as keys.
+# fastjson 2 (5.4) breaks the line after every opening brace of a map, fastjson 1 never does so for
+# an empty map or one with integers as keys.
 _FASTJSON_2 = re.compile(rb"\{\n\t+(?:\n|\d+:)")
 _FASTJSON_1 = re.compile(rb":\{(?:\}|\d+:)")
 _CONFIG_HEAD = 64 << 10
@@ -129,12 +129,12 @@ def profile_named(name: str) -> Profile:
 
 @dataclass(frozen=True, slots=True)
 class WrittenBy:
-    """Which version used a store last, as far as its files tell.
+    """Which version used a store last, as far as its files show.
 
     Attributes:
-        profile: the version that is assumed.
-        candidates: names of the versions that it may have been; one where the files tell.
-        reason: why they do not tell; None where they do.
+        profile: the assumed version.
+        candidates: names of the possible versions; a single one if the files show it.
+        reason: why they do not show it; None if they do.
     """
 
     profile: Profile
@@ -143,12 +143,12 @@ class WrittenBy:
 
     @property
     def is_known(self) -> bool:
-        """Whether the files tell the version."""
+        """Whether the files show the version."""
         return len(self.candidates) == 1
 
     @classmethod
     def of_row(cls, row: Mapping[str, Any]) -> WrittenBy:
-        """What `row` gave, read back."""
+        """The inverse of `row`."""
         candidates = tuple(profile_named(name).name for name in row["written_by_candidates"])
         return cls(profile_named(row["written_by"]), candidates, row["written_by_reason"])
 
@@ -177,9 +177,9 @@ def named(name: str) -> WrittenBy:
 def written_by(layout: StoreLayout) -> WrittenBy:
     """The version whose broker used the store last.
 
-    The config files tell it: 5.4 writes them with fastjson 2, older ones with fastjson 1. Without them
-    5.3 and 5.4 leave the same files, and a log with queues alone is told from 4.x by its records: only
-    5.x ends a property string with 0x02 (MessageDecoder#messageProperties2String).
+    The config files show it: 5.4 writes them with fastjson 2, older versions with fastjson 1. Without
+    them 5.3 and 5.4 leave the same files. If there are only a log and queues, the records distinguish 5.x
+    from 4.x: only 5.x ends a property string with 0x02 (MessageDecoder#messageProperties2String).
     """
     if layout.kind != "store":
         return WrittenBy(NEWEST, _ALL, "part of a store does not say")
@@ -199,7 +199,7 @@ def written_by(layout: StoreLayout) -> WrittenBy:
 
 
 def detect_profile(layout: StoreLayout) -> Profile:
-    """The version that is assumed, see `written_by`."""
+    """The assumed version, see `written_by`."""
     return written_by(layout).profile
 
 
@@ -213,7 +213,7 @@ def _has_records_of_5(layout: StoreLayout) -> bool:
                 if magic in VERSION_BY_MAGIC and MIN_RECORD_SIZE < size <= file.size:
                     return pread(opened, 1, size - 1) == b"\x02"
         except OSError:
-            continue  # it tells nothing: who reads the log says so
+            continue  # the command that reads the log reports it
     return False
 
 
@@ -230,14 +230,14 @@ def _is_of_5(layout: StoreLayout) -> bool:
 
 
 def _json_dialect(layout: StoreLayout) -> Literal["4.9", "5.4"] | None:
-    """Which library wrote the config files: `4.9` stands for fastjson 1, of 5.3 and before."""
+    """Which library wrote the config files: `4.9` for fastjson 1 (up to 5.3), `5.4` for fastjson 2."""
     found: Literal["4.9"] | None = None
     names = sorted(layout.config, key=lambda name: (name.endswith(_BACKUP), name))
     for name in names:
         if not name.removesuffix(_BACKUP).endswith(".json"):
             continue
         if name.endswith(_BACKUP) and found is not None:
-            break  # an older state: only where the files themselves do not tell
+            break  # an older state: used only if the files themselves do not show it
         path = layout.config[name]
         head = head_of(path, _CONFIG_HEAD)
         if _FASTJSON_2.search(head):

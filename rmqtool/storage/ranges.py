@@ -1,4 +1,4 @@
-"""Half-open ranges and runs of numbers: what is kept instead of one thing per record."""
+"""Half-open ranges and runs of numbers, kept instead of one value per record."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LARGEST = (1 << 63) - 1
 
 
 def runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
-    """(position of the first, position behind the last) of every run of consecutive numbers.
+    """(position of the first, position after the last) of every run of consecutive numbers.
 
     `numbers` is ascending, shape (n,); positions are indices into it.
     """
@@ -25,7 +25,7 @@ def runs(numbers: np.ndarray) -> Iterator[tuple[int, int]]:
 
 
 def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Half-open ranges in ascending order, overlapping and touching ones as one."""
+    """The half-open ranges in ascending order; overlapping and adjacent ones become one."""
     result: list[tuple[int, int]] = []
     for low, high in sorted(ranges):
         if result and low <= result[-1][1]:
@@ -36,24 +36,24 @@ def merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def overlaps(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> bool:
-    """Whether [start, stop) shares a number with one of `ranges`, which are as `merged` gives them."""
+    """Whether [start, stop) shares a number with one of `ranges`, which come from `merged`."""
     place = bisect_left(ranges, stop, key=lambda item: item[0]) - 1
     return place >= 0 and start < ranges[place][1]
 
 
 def contains(ranges: Sequence[tuple[int, int]], start: int, stop: int) -> bool:
-    """Whether one of `ranges`, which are as `merged` gives them, holds all of [start, stop)."""
+    """Whether one of `ranges`, which come from `merged`, holds all of [start, stop)."""
     place = bisect_right(ranges, start, key=lambda item: item[0]) - 1
     return place >= 0 and stop <= ranges[place][1]
 
 
 def inside(ranges: Sequence[tuple[int, int]], numbers: np.ndarray) -> np.ndarray:
-    """Which of `numbers`, shape (n,), lie in one of `ranges`, which are as `merged` gives them."""
+    """Which of `numbers`, shape (n,), lie in one of `ranges`, which come from `merged`: bool, shape (n,)."""
     import numpy as np
 
     if not ranges:
         return np.zeros(len(numbers), bool)
-    # A file may be named by an offset near the end of all offsets.
+    # The name of a file may be an offset near the largest i64.
     edges = np.array([(min(low, _LARGEST), min(high, _LARGEST)) for low, high in ranges], np.int64)
     place = np.searchsorted(edges[:, 0], numbers, side="right") - 1
     return np.asarray((place >= 0) & (numbers < edges[place, 1]))

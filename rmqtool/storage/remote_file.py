@@ -1,9 +1,9 @@
-"""Files that are read by place from elsewhere: whole windows with read-ahead, small pieces with a cache.
+"""Random access to remote files: read-ahead for the windows of a scan, a cache of blocks for small reads.
 
-A `RandomFile` is the least that a place has to give. A *near* one is about as fast as a local file
-(a part of a local tar, an unpacked temporary file) and is read as it is asked for; of a far one, where
-every request is a way over the network, pieces are fetched side by side and ahead of a scan, and small
-reads take whole blocks, of which the last used ones are kept.
+A `RandomFile` is the interface that a place has to implement. A *near* file is about as fast as a local
+one (a part of a local tar, an unpacked temporary file) and is read as requested. For a far file every
+request crosses the network: pieces are fetched in parallel and ahead of a scan, and small reads fetch
+whole blocks, of which the last used ones are kept.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from rmqtool.storage.unreadable import Unreadable
 if TYPE_CHECKING:
     from rmqtool.storage.source import Bytes, RateLimiter
 
-BLOCK = 128 << 10  # of small reads
-BLOCKS = 16  # kept of one file
-_BLOCKS_OF_SOURCE = 4  # the same of a source: of these a scan of queues holds a thousand
-PIECE = 4 << 20  # of one request of a scan
-AHEAD = 4  # pieces asked for before the scan gets there; as many requests run at once
-_LARGE = 1 << 20  # from here on a read is a request of its own
-_RUN = 3  # small windows that follow each other before it is taken for a scan
+BLOCK = 128 << 10  # bytes of a block of small reads
+BLOCKS = 16  # blocks kept per file
+_BLOCKS_OF_SOURCE = 4  # blocks kept per source: a scan of queues has a thousand sources
+PIECE = 4 << 20  # bytes of one request of a scan
+AHEAD = 4  # pieces requested before the scan gets there; as many requests run at once
+_LARGE = 1 << 20  # bytes from which a read is a request of its own
+_RUN = 3  # adjacent small windows after which the access counts as a scan
 
 
 class RandomFile(Protocol):
-    """A file of a known size, read at any place by several threads at once."""
+    """A file of known size that several threads can read at any offset."""
 
     size: int
     is_near: bool
@@ -40,15 +40,15 @@ class RandomFile(Protocol):
         ...
 
     def data_from(self, offset: int) -> int:
-        """The first place at or after `offset` that may hold anything but zeros; `size` when none."""
+        """The first offset from `offset` on that may hold anything but zeros; `size` if none."""
         ...
 
     def hole_from(self, offset: int) -> int:
-        """The first place at or after `offset` in a hole; `size` where none is known."""
+        """The first offset from `offset` on in a hole; `size` if none is known."""
         ...
 
     def close(self) -> None:
-        """Give back what it holds; it is not read afterwards."""
+        """Release its resources; it is not read afterwards."""
         ...
 
 
@@ -90,7 +90,7 @@ class LocalFile:
 
 
 class CachedFile:
-    """Small reads here and there of a RandomFile: of a far one whole blocks, the last used ones kept.
+    """Small scattered reads of a RandomFile; for a far file with a cache of the last used blocks.
 
     For one thread at a time.
     """
@@ -122,14 +122,14 @@ class CachedFile:
         return data[offset - start : stop - start]
 
     def _fetch(self, first: int, last: int) -> None:
-        """Blocks [first, last), by one request."""
+        """Fetch the blocks [first, last) with one request."""
         start, stop = first * BLOCK, min(last * BLOCK, self.size)
         data = self._file.read(start, stop - start)
         for number in range(first, last):
             self._blocks[number] = data[number * BLOCK - start : (number + 1) * BLOCK - start]
 
     def data_ranges(self, size: int) -> Iterator[tuple[int, int]]:
-        """Half-open ranges outside of the holes that are known of."""
+        """Half-open ranges outside of the known holes."""
         stop = 0
         while stop < size:
             start = self._file.data_from(stop)
@@ -143,7 +143,7 @@ class CachedFile:
         return self._file.hole_from(offset)
 
     def close(self) -> None:
-        """Let go of the file and of what is kept of it."""
+        """Close the file and drop the cache."""
         self._blocks.clear()
         self._file.close()
 
@@ -161,7 +161,7 @@ class RemoteSource:
         self._limiter = limiter
         self._pool: ThreadPoolExecutor | None = None
         self._pieces: dict[int, Future[bytes]] = {}
-        self._last = (0, 0)  # the window before
+        self._last = (0, 0)  # the previous window
         self._run = 0
 
     def window(self, offset: int, length: int) -> Bytes:
@@ -204,7 +204,7 @@ class RemoteSource:
             self._limiter.take(count)
 
     def _readable(self, offset: int, stop: int) -> bytes:
-        """Bytes [offset, stop); those that cannot be read are zeros and noted."""
+        """Bytes [offset, stop); unreadable bytes are zeros and recorded in `unreadable`."""
         try:
             data = self._small.read(offset, stop - offset)
         except OSError:
@@ -215,7 +215,7 @@ class RemoteSource:
         return data
 
     def _joined(self, offset: int, stop: int, *, ahead: int) -> Bytes:
-        """Bytes [offset, stop) out of pieces; `ahead` more of these are asked for."""
+        """Bytes [offset, stop), joined from pieces; requests `ahead` further pieces."""
         import numpy as np
 
         first, last = offset // PIECE, -(-stop // PIECE)
@@ -243,7 +243,7 @@ class RemoteSource:
         return self._pool
 
     def _fetch(self, number: int) -> bytes:
-        """One piece; nothing where it cannot be read."""
+        """One piece; empty if it cannot be read."""
         start = number * PIECE
         try:
             return self._file.read(start, min(PIECE, self.size - start))

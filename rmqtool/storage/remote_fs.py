@@ -1,4 +1,4 @@
-"""The file systems behind URLs: S3 by pyarrow, which every installation has, all else by fsspec.
+"""The file systems of URLs: S3 through pyarrow, which every installation has, all others through fsspec.
 
 S3 takes its credentials, in this order, from the URL or the options given by the program, from the
 environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), from AWS's own files and
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 EXTRA_HINT = "pip install 'rmqtool[remote]'"
 _OF_EXTRA = ("fsspec", "requests")
-# The names of options, as pyarrow, s3fs and Hadoop's users know them, and pyarrow's own.
+# The option names of pyarrow, s3fs and Hadoop, and the names that pyarrow uses.
 _S3_OPTIONS = {
     "endpoint": "endpoint", "endpoint_override": "endpoint", "endpoint_url": "endpoint",
     "region": "region", "region_name": "region", "scheme": "scheme",
@@ -43,9 +43,9 @@ _SECONDS = (_CONNECT_SECONDS, 60)  # to connect, and between two pieces of an an
 
 
 class Backend(Protocol):
-    """What is asked of a file system; names are `authority/path` of a URL. Raises OSError and others.
+    """The interface of a file system; names are `authority/path` of a URL. Raises OSError and others.
 
-    `tries` says how often a request that failed is worth making.
+    `tries` is how often a failing request is made.
     """
 
     tries: int
@@ -55,7 +55,7 @@ class Backend(Protocol):
         ...
 
     def tree(self, name: str) -> dict[str, Entries] | None:
-        """The entries of all folders below a folder, itself included; None where one call cannot tell."""
+        """The entries of a folder and of all folders below it; None if that takes more than one call."""
         ...
 
     def size(self, name: str) -> tuple[int | None, float]:
@@ -63,7 +63,7 @@ class Backend(Protocol):
         ...
 
     def opened(self, name: str) -> tuple[Any, int | None]:
-        """What `read` wants of a file, and its size; None for a folder."""
+        """A handle for `read`, and the file's size; the size is None for a folder."""
         ...
 
     def read(self, opened: Any, offset: int, length: int) -> bytes:
@@ -76,8 +76,8 @@ def connect(url: RemoteUrl) -> Backend:
 
     Raises:
         MissingCodecError: a library that it needs is not installed.
-        UsageError: an option that is not known, or a protocol.
-        OSError: it cannot be reached.
+        UsageError: an unknown option or protocol.
+        OSError: the place cannot be reached.
     """
     if url.protocol == "s3":
         return ArrowBackend(s3_filesystem(url))
@@ -85,7 +85,7 @@ def connect(url: RemoteUrl) -> Backend:
 
 
 def arrow_filesystem(url: RemoteUrl) -> tuple[pyarrow.fs.FileSystem, str]:
-    """The file system of a URL as pyarrow's, and the path in it: to write what pyarrow writes.
+    """The file system of a URL as a pyarrow file system, for pyarrow's writers, and the path in it.
 
     Raises as `connect` does.
     """
@@ -99,7 +99,7 @@ def arrow_filesystem(url: RemoteUrl) -> tuple[pyarrow.fs.FileSystem, str]:
 
 
 def s3_filesystem(url: RemoteUrl) -> pyarrow.fs.S3FileSystem:
-    """S3 as pyarrow reads it; see the module for where its settings come from."""
+    """The S3 file system of pyarrow; see the module for the sources of its settings."""
     from pyarrow import fs
 
     given = _s3_options(url)
@@ -120,7 +120,7 @@ def s3_filesystem(url: RemoteUrl) -> pyarrow.fs.S3FileSystem:
 
 
 def _s3_options(url: RemoteUrl) -> dict[str, Any]:
-    """The options by pyarrow's names. Raises UsageError for one that is not known."""
+    """The options by pyarrow's names. Raises UsageError for an unknown one."""
     given: dict[str, Any] = {}
     if url.user:
         from urllib.parse import unquote
@@ -142,7 +142,7 @@ def _s3_options(url: RemoteUrl) -> dict[str, Any]:
 
 
 class ArrowBackend:
-    """A file system of pyarrow, which makes its tries itself."""
+    """A file system of pyarrow, which retries by itself."""
 
     tries = 1
 
@@ -214,7 +214,7 @@ class FsspecBackend:
             reason = url.mask(str(error))
             raise UsageError(f"{url.protocol}:// cannot be used: {reason}") from None
         self._is_hdfs = url.protocol == "webhdfs"
-        if self._is_hdfs:  # its requests would wait for ever
+        if self._is_hdfs:  # by default its requests wait for ever
             session = self.system.session
             session.request = partial(session.request, timeout=_SECONDS)
 
@@ -254,7 +254,7 @@ class FsspecBackend:
         """See Backend."""
         stop = offset + length
         data: bytes
-        if self._is_hdfs:  # read through its file object there would be 5 MiB more each time
+        if self._is_hdfs:  # its file object would read 5 MiB more each time
             data = opened._fetch_range(offset, stop)
         else:
             data = self.system.cat_file(opened, start=offset, end=stop)
@@ -262,7 +262,7 @@ class FsspecBackend:
 
 
 def _status(info: Mapping[str, Any]) -> os.stat_result:
-    """The status of an entry of fsspec: its times have other names in every file system."""
+    """The status of an entry of fsspec. Each file system has other names for the times."""
     names = ("mtime", "LastModified", "modified", "created")
     found = next((info[name] for name in names if info.get(name)), None)
     time = found.timestamp() if isinstance(found, datetime) else 0.0

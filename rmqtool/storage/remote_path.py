@@ -1,12 +1,12 @@
-"""Paths of files that are not on a disk of this machine, or lie inside an archive.
+"""Paths of files at a URL or inside an archive.
 
-A `RemotePath` is a `pathlib.Path`: it is joined, compared, sorted and taken apart as one, and whoever
-asks it for its status, its entries or its bytes is answered by the `FileSystem` that it belongs to. The
-system's own calls (`os.open`, `os.stat`) refuse it with an OSError, so code that reads local files
-only says so and reads nothing else by mistake. What it prints is a URL or a path without secrets.
+A `RemotePath` is a `pathlib.Path`: it can be joined, compared, sorted and split, and the `FileSystem` that
+it belongs to provides its status, entries and bytes. The system's own calls (`os.open`, `os.stat`) reject
+it with an OSError, so code for local files only cannot read another file by mistake. It prints as a URL or
+path without secrets.
 
-The first two parts of such a path are `/` and a name of its place, which holds in this process only;
-a pickled path carries what is needed to make its place anew.
+The first two parts of such a path are `/` and a name of its place. The name is valid in this process
+only; a pickled path carries the data to create its place again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _lock = RLock()
 def status_of(size: int | None, mtime: float = 0.0) -> os.stat_result:
     """The status of a file of `size` bytes, or of a folder (None); `mtime` in seconds since 1970."""
     mode = _FOLDER_MODE if size is None else _FILE_MODE
-    mtime = mtime if 0 <= mtime < _LATEST else 0.0  # what an archive says may be anything
+    mtime = mtime if 0 <= mtime < _LATEST else 0.0  # an archive may contain any number
     size, times = size or 0, (mtime, mtime, mtime)
     values = (mode, 0, 0, 1, 0, 0, size, *map(int, times), *times, *(int(1e9 * each) for each in times))
     return os.stat_result(values, {"st_blocks": -(-size // _BLOCK), "st_blksize": _BLOCK})
@@ -51,22 +51,22 @@ class FileSystem(ABC):
     """
 
     name: str
-    """What it is, in a few words, as `s3` or `a tar archive`."""
+    """A short description, such as `s3` or `a tar archive`."""
 
     @abstractmethod
     def show(self, inner: str) -> str:
-        """How a path of this place is shown."""
+        """The text that shows a path of this place."""
 
     @abstractmethod
     def recipe(self) -> Recipe:
-        """What makes this place again in another process; picklable."""
+        """A function and arguments that create this place in another process; picklable."""
 
     @abstractmethod
     def entries(self, inner: str) -> Entries:
         """Name and status of the entries of a folder, in no special order."""
 
     def tree(self, inner: str) -> dict[str, Entries]:
-        """The entries of a folder, and of those below where they come at the same price."""
+        """The entries of a folder, and of the folders below it if they cost nothing more."""
         return {inner: self.entries(inner)}
 
     @abstractmethod
@@ -75,15 +75,15 @@ class FileSystem(ABC):
 
     @abstractmethod
     def open(self, inner: str) -> RandomFile:
-        """A plain file, for reading at any place."""
+        """Open a plain file for random access."""
 
     @abstractmethod
     def close(self) -> None:
-        """Give back what can be had again."""
+        """Release resources; they are acquired again when needed."""
 
 
 def mounted(place: FileSystem, inner: str) -> RemotePath:
-    """The path `inner` of a place that has none yet."""
+    """Register a new place and return its path `inner`."""
     with _lock:
         token = f"{place.name}:{len(_places) + 1}"
         _places[token] = place
@@ -91,7 +91,7 @@ def mounted(place: FileSystem, inner: str) -> RemotePath:
 
 
 def restored(make: Callable[..., FileSystem], arguments: tuple[Any, ...], inner: str) -> RemotePath:
-    """The path `inner` of the place that `make(*arguments)` gives, made once for each of them."""
+    """The path `inner` of the place `make(*arguments)`, which is created once per process."""
     recipe = (make, arguments)
     with _lock:
         if recipe not in _restored:
@@ -104,9 +104,9 @@ def _path(token: str, inner: str) -> RemotePath:
 
 
 class RemotePath(PosixPath):
-    """A file or folder of a place; see the module. Made by `mounted` and `restored`.
+    """A file or folder of a place; see the module. Created by `mounted` and `restored`.
 
-    What `relative_to` gives has no place, as a relative path has no root.
+    The result of `relative_to` belongs to no place, as a relative path has no root.
     """
 
     @property
@@ -177,14 +177,14 @@ class RemotePath(PosixPath):
         return self.stat()
 
     def _mode(self) -> int:
-        """Its type and permissions; 0 where there is nothing or it cannot be asked for."""
+        """Its type and permissions; 0 if it does not exist or its status cannot be read."""
         try:
             return self.stat().st_mode
         except OSError:
             return 0
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether there is something of that name."""
+        """Whether it exists."""
         return self._mode() != 0
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
@@ -196,7 +196,7 @@ class RemotePath(PosixPath):
         return stat.S_ISDIR(self._mode())
 
     def is_symlink(self) -> bool:
-        """There are no links."""
+        """False: there are no links."""
         return False
 
     def entries(self) -> Entries:
@@ -213,7 +213,7 @@ class RemotePath(PosixPath):
         yield from (self / name for name, _ in self.entries())
 
     def read_bytes(self) -> bytes:
-        """All of a file. Raises OSError."""
+        """The content of a file. Raises OSError."""
         file = self.place.open(self.inner)
         try:
             return file.read(0, file.size)
@@ -221,11 +221,11 @@ class RemotePath(PosixPath):
             file.close()
 
     def read_text(self, encoding: str | None = None, errors: str | None = None, *_: Any) -> str:
-        """All of a file as text, UTF-8 unless told otherwise. Raises OSError."""
+        """The content of a file as text, UTF-8 by default. Raises OSError."""
         return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
 
     def open(self, mode: str = "r", *_: Any, **__: Any) -> IO[Any]:  # type: ignore[override]
-        """The whole file in memory, for `rb` only: for small files. Raises OSError."""
+        """The whole file in memory, with mode `rb` only; meant for small files. Raises OSError."""
         if mode != "rb":
             raise OSError(errno.EROFS, "nothing is written here", str(self))
         return io.BytesIO(self.read_bytes())

@@ -1,4 +1,4 @@
-"""The place behind a URL: folders listed side by side, files read in parts, tried again where it fails."""
+"""The place of a URL: lists folders in parallel, reads files in parts, retries failed requests."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ from rmqtool.storage.remote_fs import Backend, connect
 from rmqtool.storage.remote_path import Entries, FileSystem, Recipe, RemotePath, restored, status_of
 from rmqtool.storage.remote_url import RemoteUrl, parse
 
-_WAIT_SECONDS = 0.2  # before the second try; four times as long before the next
-_GIVE_UP = 2  # failed requests of a file after which it is not asked any more
+_WAIT_SECONDS = 0.2  # before the second try; each further wait is four times as long
+_GIVE_UP = 2  # failed requests after which a file is not read any more
 _WALKERS = 8  # folders listed at once
 _FOLDERS_MAX = 1_000_000
-_TEXT_MAX = 200  # of a library's own words
+_TEXT_MAX = 200  # characters of a library's own message
 # Below these lie two levels of folders, tens of thousands of them in a large store.
 _DEEP = frozenset({"consumequeue", "batchconsumequeue", "consumequeue_ext"})
-# No second try makes these another answer.
+# A second try would give the same answer.
 _FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, NotImplementedError)
 
 T = TypeVar("T")
 
 
 def url_path(text: str, storage_options: dict[str, object] | None = None) -> RemotePath:
-    """The path that a URL names. Nothing is connected to before it is used. Raises UsageError."""
+    """The path that a URL names. The connection is made on first use. Raises UsageError."""
     url = parse(text, storage_options)
     return restored(UrlPlace, (url.root,), url.inner)
 
 
 class UrlPlace(FileSystem):
-    """All that lies under one protocol, authority and set of options."""
+    """All files of one protocol, authority and set of options."""
 
     def __init__(self, root: RemoteUrl) -> None:
         self.name = root.protocol
         self._root = root
 
     def show(self, inner: str) -> str:
-        """See Place."""
+        """See FileSystem."""
         return f"{self._root.protocol}://{inner}"
 
     def recipe(self) -> Recipe:
-        """See Place."""
+        """See FileSystem."""
         return UrlPlace, (self._root,)
 
     @cached_property
@@ -59,19 +59,19 @@ class UrlPlace(FileSystem):
         return 1 if backend is None else backend.tries
 
     def entries(self, inner: str) -> Entries:
-        """See Place."""
+        """See FileSystem."""
         if not inner:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         return _sound(self._asked(inner, lambda: self._backend.entries(inner)))
 
     def tree(self, inner: str) -> dict[str, Entries]:
-        """See Place. What lies below the folders of queues is listed with them."""
+        """See FileSystem. Folders of queues are listed together with all folders below them."""
         if inner.rpartition("/")[2] in _DEEP:
             return {inner: [], **self._asked(inner, lambda: self._walked(inner))}
         return {inner: self.entries(inner)}
 
     def _walked(self, inner: str) -> dict[str, Entries]:
-        """The entries of a folder and of the two levels below; what cannot be listed is left out."""
+        """The entries of a folder and of two levels below; folders that cannot be listed are left out."""
         found = self._backend.tree(inner)
         if found is not None:
             return {folder: _sound(entries) for folder, entries in found.items()}
@@ -82,7 +82,7 @@ class UrlPlace(FileSystem):
             try:
                 return _sound(self._backend.entries(folder))
             except OSError:
-                return None  # asked for once more when its turn comes, and then told
+                return None  # listed again later, where the error is reported
 
         with ThreadPoolExecutor(_WALKERS) as pool:
             for _ in range(2):
@@ -96,12 +96,12 @@ class UrlPlace(FileSystem):
         return found
 
     def status(self, inner: str) -> os.stat_result:
-        """See Place."""
+        """See FileSystem."""
         size, mtime = self._asked(inner, lambda: self._backend.size(inner))
         return status_of(size, mtime)
 
     def open(self, inner: str) -> FetchedFile:
-        """See Place."""
+        """See FileSystem."""
         opened, size = self._asked(inner, lambda: self._backend.opened(inner))
         if size is None:
             raise OSError(errno.EINVAL, "it is not a plain file", self.show(inner))
@@ -118,10 +118,10 @@ class UrlPlace(FileSystem):
         return FetchedFile(fetch, size)
 
     def close(self) -> None:
-        """See Place. Connections are kept for the next store."""
+        """See FileSystem. Connections are kept for the next store."""
 
     def _asked(self, inner: str, request: Callable[[], T]) -> T:
-        """The answer to a request, tried again where that may help.
+        """The result of a request, retried if that may help.
 
         Raises:
             OSError: with errno and a text that shows no secret.
@@ -133,7 +133,7 @@ class UrlPlace(FileSystem):
                 return request()
             except RmqtoolError:
                 raise
-            except Exception as error:  # every library has its own
+            except Exception as error:  # every library has its own types
                 if tried >= self._tries or isinstance(error, _FINAL):
                     raise self._explained(inner, error) from None
             time.sleep(wait)
@@ -163,7 +163,7 @@ class FetchedFile:
         self._failed = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """See RandomFile. A file that failed again and again is not asked any more."""
+        """See RandomFile. A file that failed `_GIVE_UP` times is not read any more."""
         length = min(length, self.size - offset)
         if length <= 0:
             return b""
@@ -184,7 +184,7 @@ class FetchedFile:
         return self.size
 
     def close(self) -> None:
-        """See RandomFile. The connection is its place's."""
+        """See RandomFile. The connection belongs to the place."""
 
 
 def _is_folder(status: os.stat_result) -> bool:
@@ -192,5 +192,5 @@ def _is_folder(status: os.stat_result) -> bool:
 
 
 def _sound(entries: Entries) -> Entries:
-    """The entries whose names can be names of files."""
+    """The entries whose names are valid names of files."""
     return [entry for entry in entries if entry[0] not in ("", ".", "..") and not {"/", "\0"} & set(entry[0])]

@@ -1,11 +1,11 @@
-"""URLs of places elsewhere: taken apart, with their secrets kept out of everything that is shown.
+"""URLs of stores: parsed, with their secrets kept out of everything that is shown.
 
     s3://bucket/store?endpoint=http://127.0.0.1:9000&region=us-east-1
     webhdfs://user@namenode:9870/data/store
     file:///data/store                              the local path /data/store
     file:/data/store                                the same, as Hadoop writes it
 
-User and password before `@`, and all behind `?`, are options: they are used and never shown.
+User and password before `@`, and everything after `?`, are options: they are used and never shown.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from rmqtool.errors import UsageError
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _HADOOP_LOCAL = re.compile(r"file:(/(?!/).*)", re.DOTALL | re.IGNORECASE)
 _LOCAL = frozenset({"file", "local"})
-_WITH_QUERY = frozenset({"http", "https"})  # what stands behind ? names the file there
+_WITH_QUERY = frozenset({"http", "https"})  # the query is a part of the file's name there
 _SECRET = r"[\w.-]*(?:key|secret|token|sig|signature|password|passwd|credential|delegation|auth|user)[\w.-]*"
 _IN_QUERY = re.compile(rf"(?i)((?:^|[^\w.-]){_SECRET}\s*=\s*)[^&;\s'\"]+")
 _IN_AUTHORITY = re.compile(r"(://)[^/\s@'\"]+@")
-_SHORT = 4  # shorter values are not looked for in texts: they would be found everywhere
+_SHORT = 4  # shorter values are not masked in texts: they would match everywhere
 MASK = "***"
 
 Options = tuple[tuple[str, Any], ...]
@@ -39,9 +39,9 @@ class RemoteUrl:
     Attributes:
         protocol: in lower case, `s3` for `s3a` and `s3n`.
         authority: bucket, or host and port.
-        path: what follows, without slashes around it.
-        options: from the URL and from the program, by name; not part of what is printed.
-        user: what stands before `@`; not printed.
+        path: the path after the authority, without slashes at both ends.
+        options: from the URL and from the program, sorted by name; never printed.
+        user: the text before `@`; never printed.
     """
 
     protocol: str
@@ -69,7 +69,7 @@ class RemoteUrl:
         return tuple(_texts((self.user, *self.user.split(":"), *(value for _, value in self.options))))
 
     def mask(self, text: str) -> str:
-        """`text` without the secrets of this URL, and without what looks like one."""
+        """`text` with the secrets of this URL, and anything that looks like a secret, replaced by `***`."""
         for secret in sorted(self.secrets, key=len, reverse=True):
             text = text.replace(secret, MASK)
         return mask(text)
@@ -86,20 +86,20 @@ def _texts(values: Iterable[Any]) -> Iterable[str]:
 
 
 def mask(text: str) -> str:
-    """`text` without users and passwords of URLs, and without values that are named as secrets are."""
+    """`text` with users and passwords in URLs, and values whose names suggest a secret, replaced by `***`."""
     return _IN_QUERY.sub(rf"\g<1>{MASK}", _IN_AUTHORITY.sub(rf"\g<1>{MASK}@", text))
 
 
 def is_url(text: object) -> bool:
-    """Whether `text` is a URL, of whatever protocol, and no path."""
+    """Whether `text` is a URL of any protocol, not a path."""
     return isinstance(text, str) and bool(_URL.match(text) or _HADOOP_LOCAL.match(text))
 
 
 def local_path(text: str) -> str | None:
-    """The path that a `file://` URL means, or `file:/path`, which is taken as it stands; None for others.
+    """The path of a `file://` URL, unquoted, or of `file:/path`, unchanged; None for other texts.
 
     Raises:
-        UsageError: it names another host, or has options.
+        UsageError: the URL names another host, or has options.
     """
     plain_form = _HADOOP_LOCAL.fullmatch(text)
     if plain_form is not None:
@@ -114,14 +114,14 @@ def local_path(text: str) -> str | None:
 
 
 def parse(text: str, storage_options: Mapping[str, Any] | None = None) -> RemoteUrl:
-    """Take a URL apart.
+    """Parse a URL.
 
     Args:
         text: the URL.
         storage_options: more options; they win over those in the URL.
 
     Raises:
-        UsageError: it is no URL, names no place, or is a chain of URLs.
+        UsageError: not a URL, a URL without a place or with `.` or `..`, or a chain of URLs.
     """
     match = _URL.fullmatch(text)
     if match is None or "\0" in text:
@@ -157,7 +157,7 @@ def _frozen(value: Any) -> Any:
 
 
 def plain(value: Any) -> Any:
-    """An option's value as its library wants it: `true` and `false` of a URL, numbers, mappings."""
+    """An option's value as its library expects it: booleans and integers from text, mappings as dict."""
     if isinstance(value, tuple):
         return {name: plain(each) for name, each in value}
     if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""Where the parts of a store are: is a folder a store root, and in which folders lies its commit log?"""
+"""Whether a folder is a store root, and which folders hold its commit log."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from rmqtool.storage.listing import Listing
 from rmqtool.storage.locate import located
 from rmqtool.storage.single_file import ROOT_HINT, is_index_name, root_hint
 
-# What makes a folder a store. `config` alone does not: many programs have one.
+# Each of these makes a folder a store. `config` does not: many programs have one.
 _STORE_FOLDERS = frozenset({"commitlog", "consumequeue", "batchconsumequeue"})
 _STORE_FILES = frozenset({"checkpoint", "abort"})
 
 
 def is_store(root: Path, listing: Listing) -> bool:
-    """Whether the folder `root` holds a store or what is left of one."""
+    """Whether the folder `root` holds a store or the remains of one."""
     folders = listing.folders(root)
     if folders & _STORE_FOLDERS or listing.names(root) & _STORE_FILES:
         return True
@@ -27,7 +27,7 @@ def is_store(root: Path, listing: Listing) -> bool:
 
 
 def not_a_store(path: Path, listing: Listing) -> NotAStoreError:
-    """The error for a folder without a store, with a hint at one nearby."""
+    """The error for a folder without a store; its hint names a store nearby if there is one."""
     hint = root_hint(path)
     if hint is not None:
         return NotAStoreError("this is a part of a store", path=path, hint=hint)
@@ -45,11 +45,11 @@ def commit_log_folders(
     commitlog_paths: Sequence[Path | str],
     read_only_paths: Sequence[Path | str],
 ) -> tuple[Path, ...]:
-    """All folders of the commit log, each once, writable ones first; none where there is none.
+    """All folders of the commit log, each once, writable ones first; empty if there are none.
 
     Raises:
-        InputError: a folder that is named does not exist.
-        UnreadableError: a folder that is named cannot be asked for.
+        InputError: a given folder does not exist.
+        UnreadableError: the status of a given folder cannot be read.
     """
     named = [located(item) for item in commitlog_paths] or _of_conf(root, conf, "storePathCommitLog")
     read_only = [located(item) for item in read_only_paths]
@@ -67,7 +67,7 @@ def commit_log_folders(
 
 
 def check_new_log(root: Path, conf: BrokerConf | None) -> None:
-    """Raise UsageError where broker.conf has the commit log of a store still to be made outside `root`."""
+    """Raise UsageError if broker.conf puts the commit log of a new store anywhere but `root`/commitlog."""
     elsewhere = [
         (name, folder)
         for name in ("storePathCommitLog", "readOnlyCommitLogStorePaths")
@@ -84,7 +84,7 @@ def check_new_log(root: Path, conf: BrokerConf | None) -> None:
 def _of_conf(root: Path, conf: BrokerConf | None, name: str) -> list[Path]:
     """Folders named in broker.conf.
 
-    Those inside its storePathRootDir are looked for in `root`, which may be a copy of that store.
+    Those inside its storePathRootDir are mapped into `root`, which may be a copy of that store.
     """
     if conf is None:
         return []

@@ -1,4 +1,4 @@
-"""What a single file is: commit log, consume queue or index, by its folder or by its first bytes."""
+"""The kind of a single file (commit log, consume queue, index), by its folder or its first bytes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqtool.formats.index import HEADER, HEADER_SIZE, Header
 from rmqtool.storage.open_files import pread, reading, size_of
 
 ROOT_HINT = "give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)"
-# What `dump --what` calls the parts of a store; their folders and files lie in the store root.
+# The names of the parts for `dump --what`, by folder or file in the store root.
 _WHAT = {
     "commitlog": "commitlog", "consumequeue": "consumequeue", "batchconsumequeue": "consumequeue",
     "index": "index", "config": "config", "checkpoint": "checkpoint", "epochFileCheckpoint": "epoch",
@@ -25,13 +25,13 @@ _WHAT = {
 FileKind = Literal["commitlog", "consumequeue", "batchconsumequeue", "index"]
 
 _HEAD_SIZE = 4096
-# 2010 and 2200: store times outside are none; only used to guess at files with foreign names.
+# 2010 and 2200: plausible store times; only used to guess the kind of files with foreign names.
 _OLDEST_TIME_MS, _NEWEST_TIME_MS = 1_262_304_000_000, 7_258_118_400_000
 
 
 @dataclass(frozen=True, slots=True)
 class SingleFile:
-    """A file taken out of a store: its kind, and what its name and folders tell."""
+    """A file taken out of a store: its kind, and what its name and folders show."""
 
     kind: FileKind
     size: int
@@ -41,7 +41,7 @@ class SingleFile:
 
 
 def offset_of_name(name: str) -> int | None:
-    """The offset that a mapped file's name stands for; None where it is no such name.
+    """The offset that a mapped file's name stands for; None if it is not such a name.
 
     Source: UtilAll#offset2FileName (20 decimal digits).
     """
@@ -57,9 +57,9 @@ def is_index_name(name: str) -> bool:
 
 
 def queue_id_of_name(name: str) -> int | None:
-    """The queue id that a queue folder's name stands for; None where a broker would skip it.
+    """The queue id that a queue folder's name stands for; None if a broker would skip the folder.
 
-    A record whose queue id was damaged may name one below 0: brokers make its folder, and load it.
+    A damaged record may have a negative queue id: brokers create its folder, and load it.
     """
     if not re.fullmatch(r"0|-?[1-9][0-9]{0,9}", name) or not -1 << 31 <= int(name) < 1 << 31:
         return None
@@ -67,7 +67,7 @@ def queue_id_of_name(name: str) -> int | None:
 
 
 def root_hint(path: Path) -> str | None:
-    """What to type when `path` is a part of a store, found by its name; None where it is none."""
+    """A hint for the user if `path` is a part of a store by its name; None otherwise."""
     place = path.absolute()
     for part in (place, *place.parents[:3]):
         what, root = _WHAT.get(part.name), part.parent
@@ -77,10 +77,10 @@ def root_hint(path: Path) -> str | None:
 
 
 def recognise(path: Path) -> SingleFile:
-    """Say what the file `path` is.
+    """Find the kind of the file `path`.
 
     Raises:
-        NotAStoreError: it is none of the three.
+        NotAStoreError: not a commit log, consume queue or index file.
         UnreadableError: it cannot be read.
     """
     try:
@@ -144,7 +144,7 @@ def _is_index_header(head: bytes) -> bool:
 
 
 def _is_unit(head: bytes) -> bool:
-    """Whether a unit is there and the next one, if any, names a record behind its own."""
+    """Whether there is a unit, and the next one, if any, names a record at or after the first one's."""
     first, *following = islice(decode_units(head), 2)
     if not first.is_present or first.size < message.MIN_RECORD_SIZE:
         return False

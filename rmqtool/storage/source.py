@@ -1,8 +1,8 @@
-"""Where the bytes come from: windows of a file or of memory, the same for every scan.
+"""Byte sources: windows of a file or of memory, the same for every scan.
 
-A local file is read into buffers, never mapped: a file that becomes shorter, or a block that cannot be
-read, would be a SIGBUS for whoever looks at a map. What cannot be read is zeros and is listed in
-`unreadable`. A buffer is used again when nobody holds its window any more.
+A local file is read into buffers, never mapped: after a file becomes shorter, or if a block cannot be
+read, access to a map is a SIGBUS. Unreadable bytes are zeros and are listed in `unreadable`. A buffer is
+reused once its window is no longer referenced.
 
 The page cache belongs to the broker: pages that were not resident before are dropped after use,
 unless `keep_cache` is set. Only this module and `page_cache` advise the system on pages.
@@ -29,21 +29,21 @@ if TYPE_CHECKING:
     Bytes = np.ndarray[Any, np.dtype[np.uint8]]
 
 WINDOW = 4 << 20
-"""Bytes of a window of a scan: two of them stay in the processor's cache."""
+"""Bytes of a window of a scan: two of them fit into the processor's cache."""
 
 PAGE_BYTES = page_cache.PAGE
 _WAIT_SLICE_SECONDS = 0.1
-_SMALL_BYTES = 64 << 10  # windows up to here have memory of their own
-_KEPT_BUFFERS = 4  # per thread: two files side by side, of each the window before as well
+_SMALL_BYTES = 64 << 10  # windows of at most so many bytes get new memory
+_KEPT_BUFFERS = 4  # per thread: two files at once, and of each the current and the previous window
 _of_thread = local()
 
 
 class ByteSource(Protocol):
     """Bytes of a known size, read window by window, by one thread at a time.
 
-    `unreadable` lists the half-open ranges that the operating system could not read, in the order
-    in which they were met, each byte once; their bytes read as zero. Of a file that has become shorter
-    these are all bytes up to `size`.
+    `unreadable` lists the half-open ranges that the operating system could not read, in the order in which
+    they were found, each byte once; their bytes read as zero. If a file has become shorter, all bytes from
+    its new end to `size` are unreadable.
     """
 
     name: str
@@ -53,8 +53,8 @@ class ByteSource(Protocol):
     def window(self, offset: int, length: int) -> Bytes:
         """Bytes [offset, offset + length) as a read-only uint8 array; shorter at the end.
 
-        The bytes stay as they are while the array, or a view of it, is held: the next window shows what has
-        become of the file.
+        The bytes do not change while the array, or a view of it, is referenced; only a new window shows
+        changes of the file.
         """
         ...
 
@@ -63,16 +63,16 @@ class ByteSource(Protocol):
         ...
 
     def data_from(self, offset: int) -> int:
-        """The first place at or after `offset` that may hold anything but zeros; `size` when none."""
+        """The first offset from `offset` on that may hold anything but zeros; `size` if none."""
         ...
 
     def close(self) -> None:
-        """Give the file back."""
+        """Release the file."""
         ...
 
 
 class RateLimiter:
-    """Bounds the rate of reading of all sources that share it, over threads too."""
+    """Limits the total read rate of all sources that share it, in all threads."""
 
     def __init__(self, bytes_per_second: float) -> None:
         self.bytes_per_second = bytes_per_second
@@ -86,18 +86,18 @@ class RateLimiter:
             now = time.monotonic()
             start = max(now, self._free_at)
             self._free_at = start + count / self.bytes_per_second
-        # In slices, for a wait may be longer than the system can express.
+        # In slices: a wait may be longer than the system's limit.
         while (left := start - time.monotonic()) > 0:
             if self._stopped.wait(min(left, _WAIT_SLICE_SECONDS)):
                 return
 
     def stop(self) -> None:
-        """End every wait, now and later: the work was broken off, and its threads are to come back."""
+        """End every wait, now and later, so that the threads of cancelled work return."""
         self._stopped.set()
 
 
 class BytesSource:
-    """A source over bytes in memory: all of it, or what lies from byte `first` on."""
+    """A source over bytes in memory; `first` is the offset of their first byte in the source."""
 
     def __init__(self, data: bytes | Bytes, name: str = "memory", *, first: int = 0) -> None:
         self.name = name
@@ -129,14 +129,14 @@ def open_source(
     path: Path, *, keep_cache: bool = False, limiter: RateLimiter | None = None, is_warm: bool = False,
     listed_size: int = 0,
 ) -> ByteSource:  # fmt: skip
-    """A source over a file, of the size that it has now, or that it had when it was listed.
+    """A source over a file, of its current size or its listed size, whichever is larger.
 
     Args:
-        path: the file; a `RemotePath` is read through its place, whose pages are not ours to keep.
-        keep_cache: leave what was read in the page cache.
-        limiter: bounds the rate of reading; share it between sources.
-        is_warm: this process has just written what will be read: nothing is fetched ahead or dropped.
-        listed_size: what a local file had when it was listed; bytes that it has lost since are unreadable.
+        path: the file; a `RemotePath` is read through its place and has no local page cache.
+        keep_cache: leave the read pages in the page cache.
+        limiter: limits the read rate; sources can share it.
+        is_warm: this process has just written the bytes: nothing is prefetched or dropped.
+        listed_size: bytes of a local file when it was listed; bytes lost since are unreadable.
 
     Raises:
         OSError: the file cannot be opened.
@@ -195,7 +195,7 @@ class FileSource:
         try:
             return os.lseek(self._fd, offset, os.SEEK_DATA)
         except OSError as error:
-            # ENXIO: nothing but a hole up to the end; others: the file system cannot tell
+            # ENXIO: only a hole up to the end; others: the file system does not report holes
             return self.size if error.errno == errno.ENXIO else offset
 
     def close(self) -> None:
@@ -209,14 +209,14 @@ class FileSource:
         self._fd = -1
 
     def _announce(self, start: int, stop: int, *, is_window: bool) -> None:
-        """Wait for the rate, drop what is done with, fetch what is missing."""
+        """Wait for the rate limit, drop pages that are done with, fetch missing ones."""
         if self._limiter is not None:
             self._limiter.take(stop - start)
         if self._pages is None or stop <= start:
             return
         if is_window:
-            # the next window as well: the disk works while this one is looked at; but no window of a
-            # hole, whose pages would be taken for data once they are there
+            # Fetch the next window too, so that the disk works while this one is processed. But not a
+            # hole: once its pages are in the cache, they would count as data.
             ahead = min(2 * stop - start, self.size)
             stop = ahead if stop < ahead and self._data_from(stop) < ahead else stop
         if is_window or self._pages.is_scattered:
@@ -224,7 +224,7 @@ class FileSource:
         self._pages.fetch(start, stop)
 
     def _drop(self, start: int, stop: int) -> None:
-        """Drop the pages that this source fetched, but for those of [start, stop)."""
+        """Drop the pages that this source fetched, except those of [start, stop)."""
         assert self._pages is not None
         for first, last in self._pages.fetched_outside(start, stop):
             if not self._keep_cache:
@@ -233,7 +233,7 @@ class FileSource:
     # reading with errors
 
     def _fill(self, buffer: memoryview, offset: int) -> None:
-        """Read into all of `buffer`; what cannot be read becomes zeros and is noted.
+        """Fill `buffer`; unreadable bytes become zeros and are recorded.
 
         After a failure the rest is read page by page.
         """
@@ -262,7 +262,7 @@ class FileSource:
 
 
 def _buffer(length: int) -> Bytes:
-    """Memory for a window: a part of a buffer that this thread had before, or its own."""
+    """Memory for a window: a part of a reused buffer of this thread, or a new array."""
     import numpy as np
 
     from rmqtool.storage.buffers import Buffers

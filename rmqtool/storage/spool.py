@@ -1,7 +1,7 @@
-"""A temporary file without a name: it is gone when the process ends, however it ends.
+"""An anonymous temporary file: it is gone when the process ends, however it ends.
 
-Runs of zeros become holes, so a log's unused tail costs nothing. It lies in RMQTOOL_TMPDIR, else where
-the system keeps temporary files (TMPDIR).
+Runs of zeros become holes, so the unused tail of a log costs nothing. The folder is RMQTOOL_TMPDIR, else the
+system's folder for temporary files (TMPDIR).
 """
 
 from __future__ import annotations
@@ -14,24 +14,24 @@ from rmqtool.errors import FormatError, UnwritableError
 from rmqtool.storage.remote_file import LocalFile
 
 FILE_LIMIT = 1 << 31
-"""Bytes that one file of a store may have: a broker maps each as a whole (DefaultMappedFile#init)."""
+"""Most bytes of one file of a store: a broker maps each file as a whole (DefaultMappedFile#init)."""
 UNPACKED_LIMIT = 1 << 40
-"""Bytes, zeros included, that one input may unpack to: more is taken for an attack."""
+"""Most bytes, zeros included, that one input may unpack to; more is treated as an attack."""
 
 _ALIGNMENT = 4096
 _STEP = 64 << 10
 _ZEROS = bytes(_STEP)
-_ROOM = 64 << 20  # left free on the device
+_ROOM = 64 << 20  # bytes left free on the device
 _ASKED_EVERY = 64 << 20
 
 
 def folder() -> str:
-    """Where temporary files go."""
+    """The folder for temporary files."""
     return os.environ.get("RMQTOOL_TMPDIR") or tempfile.gettempdir()
 
 
 class Spool:
-    """The file; parts are added at its end and stay where they are."""
+    """One temporary file; parts are appended and keep their offsets."""
 
     def __init__(self) -> None:
         place = folder()
@@ -50,7 +50,7 @@ class Spool:
         self._written = 0
 
     def add(self, pieces: Iterable[bytes], limit: int | None = None) -> tuple[int, int]:
-        """Add a part of at most `limit` bytes (by default UNPACKED_LIMIT); (place in the file, bytes).
+        """Append a part of at most `limit` bytes (default UNPACKED_LIMIT); returns its offset and its bytes.
 
         Raises:
             FormatError: the part is larger.
@@ -100,11 +100,11 @@ class Spool:
         )
 
     def file(self) -> LocalFile:
-        """The whole of it, for reading; what is added later may be read too."""
+        """The whole file for reading, also parts that are added later."""
         return LocalFile(os.dup(self._descriptor))
 
     def close(self) -> None:
-        """Give its space back."""
+        """Release its space."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1

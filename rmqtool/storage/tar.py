@@ -1,8 +1,8 @@
-"""The files of a tar, read where they lie: nothing is unpacked, and no name of it reaches a disk.
+"""The files of a tar, read in place: nothing is unpacked, and none of its names reaches a disk.
 
-A tar comes from anywhere: a name that leaves its folder, a link, a device, a name that comes twice,
-and an archive that was cut short are refused as a whole, with the name. Sparse files, as `tar -S`
-makes them in every format, keep their holes. One that is compressed is unpacked first, see `spool`.
+A tar is untrusted. The whole archive is refused if it was cut short, or contains a name that leads out of
+it, a link, a device, or a name twice; the error gives the name. Sparse files (`tar -S`, every format) keep
+their holes. A compressed tar is unpacked first, see `spool`.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ if TYPE_CHECKING:
 BLOCK = 512
 MEMBERS_MAX = 1_000_000
 NAME_MAX = 4096
-"""Characters of a member's path: PATH_MAX of Linux. Each folder of a path is kept as a name of its own."""
-_HEADER_MAX = 64 << 20  # most that one header with its extensions is read of
+"""Most characters of a member's path (PATH_MAX of Linux). Every folder of a path is stored separately."""
+_HEADER_MAX = 64 << 20  # most bytes read at once for a header with its extensions
 _MAGIC_AT, _MAGIC = 257, b"ustar"
 
 
 def is_tar(head: bytes) -> bool:
-    """Whether these first bytes of a file are those of a tar: of POSIX, GNU or pax."""
+    """Whether `head`, the first bytes of a file, begins a tar in POSIX, GNU or pax format."""
     return head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] == _MAGIC
 
 
 def open_file(path: Path) -> RandomFile:
-    """The file `path`, wherever it lies. Raises OSError."""
+    """Open the file `path`, local or remote. Raises OSError."""
     return path.place.open(path.inner) if isinstance(path, RemotePath) else LocalFile(descriptor_of(path))
 
 
 class TarPlace(FileSystem):
-    """The tar `archive`, compressed or not; it is read when its first file is asked for."""
+    """The tar `archive`, compressed or not; it is read on first use."""
 
     name = "a tar archive"
 
@@ -56,23 +56,23 @@ class TarPlace(FileSystem):
         self._files: dict[str, tuple[Segment, ...]] = {}
 
     def show(self, inner: str) -> str:
-        """See Place."""
+        """See FileSystem."""
         return f"{self._archive}/{inner}" if inner else str(self._archive)
 
     def recipe(self) -> Recipe:
-        """See Place."""
+        """See FileSystem."""
         return TarPlace, (self._archive,)
 
     def folders(self) -> list[str]:
-        """The names of all folders, those above before those in them. Raises as `entries` does."""
+        """The names of all folders, parents before their children. Raises as `entries` does."""
         self._read()
         return sorted(self._folders)
 
     def entries(self, inner: str) -> Entries:
-        """See Place.
+        """See FileSystem.
 
         Raises:
-            FormatError: it is no sound tar, or one that is refused.
+            FormatError: the tar is damaged or refused.
             UnreadableError: it cannot be read.
         """
         self._read()
@@ -81,7 +81,7 @@ class TarPlace(FileSystem):
         return list(self._folders[inner].items())
 
     def status(self, inner: str) -> os.stat_result:
-        """See Place."""
+        """See FileSystem."""
         self._read()
         folder, _, name = inner.rpartition("/")
         if not inner:
@@ -92,20 +92,20 @@ class TarPlace(FileSystem):
         return found
 
     def open(self, inner: str) -> RandomFile:
-        """See Place."""
+        """See FileSystem."""
         status, base = self.status(inner), self._read()
         if inner not in self._files:
             raise IsADirectoryError(21, "it is not a plain file", self.show(inner))
         return PartFile(base, status.st_size, self._files[inner])
 
     def close(self) -> None:
-        """See Place. The archive is opened, and unpacked, again when it is needed."""
+        """See FileSystem. The archive is opened, and unpacked, again when it is needed."""
         if self._base is not None:
             self._base.close()
         self._base = None
 
     def _read(self) -> RandomFile:
-        """What holds the archive's bytes, without compression; its members are known then."""
+        """The file with the archive's uncompressed bytes; opens it and lists its members on first use."""
         with self._lock:
             if self._base is None:
                 self._base = self._opened()
@@ -156,7 +156,7 @@ class TarPlace(FileSystem):
         self._folders, self._files = folders, files
 
     def _checked(self, member: tarfile.TarInfo) -> str:
-        """The member's name, without `./`; nothing for the root itself."""
+        """The member's name, without `./`; empty for the root itself. Raises FormatError if it is refused."""
         if len(member.name) > NAME_MAX:
             raise self._refused(member, f"has a path of more than {NAME_MAX} characters")
         parts = [part for part in member.name.split("/") if part not in ("", ".")]
@@ -171,13 +171,13 @@ class TarPlace(FileSystem):
         return "/".join(parts)
 
     def _segments(self, member: tarfile.TarInfo, archive_size: int) -> tuple[Segment, ...]:
-        """Where the bytes of a member lie in the archive."""
+        """The places of a member's bytes in the archive."""
         sparse: list[tuple[int, int]] | None = getattr(member, "sparse", None)
         data = [(0, member.size)] if sparse is None else sparse
         found: list[Segment] = []
         end, place = 0, member.offset_data
         for start, count in data:
-            if not count:  # what fills a block of old GNU tars
+            if not count:  # fills up a block in old GNU tars
                 continue
             if start < end or count < 0 or start + count > member.size:
                 raise self._refused(member, "has holes that overlap")
@@ -217,7 +217,7 @@ def _members(base: RandomFile, archive: Path) -> Iterator[tarfile.TarInfo]:
                 if count >= MEMBERS_MAX:
                     break
                 yield member
-                tar.members.clear()  # type: ignore[attr-defined]  # it would keep them all
+                tar.members.clear()  # type: ignore[attr-defined]  # else it keeps all members
             else:
                 count = 0
             end = tar.offset
@@ -236,7 +236,7 @@ def _members(base: RandomFile, archive: Path) -> Iterator[tarfile.TarInfo]:
 
 
 def _next(tar: tarfile.TarFile) -> Callable[[], tarfile.TarInfo | None]:
-    """The next member at every call; its header must lie behind the one before."""
+    """A function that returns the next member; headers must be in ascending order."""
     last = -1
 
     def member() -> tarfile.TarInfo | None:
@@ -252,26 +252,26 @@ def _next(tar: tarfile.TarFile) -> Callable[[], tarfile.TarInfo | None]:
 
 
 class _Reader(io.RawIOBase):
-    """A RandomFile as tarfile reads it; no header makes it read without bounds."""
+    """A RandomFile for tarfile; it bounds every read, whatever a header claims."""
 
     def __init__(self, base: RandomFile) -> None:
         self._file = CachedFile(base)
         self._at = 0
 
     def readable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def seekable(self) -> bool:
-        """It is."""
+        """Return True."""
         return True
 
     def tell(self) -> int:
-        """Where the next byte is read."""
+        """The offset of the next read."""
         return self._at
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place. Raises ValueError for one before the start."""
+        """Set the offset of the next read. Raises ValueError if it is negative."""
         place = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._file.size}[whence]
         if place < 0:
             raise ValueError("a place before the archive's start")
@@ -279,7 +279,7 @@ class _Reader(io.RawIOBase):
         return place
 
     def read(self, size: int = -1) -> bytes:
-        """Bytes from here. Raises ValueError for more than any header has."""
+        """Read from the current offset. Raises ValueError for a negative size or more than `_HEADER_MAX`."""
         if not 0 <= size <= _HEADER_MAX:
             raise ValueError("a header without bounds")
         data = self._file.read(self._at, size)

@@ -1,6 +1,6 @@
-"""Entries of a store that are not what their name says: a pipe named as a file, a file named as a folder.
+"""Entries of a store whose type does not match their name: a pipe named as a file, a file named as a folder.
 
-Nothing of a store can be read from them, and a broker would not start with most of them.
+They contain nothing that can be read, and a broker does not start with most of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FOLDERS = (
     "compaction",
 )  # fmt: skip
 _FILES = ("abort", "abort.bak", "lock", "epochFileCheckpoint", "timerwheel")
-# A store's `checkpoint` is left out here: whoever reads it tells that it is no plain file.
+# `checkpoint` is not listed: its reader reports that it is not a plain file.
 
 _TYPES: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISREG, "a plain file"), (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"),
@@ -29,7 +29,7 @@ _TYPES: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class OddEntry:
-    """An entry of the wrong type: `what` it is, and what it is `instead_of`, in words."""
+    """An entry of the wrong type: `what` it is and what is expected `instead_of`, as text."""
 
     path: Path
     what: str
@@ -37,7 +37,7 @@ class OddEntry:
 
 
 def find_odd_entries(root: Path, listing: Listing) -> tuple[OddEntry, ...]:
-    """The entries of the store at `root` that have a part's name and the wrong type, each once.
+    """The entries of the store at `root` that have the name of a part but the wrong type, each once.
 
     Folders of files that are numbered (log, queues, index, timer log) have their own lists of strays.
     """
@@ -56,7 +56,7 @@ def _of_config(root: Path, listing: Listing) -> Iterator[OddEntry]:
     for name, status in listing.entries(root / "config"):
         if stat.S_ISREG(status.st_mode):
             continue
-        # 5.x keeps folders of RocksDB beside the files, under other names.
+        # 5.x keeps RocksDB folders next to the files, under other names.
         is_file_name = name.removesuffix(".bak").endswith(".json") or name.startswith("timer")
         if is_file_name or not stat.S_ISDIR(status.st_mode):
             yield _odd(root / "config" / name, status, "a plain file")

@@ -1,8 +1,8 @@
 """Files of a store that are compressed one by one: `commitlog/00000000000000000000.zst`.
 
-They are shown under the names that they had before. All of a folder's are unpacked when it is listed,
-for only then their sizes are known. A file that is also there as it was is taken as it is. What lies
-outside of the store's folder is not listed.
+They are shown under their names before compression. When a folder is listed, all its files are unpacked,
+because their sizes are unknown before. If the uncompressed file exists too, it is used. Files outside of
+the store's folder are not listed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_compressed_file(name: str) -> bool:
 
 
 class UnpackedPlace(FileSystem):
-    """The files of the folder `base / root`; or of `base` the one file `only`, whatever its name."""
+    """The files of the folder `base / root`, or only the file `base / only`, whatever its name."""
 
     name = "compressed files"
 
@@ -44,15 +44,15 @@ class UnpackedPlace(FileSystem):
         self._parts: dict[str, tuple[int, int, Path]] = {}
 
     def show(self, inner: str) -> str:
-        """See Place."""
+        """See FileSystem."""
         return str(self._base / inner)
 
     def recipe(self) -> Recipe:
-        """See Place."""
+        """See FileSystem."""
         return UnpackedPlace, (self._base, self._root, self._only)
 
     def entries(self, inner: str) -> Entries:
-        """See Place.
+        """See FileSystem.
 
         Raises:
             FormatError: a compressed file is damaged, or cut short.
@@ -76,14 +76,14 @@ class UnpackedPlace(FileSystem):
         return found
 
     def status(self, inner: str) -> os.stat_result:
-        """See Place."""
+        """See FileSystem."""
         path = self._compressed(inner)
         if path is None:
             return (self._base / inner).stat()
         return status_of(self._unpacked(inner, path)[1], path.stat().st_mtime)
 
     def open(self, inner: str) -> RandomFile:
-        """See Place."""
+        """See FileSystem."""
         path = self._compressed(inner)
         if path is None:
             return open_file(self._base / inner)
@@ -93,14 +93,14 @@ class UnpackedPlace(FileSystem):
         return PartFile(base, size, [(0, size, start)] if size else [], owns_base=True)
 
     def close(self) -> None:
-        """See Place. What is read again is unpacked again."""
+        """See FileSystem. Files that are read again are unpacked again."""
         if self._spool is not None:
             self._spool.close()
         self._spool = None
         self._parts.clear()
 
     def _compressed(self, inner: str) -> Path | None:
-        """The compressed file that is shown as `inner`; None where there is none, or a plain one too."""
+        """The compressed file that is shown as `inner`; None if there is none, or an uncompressed one."""
         if self._only:
             path = self._base / self._only
             before = stem(path.name)
@@ -114,7 +114,7 @@ class UnpackedPlace(FileSystem):
         return plain.parent / min(names) if names else None
 
     def _unpacked(self, inner: str, path: Path) -> tuple[int, int, Path]:
-        """Where it is in the spool, its size, and the compressed file."""
+        """(offset in the spool, size, compressed file) of `inner`; unpacks it on first use."""
         with self._lock:
             if inner not in self._parts:
                 if self._spool is None:

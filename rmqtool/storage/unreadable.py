@@ -1,4 +1,4 @@
-"""The ranges of a file that could not be read, each byte once, however often it is asked for."""
+"""The ranges of a file that could not be read, each byte once, however often it is requested."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from bisect import bisect_left
 
 
 class Unreadable:
-    """Half-open ranges of bytes. `ranges` has them in the order in which they were met, and only grows."""
+    """Half-open ranges of bytes. `ranges` has them in the order in which they were found, and only grows."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
@@ -14,7 +14,7 @@ class Unreadable:
         self._stops: list[int] = []
 
     def note(self, start: int, stop: int) -> None:
-        """Add what is not known yet of [start, stop); windows overlap, so a range may come again."""
+        """Add the new bytes of [start, stop); windows overlap, so a range may come again."""
         if start >= stop:
             return
         first = last = bisect_left(self._stops, start)

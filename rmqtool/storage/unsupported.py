@@ -1,6 +1,6 @@
-"""Parts of a store that are recognised and said, but not read: RocksDB, DLedger, tiered storage.
+"""Parts of a store that are recognised and reported, but not read: RocksDB, DLedger, tiered storage.
 
-The folder `rocksdbstore/` alone is no sign: every 5.4 broker makes it, but without a table file (.sst).
+The folder `rocksdbstore/` alone means nothing: every 5.4 broker creates it, but without a table file (.sst).
 
 Source: design section 2; RocksDBConsumeQueueStore, RocksDBConfigManager, MessageRocksDBStorage,
 TieredMessageStore.
@@ -21,22 +21,22 @@ _ROCKSDB_FILE = re.compile(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d{6,}|\d{6,}\.(sst|log|blob)|\d{6,}\.dbtmp"
 )
 _TIERED_FILE = "tieredStoreMetadata.json"
-# Settings of broker.conf under which a part lives in rocksdbstore/, and what that part is.
+# Settings of broker.conf that put a part into rocksdbstore/, and that part.
 _ROCKSDB_SETTINGS = (
     ("indexRocksDBEnable", "index entries"),
     ("timerRocksDBEnable", "timer messages"),
     ("transRocksDBEnable", "half messages"),
 )
 SIDE_STORE = "index entries, timer or half messages"
-"""What is in a side store that holds something, where no broker.conf says which of the three."""
+"""The content of rocksdbstore/ if it has table files and no broker.conf says which of the three."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unsupported:
     """A part of the store that is kept in a form out of reach.
 
-    `what` is the part (`consume queues`, `config`, `commit log`, ...), `form` how it is kept. The
-    `second consume queues` are those that a broker writes beside the queues in files.
+    `what` is the part (`consume queues`, `config`, `commit log`, ...), `form` how it is kept. A broker writes
+    `second consume queues` in addition to the queues in files.
     """
 
     what: str
@@ -45,7 +45,7 @@ class Unsupported:
 
 
 def is_rocksdb_file(name: str) -> bool:
-    """Whether RocksDB names a file so. Source: filename.cc of RocksDB."""
+    """Whether `name` is the name of a RocksDB file. Source: filename.cc of RocksDB."""
     return _ROCKSDB_FILE.fullmatch(name) is not None
 
 
@@ -57,7 +57,7 @@ def _has_queue_files(folder: Path, listing: Listing) -> bool:
     """Whether there are queues in files too: a broker that writes both keeps them in one folder.
 
     A broker of storeType defaultRocksDB keeps its config in RocksDB as well and reads no queue files, so
-    what an older one left there is stale. Source: CombineConsumeQueueStore; spec 06 2.7.
+    files of an earlier broker there are stale. Source: CombineConsumeQueueStore; spec 06 2.7.
     """
     return any(
         listing.mapped_files(folder / topic / queue_id)[0]
@@ -68,7 +68,7 @@ def _has_queue_files(folder: Path, listing: Listing) -> bool:
 
 
 def find_unsupported(root: Path, listing: Listing, conf: BrokerConf | None) -> tuple[Unsupported, ...]:
-    """The parts of the store at `root` that rmqtool knows of and does not read."""
+    """The parts of the store at `root` that rmqtool recognises and does not read."""
     found: list[Unsupported] = []
     folders = listing.folders(root)
     if "config" in folders:
