@@ -1,4 +1,4 @@
-"""What a message says: columns, rows, bodies, system topics, and its text as JSON and CSV."""
+"""The content of a message: columns, rows, bodies, system topics, and its text as JSON and CSV."""
 
 __all__ = [
     "arrow_arrays",

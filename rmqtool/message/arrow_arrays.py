@@ -9,7 +9,7 @@ from rmqtool.log.string_ranges import Gathered
 
 
 def binary_array(found: Gathered, kind: pa.DataType) -> pa.Array:
-    """The column as an array of `kind`, string or binary; rows that are not there are null."""
+    """The column as an array of `kind`, string or binary; rows without a value are null."""
     count = len(found.offsets) - 1
     valid, nulls = None, 0
     if found.present is not None:

@@ -1,7 +1,7 @@
 """The bodies of a batch of records as the application sees them, within a budget of bytes.
 
-Bodies that are not compressed are not copied here. Compressed ones are unpacked one by one: a few
-bytes may become megabytes, so a batch ends before the unpacked bodies pass its budget.
+Uncompressed bodies are not copied here. Compressed ones are unpacked one by one: a few bytes may become
+megabytes, so a batch ends before the unpacked bodies exceed its budget.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from rmqtool.storage.buffers import Array
 
 @dataclass(frozen=True)
 class Bodies:
-    """The bodies of the first `len(ranges)` records; a body that does not unpack has no value.
+    """The bodies of the first `len(ranges)` records; a body that cannot be unpacked has no value.
 
-    unpackable, codec_missing: bool, shape (rows,): why; None where all unpack.
+    `unpackable` and `codec_missing` (bool, shape (rows,)) give the reason: the body is damaged, or the
+    library is not installed. Both are None if all bodies can be unpacked.
     """
 
     ranges: Ranges
@@ -36,14 +37,14 @@ def stored_bodies(frames: Frames) -> Bodies:
 
 
 def plain_bodies(frames: Frames, budget: int) -> Bodies:
-    """The bodies, unpacked, of as many records as fit into `budget` bytes, and of one at least."""
+    """The unpacked bodies of as many records as fit into `budget` bytes, but at least one."""
     stored = bodies(frames)
     compressed = np.flatnonzero(frames.rows["sys_flag"] & COMPRESSED)
     if not len(compressed):
         return Bodies(stored)
     lengths = stored.lengths.astype(np.int64)
     lengths[compressed] = 0
-    used = np.cumsum(lengths)  # by bodies that are stored as they are, up to each record
+    used = np.cumsum(lengths)  # bytes of uncompressed bodies up to each record
     count = len(stored)
     unpacked_bytes = 0
     values: list[bytes | None] = []

@@ -1,4 +1,4 @@
-"""One value of a row as text: JSON, plain, CSV, TSV; and a part of it by its dotted name."""
+"""The value of a field, also by a dotted name, and its text in JSON, plain text, CSV and TSV."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Row = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class TextLines:
-    """Rows that are lines already: `count` of them, each with its line end."""
+    """`count` rows that are already lines, each with its line end."""
 
     data: bytes | memoryview
     count: int
@@ -27,9 +27,9 @@ _JSON_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u20
 
 
 def field_value(row: Row, name: str) -> Any:
-    """The value of a field; `system.kind` is `kind` of the object `system`. None where there is none.
+    """The value of a field; `system.kind` is `kind` of the object `system`. None if it does not exist.
 
-    Names of properties may have dots of their own: a name that is there as a whole comes first.
+    Names of properties may contain dots: a key that equals the whole rest of the name wins.
     """
     if name in row:
         return row[name]
@@ -42,7 +42,7 @@ def field_value(row: Row, name: str) -> Any:
 
 
 def with_times(value: Any, zone: tzinfo | None) -> Any:
-    """The same object with a readable time beside every `*_timestamp_ms`."""
+    """The same object with a readable time after every `*_timestamp_ms`."""
     if isinstance(value, list | tuple):
         return [with_times(item, zone) for item in value]
     if not isinstance(value, dict):
@@ -56,7 +56,7 @@ def with_times(value: Any, zone: tzinfo | None) -> Any:
 
 
 def _plain(value: object) -> object:
-    """What the JSON encoder does not know: paths, and numbers and arrays of numpy."""
+    """Converts values that the JSON encoder does not know: paths, and numbers and arrays of numpy."""
     if isinstance(value, PurePath):
         return str(value)
     if hasattr(value, "tolist"):
@@ -69,7 +69,7 @@ _indented = json.JSONEncoder(ensure_ascii=False, indent=2, default=_plain)
 
 
 def json_text(value: object, *, indented: bool = False) -> str:
-    """JSON on one line, or indented; characters that a terminal would act on are escaped."""
+    """JSON on one line, or indented; control characters of terminals are escaped."""
     # Only strings can hold these characters, so the escape is valid JSON and means the same.
     text = (_indented if indented else _compact).encode(value)
     return _JSON_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
@@ -87,9 +87,9 @@ def plain_text(value: object) -> str:
 
 
 def csv_text(value: object) -> str:
-    """A CSV cell, quoted where it must be."""
+    """A CSV cell, quoted if necessary."""
     text = plain_text(value)
-    # None is an empty cell and the empty string a quoted one: the csv module cannot tell them apart.
+    # None is an empty cell, the empty string a quoted one; the csv module does not distinguish them.
     quoted = text != text.strip() or any(character in text for character in ',"\r\n')
     if quoted or (not text and value is not None):
         return '"' + text.replace('"', '""') + '"'

@@ -1,7 +1,6 @@
-"""The columns of a batch of records as Arrow arrays: what `rmqtool.message.rows` says, for whole batches.
+"""The columns of a batch of records as Arrow arrays: the values of `rmqtool.message.rows`, for whole batches.
 
-Only what is asked for is computed. Texts are UTF-8 whatever the bytes on disk are: as in Java, what is
-no UTF-8 reads as U+FFFD.
+Only requested columns are computed. Texts are always UTF-8: as in Java, invalid bytes on disk become U+FFFD.
 """
 
 from __future__ import annotations
@@ -49,16 +48,16 @@ _NUMBERS = {
     "reconsume_times": "reconsume_times", "prepared_transaction_offset": "prepared_transaction_offset",
     "body_length": "body_length",
 }  # fmt: skip
-"""Columns that are fields of a frame."""
+"""Columns that are fields of a frame: column to field."""
 BODY_COLUMNS = frozenset({"body", "body_encoding", "stored_body"})
 _STATUS_CODES = ("CL03", "CL06", "CL09", "CL13", "CL14", "UN01")
 _MIN_MS, _MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
 
 
 class Chunk:
-    """Some records of one file that become one batch; `frames.data` is valid as long as it lives.
+    """Records of one file that become one batch; `frames.data` is valid as long as the chunk lives.
 
-    `due_of` tells when delayed messages are due, for `system`.
+    `due_of` gives the delivery time of delayed messages, for `system`.
     """
 
     def __init__(
@@ -85,7 +84,7 @@ class Chunk:
 
     @cached_property
     def states(self) -> Array:
-        """Per row the bits of _STATUS_CODES that hold, u1."""
+        """Per row the problems as bits, u1: bit n is _STATUS_CODES[n]."""
         status = self.rows["status"]
         flags = [(status & BODY_CRC) != 0, (status & OFFSET_MISMATCH) != 0, property_crc_wrong(self.frames)]
         flags.append(~self.pairs.sound)
@@ -128,7 +127,7 @@ def _constant(text: str, count: int) -> pa.Array:
 
 
 def utf8(text: str) -> bytes:
-    """The UTF-8 of a text that may come from a file name: what is no character is `?`."""
+    """The UTF-8 of a text that may come from a file name: lone surrogates become `?`."""
     return text.encode("utf-8", "replace")
 
 
@@ -173,7 +172,7 @@ def _body_encoding(chunk: Chunk) -> pa.Array:
 
 
 def _stored_body(chunk: Chunk) -> pa.Array:
-    """Null where compressing the body gives the stored bytes, where `body` is these, or does not unpack."""
+    """Null if `body` is the stored bytes or reproduces them when compressed, or cannot be unpacked."""
     plain, stored = _bodies(chunk), stored_bodies(chunk.frames).ranges
     flags = chunk.rows["sys_flag"]
     found: list[bytes | None] = [None] * len(chunk)
@@ -214,7 +213,7 @@ def _status(chunk: Chunk) -> pa.Array:
     sizes = np.array([len(codes) for codes in lists], np.int64)
     stops = np.zeros(len(chunk) + 1, np.int32)
     np.cumsum(sizes[numbers], out=stops[1:])
-    # the number of each code: where its list begins, and its place in that
+    # the index of each code: where its list begins, plus its place in the list
     begins = (np.cumsum(sizes) - sizes)[numbers]
     places = np.arange(int(stops[-1])) - np.repeat(stops[:-1] - begins, sizes[numbers])
     texts = _spelled(places, [code for codes in lists for code in codes])
@@ -222,7 +221,7 @@ def _status(chunk: Chunk) -> pa.Array:
 
 
 def _system(chunk: Chunk) -> pa.Array:
-    """One record after the other: most messages are none of the system's, and few ask for this column."""
+    """Computed record by record: system records are few, and the column is rarely requested."""
     body: row_form.BodyForm = "none" if chunk.bodies is None else "text"
     form = row_form.RowFormat(body=body, names=("system",), due_of=chunk.due_of)
     texts: list[str | None] = []

@@ -1,12 +1,12 @@
-"""The one table of message columns: what a message row holds, in this order, under these names.
+"""The one table of message columns: the fields of a message row, in this order, under these names.
 
 JSON, CSV and Parquet use the engine names (snake_case), Spark the Spark names (camelCase, a
 superset of those of rocketmq-spark, so its queries run unchanged). `arrow_type` is the type as
 pyarrow prints it; it is text here, so that reading this table needs no pyarrow. Rows in JSON carry
 times as RFC 3339 text and bodies as text; Arrow carries timestamps and bytes.
 
-`version` is Spark's `magicVersion`; `born_time` and `store_time` are its `bornTimestamp` and
-`storeTimestamp`, for those are of Spark's timestamp type.
+`version` is Spark's `magicVersion`. `born_time` and `store_time` are its `bornTimestamp` and
+`storeTimestamp`, because these have Spark's timestamp type.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ class Column:
     """One column of a message row.
 
     `unit` is `bytes`, `ms since 1970`, `index` (a count of units from 0) or empty. An `optional`
-    column stands in a JSON row only where it says something, and in fixed columns only when asked
-    for by name.
+    column is in a JSON row only if it has a value, and in fixed columns only if it is requested by
+    name.
     """
 
     name: str

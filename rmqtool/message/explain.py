@@ -1,9 +1,8 @@
 """One structure as annotated bytes: each field of its declaration with offset, bytes and meaning.
 
-The fields, their order and their text come from the construct declaration (`formats/`), so what is
-shown is what the man page says. Reading goes field by field and stops where the bytes end or a
-length makes no sense: a damaged record is shown as far as it can be read, and the sentences in
-`Explanation.problems` say what is wrong with it.
+The fields, their order and their text come from the construct declaration (`formats/`), as in the man
+page. Reading stops at the first field that does not fit: a damaged record is shown as far as it can be
+read, and the sentences in `Explanation.problems` say what is wrong with it.
 """
 
 from __future__ import annotations
@@ -22,9 +21,9 @@ from rmqtool.formats import body, message, message_id, properties
 from rmqtool.formats.declare import fields_of
 from rmqtool.formats.parts import Part
 
-HEX_LIMIT = 16  # bytes of one row that are shown; bodies and property strings have a row for every part
-_HEX_CUT = 12  # bytes of a row that has more than that
-BODY_SHOWN = 256  # bytes of a body that are shown, HEX_LIMIT a row
+HEX_LIMIT = 16  # most bytes shown of one row; bodies and property strings have a row for every part
+_HEX_CUT = 12  # bytes shown of a longer row
+BODY_SHOWN = 256  # bytes shown of a body, HEX_LIMIT per row
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +42,7 @@ class ExplainedField:
     text: str
 
     def row(self) -> dict[str, Any]:
-        """The field as a row; an ellipsis in `hex`, groups of 4 bytes, says that there are more."""
+        """The field as a row; `hex` has groups of 4 bytes and ends with an ellipsis if it is shortened."""
         cut = len(self.data) > HEX_LIMIT
         return {
             "offset": self.offset,
@@ -57,9 +56,9 @@ class ExplainedField:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The fields that could be read, in order, and sentences on what is wrong (empty: sound).
+    """The fields that could be read, in order, and sentences on what is wrong (none if sound).
 
-    `note` says so where something else is shown than what was asked for.
+    `note` says what is shown if it is not what was requested.
     """
 
     fields: tuple[ExplainedField, ...]
@@ -82,10 +81,10 @@ def explain_record(
     """Explains the commit log record, or the blank, at the start of `data`.
 
     Args:
-        data: the bytes from the record's start, at least to its end where the file has them.
+        data: the bytes from the record's start, at least to its end if the file has them.
         physical_offset: where `data` starts in the commit log.
         tz: zone of the times shown; None is the local zone.
-        left: bytes from the start of `data` to the end of its file, when `data` does not go so far.
+        left: bytes from the start of `data` to the end of its file; None if `data` reaches that end.
         body_shown: bytes of the body that get rows of their own; None: all.
     """
     view = bytes(data)
@@ -164,7 +163,7 @@ def _record_problems(
 
 
 def _with_crc(fields: list[ExplainedField], values: dict[str, Any]) -> list[ExplainedField]:
-    """The fields, the body's CRC compared with the body."""
+    """The fields; the value of body_crc says whether it matches the body."""
     stored = values.get("body")
     if stored is None:
         verdict = "not checked: the body cannot be read"
@@ -224,7 +223,7 @@ def _pieces(field: ExplainedField) -> Iterator[ExplainedField]:
 
 
 def _with_property_crc(piece: ExplainedField, record: bytes) -> ExplainedField:
-    """The piece that holds the property CRC, compared with the record before it."""
+    """The piece with the property CRC; its value says whether it matches the record."""
     if properties.property_crc_ok(record):
         return replace(piece, value=f"{piece.value}  matches")
     covered = record[: -message.PROPERTY_CRC_SIZE]
@@ -233,7 +232,7 @@ def _with_property_crc(piece: ExplainedField, record: bytes) -> ExplainedField:
 
 
 class _Spelling:
-    """What the value of a field means, in a few words; by the field's name."""
+    """Spells the value of a field for people, by the field's name."""
 
     def __init__(self, tz: tzinfo | None, physical_offset: int | None) -> None:
         self.tz = tz

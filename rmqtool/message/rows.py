@@ -1,17 +1,17 @@
 """A stored message as a row: a dict with the names and the order of `rmqtool.message.columns`.
 
-Only the fields that are asked for are computed, and the properties and the body are decoded at
-most once for all of them. Bytes from disk never raise: what cannot be read is null, and `status`
-names why, with the codes of `rmqtool.problems`:
+Only requested fields are computed, and the properties and the body are decoded at most once for all of
+them. Bytes from disk never raise: a field that cannot be read is null, and `status` gives the reason with
+the codes of `rmqtool.problems`:
 
     CL03  the stored body does not match its CRC
     CL06  the stored physical offset is not the record's position
     CL09  the record does not match its property CRC
     CL13  the property string cannot be read in full
-    CL14  the body does not unpack, or unpacks to more than the limit, or its compression is unknown
+    CL14  the body cannot be unpacked, exceeds the limit, or its compression is unknown
     UN01  the library for the body's compression is not installed
 
-The last two are looked for unless the body form is `none`, for unpacking is what that form avoids.
+The last two are not detected with the body form `none`, which avoids unpacking.
 
 Rows for a blank, for unused zeros and for a range that holds no sound record have few fields:
 `blank_row`, `zeros_row`, `damage_row`.
@@ -47,11 +47,11 @@ class RowFormat:
     """How messages become rows.
 
     Attributes:
-        body: `text` is UTF-8 where the bytes are UTF-8, else base64; `none` leaves the body out.
+        body: `text` is UTF-8 if the bytes are UTF-8, else base64; `none` leaves the body out.
         tz: zone of the RFC 3339 times; None is the local zone.
-        names: the columns wanted; None is all. Rows keep the order of the table of columns.
-        body_limit: bytes that a body may unpack to.
-        due_of: when delayed messages are due, for `system`; None is not known.
+        names: the requested columns; None is all, in the order of the table of columns.
+        body_limit: most bytes of an unpacked body.
+        due_of: gives the delivery time of delayed messages, for `system`; None if unknown.
 
     Raises:
         UsageError: an unknown column or body form.
@@ -64,7 +64,7 @@ class RowFormat:
     due_of: system_topics.DueOf | None = None
 
     def __post_init__(self) -> None:
-        """Refuse names that no row has."""
+        """Check the names. Raises UsageError."""
         if self.body not in BODY_FORMS:
             raise UsageError(f"body form {self.body!r} is not one of {', '.join(BODY_FORMS)}")
         check_names(self.names or ())
@@ -76,7 +76,7 @@ class RowFormat:
 
 
 def check_names(names: Iterable[str]) -> None:
-    """Raises UsageError, naming the columns there are, for a name that is no column."""
+    """Raises UsageError, which lists the columns, for an unknown name."""
     for name in names:
         if name not in BY_NAME:
             raise UsageError(f"there is no field {name!r}", hint="the fields are " + ", ".join(BY_NAME))
@@ -97,8 +97,8 @@ def message_row(
         form: which fields, and how times and bodies are written.
 
     Returns:
-        The row. Fields asked for by name are all there; of the rest, `stored_body`,
-        `properties_base64` and `system` are there only where they say something.
+        The row. It has all fields that are requested by name. Without names it has all columns, but
+        `stored_body`, `properties_base64` and `system` only if they have a value.
     """
     view = _View(record, physical_offset, file, form)
     if form.names is not None:
@@ -111,17 +111,17 @@ def message_row(
 
 
 def blank_row(physical_offset: int, size: int, file: str) -> Row:
-    """The row of a blank; `size` is what the blank says is left of its file, bytes."""
+    """The row of a blank; `size` is the rest of the file in bytes, as the blank states it."""
     return {"blank": True, "physical_offset": physical_offset, "size": size, "file": file}
 
 
 def zeros_row(physical_offset: int, size: int, file: str) -> Row:
-    """The row of `size` zero bytes where no record was written yet."""
+    """The row of `size` zero bytes that are not written yet."""
     return {"physical_offset": physical_offset, "size": size, "file": file}
 
 
 def damage_row(code: str, physical_offset: int, size: int, file: str) -> Row:
-    """The row of `size` bytes that hold no sound record; `code` is a code of `rmqtool.problems`."""
+    """The row of `size` bytes without a sound record; `code` is a code of `rmqtool.problems`."""
     return {
         "physical_offset": physical_offset,
         "size": size,
@@ -140,12 +140,12 @@ def spell_body(plain: bytes, form: BodyForm) -> tuple[str | None, str | None]:
         try:
             return plain.decode(), "utf-8"
         except UnicodeDecodeError:
-            pass  # not text: base64 gives it back exactly
+            pass  # not text: base64 is exact
     return base64.b64encode(plain).decode(), "base64"
 
 
 class _View:
-    """One record with what several columns need of it, decoded when first asked for."""
+    """One record with values that several columns need, decoded on first use."""
 
     def __init__(self, record: Message, physical_offset: int, file: str, form: RowFormat) -> None:
         self.record = record
@@ -159,7 +159,7 @@ class _View:
 
     @cached_property
     def _unpacked(self) -> tuple[bytes | None, str | None]:
-        """(body as the application sees it, None) or (None, code of what is wrong)."""
+        """(body as the application sees it, None) or (None, code of the problem)."""
         record = self.record
         try:
             return body.decompress(record.body, record.sys_flag, limit=self.form.body_limit), None
@@ -171,13 +171,13 @@ class _View:
     @cached_property
     def spelled_body(self) -> tuple[str | None, str | None]:
         """(body, body_encoding)."""
-        if self.form.body == "none" or self._unpacked[0] is None:  # nothing is unpacked in vain
+        if self.form.body == "none" or self._unpacked[0] is None:  # do not unpack needlessly
             return None, None
         return spell_body(self._unpacked[0], self.form.body)
 
     @property
     def stored_body(self) -> str | None:
-        """The stored bytes in base64, when compressing the body does not give them back."""
+        """The stored bytes in base64, if compressing the body would not reproduce them."""
         if self.form.body == "none" or self._unpacked[0] is None:
             return None
         record = self.record
@@ -194,13 +194,13 @@ class _View:
 
     @property
     def properties_base64(self) -> str | None:
-        """The stored bytes, when no dialect gives them back from the decoded properties."""
+        """The stored bytes in base64, if encoding the decoded properties would not reproduce them."""
         stored = self.record.properties_bytes
         return None if properties.round_trips(stored) else base64.b64encode(stored).decode()
 
     @property
     def offset_msg_id(self) -> str:
-        """Made from the stored offset, as brokers and clients do."""
+        """Derived from the stored physical offset, as brokers and clients do."""
         return message_id.offset_message_id(self.record.store_host, self.record.physical_offset)
 
     @property

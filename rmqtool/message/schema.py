@@ -35,11 +35,11 @@ def arrow_schema(columns: Sequence[str] | None = None, *, names: Names = "engine
     """The schema of `message_batches` for these columns.
 
     Args:
-        columns: engine names, in the order wanted; None is every column that is not optional.
-        names: `spark` calls the fields by their Spark names.
+        columns: engine names, in the requested order; None is every column that is not optional.
+        names: with `spark` the fields have their Spark names.
 
     Raises:
-        UsageError: a name that is no column.
+        UsageError: an unknown column.
     """
     wanted = FIXED_NAMES if columns is None else tuple(columns)
     check_names(wanted)

@@ -1,4 +1,4 @@
-"""Many short texts inside one array of bytes: taken out together, read as numbers."""
+"""Many short texts inside one array of bytes: gathered together, parsed as numbers."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import numpy as np
 
 from rmqtool.storage.buffers import Array
 
-_DIGITS_MAX = 18  # as many fit into 64 bits
+_DIGITS_MAX = 18  # so many digits fit into 64 bits
 _POWERS = 10 ** np.arange(_DIGITS_MAX, dtype=np.int64)
 _ZERO, _COMMA, _SPACE = b"0, "
 
 
 def gathered(data: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
-    """The pieces data[start : start + length] one behind the other, u8, and where each ends.
+    """The pieces data[start : start + length] one after the other (u1), and the end of each (i8).
 
     Every piece lies inside `data`; lengths are >= 0.
     """
@@ -23,11 +23,11 @@ def gathered(data: Array, starts: Array, lengths: Array) -> tuple[Array, Array]:
 
 
 def decimals(text: Array, ends: Array) -> tuple[Array, Array, Array]:
-    """The decimal numbers in pieces of text; commas and spaces stand between them.
+    """The decimal numbers in pieces of text, separated by commas and spaces.
 
     Returns:
-        (numbers i8, the piece that each is from, per piece whether it holds anything else). Pieces
-        with anything else give no number.
+        (numbers i8, the piece of each number, per piece whether it contains anything else). Such pieces, and
+        pieces with a number of more than 18 digits, give no numbers.
     """
     lengths = np.diff(ends, prepend=0)
     owner = np.repeat(np.arange(len(ends)), lengths)

@@ -1,4 +1,4 @@
-"""What the broker means by a system record: half, op, delayed, timer, retry, dead letter, trace.
+"""The meaning of a system record: half, op, delayed, timer, retry, dead letter, trace.
 
 `describe` turns one message into a small JSON object, or None for an ordinary message:
 
@@ -16,8 +16,8 @@
     inner_batch      sys_flag inner batch                       base queue offset and the messages inside
     trace            RMQ_SYS_TRACE_TOPIC                        the trace records of the body
 
-A delayed record on its way to a retry topic (how every consumer retry starts) holds what `retry`
-says under the name `retry`. Property values come from disk: a number that cannot be read is null.
+A delayed record for a retry topic (every consumer retry starts this way) has the fields of `retry` in an
+object `retry`. Property values come from disk: a number that cannot be parsed is null.
 
 Source: TransactionalMessageBridge, TransactionalMessageServiceImpl, ScheduleMessageService,
 TimerMessageStore, AbstractSendMessageProcessor#consumerSendMsgBack; spec 01 10.3, spec 02 10, 11.
@@ -46,14 +46,14 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 
-# Topics that every broker knows without topics.json (TopicValidator).
+# Topics that every broker has without topics.json (TopicValidator).
 BUILT_IN_TOPICS = frozenset({
     *HALF_TOPICS, *OP_TOPICS, DISCARDED_TOPIC, SCHEDULE_TOPIC, trace.TRACE_TOPIC, "TBW102", "BenchmarkTest",
     "SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", "CHECKPOINT_TOPIC",
 })  # fmt: skip
 BUILT_IN_PREFIX = "rmq_sys_"
 
-# Properties that no other part of the store looks at (MessageConst).
+# Properties that no other module uses (MessageConst).
 CHECK_IMMUNITY_TIME_IN_SECONDS = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
@@ -61,17 +61,17 @@ TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 UNKNOWN_LEVEL_DELAY_MS = 1000
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-_LONG = 1 << 64  # numbers that a Java long has
+_LONG = 1 << 64  # number of values of a Java long
 _LEVEL = re.compile(r"(\d{1,12})([smhd])", re.ASCII)
 _INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
 
 Description = dict[str, Any]
 DueOf = Callable[[Message, int], int | None]
-"""When a delayed record of a level is due, ms since 1970; None where that is not known."""
+"""The delivery time of a delayed record of a level, ms since 1970; None if unknown."""
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a broker makes this topic by itself. Source: TopicValidator#isSystemTopic."""
+    """Whether a broker creates this topic itself. Source: TopicValidator#isSystemTopic."""
     return topic in BUILT_IN_TOPICS or topic.startswith(BUILT_IN_PREFIX)
 
 
@@ -101,8 +101,8 @@ DEFAULT_DELAYS_MS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
 def deliver_timestamp(store_timestamp: int, level: int, delays_ms: Sequence[int] = DEFAULT_DELAYS_MS) -> int:
     """When a delayed message is due, ms since 1970.
 
-    A level above the table counts as the highest; without a table the delay is one second. A sum beyond
-    a long wraps around, as in Java.
+    A level above the table counts as the highest; with an empty table the delay is one second. The sum wraps
+    around like a Java long.
 
     Source: ScheduleMessageService#computeDeliverTimestamp, MessageStore level cap; spec 01 5.2.
     """
@@ -112,7 +112,7 @@ def deliver_timestamp(store_timestamp: int, level: int, delays_ms: Sequence[int]
 
 
 def due_by_table(delays_ms: Sequence[int]) -> DueOf:
-    """What a broker with this delay table computes; level n is element n - 1."""
+    """The delivery times of a broker with this delay table; level n is element n - 1."""
     return lambda record, level: deliver_timestamp(record.store_timestamp, level, delays_ms)
 
 
@@ -125,17 +125,18 @@ def describe(
     bodies: bool = True,
     body_limit: int = body.BODY_LIMIT,
 ) -> Description | None:
-    """What a system record says, as a JSON object; None for an ordinary message.
+    """The meaning of a system record, as a JSON object; None for an ordinary message.
 
     Args:
         record: the message.
-        due_of: when delayed messages are due; None is not known, and null, for the record does not say.
-        tz: zone of the RFC 3339 times beside the `_ms` numbers; None is the local zone.
-        decoded: the record's properties, when the caller has them already.
-        bodies: also the bodies of the messages in a batch.
-        body_limit: bytes that a compressed batch or trace body may unpack to.
+        due_of: gives the delivery time of delayed messages, which the record does not contain; with None
+            that time is null.
+        tz: zone of the RFC 3339 times next to the `_ms` numbers; None is the local zone.
+        decoded: the record's properties, if the caller has decoded them already.
+        bodies: include the bodies of the messages in a batch.
+        body_limit: most bytes of an unpacked batch or trace body.
 
-    What cannot be read is null or said under `unreadable`; this never raises for bytes from disk.
+    A value that cannot be read is null, or `unreadable` gives the reason. Bytes from disk never raise.
     """
     found = properties.decode(record.properties_bytes) if decoded is None else decoded
     view = _View(record, found, due_of, tz, bodies, body_limit)
@@ -159,7 +160,7 @@ def describe(
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """One record with its properties, and how to read a number, a time or a body of it."""
+    """One record with its properties, and readers for its numbers, times and body."""
 
     record: Message
     found: Mapping[str, str]
@@ -184,7 +185,7 @@ class _View:
         }
 
     def transaction(self) -> Description:
-        """5.x names the transaction; in 4.x the unique key stands for it."""
+        """5.x stores the transaction id; in 4.x it is the unique key."""
         name = self.found.get(properties.TRANSACTION_ID) or self.found.get(properties.UNIQ_KEY)
         return {"transaction_id": name, "producer_group": self.found.get(properties.PGROUP)}
 
@@ -228,7 +229,7 @@ def _committed(view: _View) -> Description:
 
 
 def _delayed(view: _View) -> Description:
-    """The level is DELAY; the queue id says the same, and stands in where DELAY cannot be read."""
+    """The level is DELAY; if that cannot be parsed, it follows from the queue id."""
     level = view.number(properties.DELAY) or view.record.queue_id + 1
     real = view.real()
     due = view.due_of(view.record, level) if view.due_of is not None else None
@@ -309,7 +310,7 @@ def _trace(view: _View) -> Description:
 
 
 def _one_trace(view: _View, each: trace.Trace) -> Description:
-    """One trace by its fields; as the plain list of its values where they make no sense."""
+    """One trace as named fields; as a list of its values if they are malformed."""
     try:
         fields: Description = each.fields()
     except FormatError as error:

@@ -5,14 +5,14 @@
     parse("color = 'red' AND size > 10").matches({"color": "red", "size": "12"})  # True
 
     tokens.py    text -> tokens
-    parser.py    tokens -> expression: own grammar, a limit on depth, nothing is handed to eval
-    nodes.py     what an operand may be, and what each operator does with it
+    parser.py    tokens -> expression: own grammar, a limit on depth, no eval
+    nodes.py     which operands an operator accepts, and what it does with them
     values.py    Java's comparison and conversion of strings, numbers and booleans
 
-Every property is a string. It is compared with a number as the number that it spells; what spells
-none makes the broker's evaluation fail, and the message does not match whatever the rest says.
-Comparisons with a property that a message does not have are unknown (None), but `a = b` is true
-where both are missing and false where only `b` is.
+Every property is a string. To compare it with a number, the broker parses it; if that fails, the whole
+evaluation fails and the message does not match, whatever the rest of the expression says. A comparison
+with a property that the message lacks is unknown (None), but `a = b` is true if both are missing and
+false if only `b` is.
 
 Source: SelectorParser, the classes of org.apache.rocketmq.filter.expression, ExpressionMessageFilter.
 """

@@ -1,7 +1,7 @@
-"""The parts of an expression: what may be an operand of what, and what evaluation gives.
+"""The parts of an expression: which operands an operator accepts, and how it is evaluated.
 
-Evaluation is a function from properties to a value: None is null, that is unknown. It raises
-EvaluationError where the broker's evaluation throws, which no operator around it can mend.
+Evaluation is a function from properties to a value; None is null, which means unknown. It raises
+EvaluationError where the broker's evaluation throws; no enclosing operator catches that.
 
 Source: PropertyExpression, ConstantExpression, UnaryExpression, UnaryInExpression,
 ComparisonExpression, LogicExpression.
@@ -31,15 +31,15 @@ Comparison = Literal[">", ">=", "<", "<="]
 
 
 class NodeError(ValueError):
-    """Operands that the broker refuses when it reads the expression."""
+    """Operands that the broker rejects when it parses the expression."""
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     """One part of an expression.
 
-    `is_boolean`: it can stand where a truth value is wanted. `name` is that of a property, `value`
-    that of a constant. `depth` counts the nodes from here to the furthest leaf.
+    `is_boolean` is whether it can be used as a truth value. `name` is that of a property, `value` that of a
+    constant. `depth` counts the nodes from here to the furthest leaf.
     """
 
     evaluate: Evaluate
@@ -51,18 +51,18 @@ class Node:
 
 
 def property_of(name: str) -> Node:
-    """The value of a property; null where the message has none of that name."""
+    """The value of a property; null if the message lacks it."""
     return Node(lambda properties: properties.get(name), name=name)
 
 
 def constant(value: Value) -> Node:
-    """A string or a number, or TRUE, FALSE and NULL, which are truth values too."""
+    """A string, a number, TRUE, FALSE or NULL; the last three are truth values."""
     is_boolean = value is None or isinstance(value, bool)
     return Node(lambda _: value, is_boolean=is_boolean, is_constant=True, value=value)
 
 
 def decimal(text: str) -> Node:
-    """A whole number of at most 63 bits, with or without an L behind it."""
+    """An integer of at most 63 bits, with or without a trailing L. Raises NodeError."""
     digits = text.rstrip("lL")
     value = int(digits) if len(digits) < 20 else LONG_LIMIT
     if value >= LONG_LIMIT:
@@ -71,7 +71,7 @@ def decimal(text: str) -> Node:
 
 
 def floating(text: str) -> Node:
-    """A number with a point or an exponent. The broker refuses 0.0, as if it were too small."""
+    """A number with a point or an exponent. Raises NodeError, also for 0.0, which the broker rejects."""
     value = java_double(text)
     if math.isinf(value) or value == 0:
         raise NodeError(
@@ -81,7 +81,7 @@ def floating(text: str) -> Node:
 
 
 def boolean(node: Node) -> Node:
-    """`node` where a truth value is wanted: a property is false when it is there, unknown when not."""
+    """`node` as a truth value: an existing property is false, a missing one unknown. Raises NodeError."""
     if node.is_boolean:
         return node
     if node.name is None:
@@ -112,7 +112,7 @@ def negation(node: Node) -> Node:
 
 
 def logic(nodes: Sequence[Node], *, decisive: bool) -> Node:
-    """AND (`decisive` is False) or OR (True) of two or more: from the left, up to the one that decides."""
+    """AND (`decisive` is False) or OR (True) of two or more parts, evaluated until one decides."""
     parts = [node.evaluate for node in map(boolean, nodes)]
 
     def evaluate(properties: Properties) -> Value:
@@ -138,7 +138,7 @@ def _equal(left: Node, right: Node) -> Node:
 
 
 def equal(left: Node, right: Node) -> Node:
-    """`=`: unknown where only the left is null, false where only the right is, true where both are."""
+    """`=`: unknown if only the left side is null, false if only the right side is, true if both are."""
     for node in (left, right):
         if node.is_constant and node.value is None:
             raise NodeError("NULL cannot be compared; use IS NULL")
@@ -166,7 +166,7 @@ _TESTS: dict[str, Callable[[int], bool]] = {
 
 
 def ordered(left: Node, sign: Comparison, right: Node) -> Node:
-    """One of > >= < <=; two strings are compared as the numbers that they spell."""
+    """One of > >= < <=; two strings are compared as numbers."""
     _check_ordered(left)
     _check_ordered(right)
     test = _TESTS[sign]
@@ -186,7 +186,7 @@ def ordered(left: Node, sign: Comparison, right: Node) -> Node:
 
 
 def between(node: Node, low: Node, high: Node, *, negated: bool) -> Node:
-    """BETWEEN, which refuses constants in the wrong order, and NOT BETWEEN, which does not."""
+    """BETWEEN, which rejects constants in the wrong order, and NOT BETWEEN, which accepts them."""
     if negated:
         return logic([ordered(node, "<", low), ordered(node, ">", high)], decisive=True)
     if low.is_constant and high.is_constant:
@@ -219,7 +219,7 @@ _SEARCHES: dict[str, Callable[[str, str], bool]] = {
 
 
 def search(node: Node, word: str, text: str, *, negated: bool) -> Node:
-    """CONTAINS, STARTSWITH and ENDSWITH: false, negated too, for what is no string and for an empty text."""
+    """CONTAINS, STARTSWITH, ENDSWITH: false, even if negated, for an empty text or a value without text."""
     found = _SEARCHES[word]
 
     def evaluate(properties: Properties) -> Value:

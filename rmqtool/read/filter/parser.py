@@ -1,7 +1,7 @@
-"""Tokens as an expression: precedence climbs from OR over AND, equality and order to signs and NOT.
+"""Parses tokens into an expression. Precedence rises from OR over AND, equality and order to signs and NOT.
 
-Chains of AND and OR are one node however long they are; everything else that nests is counted
-against DEPTH_LIMIT, so that no text can exhaust the stack.
+A chain of ANDs or ORs is one node, however long it is. All other nesting is limited to DEPTH_LIMIT, so no
+text can exhaust the stack.
 
 Source: SelectorParser#JmsSelector and the methods below it.
 """
@@ -18,7 +18,7 @@ from rmqtool.read.filter.nodes import EvaluationError, Node, NodeError
 from rmqtool.read.filter.tokens import WORDS, WORDS_4_9, Tokens
 
 DEPTH_LIMIT = 64
-"""How deep an expression may nest; a broker takes as much as its stack holds."""
+"""How deep an expression may nest; a broker's limit is its stack."""
 TEXT_LIMIT = 1 << 20  # characters
 
 _WORDS_BY_BROKER = {"4.9": WORDS_4_9, "5.3": WORDS, "5.4": WORDS}
@@ -27,7 +27,7 @@ _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
 
 class Expression:
-    """A filter that was read: `text` as given, `names` the properties that it looks at. Picklable."""
+    """A parsed filter: `text` as given, `names` of the properties that it uses. Picklable."""
 
     def __init__(self, text: str, broker: str, node: Node, names: frozenset[str]) -> None:
         self.text = text
@@ -59,7 +59,7 @@ class Expression:
         return value if value is None else bool(value)
 
     def matches(self, properties: Mapping[str, str]) -> bool | None:
-        """True where a broker would deliver the message; False, or None for unknown, where not."""
+        """True if a broker would deliver the message; otherwise False, or None for unknown."""
         try:
             return self.evaluate(properties)
         except EvaluationError:
@@ -76,11 +76,11 @@ def parse(text: str, *, broker: str = "5.4", ignore_rest: bool = False) -> Expre
     Args:
         text: the expression.
         broker: 4.9, 5.3 or 5.4: the first has no CONTAINS, STARTSWITH and ENDSWITH.
-        ignore_rest: take what stands behind a whole expression for nothing, as a broker does:
-            `a = 1 b = 2` is `a = 1` to it. Without this it is an error.
+        ignore_rest: ignore the text after a complete expression, as a broker does:
+            `a = 1 b = 2` is `a = 1`. Otherwise such text is an error.
 
     Raises:
-        FilterError: the broker would refuse it, with the position; or it nests too deep.
+        FilterError: the broker would reject it (with the position), or it nests too deep.
         UsageError: no such broker, or a text that is too long.
     """
     words = _WORDS_BY_BROKER.get(broker)
@@ -110,7 +110,7 @@ class _Parser:
         return self._made(start, lambda: nodes.boolean(self._either()))
 
     def _made(self, position: int, make: Callable[[], Node]) -> Node:
-        """What `make` gives, its errors told with their place."""
+        """The result of `make`; a NodeError becomes a FilterError with its position."""
         try:
             node = make()
         except NodeError as error:
@@ -170,7 +170,7 @@ class _Parser:
             left = self._made(position, _applied(make, left))
 
     def _comparison_with(self, kind: str, *, negated: bool) -> Callable[[Node], Node] | None:
-        """What the operator `kind` and its right side make of a left side; None for other tokens."""
+        """Applies the operator `kind` and its right side to a given left side; None for other tokens."""
         match kind:
             case ">" | ">=" | "<" | "<=":
                 self.tokens.take()

@@ -1,4 +1,4 @@
-"""The text of a filter as tokens, by the longest match at each place.
+"""Splits the text of a filter into tokens, with the longest match at each place.
 
 Source: the token manager of SelectorParser.
 """
@@ -12,9 +12,9 @@ from rmqtool.errors import FilterError
 
 WORDS_4_9 = frozenset({"NOT", "AND", "OR", "BETWEEN", "IN", "TRUE", "FALSE", "NULL", "IS"})
 WORDS = WORDS_4_9 | {"CONTAINS", "STARTSWITH", "ENDSWITH"}
-"""Reserved words, in any case; the brokers of 4.9 do not know the last three."""
+"""Reserved words, in any case; 4.9 does not know the last three."""
 
-# A line comment ends with its line: two dashes in the last line are two signs.
+# A line comment needs a line end: two dashes in the last line are two signs.
 _SKIPPED = re.compile(
     r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)*", re.ASCII
 )  # fmt: skip
@@ -37,7 +37,7 @@ class Token(NamedTuple):
 
 
 class Tokens:
-    """The tokens of a text, one ahead of what was taken."""
+    """The tokens of a text, with one token of lookahead (`next`)."""
 
     def __init__(self, text: str, words: frozenset[str]) -> None:
         self._text = text
@@ -62,13 +62,13 @@ class Tokens:
         return Token(kind, text, start)
 
     def take(self) -> Token:
-        """The next token; the one behind it is read."""
+        """Return the next token and read the one after it."""
         taken = self.next
         self.next = self._read()
         return taken
 
     def expect(self, kind: str, what: str) -> Token:
-        """The next token, which is of `kind`. Raises FilterError, with `what` should be there."""
+        """Take the next token. Raises FilterError, saying that `what` is expected, if it is not `kind`."""
         if self.next.kind != kind:
             raise self.error(f"{what} is expected")
         return self.take()

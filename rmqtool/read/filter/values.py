@@ -26,11 +26,11 @@ _DOUBLE = re.compile(
 
 
 class EvaluationError(ValueError):
-    """Evaluation fails in the broker, which then takes the message as not matching."""
+    """Evaluation fails in the broker, so the message does not match."""
 
 
 def java_double(text: str) -> float:
-    """`Double.valueOf(text)`. Raises EvaluationError where it throws."""
+    """`Double.valueOf(text)`. Raises EvaluationError if that throws."""
     match = _DOUBLE.fullmatch(text.strip(TRIMMED))
     if match is None:
         raise EvaluationError(f"{text[:40]!r} is not a number")
@@ -47,7 +47,7 @@ def java_double(text: str) -> float:
 
 
 def _integer(text: str, other: int) -> int:
-    """`text` as the class of the number `other`: Integer or Long. Raises EvaluationError."""
+    """`text` parsed as the class of the number `other`, Integer or Long. Raises EvaluationError."""
     is_long = not -_INTEGER_LIMIT < other < _INTEGER_LIMIT
     value = parse_integer(text, LONG_LIMIT if is_long else _INTEGER_LIMIT)
     if value is None:
@@ -67,10 +67,10 @@ def compare_doubles(left: float, right: float) -> int:
 
 
 def compare(left: str | int | float | bool, right: str | int | float | bool) -> int:
-    """Negative, 0 or positive, after the broker's conversion of one to the class of the other.
+    """Negative, 0 or positive, after the broker's conversion of one value to the class of the other.
 
-    What cannot be compared is -1, from whichever side. Raises EvaluationError where a string is
-    not of the other's kind, and for TRUE or FALSE on the left of a string.
+    Values that cannot be compared give -1 in both orders. Raises EvaluationError for a string that does not
+    parse as the other's class, and for TRUE or FALSE to the left of a string.
     """
     if isinstance(left, bool):
         if isinstance(right, str):
