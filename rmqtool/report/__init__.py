@@ -1,3 +1,3 @@
-"""What a store holds, for people and for other programs: info, dump, tail, stats, trace, export, copy."""
+"""The content of a store for people and programs: info, dump, tail, stats, trace, export, copy."""
 
 __all__ = ["copy", "dump", "export", "info", "residency", "stats", "tail", "trace"]

@@ -1,8 +1,8 @@
-"""What an operator asks first about a store, answered from heads and tails of its files.
+"""The overview of a store, from the first and last bytes of its files.
 
-Nothing is scanned: the log's end is found from the furthest queue unit, queue ranges from the ends
-of queue files, so the answer takes the same time whatever the number of bytes. What only a scan can
-tell (damage, counts per tag) is the work of `verify` and `stats`.
+Nothing is scanned: the log's end is found from the furthest queue unit, queue ranges from the ends of
+queue files. So the time does not depend on the number of bytes. Results that need a scan (damage, counts
+per tag) come from `verify` and `stats`.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import path_of, read_head
 from rmqtool.storage.profile import NOT_WRITTEN_BY
 
-COUNTED_RECORDS_MAX = 10_000  # records behind the checkpoint that are counted one by one
+COUNTED_RECORDS_MAX = 10_000  # most records after the checkpoint that are counted one by one
 
 Info = dict[str, Any]
 Spans = dict[tuple[str, int], Span]
 
 
 class _Unreadable:
-    """What could not be read, each file or folder once. What is gone is left out."""
+    """The files and folders that could not be read, each once, except those that are gone."""
 
     def __init__(self, store: Store) -> None:
         self._layout = store.layout
         self._reasons = {self._layout.relative(path): reason for path, reason in self._layout.unreadable}
 
     def note(self, error: UnreadableError) -> None:
-        """Add what `error` says, unless a live broker has deleted the file."""
+        """Add the file of `error`, unless a live broker has deleted it."""
         if not isinstance(error.__cause__, FileNotFoundError):
             self._reasons.setdefault(self._layout.relative(path_of(error)), error.message)
 
     def read_head(self, path: Path, length: int) -> bytes | None:
-        """The first bytes of a file; None where there is none or it cannot be read, which is noted."""
+        """The first bytes of a file; None if it is missing, or cannot be read, which is noted."""
         try:
             return read_head(path, length)
         except UnreadableError as error:
@@ -58,17 +58,17 @@ class _Unreadable:
         return [{"path": path, "reason": reason} for path, reason in self._reasons.items()]
 
     def names(self, path: str) -> bool:
-        """Whether `path`, as in rows, is one of them."""
+        """Whether `path`, as shown in rows, is one of them."""
         return path in self._reasons
 
 
 def store_info(store: Store) -> Info:
-    """Everything at a glance, as plain values: offsets and sizes in bytes, times in ms since 1970.
+    """The overview as plain values: offsets and sizes in bytes, times in ms since 1970.
 
     Keys: path, kind, written_by, written_by_candidates, written_by_reason, record_versions, sizes,
     commit_log, topics, index, checkpoint, state, behind, power_failure, disk, problems, unsupported,
-    unreadable. Parts that the input does not have are None. `problems` are findings that names and
-    sizes of files show.
+    unreadable. Parts that the input lacks are None. `problems` are findings from the names and
+    sizes of files.
     """
     layout, unreadable = store.layout, _Unreadable(store)
     heads, spans = _file_heads(store, unreadable), _spans(store, unreadable)
@@ -120,7 +120,7 @@ def store_info(store: Store) -> Info:
 
 
 def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
-    """What names and sizes of files show to be wrong, and which config files are missing."""
+    """Findings from the names and sizes of files, and missing config files."""
     yield from check_files(store.layout, store.profile)
     messages: dict[str, int] = {}
     for (topic, _), (low, high, _) in spans.items():
@@ -187,7 +187,7 @@ def _used(files: tuple[StoreFile, ...], end: int) -> int | None:
 
 
 def _topics(spans: Spans) -> list[Info]:
-    """Per topic its queues with the offsets that the broker would serve."""
+    """The queues of each topic with the offsets that a broker would serve."""
     topics: dict[str, list[Info]] = {}
     for (topic, queue_id), (low, high, _) in spans.items():
         topics.setdefault(topic, []).append(
@@ -225,7 +225,7 @@ def _index(store: Store, unreadable: _Unreadable) -> Info | None:
 
 
 def _index_behind(index: Info | None, last: Head | None) -> int | None:
-    """Bytes of log between the newest indexed record and the log's last; records without keys count."""
+    """Bytes of log from the newest indexed record to the last one; records without keys count too."""
     if index is None or last is None:
         return None
     return max(last.physical_offset - int(index["last_physical_offset"]), 0)
@@ -253,7 +253,7 @@ def _state(store: Store) -> Info:
 
 
 class _Known(NamedTuple):
-    """What was read of the log: the first record of every file, the queues' offsets, the tail."""
+    """The parts of the log that were read: the first record of every file, the queues' offsets, the tail."""
 
     heads: list[Head]
     spans: Spans
@@ -266,10 +266,10 @@ def _at_risk(
     known: _Known,
     unreadable: _Unreadable,
 ) -> Info | None:
-    """What a power failure now could cost: records newer than the checkpoint's flush time.
+    """The records that a power failure now could cost: those newer than the checkpoint's flush time.
 
-    The checkpoint's physic time covers a thorough flush; newer records may be in memory only. An
-    upper bound, for most of them were flushed in between (spec 02 section 14).
+    All records up to the checkpoint's physic time are on disk; newer ones may be in memory only. This is an
+    upper bound, because most of them were flushed in between (spec 02 section 14).
     """
     last = known.tail.last
     if last is None or store.layout.kind != "store" or checkpoint is None:
@@ -292,7 +292,7 @@ def _at_risk(
 def _newer_than(store: Store, timestamp_ms: int, known: _Known) -> int:
     """How many records are newer, up to COUNTED_RECORDS_MAX + 1. Raises UnreadableError.
 
-    The longest queue leads near the first of them; from there heads are counted.
+    A search in the longest queue finds a record near the first of them; from there heads are counted.
     """
     count = 0
     for head in store.commit_log.heads(_last_not_newer(store, timestamp_ms, known)):
@@ -331,7 +331,7 @@ def _last_not_newer(store: Store, timestamp_ms: int, known: _Known) -> int:
 
 
 def _disk(store: Store) -> Info | None:
-    """The file system that holds the log, as the broker's disk rules see it."""
+    """Space of the file system that holds the log, as the broker's disk rules compute it."""
     folders = store.layout.commit_log_folders
     if not folders:
         return None

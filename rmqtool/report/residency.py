@@ -1,6 +1,6 @@
-"""Per file of a store: what is in the page cache, what is allocated, in how many extents.
+"""Per file of a store: bytes in the page cache, allocated bytes, number of extents.
 
-Asking changes nothing: no page is read to find out whether it is resident.
+Nothing changes: no page is read to find out whether it is resident.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _BLOCK = 512  # st_blocks counts these, whatever the file system's own block siz
 def residency_rows(store: Store) -> Iterator[dict[str, Any]]:
     """One row per log, queue and index file: path, size_bytes, allocated_bytes, resident_bytes, extents.
 
-    `resident_bytes` and `extents` are None where the system does not tell.
+    `resident_bytes` and `extents` are None if the system does not report them.
     """
     layout = store.layout
     paths = [file.path for file in layout.commit_log]
@@ -48,7 +48,7 @@ def residency_rows(store: Store) -> Iterator[dict[str, Any]]:
 
 
 def extent_count(path: Path) -> int | None:
-    """In how many extents the file system keeps a file; None where it does not tell (Linux only)."""
+    """The number of extents of a file; None if the file system does not report it (Linux only)."""
     try:
         import fcntl
 

@@ -1,4 +1,4 @@
-"""Records of the log as rows that `put_table` stores as they were."""
+"""Converts records of the log to rows that `put_table` stores unchanged."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _NUMBERS = {
 
 
 class RecordRows:
-    """Makes rows of batches of records.
+    """Converts batches of records to rows.
 
     Attributes:
-        left_out: records that were damaged.
+        left_out: number of selected records that are damaged.
     """
 
     def __init__(self, choice: TopicChoice, report: Report) -> None:
@@ -39,7 +39,7 @@ class RecordRows:
     def batch(self, found: FrameBatch) -> pa.RecordBatch:
         """The selected records that are sound, with the columns of `put_table`.
 
-        What is damaged would look sound in the copy: it stays behind, and the walk has told it.
+        Damaged records are left out, because they would look sound in the copy; the scan has reported them.
         """
         frames, choice = found.frames, self._choice
         names = [topic.decode("utf-8", "replace") for topic in frames.topics]
@@ -67,7 +67,7 @@ class RecordRows:
         return bad
 
     def _tell_unsound(self, found: FrameBatch, chosen: Array) -> None:
-        """Properties that cannot be read in full are copied as they are: the copy has the damage too."""
+        """Reports properties that cannot be read in full; they are copied unchanged, damage included."""
         frames = replace(found.frames, rows=found.frames.rows[chosen])
         for row in frames.rows[~read_pairs(frames).sound]:
             self._report(finding("CL13", found.file, int(row["physical_offset"]), int(row["size"])))
@@ -86,7 +86,7 @@ class RecordRows:
 
 
 def _bytes(ranges: Ranges, places: Array) -> pa.Array:
-    """The bytes of some rows, copied."""
+    """A copy of the bytes of the rows at `places`."""
     starts = np.ascontiguousarray(ranges.starts[places])
     found = gather(Ranges(ranges.data, starts, np.ascontiguousarray(ranges.lengths[places])))
     buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.data)]

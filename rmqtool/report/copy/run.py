@@ -1,4 +1,4 @@
-"""A whole copy: a new store beside its place, which gets its name when it is whole.
+"""A whole copy: the new store is built under another name and renamed when it is complete.
 
 Source: DefaultMessageStore's own append; see `write`.
 """
@@ -38,17 +38,17 @@ _BATCHES_AHEAD = 4
 
 @dataclass
 class CopyResult:
-    """What a copy did.
+    """The result of a copy.
 
     Attributes:
         messages: records copied.
-        bytes: of them in the new log, without blanks.
-        topics: of the new store, with their numbers of records.
-        queues: how many got messages.
+        bytes: their bytes in the new log, without blanks.
+        topics: topics of the new store, with their numbers of records.
+        queues: number of queues with messages.
         damaged: records left out because they are not sound.
-        refused: records left out because no broker would take them, with the first few reasons.
-        profile: of the new store.
-        made: whether there is a new store; not where of all that was asked for nothing was found.
+        refused: records left out because every broker would reject them.
+        profile: version of the new store.
+        made: whether a store was created: not if a selection matched nothing, or all records were refused.
     """
 
     messages: int = 0
@@ -76,20 +76,20 @@ def copy(
     """Write the selected messages as a new store.
 
     Args:
-        store: the old one, only read; it may be in use.
+        store: the old store, only read; it may be in use.
         output: the new store's root, a folder that is missing or empty.
-        selection: which messages; system topics only where they are named.
-        report: told about bad places; what is not sound is left out.
-        progress: told about the bytes of the log that were passed.
+        selection: which messages; system topics are copied only if named.
+        report: called for each damaged place; records that are not sound are left out.
+        progress: called with the bytes of the log just read.
         renames: new names by old ones; two topics may become one.
-        profile: version that the new store is for; None: that of the old one.
-        options: of the new store (`WriteOptions`); file sizes are those of the old one.
-        refused: told about records that no broker would take; they are left out.
+        profile: version of the new store; None: that of the old one.
+        options: of the new store (`WriteOptions`); by default its file sizes are those of the old one.
+        refused: called for each record that every broker would reject; these are left out.
 
     Raises:
-        RefusedError: something is at `output`, or messages were asked for that cannot be copied.
-        UsageError: a new name or a size that cannot be.
-        UnwritableError: it cannot be written; nothing is left behind.
+        RefusedError: something exists at `output`, or the selection names messages that cannot be copied.
+        UsageError: an invalid new name or size.
+        UnwritableError: it cannot be written; nothing is left.
     """
     store.layout.check_forms(log=True)
     profile = profile or store.profile.name
@@ -111,7 +111,7 @@ def copy(
         if isinstance(error, RmqtoolError):
             if os.path.lexists(part):
                 error.hint = f"what was copied could not be removed: delete {part}"
-            elif str(part) in (error.hint or ""):  # it names what the writer has left, which is gone
+            elif str(part) in (error.hint or ""):  # it names the writer's remains, which are gone
                 error.hint = None
         raise
     disk.sync_folder(part.parent)
@@ -119,7 +119,7 @@ def copy(
 
 
 def _part_of(store: Store, output: Path) -> Path:
-    """Where the new store is made. Raises RefusedError."""
+    """The folder in which the new store is built. Raises RefusedError."""
     output = output.absolute()
     keep_out(store.layout, output, "the copy", location=store.location.path)
     part = output.with_name(f"{output.name}{PART}")
@@ -129,7 +129,7 @@ def _part_of(store: Store, output: Path) -> Path:
 
 
 def _sizes(store: Store) -> dict[str, Any]:
-    """The sizes of the files of the old store, and whether it serves light queues."""
+    """The file sizes of the old store, and whether it has light queues."""
     layout = store.layout
     return {
         "commit_log_file_size": layout.commit_log_file_size,
@@ -163,7 +163,7 @@ def _fill(
 
     with StoreWriter.create(part, profile, auto_create_queues=1, **given) as writer:
         for config in choice.configs(store, report).values():
-            # A broker lists dead letter topics whose names are too long for any message.
+            # topics.json may list dead letter topics whose names are too long for a message.
             with suppress(IllegalMessageError):
                 writer.topics.adopt(config)
         appender = TableAppender(writer, on_error="skip", report=refused)

@@ -1,9 +1,9 @@
-"""Which topics a copy takes along, and what they are called in it.
+"""Which topics a copy includes, and their names in it.
 
-Topics that a broker makes by itself stay behind unless they are named: what lies there belongs to a
-state (which delayed messages were delivered, which transactions are open) that a copy has not. Half
-messages and ops are never copied: an op names its half message by queue offset, and those are new.
-`%RETRY%` and `%DLQ%` topics hold messages of users and go along.
+Topics that a broker creates itself are left out unless they are named: their messages belong to a state
+(which delayed messages were delivered, which transactions are open) that a copy lacks. Half messages and
+ops are never copied: an op names its half message by queue offset, and the copy has new queue offsets.
+`%RETRY%` and `%DLQ%` topics hold messages of users and are copied.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rmqtool.write.records.record_parts import topic_parts
 
 NEVER = frozenset({*HALF_TOPICS, *OP_TOPICS, DISCARDED_TOPIC})
 _NAMING = ("RETRY_TOPIC", properties.REAL_TOPIC, "DLQ_ORIGIN_TOPIC")
-"""Properties whose value is a topic: they are renamed with it."""
+"""Properties whose value is a topic: their value is renamed too."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,8 @@ class TopicChoice:
     """The topics of a copy.
 
     Attributes:
-        selection: which messages, topics that stay behind excluded.
-        named: system topics that were asked for by name.
+        selection: which messages; topics that are not copied are excluded.
+        named: system topics that the selection names.
         renames: new names by old ones.
     """
 
@@ -51,11 +51,11 @@ class TopicChoice:
 
     @classmethod
     def of(cls, selection: Selection, renames: Mapping[str, str], profile: Profile) -> TopicChoice:
-        """The choice that a selection and renames mean.
+        """The choice for a selection and renames.
 
         Raises:
-            RefusedError: half messages or ops were asked for.
-            UsageError: a new name that no topic can have, or that is a system topic's.
+            RefusedError: the selection names half messages or ops.
+            UsageError: an invalid new name, or a system topic as old or new name.
         """
         named = frozenset(topic for topic in selection.topics if is_system_topic(topic))
         if named & NEVER:
@@ -76,18 +76,18 @@ class TopicChoice:
         return cls(replace(selection, exclude_topics=excluded), named, dict(renames))
 
     def takes(self, topic: str) -> bool:
-        """Whether messages of a topic go along."""
+        """Whether messages of a topic are copied."""
         return not is_system_topic(topic) or topic in self.named
 
     def name_of(self, topic: str) -> str:
-        """What a topic is called in the copy."""
+        """The name of a topic in the copy."""
         return self.renames.get(topic, topic)
 
     def configs(self, store: Store, report: Report) -> dict[str, TopicConfig]:
-        """How the copy's topics are set up, by their new names; of two that become one the larger.
+        """The configuration of the copy's topics, by their new names.
 
-        Topics without a message are among them, where no message decides (by key, tag, queue or time).
-        `report` is told where topics.json cannot be read.
+        If two topics become one, the configuration with more write queues is used. Topics without messages
+        are included: only topic names of the selection count. Reports a topics.json that cannot be read.
         """
         found: dict[str, TopicConfig] = {}
         for topic, config in topics_of(store, report).items():
@@ -100,7 +100,7 @@ class TopicChoice:
         return {name: config for name, config in found.items() if not is_system_topic(name)}
 
     def renamed_properties(self, data: bytes) -> bytes:
-        """A property string whose properties that name a topic say its new name."""
+        """A property string with the topics in its properties renamed."""
         pairs = data.split(properties.VALUE_END.encode())
         for place, pair in enumerate(pairs):
             name, found, value = pair.partition(properties.NAME_END.encode())
@@ -112,13 +112,13 @@ class TopicChoice:
 
     @property
     def patterns(self) -> Collection[bytes]:
-        """Bytes of which a property string that `renamed_properties` changes has one."""
+        """Every property string that `renamed_properties` changes contains one of these."""
         end = properties.NAME_END
         return [f"{name}{end}{old}".encode() for name in _NAMING for old in self.renames]
 
 
 def topics_of(store: Store, report: Report) -> dict[str, TopicConfig]:
-    """The topics of a store's topics.json; none where it cannot be read, of which `report` is told."""
+    """The topics of a store's topics.json; none if it cannot be read, which is reported."""
     root, reason = store.layout.root, None
     if root is not None:
         try:

@@ -1,11 +1,11 @@
-"""What messages are counted by, as integer codes per record.
+"""The dimensions by which messages are counted, as integer codes per record.
 
     topic   the stored topic              queue   the queue id
-    tag     TAGS, null without            hour, day   of the store time, in the zone asked for
+    tag     TAGS, null without            hour, day   of the store time, in the requested zone
     size    the power of two at or below the record's size: [1024, 2048) and so on
 
-Codes are small numbers in the order in which values are first met. What a value is called is worked
-out once per value, never per record.
+Codes are small integers in the order in which values first occur. The name of a value is computed once
+per value, never per record.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 NAMES = ("topic", "queue", "tag", "hour", "day", "size", "group")
-"""The words of `--by`; `group` is about lag and counted elsewhere."""
+"""The words of `--by`; `group` means lag, which module `lag` computes."""
 FIELDS: dict[str, tuple[str, ...]] = {
     "topic": ("topic",),
     "queue": ("queue_id",),
@@ -35,9 +35,9 @@ FIELDS: dict[str, tuple[str, ...]] = {
     "day": ("day_timestamp_ms", "day_time"),
     "size": ("size_from_bytes", "size_to_bytes"),
 }
-"""The fields of a row that say which group it is."""
+"""The fields of a row that identify its group."""
 
-QUARTER_MS = 900_000  # every zone's hours begin at a quarter of an hour of UTC
+QUARTER_MS = 900_000  # the hours of every zone begin at a quarter of an hour of UTC
 _SIZE_CLASSES = 32
 
 
@@ -45,7 +45,7 @@ def parse_by(text: str) -> tuple[str, ...]:
     """The dimensions of a `--by` text such as `topic,queue`, each once.
 
     Raises:
-        UsageError: an unknown word, none at all, or `group` with what says nothing about lag.
+        UsageError: an unknown word, none at all, or `group` with a dimension that lag does not have.
     """
     names = tuple(dict.fromkeys(filter(None, (piece.strip() for piece in text.split(",")))))
     for name in names:
@@ -66,9 +66,9 @@ VALUES_MAX = 500_000
 
 
 class Codes:
-    """Values of one kind and their codes, in the order in which they were first met.
+    """Values of one kind and their codes, in the order in which they first occurred.
 
-    Up to `values_max` are told apart: a hostile log must not fill the memory with names.
+    Up to `values_max` are distinguished, so that a hostile log cannot fill the memory with names.
     """
 
     def __init__(self, values_max: int = VALUES_MAX) -> None:
@@ -77,7 +77,7 @@ class Codes:
         self._codes: dict[Any, int] = {}
 
     def of(self, values: Sequence[Any]) -> Array:
-        """The codes of different values, i8 of the same length."""
+        """The codes of distinct values, i8 of the same length."""
         found = np.empty(len(values), np.int64)
         for place, value in enumerate(values):
             code = self._codes.get(value)
@@ -90,7 +90,7 @@ class Codes:
         return found
 
     def of_column(self, column: Array, name: Callable[[int], Any] = int) -> Array:
-        """The codes of a column of integers; `name` is asked once per different value of it."""
+        """The codes of a column of integers; `name` is called once per distinct value."""
         low = int(column.min()) if len(column) else 0
         span = int(column.max()) - low + 1 if len(column) else 1
         if span <= 1 << 16:
@@ -106,7 +106,7 @@ class Codes:
 
 
 class Dimension:
-    """One thing to count by: codes of records, and the fields that a code stands for."""
+    """One dimension: the codes of records, and the fields that a code stands for."""
 
     def __init__(self, name: str, tz: tzinfo | None) -> None:
         self.name = name
@@ -129,7 +129,7 @@ class Dimension:
                 return self._codes.of_column(records.store_timestamp // QUARTER_MS, self._period)
 
     def fields(self, code: int, topics: Codes, tags: Codes) -> Row:
-        """The fields of a row that name the group."""
+        """The fields that identify the group in a row."""
         match self.name:
             case "topic":
                 return {"topic": topics.values[code]}
@@ -148,7 +148,7 @@ class Dimension:
                 }
 
     def order(self, code: int, topics: Codes, tags: Codes) -> Any:
-        """What rows are sorted by; null stands first."""
+        """The sort key of rows; null is first."""
         if self.name in ("topic", "tag"):
             value = (topics if self.name == "topic" else tags).values[code]
             return (value is not None, value or "")
@@ -162,7 +162,7 @@ class Dimension:
 def start_of(time_ms: int, period: str, tz: tzinfo | None) -> int:
     """The start of the `hour` or `day` of a zone that holds a time, ms since 1970; None is the local zone.
 
-    A time that no calendar knows (before year 1, after 9999) counts in UTC.
+    A time outside of the years 1 to 9999 counts in UTC.
     """
     length = 86_400_000 if period == "day" else 3_600_000
     try:
@@ -170,7 +170,7 @@ def start_of(time_ms: int, period: str, tz: tzinfo | None) -> int:
         local = local if tz is not None else local.astimezone()
         past = timedelta(minutes=local.minute, seconds=local.second)
         if period == "day":
-            # Midnight by the clock of the wall: a day may have 23 or 25 hours.
+            # Midnight of the local clock: a day may have 23 or 25 hours.
             midnight = local.replace(hour=0, minute=0, second=0, fold=0)
             midnight = midnight if tz is not None else midnight.replace(tzinfo=None).astimezone()
             return int(midnight.timestamp()) * 1000

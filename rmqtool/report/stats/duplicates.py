@@ -1,12 +1,11 @@
 """Unique keys that a topic holds more than once: a producer sent twice, or a log was replayed.
 
-A first pass over the log keeps one 32-bit hash per message, the second reads the keys of those whose
-hash came up twice and compares them; so a hash that two keys share is no duplicate. Where there are too
-many for `HASHES_MAX` or `SUSPECTS_MAX`, both are done in parts, each with a pass of its own.
+The first pass over the log keeps one 32-bit hash per message. The second reads and compares the keys of
+all messages whose hash occurred twice, so two keys with one hash are not duplicates. If there are more
+than `HASHES_MAX` or `SUSPECTS_MAX`, each step is split into parts with a pass each.
 
-That delayed messages, half messages and retries stand in the log once more under another topic is how a
-broker works: only equal keys of one topic count, and topics of the broker's own, retry and dead letter
-topics only where they are asked for by name.
+A broker stores delayed messages, half messages and retries again under another topic. So only equal keys
+within one topic count, and system, retry and dead letter topics only if they are named.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ from rmqtool.report.stats.scanner import Aggregator, Batch, part_of
 from rmqtool.storage.buffers import Array
 
 HASHES_MAX = 32 << 20
-"""Hashes that are held at once, 4 bytes each (and as much again while they are sorted)."""
+"""Most hashes in memory at once, 4 bytes each (twice that while they are sorted)."""
 SUSPECTS_MAX = 2 << 20
-"""Messages whose keys are compared at once, some 120 bytes each."""
+"""Most messages whose keys are compared at once, some 120 bytes each."""
 FIELDS = (
     "topic", "uniq_key", "count", "bytes", "same_body", "first_physical_offset", "last_physical_offset",
     "first_store_timestamp_ms", "first_store_time", "last_store_timestamp_ms", "last_store_time",
@@ -51,7 +50,7 @@ _MIX = np.uint32(0x9E3779B1)
 _ROWS = 4096
 
 Walk = Callable[[Aggregator], None]
-"""Shows every batch of the log to one taker."""
+"""Passes every batch of the log to one aggregator."""
 
 
 def is_ordinary(topic: str) -> bool:
@@ -61,7 +60,7 @@ def is_ordinary(topic: str) -> bool:
 
 
 class _Seen:
-    """What both passes look at: selected messages of ordinary topics, with the hash of their unique key."""
+    """The input of both passes: selected messages of ordinary topics, with the hash of their unique key."""
 
     def __init__(self, selection: Selection) -> None:
         self._all_topics = bool(selection.topics)
@@ -75,13 +74,13 @@ class _Seen:
             return places, np.zeros(0, np.uint32)
         keys = dispatch_columns(part_of(batch.frames, places)).keys
         keys = keys[keys["kind"] == KIND_UNIQ]
-        # Java's hash leaves much in its low bits alone: a part must not hold all of them.
+        # The low bits of Java's hash are unevenly distributed, and they choose the part: mix them.
         mixed = keys["key_hash"].astype(np.uint32) * _MIX
         return places[keys["row"]], mixed ^ (mixed >> np.uint32(15))
 
 
 class _Hashes:
-    """Takes the hashes of one part: those whose lowest `bits` bits are `part`."""
+    """Collects the hashes of one part: those whose lowest `bits` bits are `part`."""
 
     def __init__(self, seen: _Seen, bits: int, part: int, hashes_max: int) -> None:
         self.bits = bits
@@ -96,9 +95,9 @@ class _Hashes:
             self._shrink()
 
     def _shrink(self) -> None:
-        """Keep each hash twice at most; where that is not enough, split off a half of all hashes.
+        """Keep each hash at most twice; if that is not enough, drop one half of all hash values.
 
-        Only the first part may be split: the others must be those that it leaves out.
+        Only the first part may do that: the later parts read the values that it dropped.
         """
         hashes, starts, counts = self._counted()
         kept = np.concatenate([hashes[starts], hashes[starts[counts > 1]]])
@@ -109,11 +108,11 @@ class _Hashes:
             self._found, self._count = [], 0
             kept = self._of_part(kept)
             self._add(kept)
-        # However they are distributed: not for every batch anew.
+        # Whatever the distribution, do not shrink again with every batch.
         self._max = max(self._max, 2 * self._count)
 
     def _counted(self) -> tuple[Array, Array, Array]:
-        """(all hashes, sorted; where each different one starts; how often it is there)."""
+        """(all hashes, sorted; the start of each distinct one; how often it occurs)."""
         hashes = np.sort(np.concatenate([np.zeros(0, np.uint32), *self._found]))
         is_first = np.ones(len(hashes), np.bool_)
         is_first[1:] = hashes[1:] != hashes[:-1]
@@ -121,7 +120,7 @@ class _Hashes:
         return hashes, starts, np.diff(starts, append=len(hashes))
 
     def doubled(self) -> tuple[Array, int]:
-        """(the hashes that came up more than once, sorted; how many records have one of them at most)."""
+        """(the hashes that occurred more than once, sorted; an upper bound of the records that have them)."""
         hashes, starts, counts = self._counted()
         self._found = []
         return hashes[starts[counts > 1]], int(counts[counts > 1].sum()) + self._left_out
@@ -137,7 +136,7 @@ class _Hashes:
 
 
 class _Suspects:
-    """Takes key, place, time and body of the records whose hash is one of `hashes` (sorted)."""
+    """Collects key, place, time and body of the records whose hash is in `hashes` (sorted)."""
 
     def __init__(self, seen: _Seen, hashes: Array, rows_max: int) -> None:
         self._seen, self._hashes, self._max = seen, hashes, rows_max
@@ -171,7 +170,7 @@ class _Suspects:
             self._max = max(self._max, 2 * self._rows)
 
     def duplicates(self) -> pa.Table | None:
-        """One row per key that a topic has more than once; None without."""
+        """One row per key that a topic has more than once; None if there are none."""
         if not self._tables:
             return None
         table = self._merge()
@@ -201,14 +200,14 @@ def duplicate_rows(
     """Unique keys of one topic that more than one selected message has, the most frequent first.
 
     Args:
-        walk: shows the log's selected records to a taker; called once per pass.
-        selection: which messages; with topics named, system and retry topics count too.
-        topics: the names of topic codes that `walk` gives.
+        walk: passes the log's selected records to an aggregator; called once per pass.
+        selection: which messages; if it names topics, system and retry topics count too.
+        topics: the names of the topic codes in the batches.
         tz: zone of the times; None is the local zone.
-        hashes_max: hashes held at once.
-        suspects_max: messages compared at once.
+        hashes_max: most hashes in memory at once.
+        suspects_max: most messages compared at once.
 
-    With `same_body` all of them have the same stored body, by CRC and length.
+    `same_body` is whether all of them have the same stored body, by CRC and length.
     """
     seen = _Seen(selection)
     first = _Hashes(seen, 0, 0, hashes_max)

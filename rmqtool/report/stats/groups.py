@@ -1,8 +1,8 @@
-"""Records added up per group: counts, sums, extremes and percentiles, as arrays.
+"""Records summed up per group: counts, sums, extremes and percentiles, as arrays.
 
-Records are collected until there are enough of them, for the cost of adding up follows the number of
-array operations more than that of records. Up to `GROUPS_MAX` groups are told apart; records of
-later ones are added up in one more, whose fields are null.
+Records are collected first, because the cost depends on the number of array operations more than on the
+number of records. Up to `GROUPS_MAX` groups are distinguished; the records of all further groups are
+summed up in one more, whose fields are null.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _BIG = np.iinfo(np.int64).max
 
 
 class Groups:
-    """Records per group of `dimensions`; feed it with `take`, then ask for `rows`."""
+    """Records per group of `dimensions`; call `take` for every batch, then `ordered`."""
 
     def __init__(self, dimensions: Sequence[Dimension], *, groups_max: int = GROUPS_MAX) -> None:
         self.dimensions = tuple(dimensions)
@@ -61,11 +61,11 @@ class Groups:
 
     @property
     def relative_error(self) -> float:
-        """How far percentiles may be off, as a part of themselves."""
+        """The largest relative error of a percentile."""
         return max(each.relative_error for each in self.histograms.values())
 
     def ordered(self, topics: Codes, tags: Codes) -> Iterator[tuple[Row, Row]]:
-        """(the fields that name it, its values) of every group, sorted by their names."""
+        """(the fields that identify it, its values) of every group, sorted by these fields."""
         self._flush()
         count = len(self._sums)
         parts = {name: each.percentiles(count, PERCENTILES) for name, each in self.histograms.items()}
@@ -109,7 +109,7 @@ class Groups:
         self._add_up(groups, columns, records.compressed)
 
     def _add_up(self, groups: Array, columns: dict[str, Array], compressed: Array) -> None:
-        # Sorted by group; numbers of 16 bits are sorted by radix, ten times faster.
+        # Sort by group; numpy sorts 16-bit numbers by radix, ten times faster.
         small = groups.astype(np.uint16) if len(self._sums) <= 1 << 16 else groups
         order = np.argsort(small, kind="stable")
         ordered = groups[order]
@@ -138,7 +138,7 @@ class Groups:
             )
 
     def _numbers(self, keys: Array) -> Array:
-        """The number of each group, i8; room is made for new ones."""
+        """The number of each group, i8; the arrays grow for new ones."""
         numbers = np.empty(len(keys), np.int64)
         for place, key in enumerate(map(tuple, keys.tolist())):
             number = self._keys.get(key)
@@ -166,12 +166,12 @@ def _longer(values: Array, count: int, fill: int) -> Array:
 
 
 def _distinct(codes: Sequence[Array], count: int) -> tuple[Array, Array]:
-    """The different combinations of codes, shape (n, dimensions), and per record which one it has."""
+    """The distinct combinations of codes, shape (n, dimensions), and the index of each record's."""
     if not codes:
         return np.zeros((1, 0), np.int64), np.zeros(count, np.int64)
     combined, size = np.zeros(count, np.int64), 1
     for each in codes:
-        width = int(each.max()) + 2  # OTHERS is one too
+        width = int(each.max()) + 2  # including OTHERS, -1
         if size > _CARDINALITY_MAX // width:
             found, combined = np.unique(combined, return_inverse=True)
             size = len(found)

@@ -1,9 +1,9 @@
 """Percentiles of many groups of numbers at once, in bounded memory and with a bounded error.
 
-A number is kept with its first 8 binary digits: buckets are 1 wide up to 255 and then 1/128 of their
-lower end at most, so a percentile, the middle of its bucket, is off by at most 1/256 of itself
-(0.4 %), and exact up to 255. Where groups have more than `CELLS_MAX` buckets in all, a digit is given
-up everywhere, which doubles the error; `relative_error` says what it is.
+Buckets keep the first 8 binary digits of a number: they are 1 wide up to 255, above that at most 1/128 of
+their lower end. A percentile is the middle of its bucket, so it is exact up to 255 and otherwise off by
+at most 1/256 (0.4 %). If all groups together have more than `CELLS_MAX` buckets, all buckets lose one
+digit, which doubles the error; see `relative_error`.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from rmqtool.storage.buffers import Array
 
 DIGITS = 8
 CELLS_MAX = 4 << 20
-"""(group, bucket) pairs that are kept, 16 bytes each."""
+"""Most (group, bucket) pairs, 16 bytes each."""
 VALUE_MAX = (1 << 52) - 1
-"""Larger numbers count as this one: a float holds it exactly."""
+"""Larger numbers count as this one, which a float holds exactly."""
 
 _BUCKET_BITS = 14
-_ZERO = 1 << (_BUCKET_BITS - 1)  # the bucket of 0; those of negative numbers lie below
+_ZERO = 1 << (_BUCKET_BITS - 1)  # the bucket of 0; buckets of negative numbers are below
 
 
 def buckets(values: Array, digits: int = DIGITS) -> Array:
-    """The bucket of each number, i8 of the shape of `values` (integers); buckets rise with numbers."""
+    """The bucket of each number, i8 of the shape of `values` (integers); larger numbers, higher buckets."""
     table = _table(digits)
     is_small = (values >= 0) & (values < len(table))
     if is_small.all():
@@ -38,7 +38,7 @@ def buckets(values: Array, digits: int = DIGITS) -> Array:
 
 @cache
 def _table(digits: int) -> Array:
-    """The buckets of the numbers that most sizes and delays are: looked up faster than computed."""
+    """The buckets of small numbers, which most sizes and delays are: a look-up is faster."""
     return _computed(np.arange(1 << 16), digits)
 
 
@@ -64,7 +64,7 @@ def middles(indexes: Array, digits: int = DIGITS) -> Array:
 
 
 class Histogram:
-    """How many numbers of which bucket each group holds; groups are integers from 0 on."""
+    """The count of numbers per group and bucket; groups are integers from 0 on."""
 
     def __init__(self, cells_max: int = CELLS_MAX) -> None:
         self._cells_max = cells_max
@@ -76,23 +76,23 @@ class Histogram:
 
     @property
     def relative_error(self) -> float:
-        """How far a percentile may be off, as a part of itself."""
+        """The largest relative error of a percentile."""
         return float(2.0**-self._digits)
 
     def add(self, groups: Array, values: Array) -> None:
-        """Take numbers: `groups` and `values` are integers of the same shape."""
+        """Add numbers: `groups` and `values` are integers of the same shape."""
         cells = (groups.astype(np.int64) << _BUCKET_BITS) | buckets(values, self._digits)
         found, counts = np.unique(cells, return_counts=True)
         self._waiting.append((found, counts.astype(np.int64)))
         self._waiting_cells += len(found)
-        # As much as is there already, so that each cell is sorted again a logarithmic number of times.
+        # Merge when the new cells outnumber the old, so that each cell is sorted O(log n) times.
         if self._waiting_cells > max(len(self._cells), 1 << 16):
             self._merge()
 
     def percentiles(self, group_count: int, parts: tuple[int, ...]) -> Array:
         """Percentiles by nearest rank, i8 of shape (group_count, len(parts)); 0 for a group without numbers.
 
-        The p-th percentile of n numbers is the one at place ceil(n * p / 100), counted from 1.
+        The p-th percentile of n numbers is number ceil(n * p / 100), counted from 1.
         """
         self._merge()
         result = np.zeros((group_count, len(parts)), np.int64)
@@ -121,7 +121,7 @@ class Histogram:
             self._coarsen()
 
     def _coarsen(self) -> None:
-        """Give up one digit."""
+        """Drop one digit of all buckets."""
         indexes = self._cells & ((1 << _BUCKET_BITS) - 1)
         fewer = self._digits - 1
         cells = self._cells - indexes + buckets(middles(indexes, self._digits), fewer)

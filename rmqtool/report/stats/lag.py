@@ -1,14 +1,14 @@
-"""What consumer groups have not consumed: consumerOffset.json beside the queues.
+"""The messages that consumer groups have not consumed, from consumerOffset.json and the queues.
 
-    lag       messages from the committed offset (or the first that is still there) to the queue's end
-    lost      messages behind the committed offset that were deleted before the group came to them
-    ahead     how far the committed offset lies beyond the end: the queue was made anew
+    lag       messages from the committed offset (or the first one that still exists) to the queue's end
+    lost      messages after the committed offset that were deleted before the group consumed them
+    ahead     how far the committed offset is beyond the end of the queue, which was created again
 
-A filtered subscription skips messages without being behind: lag counts all of the queue's. Bytes are
-the sizes of the records, from the queue's units; units are read only behind the committed offset.
+Lag counts all messages of the queue, also those that a filtered subscription skips. Bytes are the sizes of
+the records, from the queue's units; only units after the committed offset are read.
 
-Whether a broker would read the next message from memory is its own estimate: the distance in the log
-from there to the end against a part of the machine's memory (accessMessageInMemoryMaxRatio, 40 %).
+`reads_from` is the broker's own estimate whether it would read the next message from memory: it compares
+the distance to the end of the log with a part of the machine's memory (accessMessageInMemoryMaxRatio, 40 %).
 
 Source: ConsumerOffsetManager, DefaultMessageStore#estimateInMemByCommitOffset; spec 02 8.2.
 """
@@ -37,7 +37,7 @@ from rmqtool.report.stats.past import Past, offset_at
 from rmqtool.storage.source import open_source
 
 MEMORY_RATIO = 40
-"""Percent of the memory that the broker takes for page cache (accessMessageInMemoryMaxRatio)."""
+"""Percent of the memory that the broker expects to be page cache (accessMessageInMemoryMaxRatio)."""
 FIELDS = (
     "group", "topic", "queue_id", "queues", "min_offset", "max_offset", "committed_offset", "lag_messages",
     "lag_bytes", "lag_messages_min", "lag_messages_max", "lost_messages", "ahead_messages",
@@ -63,20 +63,20 @@ def table_fields(by: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """What is known of the machine: bytes of memory (None: not known), percent of it that counts."""
+    """The broker's machine: bytes of memory (None if unknown), percent of it that counts as page cache."""
 
     memory_bytes: int | None = None
     ratio: int = MEMORY_RATIO
 
     def reads_from(self, distance_bytes: int) -> str | None:
-        """`memory` or `disk` for a message so many bytes before the log's end; None if not known."""
+        """`memory` or `disk` for a message `distance_bytes` before the log's end; None if unknown."""
         if self.memory_bytes is None:
             return None
         return "disk" if distance_bytes > self.memory_bytes * self.ratio // 100 else "memory"
 
 
 def this_broker(store: Store, memory_bytes: int | None) -> Broker:
-    """The broker of a store: its memory as given, else that of this machine; its ratio from broker.conf."""
+    """The broker of a store: the given memory, else that of this machine; the ratio from broker.conf."""
     if memory_bytes is None:
         try:
             memory_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
@@ -90,10 +90,10 @@ def this_broker(store: Store, memory_bytes: int | None) -> Broker:
 
 @dataclass(slots=True)
 class QueueLag:
-    """One queue as one group sees it; see the module. None is what cannot be known.
+    """The lag of one group in one queue; see the module. Unknown values are None.
 
-    Without a group it is a queue for whose topic no group has an offset (`status` says `no_group`), or none
-    is known any more (`offsets_missing`).
+    Without a group, no group has an offset for the topic (`status` is `no_group`), or the offsets are lost
+    (`offsets_missing`).
     """
 
     group: str | None
@@ -114,12 +114,12 @@ class QueueLag:
 
 
 def group_lags(store: Store, selection: Selection, past: Past | None = None) -> Iterator[QueueLag]:
-    """Every queue of every topic that a group has committed an offset for, by group, topic and queue.
+    """The lag of every group in every queue of the topics for which it committed an offset.
 
-    Of the selection topics and queues count. A queue for which the group never committed has no lag
-    that could be known: its `status` says `never_committed`. Topics that were asked for by name and that no
-    group has an offset for come last, and so do all topics where the file with the offsets is gone: that
-    no group is behind is not what is known then.
+    Ordered by group, topic and queue. Only topics and queues of the selection count. If the group never
+    committed for a queue, its lag is unknown and its `status` is `never_committed`. Last come named topics
+    for which no group has an offset; if the file with the offsets is missing, all topics, because their lag
+    is unknown.
 
     Raises:
         UnsupportedStoreError: the queues are in RocksDB.
@@ -158,7 +158,7 @@ def group_lags(store: Store, selection: Selection, past: Past | None = None) -> 
 
 
 def _unread(store: Store, topic: str, queue_id: int, status: str) -> QueueLag:
-    """A queue that no group is known to read."""
+    """The entry of a queue for which no group's offset is known."""
     lag = QueueLag(None, topic, queue_id, status={status})
     try:
         span = store.queues[topic, queue_id].span(store.commit_log.min_offset, store.profile)
@@ -190,7 +190,7 @@ def _measure(
         return
     lag.ahead = max(lag.committed - lag.max_offset, 0)
     if past is not None and not past.offsets_known:
-        # A committed offset rises: at that time it was at most what it is now.
+        # A committed offset only rises: at that time it was at most the present one.
         lag.status.add("committed_later")
         lag.at_least = max(lag.max_offset - max(lag.committed, first), 0)
         lag.at_most = lag.max_offset - first
@@ -218,7 +218,7 @@ def _log_end(store: Store, past: Past | None) -> int:
 
 
 def _bytes_of(queue: AnyQueue, reader: UnitReader, start: int, stop: int) -> int:
-    """The sizes of the records of queue offsets [start, stop), added up."""
+    """The total size of the records of queue offsets [start, stop), bytes."""
     if isinstance(queue, BatchConsumeQueue):
         return sum(max(unit.size, 0) for _, unit in queue.units(start, stop))
     total = 0
@@ -232,10 +232,10 @@ def _bytes_of(queue: AnyQueue, reader: UnitReader, start: int, stop: int) -> int
 def lag_rows(
     lags: Iterable[QueueLag], by: Sequence[str], broker: Broker, now_ms: int, tz: tzinfo | None
 ) -> list[Row]:
-    """Rows of lag, added up over what `by` (`group`, `topic`, `queue`) does not name.
+    """Rows of lag, summed up over the dimensions (`group`, `topic`, `queue`) that `by` does not name.
 
-    `age_ms` is the age of the oldest message that is not consumed, at `now_ms`. Added up, offsets of
-    several queues are null, and so is a sum to which a queue adds something that is not known.
+    `age_ms` is the age, at `now_ms`, of the oldest message that is not consumed. In a row of several queues
+    the offsets are null, and so is a sum of which one value is unknown.
     """
     key_fields = [name for word, name in _NAMES.items() if word in by]
     groups: dict[tuple[Any, ...], list[QueueLag]] = {}
@@ -274,7 +274,7 @@ def _row(members: Sequence[QueueLag], broker: Broker, now_ms: int, tz: tzinfo | 
 
 
 def _sum(members: Sequence[QueueLag], name: str, other: str | None = None) -> int | None:
-    """The sum over the queues that the group has committed for; None where one of them is not known."""
+    """The sum over the queues for which the group has committed; None if one value is unknown."""
     values: list[int | None] = []
     for lag in members:
         value: int | None = getattr(lag, name)
@@ -288,7 +288,7 @@ def _sum(members: Sequence[QueueLag], name: str, other: str | None = None) -> in
 
 
 def worst_groups(rows: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Rows by falling lag; those of unknown lag last."""
+    """The rows in descending order of lag; unknown lag is last."""
     return sorted(
         rows, key=lambda row: -1 if row["lag_messages"] is None else row["lag_messages"], reverse=True
     )

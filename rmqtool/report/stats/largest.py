@@ -1,4 +1,4 @@
-"""The largest messages: by the size of the record or of the body, found on the walk."""
+"""The largest messages by the size of the record, found during the scan."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SLACK = 4096
 
 
 class Largest:
-    """Takes batches and keeps the `count` largest records: of equal ones the first in the log."""
+    """Keeps the `count` largest records of all batches; of equal ones the first in the log."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -27,7 +27,7 @@ class Largest:
         self._least = 0
 
     def take(self, batch: Batch) -> None:
-        """Look at the selected records of a batch."""
+        """Add the selected records of a batch."""
         rows = batch.frames.rows[batch.chosen]
         rows = rows[rows["size"] > self._least]
         if len(rows):
@@ -50,7 +50,7 @@ class Largest:
 
 
 def largest_rows(store: Store, largest: Largest, form: RowFormat) -> Iterator[Row]:
-    """Message rows of the largest records; one that is gone in the meantime is left out."""
+    """The message rows of the largest records; one that is gone meanwhile is left out."""
     for place in largest.places():
         found = store.find(place)
         if found is not None:

@@ -1,10 +1,10 @@
-"""The rows of `stats --by topic,queue,tag,hour,day,size`: what is counted per group.
+"""The rows of `stats --by topic,queue,tag,hour,day,size`: the values per group.
 
     count, bytes, body_bytes          messages; sizes of their records, and of their bodies as stored
     size_*_bytes, body_*_bytes        smallest, mean, percentiles (within 0.4 %, see histogram.py), largest
-    delay_*_ms                        store time - born time; below 0 where the producer's clock is ahead
-    messages_per_s, bytes_per_s       between the first and the last of the group; null for one moment
-    mean_distance_bytes               by queue: from one message's start in the log to that of the next
+    delay_*_ms                        store time - born time; below 0 if the producer's clock is ahead
+    messages_per_s, bytes_per_s       between the first and the last of the group; null for a single moment
+    mean_distance_bytes               by queue: from the start of a message in the log to that of the next
     largest_body_physical_offset      the first message with the largest body
 
 Sums, extremes and means are exact.

@@ -1,7 +1,7 @@
-"""What a call of `stats` asks for, found with as few passes over the log as it takes.
+"""Computes all parts that a call of `stats` requests, with as few passes over the log as possible.
 
-Of a store that a broker uses, the ends of the queues are read first, then the log's end, and no
-record behind it is counted.
+In a store that a broker uses, the ends of the queues are read first, then the log's end; no later record
+is counted.
 """
 
 from __future__ import annotations
@@ -33,21 +33,21 @@ SECTIONS = ("messages", "lag", "largest", "duplicates", "delayed", "transactions
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is wanted.
+    """The parts that are requested.
 
     Attributes:
-        selection: which messages; of lag topics and queues count; delayed messages and transactions
-            are those of the whole store. Its limit is that of the rows of each section, None for all.
-        by: what messages are counted by, see `dimensions.NAMES`; None: they are not.
+        selection: which messages. For lag only its topics and queues count; delayed messages and
+            transactions are those of the whole store. Its limit is that of the rows of each section.
+        by: the dimensions by which messages are counted, see `dimensions.NAMES`; None: not counted.
         lag_by: `group`, and `topic` and `queue` in any order; None: no lag.
         largest: how many of the largest messages.
-        duplicates, delayed, transactions: whether these are wanted.
-        charts: whether sizes and rates are to be drawn.
-        at_ms: the time in the past that is asked about, exclusive, ms since 1970; None is now.
-        now_ms: the time now; ages are counted from it, or from `at_ms`.
+        duplicates, delayed, transactions: whether these are requested.
+        charts: whether charts of sizes and rates are requested.
+        at_ms: a time in the past, exclusive, ms since 1970; None is now.
+        now_ms: the time now, ms since 1970; ages are relative to it, or to `at_ms`.
         memory_bytes: the broker's memory; None: this machine's.
-        sort: the field by which rows fall; None: by name.
-        form: zone of times; how the largest messages are written.
+        sort: the field by which rows are sorted in descending order; None: by name.
+        form: zone of times, and the format of the largest messages.
     """
 
     selection: Selection
@@ -74,7 +74,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """One part of the answer: rows, the names that they may have, and those that a table shows."""
+    """One part of the answer: rows, all their fields, and the fields that a table shows."""
 
     name: str
     rows: Iterable[Row]
@@ -84,7 +84,7 @@ class Section:
 
 @dataclass
 class Charts:
-    """What charts are drawn from: messages by size class, over time, and lag by group."""
+    """The data of charts: messages by size class and over time, and lag by group."""
 
     sizes: list[Row] = field(default_factory=list)
     timeline: Timeline = field(default_factory=Timeline)
@@ -93,10 +93,10 @@ class Charts:
 
 @dataclass
 class Overview:
-    """The answer: sections in the order of SECTIONS, what could not be told, what charts need.
+    """The answer: sections in the order of SECTIONS, notes, and the data of charts.
 
-    `selected` is how many records the selection let through, where the log was read. `exit_code` says
-    whether a part could not be read while others were; `notes` say why.
+    `selected` is the number of selected records, if the log was read. `exit_code` is not 0 if a part could
+    not be read while others were; `notes` say why.
     """
 
     sections: list[Section] = field(default_factory=list)
@@ -114,17 +114,17 @@ def overview(
     progress: Progress | None = None,
     looked: ScanCounters | None = None,
 ) -> Overview:
-    """Everything that a request asks for.
+    """Compute all parts of a request.
 
     Args:
         store: the store.
-        request: what is wanted.
-        report: told about bad places.
-        progress: told about the bytes that were passed.
-        looked: told about the records that were looked at.
+        request: the requested parts.
+        report: called for each damaged place.
+        progress: called with the bytes just read.
+        looked: counts the scanned records.
 
     Raises:
-        UsageError: `at_ms` beside a selection by born time, a sort field that is none.
+        UsageError: `at_ms` together with a selection by born time, or an unknown sort field.
         InputError: a config file that is needed cannot be read.
     """
     run = _Run(store, request, report, progress, ScanCounters() if looked is None else looked)
@@ -132,7 +132,7 @@ def overview(
 
 
 class _Run:
-    """One request at work."""
+    """The run of one request."""
 
     def __init__(
         self, store: Store, request: Request, report: Report, progress: Progress | None, looked: ScanCounters
@@ -183,7 +183,7 @@ class _Run:
         return then
 
     def _selection(self) -> Selection:
-        """What a walk looks at: the selection, up to the time in the past, and to the end of a live log."""
+        """The selection of a scan, limited by the time in the past and the end of a live log."""
         selection = replace(self.request.selection, limit=None, to_offset=None)
         if self.past is not None:
             until = selection.until
@@ -212,11 +212,11 @@ class _Run:
             self.found.charts.lags = lag.lag_rows(of_groups, ("group",), broker, self.now_ms, self.tz)
 
     def _do_without(self, what: str, error: RmqtoolError, *, is_all: bool) -> None:
-        """Says that a part is not there, and why; raises `error` where it is all that was asked for."""
+        """Notes that a part is missing, and why; raises `error` if no other part was requested."""
         if is_all:
             raise error
         self.found.notes.append(f"no {what}: {error.message}")
-        if not isinstance(error, UsageError):  # a single file has no lag; that is no failure
+        if not isinstance(error, UsageError):  # a single file has no lag; that is not a failure
             self.found.exit_code = worst_exit_code(self.found.exit_code, error.exit_code)
 
     def _delayed(self) -> Section:
@@ -269,7 +269,7 @@ class _Run:
         report: Report | None = None,
         progress: Progress | None = None,
     ) -> None:
-        """One pass; only the first one tells about bad places."""
+        """One pass; only the first one reports damaged places."""
         by_tag = self.request.by is not None and "tag" in self.request.by
         selected = scan(
             self.store, selection, takers, self.topics,
@@ -340,7 +340,7 @@ class _Run:
 
 
 def _unread_notes(lags: Iterable[lag.QueueLag]) -> Iterator[str]:
-    """In words why there is no lag: no group has an offset, or the offsets are lost."""
+    """Notes on why there is no lag: no group has an offset, or the offsets are lost."""
     unread = {each.topic: "offsets_missing" in each.status for each in lags if each.group is None}
     if any(unread.values()):
         yield (
@@ -352,7 +352,7 @@ def _unread_notes(lags: Iterable[lag.QueueLag]) -> Iterator[str]:
 
 
 def _fall(name: str, row: Row) -> tuple[bool, bool, Any]:
-    """The largest first, texts in their order, null last."""
+    """Sort key: numbers in descending order, then texts in ascending order, null last."""
     value = row.get(name)
     is_number = isinstance(value, int | float)
     return value is None, not is_number, -value if is_number and value is not None else str(value)

@@ -1,9 +1,8 @@
-"""What a store held at an earlier time, as far as its files still tell.
+"""The content of a store at an earlier time, as far as its files still show it.
 
-Known: every record that is still there has its store time, so the end of each queue and of the log at
-that time are known, and with op records what was finished. Not known: what has been deleted since,
-and offsets that consumers committed in between; consumerOffset.json says what they are now, or at the
-time of its own last change.
+Known: records have store times, so the ends of the queues and of the log at that time are known, and op
+records show which transactions were finished. Unknown: files that were deleted since, and offsets that
+consumers committed in between; consumerOffset.json only has the offsets of its own last change.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from rmqtool.storage import config_files
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A time in the past of a store.
+    """A store at a time in the past.
 
-    `time_ms` is exclusive: a record stored in that millisecond is not there yet. `log_end` is the
-    physical offset where the log ended then. With `offsets_known` no committed offset has changed
-    since. `unknown` says in words what cannot be told.
+    `time_ms` is exclusive: a record stored in that millisecond does not exist yet. `log_end` is the physical
+    offset where the log ended then. `offsets_known` is whether no committed offset has changed since.
+    `unknown` lists what cannot be known, as texts.
     """
 
     time_ms: int
@@ -34,7 +33,7 @@ class Past:
 
 
 def look_back(store: Store, time_ms: int) -> Past:
-    """What is known of the store at a time, ms since 1970."""
+    """The store at a time, ms since 1970."""
     unknown = []
     start = store.commit_log.min_offset
     if start > 0:
@@ -54,7 +53,7 @@ def look_back(store: Store, time_ms: int) -> Past:
 
 
 def _end_at(store: Store, queue: AnyQueue, time_ms: int) -> int:
-    """The physical offset behind the queue's last record that was stored before a time; -1 without."""
+    """The physical offset after the queue's last record that was stored before a time; -1 if none."""
     try:
         unit = queue.unit(offset_at(store, queue, time_ms) - 1)
     except UnreadableError:
@@ -66,8 +65,8 @@ def _end_at(store: Store, queue: AnyQueue, time_ms: int) -> int:
 def offset_at(store: Store, queue: AnyQueue, time_ms: int) -> int:
     """The queue offset where a queue ended at a time: that of its first message stored then or later.
 
-    Found by bisection, for store times rise along a queue; where a clock was set back it is one of
-    the places that fit. Raises UnreadableError.
+    Found by bisection, because store times rise along a queue; if a clock was set back, the result is one of
+    several possible places. Raises UnreadableError.
     """
     low, high = first_live(queue, store.commit_log.min_offset), max(queue.max_offset(), 0)
     while low < high:

@@ -1,11 +1,11 @@
 """Messages that wait inside the broker until they are due: delay levels and the timer wheel.
 
-A delayed message waits from its level's offset in delayOffset.json on; its unit in the consume queue
-holds the time when it is due. A timer message (5.x) waits in the timer log until the wheel's time has
-passed it, and before that in the queue of its topic; a message that is due in more than two days is
-put again on the way (`rolled`), and its own property says when it is due.
+The delayed messages that wait are those from their level's offset in delayOffset.json on; the unit in the
+consume queue holds the delivery time. A timer message (5.x) waits first in the queue of its topic, then in
+the timer log until the time of the wheel has passed. A message that is due in more than two days is stored
+again on the way (`rolled`); its own property holds the delivery time.
 
-A broker that is behind delivers late: `overdue` messages are due and were not delivered.
+`overdue` messages are due but not delivered yet: the broker is late.
 
 Source: ScheduleMessageService, TimerMessageStore; spec 02 section 10.
 """
@@ -42,14 +42,14 @@ FIELDS = (
 TABLE_FIELDS = ("kind", "level", "due_hour_time", "count", "bytes", "overdue", "first_due_time",
                 "last_due_time")  # fmt: skip
 READ_MAX = 100_000
-"""Timer messages whose own property is read for their time; of more the wheel's time counts."""
+"""Most timer messages whose property is read for their delivery time; for others it stays unknown."""
 UNKNOWN = 0
-"""Stands for a time when a message is due that nothing says."""
+"""The value of an unknown delivery time."""
 _BLOCK_UNITS = 1 << 16
 
 
 class Waiting(NamedTuple):
-    """Messages of one kind that wait; `due` (ms since 1970) and `sizes` (bytes) are i8 of one shape."""
+    """Waiting messages of one kind; `due` (ms since 1970) and `sizes` (bytes) are i8 of one shape."""
 
     kind: str
     level: int | None
@@ -58,7 +58,7 @@ class Waiting(NamedTuple):
 
 
 def pending_rows(waiting: Iterable[Waiting], now_ms: int, tz: tzinfo | None) -> Iterator[Row]:
-    """Rows per kind, level and hour in which messages are due; overdue at `now_ms`."""
+    """Rows per kind, level and hour of delivery; `overdue` counts messages due at `now_ms`."""
     for each in waiting:
         quarters, inverse = np.unique(each.due // QUARTER_MS, return_inverse=True)
         starts = np.array(
@@ -86,11 +86,11 @@ def _times(name: str, time_ms: int | None, tz: tzinfo | None) -> Row:
 def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
     """Delayed messages of every level that have not been delivered.
 
-    With `at_ms` those that waited at that time: stored before and due then or later. Nobody wrote
-    down when a broker delivered late, so what was overdue then is left out, unless it still waits.
+    With `at_ms`, those that waited at that time: stored before it and due then or later. Late deliveries are
+    not recorded, so messages that were overdue then are left out, unless they still wait.
 
     Raises:
-        InputError: delayOffset.json cannot be read or understood.
+        InputError: delayOffset.json cannot be read or parsed.
     """
     root = store.layout.root
     if root is None or store.layout.kind != "store":
@@ -119,13 +119,13 @@ def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
 
 
 def _delay_of(store: Store, units: Array, due: Array) -> int:
-    """What lies between being stored and being due, ms; the same for all of a level."""
+    """The delay of a level, ms: the delivery time minus the store time of its last message."""
     head = store.head(int(units["physical_offset"][-1])) if len(units) else None
     return int(due[-1]) - head.store_timestamp if head is not None else 0
 
 
 def _units(queue: ConsumeQueue, reader: UnitReader, start: int, stop: int) -> Iterator[tuple[Array, Array]]:
-    """(queue offsets, units) of [start, stop), fillers left out."""
+    """(queue offsets, units) of [start, stop), without fillers."""
     for first in range(start, stop, _BLOCK_UNITS):
         units = reader.read(queue.files, first, min(_BLOCK_UNITS, stop - first))
         there = np.flatnonzero(present(units) & ~pre_blank(units))
@@ -133,7 +133,7 @@ def _units(queue: ConsumeQueue, reader: UnitReader, start: int, stop: int) -> It
 
 
 def timers(store: Store) -> Iterator[Waiting]:
-    """Timer messages that have not been delivered: those in the timer log, and those not in it yet.
+    """Timer messages that have not been delivered, in the timer log and not in it yet.
 
     Raises:
         UnreadableError: the timer log or its check file cannot be read.
@@ -167,7 +167,7 @@ def timers(store: Store) -> Iterator[Waiting]:
 
 
 def _logged(store: Store, last_read_ms: int) -> tuple[Array, Array, Array]:
-    """(due, size, physical offset) of the units of the timer log that wait; UNKNOWN for a rolled one."""
+    """(due, size, physical offset) of the waiting units of the timer log; due is UNKNOWN if rolled."""
     unit, empty = timer_format.LOG_UNIT, np.zeros(0, np.int64)
     found: list[tuple[Array, Array, Array]] = [(empty, empty, empty)]
     start = store.commit_log.min_offset
@@ -185,13 +185,13 @@ def _logged(store: Store, last_read_ms: int) -> tuple[Array, Array, Array]:
         units, due = units[wanted], due[wanted]
         found.append((due, units["message_size"].astype(np.int64), units["physical_offset"].astype(np.int64)))
     due, sizes, places = (np.concatenate(each) for each in zip(*found, strict=True))
-    _, last = np.unique(places[::-1], return_index=True)  # a unit that was written again counts once
+    _, last = np.unique(places[::-1], return_index=True)  # a unit that was written twice counts once
     chosen = np.sort(len(places) - 1 - last)
     return due[chosen], sizes[chosen], places[chosen]
 
 
 def _told(store: Store, physical_offset: int) -> int | None:
-    """When a timer record says it is due, ms, or UNKNOWN; None for a request to delete one."""
+    """The delivery time in a timer record, ms since 1970, or UNKNOWN; None for a delete request."""
     found = store.find(physical_offset)
     told = properties.decode(found.message.properties_bytes) if found is not None else {}
     if properties.TIMER_DEL_UNIQKEY in told:

@@ -1,6 +1,6 @@
-"""The one walk of `stats`: every batch of records is shown to all who count something.
+"""The one scan of `stats`: it passes every batch of records to all aggregators.
 
-What a taker wants to keep of a batch it copies: the next batch lies in the same memory.
+An aggregator copies everything that it keeps of a batch: the next batch reuses the memory.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Columns of selected records, arrays of one length; of a batch they may lie in its memory.
+    """Columns of selected records, arrays of one length; they may be views of the batch's memory.
 
-    `topics` and `tags` are codes (i8; tags are all 0 where nobody asked), lengths and sizes are in
-    bytes, times in ms since 1970, `compressed` says whether the body is.
+    `topics` and `tags` are codes (i8; tags are all 0 if they were not requested), lengths and sizes are in
+    bytes, times in ms since 1970, `compressed` is whether the body is compressed.
     """
 
     topics: Array
@@ -48,7 +48,7 @@ class Records:
 class Batch:
     """Consecutive records of one file: `frames`, which of them are selected, and their topics.
 
-    `topic_names` are those of frames.topics, `topic_codes` their codes in the whole walk.
+    `topic_names` are those of frames.topics, `topic_codes` their codes in the whole scan.
     """
 
     frames: Frames
@@ -60,7 +60,7 @@ class Batch:
 
     @cached_property
     def chosen(self) -> Array:
-        """The places of the selected records in frames.rows."""
+        """The indices of the selected records in frames.rows."""
         return np.flatnonzero(self.mask)
 
     @cached_property
@@ -83,15 +83,15 @@ class Batch:
 
 
 def part_of(frames: Frames, places: Array) -> Frames:
-    """The records at some places (rising) of a batch; the batch itself where these are all."""
+    """The records at `places` (ascending indices) of a batch; the batch itself if these are all."""
     return frames if len(places) == len(frames.rows) else replace(frames, rows=frames.rows[places])
 
 
 class Aggregator(Protocol):
-    """Who counts something."""
+    """Sums up values of all batches of a scan."""
 
     def take(self, batch: Batch) -> None:
-        """Look at one batch; what is needed later is copied."""
+        """Add one batch; copy what is needed later."""
 
 
 def scan(
@@ -106,19 +106,19 @@ def scan(
     looked: ScanCounters | None = None,
     crc: bool = True,
 ) -> int:
-    """Show every batch of the log that holds selected records to all takers, in the log's order.
+    """Pass every batch of the log that has selected records to all aggregators, in the log's order.
 
-    Returns how many records were selected.
+    Returns the number of selected records.
 
     Args:
         store: the store.
-        selection: which records are selected; the limit is none.
-        takers: who counts.
-        topics: given the names of topics.
-        tags: given the tags of selected records; None where nobody wants them.
-        report: told about bad places.
-        progress: told about the bytes that were passed.
-        looked: told about the records that were looked at.
+        selection: which records are selected; it has no limit.
+        takers: the aggregators.
+        topics: collects the names of topics.
+        tags: collects the tags of selected records; None if no aggregator needs them.
+        report: called for each damaged place.
+        progress: called with the bytes just read.
+        looked: counts the scanned records.
         crc: check the CRC of bodies.
     """
     from rmqtool.read.messages import frame_batches

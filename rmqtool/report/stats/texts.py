@@ -1,4 +1,4 @@
-"""Texts of records as codes: a value is decoded once, however many records have it."""
+"""Codes for texts of records: a value is decoded once, however many records have it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rmqtool.storage.buffers import Array
 
 
 class TagCodes:
-    """Gives the code of each record's tag; records without one have the code of None."""
+    """The code of each record's tag; records without a tag have the code of None."""
 
     def __init__(self, tags: Codes) -> None:
         self._tags = tags

@@ -1,4 +1,4 @@
-"""Messages and bytes over time, for a chart: in steps of one length, as short as their number allows."""
+"""Messages and bytes over time, for a chart: in equal steps, as short as their number allows."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ _FIRST_STEP_MS = 1000
 
 
 class Timeline:
-    """Takes batches; counts the selected messages per step of the store time.
+    """Counts the selected messages of all batches per step of the store time.
 
-    `step_ms` is one second and doubles whenever there are more than `STEPS_MAX` steps with messages;
-    so a few wrong clocks cost a coarser chart, never memory.
+    `step_ms` is one second and doubles when more than `STEPS_MAX` steps have messages. So a few wrong clocks
+    make the chart coarser, but never take memory.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Timeline:
     def points(self) -> tuple[Array, Array, Array]:
         """(start of the step, ms since 1970; messages; bytes) by time.
 
-        Every step with messages, and the one behind it, where a silence begins.
+        Every step with messages, and the empty step after it, if a gap begins there.
         """
         empty = np.setdiff1d(self._steps + 1, self._steps)
         steps, sums = _added_up(

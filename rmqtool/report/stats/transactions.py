@@ -1,17 +1,18 @@
-"""Half messages and what became of them, from the log alone.
+"""The state of half messages, from the log alone.
 
-    open           nobody has committed it or rolled it back
+    open           neither committed nor rolled back
     committed      the message is in its topic
     rolled_back    finished by an op record, and never committed
-    put_back       stored once more for another check, so that its copy counts; or discarded after too many
+    put_back       stored again for another check, so that its copy counts; or discarded after too many
 
 A committed message names the physical offset of its half message; an op record names the queue offsets
-of those that are finished, whichever way. A half message that no op names is `put_back` where a copy
-follows or the broker's check has passed it (the offset of CID_RMQ_SYS_TRANS), else open. One whose op was
-lost in a crash is committed all the same, and `without_op` counts it: a broker will check it again. A copy
-has the unique key and the born time of its first record: ages count from there, as the broker's timeout.
+of half messages that are finished, either way. A half message that no op names is `put_back` if a copy
+follows or the broker's check has passed it (the offset of CID_RMQ_SYS_TRANS), else open. If its op was lost
+in a crash, a committed half message still counts as committed, and in `without_op`: a broker will check it
+again. A copy has the unique key and the born time of the first record; ages and the broker's timeout count
+from that time.
 
-What is finished is counted and forgotten on the way, so memory follows the open ones.
+Finished ones are counted and dropped during the scan, so memory depends on the number of open ones.
 
 Source: TransactionalMessageServiceImpl#check, EndTransactionProcessor; spec 02 section 11.
 """
@@ -44,7 +45,7 @@ FIELDS = (
 )  # fmt: skip
 TABLE_FIELDS = ("state", "count", "bytes", "first_time", "last_time", "oldest_age_ms", "duration_p50_ms",
                 "duration_p99_ms")  # fmt: skip
-_COMPACT_FROM = 1 << 20  # half messages and ops that are kept before the finished ones are counted
+_COMPACT_FROM = 1 << 20  # half messages and ops in memory from which the finished ones are counted
 
 Offsets = Mapping[tuple[str, str], Mapping[int, int]]
 
@@ -54,8 +55,8 @@ HALF = np.dtype(
 )  # fmt: skip
 """A half message.
 
-`committed` is the store time of the committed message, -1 without; `key` a hash of the unique key, 0
-without one; `copied` whether it was stored once more.
+`committed` is the store time of the committed message, -1 if none; `key` a hash of the unique key, 0 if
+none; `copied` whether it was stored again.
 """
 OP = np.dtype([("topic", "i1"), ("queue_id", "i4"), ("queue_offset", "i8"), ("stored", "i8")])
 COMMIT = np.dtype([("place", "i8"), ("stored", "i8")])
@@ -64,7 +65,7 @@ _SLOT = ["topic", "queue_id", "queue_offset"]
 
 @dataclass
 class _State:
-    """What has been counted of one state; `durations` from the half message to the op, ms."""
+    """The sums of one state; durations are from the half message to the op, ms."""
 
     count: int = 0
     bytes: int = 0
@@ -99,12 +100,12 @@ class _State:
 
 
 class Transactions:
-    """Takes the batches of a walk over the whole log; then asks for `rows`.
+    """The half messages of a scan of the whole log; call `take` for every batch, then `rows`.
 
     Args:
-        until_ms: only what was stored before this time counts; None is everything.
-        compact_from: how many half messages and ops are kept before the finished ones are counted;
-            None: _COMPACT_FROM.
+        until_ms: only records stored before this time count (ms since 1970); None: all.
+        compact_from: half messages and ops in memory from which the finished ones are counted; None:
+            _COMPACT_FROM.
     """
 
     def __init__(self, until_ms: int | None = None, *, compact_from: int | None = None) -> None:
@@ -119,7 +120,7 @@ class Transactions:
         self._kept = 0
 
     def take(self, batch: Batch) -> None:
-        """Look at all records of a batch, selected or not."""
+        """Add all records of a batch, selected or not."""
         rows = batch.frames.rows
         there = np.ones(len(rows), np.bool_)
         if self._until_ms is not None:
@@ -148,7 +149,7 @@ class Transactions:
 
         Args:
             offsets: committed offsets by (topic, group) and queue id.
-            now_ms: ages are counted from here.
+            now_ms: ages are relative to this time.
             tz: zone of the times; None is the local zone.
         """
         self._compact()
@@ -206,7 +207,7 @@ class Transactions:
         self._kept += len(found)
 
     def _compact(self) -> None:
-        """Count half messages that an op has finished, and forget them with their ops and commits."""
+        """Count half messages that an op has finished, and drop them with their ops and commits."""
         halves = np.concatenate([self._halves, *self._new["halves"]])
         ops = np.concatenate([self._ops, *self._new["ops"]])
         commits = np.concatenate([self._commits, *self._new["commits"]])
@@ -223,7 +224,7 @@ class Transactions:
         self._states["committed"].add(done[committed], ended[committed])
         self._states["rolled_back"].add(done[~committed], ended[~committed])
         self._halves = halves[~finished]
-        # An op, or a commit, comes behind its half message: what was not met by now has been deleted.
+        # An op or a commit comes after its half message; if none was found so far, that was deleted.
         self._ops, self._commits = np.zeros(0, OP), np.zeros(0, COMMIT)
         self._kept = len(self._halves)
 
@@ -243,7 +244,7 @@ class Transactions:
 
 
 def _are_copied(halves: Array) -> Array:
-    """Which of these, sorted by place, have a later one that is the same message."""
+    """Which of these, sorted by place, have a later copy of the same message: bool, shape (n,)."""
     order = np.lexsort((halves["born"], halves["key"]))  # stable: equal ones stay in the order of the log
     keys, born = halves["key"][order], halves["born"][order]
     copied = np.zeros(len(halves), np.bool_)
@@ -252,7 +253,7 @@ def _are_copied(halves: Array) -> Array:
 
 
 def _keys(first: Array, second: Array) -> tuple[Array, Array]:
-    """Numbers that are equal where topic, queue and queue offset are, for both arrays."""
+    """One number per row of both arrays; equal if topic, queue and queue offset are equal."""
     both = np.concatenate([first[_SLOT], second[_SLOT]])
     packed = np.zeros(len(both), [("a", "i8"), ("b", "i8")])
     packed["a"] = both["topic"].astype(np.int64) << 32 | both["queue_id"].astype(np.int64) & 0xFFFFFFFF
@@ -267,7 +268,7 @@ def _keys(first: Array, second: Array) -> tuple[Array, Array]:
 
 
 def _joined(keys: Array, values: Array, wanted: Array) -> tuple[Array, Array]:
-    """(whether it is among `keys`, the value of the first such key) for each of `wanted`."""
+    """For each of `wanted`: (whether it is in `keys`, the value of the first such key)."""
     if not len(keys):
         return np.zeros(len(wanted), np.bool_), np.zeros(len(wanted), np.int64)
     order = np.argsort(keys, kind="stable")

@@ -1,7 +1,7 @@
 """Whether the offset of each consumer group has passed a message.
 
-A committed offset is the next one to be consumed: a message below it has been passed, by consuming it or,
-with a filter, by skipping it. consumerOffset.json is written every five seconds.
+A committed offset is the next one to consume: the group has consumed all messages below it, or skipped them
+with a filter. consumerOffset.json is written every five seconds.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 @dataclass(frozen=True, slots=True)
 class GroupState:
-    """One group and one record of the message; `passed` is None where the group never committed there.
+    """One group and one record of the message; `passed` is None if the group never committed for its queue.
 
-    Without a group: no group has an offset for the topic of that record.
+    `group` is None if no group has an offset for the topic of that record.
     """
 
     group: str | None
@@ -38,9 +38,9 @@ def group_states(steps: Iterable[Step], offsets: Offsets, *, is_known: bool) -> 
     """Every group that has committed an offset for the topic of a step from which consumers read.
 
     Args:
-        steps: of the message.
-        offsets: committed ones.
-        is_known: `offsets` are all that there are, so a topic that has none was never read.
+        steps: the steps of the message.
+        offsets: the committed offsets.
+        is_known: `offsets` is complete, so a topic without an offset was never read.
     """
     by_topic: dict[str, list[str]] = {}
     for topic, group in offsets:

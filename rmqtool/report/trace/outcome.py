@@ -1,4 +1,4 @@
-"""One message from the producer to the groups that consumed it: steps, groups, reports of clients."""
+"""The history of one message from producer to consumers: steps, groups, reports of clients."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _TABLE_FIELDS = ("kind", "time", "topic", "queue_id", "queue_offset", "physical_
 
 
 def table_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
-    """The columns of a table of `Fate.rows`: of which message where there are several, costs if told."""
+    """The columns of a table of `Fate.rows`: with uniq_key if there are several, cost_ms if any."""
     several = len({row["uniq_key"] for row in rows}) > 1
     costs = any(row["cost_ms"] is not None for row in rows)
     return (*(("uniq_key",) if several else ()), *_TABLE_FIELDS, *(("cost_ms",) if costs else ()))
@@ -35,14 +35,14 @@ def table_fields(rows: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Fate:
-    """What became of a message.
+    """The history of a message.
 
     Attributes:
-        uniq_key: its unique key; without one only what its own record names is known.
+        uniq_key: its unique key; without one, only records that its own record names are known.
         steps: its records in the order of the log; see `steps.Step`.
         groups: consumer groups and whether they have passed it.
-        reports: what clients said in trace records.
-        unknown: what could not be found out, in words.
+        reports: the reports of clients in trace records.
+        unknown: facts that could not be found, as texts.
         tz: zone of the times in rows; None is the local zone.
     """
 
@@ -54,7 +54,7 @@ class Fate:
     tz: tzinfo | None = UTC
 
     def rows(self) -> list[Row]:
-        """One row per step, group and report, by time; groups, which have none, behind their step."""
+        """One row per step, group and report, in order of time; groups have none and follow their step."""
         rows: list[Row] = []
         for step in self.steps:
             message = step.stored.message
@@ -70,11 +70,11 @@ class Fate:
                     rows.append(self._group_row(each, message.store_timestamp))
         rows += self._report_rows()
         rows.sort(key=lambda row: (row["timestamp_ms"] is None, row["timestamp_ms"] or 0))
-        # That a group has passed has no time of its own: the step's was for the order only.
+        # A group row has no time of its own: it had the time of its step for the order only.
         return [row | {"timestamp_ms": None} if row["kind"] == "group" else row for row in rows]
 
     def object(self) -> Row:
-        """Everything as one JSON object."""
+        """The whole history as one JSON object."""
         rows = self.rows()
         kinds = {"group": "groups", "sent": "sent", "consumed": "consumed", "transaction_end": "ended"}
         found: Row = {"uniq_key": self.uniq_key, "steps": [], "groups": [], "sent": [], "consumed": [],
@@ -135,12 +135,12 @@ def message_fate(
     find: Find | None = None,
     tz: tzinfo | None = UTC,
 ) -> Fate:
-    """What became of the message that `stored` is a record of.
+    """The history of the message to which the record `stored` belongs.
 
     Args:
         store: the store that holds it.
-        stored: any of its records, as `Store.get` gives it.
-        find: how records are found by key in some topics; None: by the index, else by a scan.
+        stored: any of its records, from `Store.get`.
+        find: finds records by key in given topics; None: through the index, else by a scan.
         tz: zone of the times in rows; None is the local zone.
     """
     find = find or finder(store)

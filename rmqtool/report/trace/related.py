@@ -1,7 +1,7 @@
-"""The records of a log that are the same message as a given one, and those that report about it.
+"""The records of a log that belong to the same message, and the trace records about it.
 
-They have its unique key; the half message of a committed one is named by its physical offset. A retried
-or dead message also names the offset message id of the first one.
+They have the same unique key. A committed message names its half message by physical offset; a retried or
+dead message names the first one by offset message id.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 
 TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
-"""What trace topics of the cloud are called; RMQ_SYS_TRACE_TOPIC is that of a plain broker."""
+"""Prefix of trace topics in the cloud; a plain broker has RMQ_SYS_TRACE_TOPIC."""
 
 Find = Callable[[str, Iterable[str]], Iterable[StoredMessage]]
-"""Finds the messages with a key, or unique key, in some topics; both are whole names."""
+"""Finds the messages with a key or unique key in some topics, all given literally."""
 
 
 def finder(store: Store) -> Find:
-    """How messages are found by key when the caller has no way of its own: by index, else by a scan."""
+    """The default way to find messages by key: through the index, else by a scan."""
     return partial(_find, store)
 
 
@@ -55,7 +55,7 @@ def topics_of(store: Store) -> set[str]:
 
 
 def related(store: Store, stored: StoredMessage, find: Find) -> list[StoredMessage]:
-    """All records of the message that `stored` is one of, in the order of the log; itself included."""
+    """All records of the message to which `stored` belongs, in the order of the log, `stored` included."""
     found = {stored.physical_offset: stored}
     told = properties.decode(stored.message.properties_bytes)
     for each in _named(store, stored, told):
@@ -66,7 +66,7 @@ def related(store: Store, stored: StoredMessage, find: Find) -> list[StoredMessa
         topics = {name for name in names if name}
         topics |= {SCHEDULE_TOPIC, TIMER_TOPIC, DISCARDED_TOPIC, *HALF_TOPICS}
         existing = topics_of(store)
-        # Without queues nobody knows which topics there are: then all of those are looked for.
+        # Without queues the topics of the store are unknown: then search all of these.
         topics = topics & existing if existing else topics
         topics |= {topic for topic in existing if topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
         for each in find(key, sorted(topics)):
@@ -83,7 +83,7 @@ _ORIGIN_PROPERTIES = (properties.ORIGIN_MESSAGE_ID, properties.DLQ_ORIGIN_MESSAG
 
 
 def _named(store: Store, stored: StoredMessage, told: dict[str, str]) -> Iterator[StoredMessage]:
-    """Records that one names by their place: its half message, the first message of a retry."""
+    """Records that `stored` names by physical offset: its half message, the first message of a retry."""
     key = told.get(properties.UNIQ_KEY)
     places = []
     if stored.message.transaction_type == form.TRANSACTION_COMMIT:
@@ -95,7 +95,7 @@ def _named(store: Store, stored: StoredMessage, told: dict[str, str]) -> Iterato
             continue
     for place in places:
         found = store.find(place) if place >= 0 else None
-        # Bytes from disk may name any place: only the same message counts.
+        # Bytes from disk may name any offset: accept only a record with the same unique key.
         if found is not None and found.message.physical_offset == place:
             same = properties.decode(found.message.properties_bytes).get(properties.UNIQ_KEY)
             if same == key:

@@ -1,14 +1,14 @@
-"""The records of one message as steps: what each is, and whether it is over.
+"""The records of one message as steps: the kind of each, and whether it is finished.
 
     kind                state
     stored              -
-    half                open, committed, rolled_back, put_back (stored once more, or discarded)
+    half                open, committed, rolled_back, put_back (stored again, or discarded)
     half_discarded      -
     committed           -
-    delayed, timer      waiting, delivered; None where nobody can say
+    delayed, timer      waiting, delivered; None if unknown
     delayed_delivered, timer_delivered, retry, dead_letter   -
 
-Where there is no state, the record itself is all that there is to know.
+Steps without a state are complete with their record.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ Offsets = Mapping[tuple[str, str], Mapping[int, int]]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One record of the message; `detail` is what `system_topics.describe` says about it."""
+    """One record of the message; `detail` comes from `system_topics.describe`."""
 
     stored: StoredMessage
     kind: str
@@ -52,7 +52,7 @@ def steps_of(
     offsets: Offsets,
     tz: tzinfo | None,
 ) -> list[Step]:
-    """The records, which are in the order of the log, as steps."""
+    """The steps for `records`, which are in the order of the log."""
     view = _View(store, records, offsets)
     found, due = [], due_of(store)
     for number, stored in enumerate(records):
@@ -72,13 +72,13 @@ def steps_of(
 
 
 class _View:
-    """What has to be known beside a record to say whether its step is over."""
+    """The context that decides whether a step is finished."""
 
     def __init__(self, store: Store, records: Sequence[StoredMessage], offsets: Offsets) -> None:
         self.store, self.records, self.offsets = store, records, offsets
 
     def half(self, number: int) -> tuple[str | None, dict[str, Any]]:
-        """State of a half message, and the op record that finished it."""
+        """The state of a half message, and fields about the op record that finished it."""
         stored = self.records[number]
         committed = any(
             each.message.transaction_type == form.TRANSACTION_COMMIT
@@ -100,7 +100,7 @@ class _View:
         return ("open" if whole else None), detail
 
     def _op_of(self, stored: StoredMessage) -> tuple[StoredMessage | None, bool]:
-        """The op record of a half message; and whether all that could be it were read."""
+        """The op record of a half message, and whether all possible op records were searched."""
         topic = OP_TOPIC_OF[stored.message.topic]
         queue = self.store.queues.get((topic, stored.message.queue_id))
         if not isinstance(queue, ConsumeQueue):
@@ -132,11 +132,11 @@ class _View:
             check = timer_format.decode_check(read_file(path, timer_format.CHECK_FILE_SIZE))
         except InputError:
             return None
-        # Due and not there: deleted on request, or with its file.
+        # Due and not delivered: deleted on request, or with its file.
         return "waiting" if due > check.last_read_time else None
 
     def _has_twin(self, number: int, detail: Mapping[str, Any]) -> bool:
-        """Whether a later record is this one, delivered."""
+        """Whether a later record is the delivered form of this one."""
         attempts = self.records[number].message.reconsume_times
         return any(
             each.message.topic == detail.get("real_topic") and each.message.reconsume_times == attempts
@@ -145,5 +145,5 @@ class _View:
 
 
 def unique_key(stored: StoredMessage) -> str | None:
-    """The unique key of a message; None where it has none."""
+    """The unique key of a message; None if it has none."""
     return properties.decode(stored.message.properties_bytes).get(properties.UNIQ_KEY) or None

@@ -1,7 +1,6 @@
-"""What clients reported about a message in trace records: sent by whom, consumed by whom, and how it went.
+"""The reports of clients about a message in trace records: who sent it, who consumed it, with which result.
 
-Clients report only where tracing is on, in bundles and without a promise: what is not there may still
-have happened.
+Clients report only with tracing on, in batches and without guarantee: a missing report proves nothing.
 
 Source: TraceDataEncoder, ConsumeReturnType (client 5.4.0).
 """
@@ -22,7 +21,7 @@ CONSUME_RESULTS = ("success", "time_out", "exception", "return_null", "failed")
 
 
 class Reports(NamedTuple):
-    """`sent` and `consumed` in the order of time; `ended` are ends of transactions; `unreadable` counts."""
+    """`sent`, `consumed` and `ended` (ends of transactions) in order of time; `unreadable` is a count."""
 
     sent: list[Row]
     consumed: list[Row]
@@ -31,11 +30,11 @@ class Reports(NamedTuple):
 
 
 def reports(records: Iterable[StoredMessage], message_ids: Iterable[str]) -> Reports:
-    """What trace records say about the messages with these ids (unique keys or offset message ids).
+    """The reports in trace records about the messages with these ids (unique keys or offset message ids).
 
     A row of `sent`: timestamp_ms, group, client_host, store_host, cost_ms, success, msg_type, topic.
     A row of `consumed`: timestamp_ms, group, client_host, request_id, retry_times, cost_ms, success, result;
-    where only one of the two reports of an attempt is there, the other's values are None.
+    if only one of the two reports of an attempt exists, the values of the other are None.
     """
     wanted = frozenset(message_ids)
     sent: list[Row] = []
@@ -102,7 +101,7 @@ def _ended(fields: Row, client: str, place: int) -> Row:
 
 
 def _consumed(kind: str, fields: Row, client: str, place: int) -> Row:
-    """What one of the two reports of an attempt says; the one after it has the last word on the group."""
+    """The fields from one of the two reports of an attempt; a group in the later report wins."""
     row: Row = {"client_host": client, "request_id": fields.get("request_id"), "physical_offset": place}
     if fields.get("group_name"):
         row["group"] = fields["group_name"]
