@@ -1,14 +1,14 @@
 """Messages of a store as files: the engine of `rmqtool export`.
 
-    request.py   what is asked for, checked
+    request.py   the request, checked
     columns.py   which columns, and what has to be read for them
     quoting.py   text.py      columns as lines of JSON and CSV
-    lines.py     the same for dump and tail, as their rows would read
+    lines.py     the same for dump and tail, identical to the text of their rows
     writers.py   one file of each format
-    outputs.py   local folders, object stores, other URLs; a file appears when it is whole
-    names.py     of files and partitions
+    outputs.py   local folders, object stores, other URLs; a file appears when it is complete
+    names.py     names of files and partitions
     records.py   bytes of records, read a second time
-    cursor.py    where the next run goes on
+    cursor.py    where the next run continues
     run.py       a whole export
 
 Batches come from `read.messages`, in the order of the log. Damage is reported.

@@ -1,6 +1,6 @@
-"""Files that one run has for itself while it lasts: drafts of outputs, the lock beside a cursor.
+"""Files that one run uses exclusively: drafts of outputs, the lock file next to a cursor.
 
-The lock is the system's, on a file of ours: a killed run leaves the file, never the lock.
+The lock is a system lock on such a file: a killed run leaves the file, but never the lock.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 from rmqtool.errors import RefusedError, UnwritableError
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
-_NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL})  # file systems without
+_NO_LOCKS = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOLCK, errno.EINVAL})  # no locks there
 
 
 def claim_file(path: str, shown: str) -> int:
-    """Make the file `path`, or take one over that a killed run left; a descriptor, to be closed.
+    """Create the file `path`, or reuse one that a killed run left; the caller closes the descriptor.
 
     Raises:
-        RefusedError: another run has it.
-        UnwritableError: it is a link, a pipe or anything else than a plain file, or cannot be made.
+        RefusedError: another run uses it.
+        UnwritableError: it is not a plain file (a link, a pipe, ...), or cannot be created.
     """
     while True:
         try:
@@ -43,12 +43,12 @@ def claim_file(path: str, shown: str) -> int:
         except BaseException:
             os.close(descriptor)
             raise
-        os.close(descriptor)  # the run that had it has just renamed or deleted it
+        os.close(descriptor)  # another run has just renamed or deleted it
 
 
 @contextmanager
 def claimed(path: Path) -> Iterator[None]:
-    """Within it no other run uses the cursor at `path`. Raises as `claim_file` does."""
+    """While it is active, no other run uses the cursor at `path`. Raises as `claim_file` does."""
     lock = str(path.with_name(f".{path.name}.rmqtool-lock"))
     descriptor = claim_file(lock, str(path))
     try:

@@ -1,4 +1,4 @@
-"""Which columns an export has, what has to be read for them, and how a batch that was read becomes one."""
+"""The columns of an export: which ones, what has to be read for them, and how they are completed."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _LAZY = {
 
 
 def check_columns(names: Sequence[str]) -> None:
-    """Raises UsageError for a name that no export has, or has twice, or for none."""
+    """Raises UsageError for an unknown name, a repeated name, or no name."""
     for name in names:
         if name not in COLUMNS:
             from difflib import get_close_matches
@@ -56,13 +56,13 @@ class ColumnPlan:
     """The columns of an export.
 
     Attributes:
-        names: of the files, in order.
-        reads: what is asked of the log: of `names`, and what else is needed to make or place them.
-        schema: of `names`.
+        names: columns of the files, in order.
+        reads: columns to read from the log: those of `names`, and those needed to compute or place them.
+        schema: schema of `names`.
         body: which form of the body.
-        is_text: the files are lines, in which a body goes by its encoding.
+        is_text: the files are lines, in which the body has a text encoding.
         asked: the user named the columns.
-        keeps_bodies: `stored_body` is there for every record, not only where a row of `dump` has it.
+        keeps_bodies: `stored_body` has a value for every record, not only where a row of `dump` has it.
     """
 
     names: tuple[str, ...]
@@ -87,12 +87,12 @@ class ColumnPlan:
         """The columns for a format.
 
         Args:
-            columns: names; None is all that say something.
-            body: which form of the body, where `columns` does not name it.
-            format: of the files.
-            raw: also the whole record.
-            partition_by: columns that folders stand for: readers take them from there.
-            as_rows: `stored_body` says what a row of `dump` says, also where `columns` name it.
+            columns: names; None is the default columns.
+            body: which form of the body, if `columns` does not name it.
+            format: format of the files.
+            raw: add the whole record.
+            partition_by: columns of the partitions; left out, because readers take them from folders.
+            as_rows: `stored_body` has the same value as in a row of `dump`, even if `columns` names it.
 
         Raises:
             UsageError: see `check_columns`.
@@ -111,7 +111,7 @@ class ColumnPlan:
         lazy = {name for name in names if name in _LAZY}
         keeps_bodies = body in ("stored", "both") or (columns is not None and not as_rows)
         if not keeps_bodies:
-            lazy.discard(STORED_BODY)  # only where compressing the body would not give it
+            lazy.discard(STORED_BODY)  # has a value only if compressing the body would not reproduce it
         reads = [
             name for name in names
             if name in BY_NAME and name not in lazy and not (body == "none" and name in _OF_BODY)
@@ -126,12 +126,12 @@ class ColumnPlan:
         return cls(names, unique, pa.schema(fields), body, is_text, columns is not None, keeps_bodies)
 
     def complete(self, batch: pa.RecordBatch, log: LogBytes, meaning: SystemColumn) -> pa.RecordBatch:
-        """A batch with the columns of `reads` as one of `names`, and of the body's encoding for texts.
+        """Convert a batch with the columns `reads` to one with `names`, and the body's encoding for text.
 
         Args:
-            batch: as it was read.
-            log: gives what is taken from the log a second time.
-            meaning: gives the column `system`.
+            batch: the batch as it was read.
+            log: reads bytes from the log a second time.
+            meaning: computes the column `system`.
 
         Raises:
             UnreadableError: a record cannot be read a second time.
@@ -149,14 +149,14 @@ class ColumnPlan:
             offsets, flags, lengths = (_numbers(batch, each) for each in _LAZY[STORED_BODY])
             return log.column(*body_ranges(offsets, flags, lengths))
         if name in BY_NAME and name not in self.reads:
-            return pa.nulls(len(batch), arrow_type(name))  # a body that is not asked for
+            return pa.nulls(len(batch), arrow_type(name))  # a body that is not requested
         if name == RECORD:
             return log.column(*(_numbers(batch, each).astype(np.int64) for each in _PLACE))
         return batch.column(name)
 
 
 def _default_names(body: BodyPart, *, is_text: bool) -> tuple[str, ...]:
-    """Lines have the columns of `dump`; files of columns all but `system`, which says nothing new."""
+    """Lines have the columns of `dump`; other formats have all but `system`, which is derived."""
     names = list(NAMES) if is_text else [*FIXED_NAMES]
     if not is_text:
         names.insert(names.index("properties") + 1, "properties_base64")

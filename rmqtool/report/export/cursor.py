@@ -1,13 +1,13 @@
-"""A cursor: where an export ended, so that the next one goes on exactly there.
+"""A cursor: where an export ended, so that the next one continues exactly there.
 
-A small JSON file of the user's. It is replaced as a whole, and only when what was exported is whole in
-its place. It is untrusted input: numbers are checked, and no path of it is written to or deleted.
+A cursor is a small JSON file of the user. It is replaced as a whole, and only after the exported files
+are complete. It is untrusted input: numbers are checked, and no path in it is written to or deleted.
 
-    next_offset   physical offset from where the next run reads
-    check         CRC of the log's bytes just before it: another store, or a log that was cut back and
-                  written on, is seen
-    selection     what was exported; another selection would leave out what this one has passed
-    unfinished    an output that was about to appear when this was written, and where the cursor is if
+    next_offset   physical offset at which the next run starts
+    check         CRC of the log's bytes just before it; it detects another store, or a log that was
+                  truncated and written again
+    selection     the exported selection; another one would miss messages before next_offset
+    unfinished    an output that was about to appear when this was written, and the cursor's place if
                   it did
 """
 
@@ -40,7 +40,7 @@ class Check(Struct, frozen=True):
 
 
 class Unfinished(Struct, frozen=True):
-    """An output that may be there, and the cursor if it is."""
+    """An output that may exist, and the cursor's place if it does."""
 
     output: str
     next_offset: int
@@ -60,11 +60,11 @@ class Cursor:
     """A cursor file.
 
     Attributes:
-        path: of the file.
-        next_offset: physical offset from where the next run reads; None: from the log's start.
-        check: of the bytes before it; None where there are none.
+        path: path of the file.
+        next_offset: physical offset at which the next run starts; None: the log's start.
+        check: check of the bytes before it; None if there are none.
         selection: see `selected`.
-        unfinished: an output that may be there.
+        unfinished: an output that may exist.
     """
 
     path: Path
@@ -75,10 +75,10 @@ class Cursor:
 
     @classmethod
     def read(cls, path: Path, selection: Selection) -> Cursor:
-        """The cursor of the file at `path`; a new one where there is none.
+        """The cursor of the file at `path`; a new one if the file is missing.
 
         Raises:
-            InputError: it is no cursor, or holds what none can.
+            InputError: the file is not a cursor, or holds an invalid value.
             RefusedError: it was made for another selection.
         """
         found = read_json(path)
@@ -97,16 +97,16 @@ class Cursor:
         return cls(path, document.next_offset, document.check, document.selection, document.unfinished)
 
     def at(self, store: Store, next_offset: int) -> Cursor:
-        """The cursor moved to `next_offset`, nothing unfinished."""
+        """The cursor moved to `next_offset`, without an unfinished output."""
         return replace(self, next_offset=next_offset, check=check_of(store, next_offset), unfinished=None)
 
     def save(self, unfinished: Unfinished | None = None) -> None:
-        """Replace the file; on the device when it returns. Raises UnwritableError."""
+        """Replace the file and flush it. Raises UnwritableError."""
         document = _Document(_VERSION, self.next_offset or 0, self.check, self.selection, unfinished)
         put_json(self.path, to_builtins(document), own=True)
 
     def verify(self, store: Store) -> None:
-        """Raises RefusedError where the store's log is not the one that the cursor was made for."""
+        """Raises RefusedError if the store's log is not the one for which the cursor was made."""
         offset, check = self.next_offset, self.check
         if offset is None or check is None or store.commit_log.file_of(offset - 1) is None:
             end = store.commit_log.files[-1].end if store.commit_log.files else 0
@@ -124,7 +124,7 @@ class Cursor:
 
 
 def selected(selection: Selection) -> dict[str, Any]:
-    """What the runs of one cursor must have in common; times may move on from run to run."""
+    """The parts of the selection that must be equal in all runs of one cursor; times may differ."""
     names = ("topics", "exclude_topics", "queues", "tags", "keys")
     found: dict[str, Any] = {
         name: sorted(getattr(selection, name)) for name in names if getattr(selection, name)
@@ -133,7 +133,7 @@ def selected(selection: Selection) -> dict[str, Any]:
 
 
 def check_of(store: Store, offset: int, length: int = _CHECK_BYTES) -> Check | None:
-    """The check of the bytes before a physical offset; None where no file holds them.
+    """The check of the bytes before a physical offset; None if no file holds them.
 
     Raises:
         UnreadableError: they cannot be read.

@@ -1,6 +1,6 @@
-"""Batches of messages as the lines that `dump` and `tail` print: the text that single rows would have.
+"""Batches of messages as lines for `dump` and `tail`, identical to the text of single rows.
 
-The libraries for it are loaded when lines are first made.
+The libraries are loaded when the first lines are made.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ _OF_BODIES = frozenset({"body", "body_encoding", "status"})
 
 
 def can_be_lines(store: Store, names: Sequence[str] | None, form: RowFormat) -> bool:
-    """Whether batches give what rows give: no parts of fields, no name twice, usual bodies.
+    """Whether batches give the same text as rows: no parts of fields, no repeated name, default bodies.
 
     Args:
-        store: the store; each name of its files must be a text, for `file` is one.
-        names: the columns asked for; None is all that say something.
+        store: the store; the names of its files must be valid Unicode, because `file` is text.
+        names: the requested columns; None is all that have a value.
         form: how messages become rows.
     """
     wanted = names or ()
@@ -50,13 +50,13 @@ class LineMaker:
     """Makes lines of batches.
 
     Args:
-        names: the columns, in the order asked for; None is all that say something.
+        names: the columns, in the requested order; None is all that have a value.
         form: how messages become rows; see `can_be_lines`.
-        format: of the lines.
+        format: format of the lines.
 
     Attributes:
         reads: columns that a batch must have.
-        body: whether its bodies are unpacked, see `message_batches`.
+        body: whether its bodies must be unpacked, see `message_batches`.
     """
 
     def __init__(self, names: Sequence[str] | None, form: RowFormat, format: LineFormat) -> None:

@@ -1,8 +1,8 @@
-"""What exported files are called, and what their names say about them.
+"""The names of exported files, and the formats that names imply.
 
-A file in a folder is named by the physical offset at which its part of the log begins, so a run that
-begins again where another one was killed gives its files the names that they had. Folders of
-partitions are those of Hive: `topic=T/date=2026-03-01`, values percent-encoded.
+A file in a folder is named by the physical offset at which its part of the log begins. So a run that
+restarts where another one was killed uses the same names. Folders of partitions are those of Hive:
+`topic=T/date=2026-03-01`, values percent-encoded.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ _BY_SUFFIX: dict[str, Format] = {
 }  # fmt: skip
 _PACKED: dict[str, Compression] = {".gz": "gzip", ".zst": "zstd"}
 _PACKED_SUFFIX = {"gzip": ".gz", "zstd": ".zst"}
-_NAME_BYTES = 240  # of a folder's name; file systems take 255
-_QUARTER_MS = 900_000  # no zone changes its offset within one
+_NAME_BYTES = 240  # most bytes of a folder's name; file systems allow 255
+_QUARTER_MS = 900_000  # no zone changes its offset within a quarter of an hour
 
 
 def format_of(output: str) -> tuple[Format | None, Compression | None]:
-    """(format, compression of the whole file) by the suffix of an output; None where it does not tell."""
+    """(format, compression of the whole file) by the suffix of an output; None if it does not show them."""
     name = PurePosixPath(output.partition("?")[0] if "://" in output else output)
     suffix = name.suffix.lower()
     packed = _PACKED.get(suffix)
@@ -54,7 +54,7 @@ def file_name(start: int, format: Format, compression: Compression) -> str:
 
 
 def check_keys(keys: Sequence[str]) -> tuple[PartitionKey, ...]:
-    """The keys of `--partition-by`. Raises UsageError for others, and for one that is there twice."""
+    """The keys of `--partition-by`. Raises UsageError for unknown and repeated keys."""
     known = tuple(key for key in PARTITION_KEYS if key in keys)
     if set(keys) - set(known) or len(set(keys)) < len(keys) or not keys:
         raise UsageError(
@@ -64,9 +64,9 @@ def check_keys(keys: Sequence[str]) -> tuple[PartitionKey, ...]:
 
 
 def folder_of(key: str, value: str | None) -> str:
-    """The folder of one value: one name, whatever the value is.
+    """The folder of one value: always a single, valid name.
 
-    A name that is too long for a file system ends with a part of its SHA-256.
+    A name that is too long for a file system is cut and ends with a part of its SHA-256.
     """
     name = f"{key}={quote(value, safe='') if value else NO_VALUE}"
     if len(name) <= _NAME_BYTES:
@@ -78,9 +78,9 @@ def folder_of(key: str, value: str | None) -> str:
 def partitions(
     batch: pa.RecordBatch, keys: Sequence[PartitionKey], zone: tzinfo | None
 ) -> Iterator[tuple[str, Any]]:
-    """(folder, numbers of its rows) of a batch with the columns topic and store_timestamp_ms.
+    """(folder, indices of its rows) of a batch with the columns topic and store_timestamp_ms.
 
-    Folders come in the order of their names; numbers rise, shape (rows of the folder,), i8.
+    Folders are in the order of their names; indices are ascending, shape (rows of the folder,), i8.
     """
     codes = np.zeros(len(batch), np.int64)
     names: list[str] = [""]
@@ -98,7 +98,7 @@ def partitions(
 
 
 def _joined(codes: Any, numbers: Any, count: int) -> tuple[Any, Any]:
-    """Codes of pairs, numbered anew from 0; and per new code `code * count + number`."""
+    """Codes of pairs, numbered from 0 without gaps; and per new code `code * count + number`."""
     used, inverse = np.unique(codes * count + numbers, return_inverse=True)
     return inverse.reshape(-1), used
 

@@ -1,4 +1,4 @@
-"""A local file that is there when it is whole, or not at all."""
+"""A new local file that appears only when it is complete."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from rmqtool.report.export.outputs import OutputTarget
 
 
 def check_new(path: Path) -> None:
-    """Raises RefusedError where something is at `path` already."""
+    """Raises RefusedError if something exists at `path`."""
     if path.exists() or path.is_symlink():
         raise RefusedError("the file exists", path=path, hint="remove it or name another")
 
 
 def write_new(path: Path, pieces: Iterable[bytes | memoryview]) -> int:
-    """Write a new file of these bytes; how many they were.
+    """Write a new file with these bytes; returns their number.
 
     Raises:
-        RefusedError: something is at `path`.
-        UnwritableError: it cannot be written; nothing is left of it.
+        RefusedError: something exists at `path`.
+        UnwritableError: it cannot be written; no file is left.
     """
     check_new(path)
     place, name = OutputTarget.of_file(str(path.absolute()))

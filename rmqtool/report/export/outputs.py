@@ -1,12 +1,12 @@
-"""Where exports are written: a local folder, an object store, or any other file system with an URL.
+"""The targets of exports: a local folder, an object store, or any other file system with a URL.
 
-A file is there when it is whole, or not at all:
+A file appears only when it is complete:
 
-    local files, hdfs, ...   written beside as `.NAME.rmqtool-part` (local ones flushed), then renamed
+    local files, hdfs, ...   written as `.NAME.rmqtool-part` (local ones flushed), then renamed
     object stores            uploaded; an object appears when its upload is complete
 
-A killed run leaves at most the file beside, or an upload that never shows. Credentials in an URL stay
-out of every text.
+A killed run leaves at most the part file, or an upload that never appears. Credentials in a URL are never
+shown.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class OutputTarget:
 
     Attributes:
         shown: its name in messages, without secrets.
-        local: its path; None for an URL.
+        local: its path; None for a URL.
     """
 
     def __init__(self, filesystem: Any, base: str, kind: Kind, shown: str | RemoteUrl) -> None:
@@ -51,10 +51,10 @@ class OutputTarget:
 
     @classmethod
     def of_folder(cls, text: str) -> OutputTarget:
-        """The folder that `text` names, a path or an URL; it need not be there.
+        """The folder that `text` names, a path or a URL; it need not exist.
 
         Raises:
-            UsageError: an URL that cannot be understood.
+            UsageError: an invalid URL.
             MissingCodecError: a package for it is not installed.
             UnwritableError: its file system cannot be reached.
         """
@@ -77,7 +77,7 @@ class OutputTarget:
 
     @classmethod
     def of_file(cls, text: str) -> tuple[OutputTarget, str]:
-        """The folder of a file, and the file's name in it. Raises: as `of_folder`."""
+        """The folder of a file, and the file's name in it. Raises as `of_folder` does."""
         text = local_path(text) or text
         if not is_url(text):
             path = Path(text)
@@ -100,7 +100,7 @@ class OutputTarget:
         """Whether there is a file or folder of that name."""
         with self._explained("look for", name):
             if self._kind == "local" and os.path.lexists(self._path(name)):
-                return True  # a link, too, whose target is missing
+                return True  # also a link whose target is missing
             return bool(self._filesystem.get_file_info(self._path(name)).type != fs.FileType.NotFound)
 
     def is_folder(self, name: str) -> bool:
@@ -111,7 +111,7 @@ class OutputTarget:
             return bool(self._filesystem.get_file_info(self._path(name)).type == fs.FileType.Directory)
 
     def remove_all(self, name: str) -> int:
-        """Delete every file called `name` here and in the folders below, drafts included; how many."""
+        """Delete every file `name` here and in the folders below, drafts included; returns their number."""
         wanted = {name, f".{name}{PART}"}
         with self._explained("delete", name):
             selector = fs.FileSelector(self._base, allow_not_found=True, recursive=True)
@@ -125,7 +125,7 @@ class OutputTarget:
         return len(found)
 
     def begin(self, name: str) -> Draft:
-        """A new file, which is there once it is committed. Raises UnwritableError."""
+        """A new file, which appears when it is committed. Raises UnwritableError."""
         path = self._path(name)
         folder, base = posixpath.split(path)
         written = path if self._kind == "objects" else f"{folder}/.{base}{PART}"
@@ -144,7 +144,7 @@ class OutputTarget:
                 raise
 
     def _check_replaceable(self, path: str, name: str) -> None:
-        """Raises RefusedError for a device, a pipe, or a link to one: these are no old exports."""
+        """Raises RefusedError for a device, a pipe, or a link to one: these are not earlier exports."""
         with suppress(FileNotFoundError):
             if not stat.S_ISREG(Path(path).stat().st_mode):
                 raise RefusedError(
@@ -153,7 +153,7 @@ class OutputTarget:
                 )  # fmt: skip
 
     def finish(self, draft: Draft) -> None:
-        """Make the draft the file, in place of one that has its name. Raises UnwritableError."""
+        """Make the draft appear, replacing a file of its name. Raises UnwritableError."""
         with self._explained("write", draft.name):
             draft.stream.close()
             if self._kind == "local":
@@ -168,13 +168,13 @@ class OutputTarget:
             draft.size = int(self._filesystem.get_file_info(draft.path).size or 0)
 
     def drop(self, draft: Draft) -> None:
-        """Leave nothing of a draft. It is called when something went wrong before: errors are left out."""
+        """Remove a draft. It is called after a failure, so further errors are ignored."""
         if isinstance(self._filesystem, fs.S3FileSystem):
-            # To close it would complete the upload, and so would the end of the object: it never ends.
+            # Closing the stream, or freeing it, would complete the upload: keep a reference for ever.
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(draft.stream))
             return
         with suppress(Exception):
-            draft.stream.close()  # an upload ends only so
+            draft.stream.close()  # ends the upload
         with suppress(Exception):
             self._filesystem.delete_file(draft.written)
         draft.release()
@@ -192,7 +192,7 @@ class OutputTarget:
 
     @contextmanager
     def _explained(self, what: str, name: str) -> Iterator[None]:
-        """Errors of the file system as UnwritableError, without secrets."""
+        """Converts errors of the file system to UnwritableError without secrets."""
         shown = self.name_of(name) if name else self.shown
         try:
             yield
@@ -215,11 +215,11 @@ class Draft:
     """A file that is being written.
 
     Attributes:
-        stream: takes the bytes, a `pyarrow.NativeFile`.
-        name: of the file in its place.
-        written: path of the file that is written now.
-        path: of the file that it will be.
-        size: bytes of the file, once it is committed.
+        stream: the output stream, a `pyarrow.NativeFile`.
+        name: name of the file in its target.
+        written: path of the part file.
+        path: path of the file after the commit.
+        size: bytes of the file after the commit.
     """
 
     def __init__(
@@ -241,22 +241,22 @@ class Draft:
 
     @contextmanager
     def explained(self) -> Iterator[None]:
-        """Errors of writing inside the block as UnwritableError."""
+        """Converts errors of writing inside the block to UnwritableError."""
         with self._place._explained("write", self.name):
             yield
 
     def commit(self) -> None:
-        """It is whole. Raises UnwritableError."""
+        """Make the complete file appear. Raises UnwritableError."""
         self._place.finish(self)
         self._committed = True
 
     def release(self) -> None:
-        """Other runs may write a file of its name."""
+        """Allow other runs to write a file of this name."""
         if self._claim is not None:
             os.close(self._claim)
         self._claim = None
 
     def abort(self) -> None:
-        """It will not be; nothing when it is."""
+        """Remove the draft, unless it is committed."""
         if not self._committed:
             self._place.drop(self)

@@ -1,7 +1,7 @@
 """Columns of text as JSON strings and CSV cells, whole columns at a time.
 
-What a cell looks like is said by `rmqtool.message.cells`: `json_text` and `csv_text` are the reference,
-and are called for the few values that need more than quotes and backslashes.
+`rmqtool.message.cells` defines the text of a cell: `json_text` and `csv_text` are the reference, and are
+called for the few values that need more than quotes and backslashes.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import pyarrow.compute as pc
 
 from rmqtool.message.cells import csv_text, json_text
 
-# What JSON and `cells` escape beside the characters of _SHORT: C0 and C1 controls, line separators and
+# Characters that JSON and `cells` escape besides those of _SHORT: C0 and C1 controls, line separators and
 # the marks that change the direction of writing.
 _ODD_IN_JSON = (
     r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{2028}-\x{202e}\x{2066}-\x{2069}]"
 )
 _ANY_IN_JSON = _ODD_IN_JSON.replace(r"\x{80}", r'"\\\n\r\t\x{80}')
 _SHORT = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
-# A letter, a digit or printable ASCII is no space; whether anything else is one is left to Python.
+# Letters, digits and printable ASCII are not spaces; Python decides for all other characters.
 _NO_SPACE = r"!-~\pL\pN"
 _ODD_IN_CSV = rf"^[^{_NO_SPACE}]|[^{_NO_SPACE}]$"
 _QUOTED_IN_CSV = r'[,"\r\n]'
@@ -39,7 +39,7 @@ def as_texts(array: Any) -> pa.Array:
 
 
 def joined(*parts: Any) -> pa.Array:
-    """The texts of each row one behind the other; a row with a null is null."""
+    """The texts of each row, concatenated; a row with a null is null."""
     return pc.binary_join_element_wise(*parts, "")
 
 
@@ -64,7 +64,7 @@ def csv_cells(texts: pa.Array) -> pa.Array:
 
 
 def guarded(texts: pa.Array) -> pa.Array:
-    """Texts that a spreadsheet would take for a formula get an apostrophe in front. That is lossy."""
+    """Adds an apostrophe before texts that a spreadsheet would evaluate as formulas. This is lossy."""
     return pc.if_else(_matches(texts, _FORMULA), joined("'", texts), texts)
 
 
@@ -77,7 +77,7 @@ def _any(texts: pa.Array, pattern: str) -> bool:
 
 
 def _each(done: pa.Array, texts: pa.Array, pattern: str, convert: Callable[[object], str]) -> pa.Array:
-    """`done`, with the texts that match replaced by what `convert` makes of them, one by one."""
+    """`done`, with every text that matches replaced by the result of `convert`."""
     chosen = _matches(texts, pattern)
     rows = np.flatnonzero(chosen.to_numpy(zero_copy_only=False))
     if not len(rows):

@@ -1,4 +1,4 @@
-"""Bytes of records, and of parts of them, taken from the log a second time, as a column."""
+"""Bytes of records, or of parts of them, read from the log a second time, as a column."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from rmqtool.storage.buffers import Array
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import ByteSource, open_source
 
-_GAP_BYTES = 64 << 10  # between two wanted ranges, still read with them
-_RUN_BYTES = 8 << 20  # read in one go, a longer range for itself
+_GAP_BYTES = 64 << 10  # most bytes between two requested ranges that are read together
+_RUN_BYTES = 8 << 20  # most bytes of ranges that are read together; a longer range is read alone
 
 
 def body_ranges(physical_offset: Array, sys_flag: Array, body_length: Array) -> tuple[Array, Array]:
@@ -26,7 +26,7 @@ def body_ranges(physical_offset: Array, sys_flag: Array, body_length: Array) -> 
 
 
 class LogBytes:
-    """Reads ranges of a store's log; holds one file open. Close it at the end."""
+    """Reads ranges of a store's log; keeps one file open. The caller closes it."""
 
     def __init__(self, store: Store) -> None:
         self._log = store.commit_log
@@ -40,10 +40,10 @@ class LogBytes:
         self._source = self._file = None
 
     def column(self, starts: Array, lengths: Array) -> pa.Array:
-        """The bytes [starts, starts + lengths), physical offsets that rise, as a binary column.
+        """The bytes [starts, starts + lengths) as a binary column; `starts` are ascending physical offsets.
 
         Raises:
-            UnreadableError: they cannot be read any more.
+            UnreadableError: the bytes cannot be read any more.
         """
         ends = starts + lengths
         pieces = []
@@ -51,7 +51,7 @@ class LogBytes:
         while first < len(starts):
             file = self._open(int(starts[first]))
             last = first + 1
-            # As far as it is worth while to read in one go.
+            # The last range that is worth reading together with the first.
             stop = int(np.searchsorted(starts, min(int(starts[first]) + _RUN_BYTES, file.end)))
             gaps = np.flatnonzero(starts[last:stop] - ends[first : max(stop - 1, first)] > _GAP_BYTES)
             last = last + int(gaps[0]) if len(gaps) else max(stop, last)
@@ -65,7 +65,7 @@ class LogBytes:
         data = self._source.window(base - file.file_from_offset, length)
         if len(data) < length:
             raise UnreadableError("the file has become shorter", path=file.path, physical_offset=base)
-        # What is wanted and what lies between, by turns: of these every other one is taken.
+        # Requested ranges and gaps alternate; take every other one.
         edges = np.empty(2 * len(starts), np.int32)
         edges[0::2], edges[1::2] = starts - base, ends - base
         buffers = [None, pa.py_buffer(edges), pa.py_buffer(np.ascontiguousarray(data))]

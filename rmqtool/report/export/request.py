@@ -1,4 +1,4 @@
-"""What an export is asked for, with all that can be checked before anything is read."""
+"""The request of an export, with all checks that are possible before anything is read."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from rmqtool.report.export.text import TextForm
 from rmqtool.report.export.writers import TEXT_FORMATS, Compression, Format, WriterForm, check_format
 
 GROUP_BYTES = 64 << 20
-"""Rows that are written together, in memory: the row group of Parquet."""
+"""Default bytes, in memory, of rows that are written together: the row group of Parquet."""
 FILE_BYTES = 1 << 30
-"""About where a file in a folder ends and the next one begins."""
+"""Default size at which a file in a folder ends and the next one begins, approximately."""
 
 
 @dataclass(frozen=True)
@@ -24,18 +24,18 @@ class ExportRequest:
     """One export.
 
     Attributes:
-        output: path or URL of a file, or of a folder, which gets as many files as it takes.
-        is_folder: it is a folder.
-        format: of the files.
-        compression: of columns, or of whole files of lines.
-        columns: of the files, and what is read for them.
-        partition_by: folders within the folder.
-        file_bytes: about where a file in a folder ends.
-        group_bytes: rows that are written together, in memory.
+        output: path or URL of a file, or of a folder, which gets as many files as needed.
+        is_folder: whether `output` is a folder.
+        format: format of the files.
+        compression: compression of columns, or of whole files of lines.
+        columns: columns of the files, and what is read for them.
+        partition_by: keys of folders within the folder.
+        file_bytes: approximate size of a file in a folder.
+        group_bytes: bytes, in memory, of rows that are written together.
         tz: zone of the times in lines; None is the local zone.
         date_tz: zone of the dates of partitions.
-        spreadsheet: CSV cells that a spreadsheet would take for formulas are guarded.
-        force: files that are there are replaced.
+        spreadsheet: guard CSV cells that a spreadsheet would evaluate as formulas.
+        force: replace existing files.
         cursor_file: see `cursor`.
     """
 
@@ -55,12 +55,12 @@ class ExportRequest:
 
     @property
     def writer_form(self) -> WriterForm:
-        """How files are written."""
+        """The parameters of the file writers."""
         columns, text = self.columns, None
         if self.format in TEXT_FORMATS:
             text = TextForm(columns.names, self.tz, shows_nulls=columns.asked, spreadsheet=self.spreadsheet)
         group = min(self.group_bytes, self.file_bytes) if self.is_folder else self.group_bytes
-        # Lines are written as they are made: to hold them back gains nothing.
+        # Lines are written at once: there is no reason to collect them.
         return WriterForm(self.format, columns.schema, self.compression, 1 if text else group, text)
 
 
@@ -81,19 +81,18 @@ def export_request(
     force: bool = False,
     cursor_file: Path | None = None,
 ) -> ExportRequest:
-    """The request that these values mean; see `ExportRequest`.
+    """The request for these values; see `ExportRequest`.
 
     Args:
-        output: ends with `/`, or is a folder that is there, where a folder is meant.
-        format: of the files; None: by the suffix of `output`. With `raw` and no other sign it is `records`.
+        output: path or URL; a folder ends with `/` or exists already.
+        format: of the files; None: by the suffix of `output`, else `records` with `raw`.
         compression: None: zstd for columns, by the suffix for lines.
-        columns: names, to which `body_encoding` is added where bodies become text; None is all that say
-            something.
+        columns: names, to which `body_encoding` is added if bodies become text; None is the default columns.
         body: `plain`, `stored`, `both` or `none`.
-        raw: also the whole record.
+        raw: add the whole record.
         partition_by: keys of partitions, Parquet only.
-        file_bytes: None is FILE_BYTES.
-        group_bytes: at most so many are held back.
+        file_bytes: see `ExportRequest`; None is FILE_BYTES.
+        group_bytes: see `ExportRequest`.
         tz: zone of the times in lines.
         date_tz: zone of the dates of partitions.
         spreadsheet: see `ExportRequest`.
@@ -101,7 +100,7 @@ def export_request(
         cursor_file: see `ExportRequest`.
 
     Raises:
-        UsageError: values that do not go together.
+        UsageError: values that cannot be combined.
         MissingCodecError: pyarrow has no ORC.
     """
     if output == "-":
@@ -136,7 +135,7 @@ def export_request(
 
 
 def _with_encoding(columns: Sequence[str]) -> tuple[str, ...]:
-    """For texts: a body that is base64 looks like any other, so what it is goes with it."""
+    """The columns of text files: a body in base64 looks like text, so its encoding is added."""
     names = list(columns)
     if "body" in names and "body_encoding" not in names:
         names.insert(names.index("body") + 1, "body_encoding")
@@ -157,7 +156,7 @@ def _check(
     raw: bool,
     spreadsheet: bool,
 ) -> None:
-    """Raises UsageError for values that do not go together."""
+    """Raises UsageError for values that cannot be combined."""
     if keys and format != "parquet":
         raise UsageError("--partition-by is for Parquet")
     if file_bytes is not None and not is_folder:

@@ -1,8 +1,8 @@
-"""A whole export: batches from the log into files that appear when they are whole.
+"""A whole export: batches from the log into files that appear when they are complete.
 
 A *unit* is a part of the log [start, end) and its files: one, or one per partition. The cursor moves to
-a unit's end when all of its files are in their place. A run that begins where a killed one had begun a
-unit replaces that unit's files, which have the same names: every message is exported once.
+the end of a unit after all of its files have appeared. A run that starts where a killed one had started a
+unit replaces the files of that unit, which have the same names. So every message is exported once.
 """
 
 from __future__ import annotations
@@ -37,19 +37,19 @@ from rmqtool.storage.remote_url import mask
 _BATCH_BYTES = 16 << 20
 _BATCHES_AHEAD = 2
 _PARTITIONS_MAX = 200  # files open at once
-_WAITING_BYTES = 256 << 20  # of rows that wait in all of them
+_WAITING_BYTES = 256 << 20  # most bytes of rows that wait in all of them
 
 
 @dataclass
 class ExportResult:
-    """What an export did.
+    """The result of an export.
 
     Attributes:
-        messages: exported.
-        files: (name without secrets, messages, bytes) of every file, as they were finished.
-        lost: physical offsets [from, to) that the log no longer has and that no run exported; None: none.
-        next_offset: physical offset at which the next run goes on.
-        resumed: the output of the run before was found to be whole, and counts.
+        messages: number of exported messages.
+        files: (name without secrets, messages, bytes) of every file, in the order of completion.
+        lost: physical offsets [from, to) that the log no longer has and no run has exported; None if none.
+        next_offset: physical offset at which the next run continues.
+        resumed: the output of the previous run, if it was found to be complete and counts.
     """
 
     messages: int = 0
@@ -74,15 +74,15 @@ def export(
         store: the store.
         selection: which messages.
         request: where and how.
-        report: told about bad places; may be called from another thread.
-        progress: told about the bytes of the log that were passed; likewise.
-        jobs: threads that read.
+        report: called for each damaged place, possibly from another thread.
+        progress: called with the bytes of the log just read, possibly from another thread.
+        jobs: number of reading threads.
 
     Raises:
-        UsageError: an option that a cursor does not go with.
-        RefusedError: a file exists, or would lie in the store; the cursor is of another log, or in use.
-        InputError: the cursor is none.
-        UnwritableError: something could not be written; files that were finished stay.
+        UsageError: an option that cannot be combined with a cursor.
+        RefusedError: a file exists, or would be inside the store; the cursor is of another log, or in use.
+        InputError: the cursor file is invalid.
+        UnwritableError: something could not be written; completed files stay.
     """
     store.layout.check_forms(log=True)
     with ExitStack() as held:
@@ -135,7 +135,7 @@ class _Run:
         return cursor
 
     def _settled(self, cursor: Cursor, unfinished: Unfinished) -> Cursor:
-        """The cursor of a run that was killed while its one file appeared: it is there, or it is not."""
+        """The cursor after a run that was killed while its only file appeared: moved if the file exists."""
         if not PurePosixPath(unfinished.output).name or "\0" in unfinished.output:
             raise InputError("this is not a cursor: its output is not a file name", path=cursor.path)
         place, name = (
@@ -159,7 +159,7 @@ class _Run:
         return moved
 
     def _bounds(self, selection: Selection) -> tuple[Selection, int]:
-        """What is to be read, and the physical offset where that begins."""
+        """The selection to read, and the physical offset where it begins."""
         log, start = self.store.commit_log, selection.from_offset
         stop = end_of_selection(self.store, selection)
         if self.cursor is not None and self.cursor.next_offset is not None:
@@ -218,7 +218,7 @@ class _Run:
         name = self.name or file_name(start, request.format, request.compression)
         if self.resumes and request.is_folder:
             if request.partition_by:
-                self.place.remove_all(name)  # of a run that was killed
+                self.place.remove_all(name)  # left by a killed run
         elif self.resumes and not request.partition_by and self.place.exists(name):
             raise RefusedError(
                 "the file holds what was exported before the cursor", path=self.place.name_of(name),
@@ -227,18 +227,18 @@ class _Run:
         elif not request.force and not request.partition_by:
             self.check_absent(name)
         if self.cursor is not None and request.is_folder and self.cursor.next_offset is None:
-            # From here on files of this name are those of a run that was killed.
+            # From now on, existing files of this name come from a killed run.
             self.cursor = self.cursor.at(self.store, start)
             self.cursor.save()
         return _Unit(self, name)
 
     def check_absent(self, name: str) -> None:
-        """Raises RefusedError where a file has that name."""
+        """Raises RefusedError if a file of this name exists."""
         if self.place.exists(name):
             raise RefusedError("the file exists", path=self.place.name_of(name), hint="--force replaces it")
 
     def _finish(self, unit: _Unit | None, reached: int) -> None:
-        """The unit's files appear, then the cursor moves."""
+        """Make the unit's files appear, then move the cursor."""
         cursor = self.cursor
         moved = cursor.at(self.store, reached) if cursor is not None else None
         if unit is not None:
@@ -270,7 +270,7 @@ class _Unit:
 
     @property
     def is_full(self) -> bool:
-        """Whether the next rows go into new files."""
+        """Whether the next rows must go into new files."""
         request = self._run.request
         if not request.is_folder:
             return False
@@ -278,7 +278,7 @@ class _Unit:
         return most >= request.file_bytes or len(self._writers) > _PARTITIONS_MAX
 
     def add(self, batch: pa.RecordBatch, rows: pa.RecordBatch) -> None:
-        """Take the rows; `batch` has what says where they go."""
+        """Add `rows`; `batch` has the columns that decide their partition."""
         request = self._run.request
         self._run.result.messages += len(rows)
         if not request.partition_by:
@@ -304,7 +304,7 @@ class _Unit:
             try:
                 form = run.form
                 if topic is not None and "topic" in run.request.partition_by:
-                    # A folder's name may be cut: what it stands for is in the file.
+                    # The folder's name may be cut, so the file holds the topic.
                     form = replace(form, schema=form.schema.with_metadata({"rmqtool.topic": topic.as_py()}))
                 writer = self._writers[folder] = new_writer(draft, form)
             except BaseException:
@@ -313,24 +313,24 @@ class _Unit:
         return writer
 
     def close(self) -> None:
-        """Write what is left."""
+        """Write the remaining rows."""
         for writer in self._writers.values():
             writer.close()
 
     def commit(self) -> None:
-        """The files appear."""
+        """Make the files appear."""
         for writer in self._writers.values():
             writer.draft.commit()
             name = self._run.place.name_of(writer.draft.name)
             self.files.append((name, writer.rows, writer.draft.size))
 
     def abort(self) -> None:
-        """Nothing is left of files that have not appeared."""
+        """Remove files that have not appeared."""
         for writer in self._writers.values():
             writer.draft.abort()
 
 
 def _end_of(batch: pa.RecordBatch) -> int:
-    """The physical offset behind the last row."""
+    """The physical offset after the last row."""
     last = len(batch) - 1
     return int(batch.column("physical_offset")[last].as_py() + batch.column("size")[last].as_py())

@@ -1,4 +1,4 @@
-"""The column `system`: what the broker means by a record, made for the few records that are its own."""
+"""The column `system`: the meaning of system records, computed only for the few records that are."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from rmqtool.read.due_times import due_of
 from rmqtool.read.store import Store
 
 READS = ("physical_offset", "topic", "sys_flag", "properties")
-"""The columns that it is made from."""
+"""The columns from which it is computed."""
 _PROPERTIES = pa.array([properties.REAL_TOPIC, properties.TIMER_OUT_MS])
 
 
 class SystemColumn:
-    """Makes the column; `describe` says what it holds.
+    """Computes the column; see `describe` for its values.
 
     Args:
-        store: the store, with the queues and the broker.conf that say when delayed messages are due.
+        store: the store; its queues and broker.conf give the delivery times of delayed messages.
         tz: zone of the times in it; None is the local zone.
-        bodies: also the bodies of the messages in a batch.
+        bodies: include the bodies of the messages in a batch.
     """
 
     def __init__(self, store: Store, tz: tzinfo | None, *, bodies: bool) -> None:
@@ -37,7 +37,7 @@ class SystemColumn:
         self._bodies = bodies
 
     def column(self, batch: pa.RecordBatch) -> pa.Array:
-        """JSON objects, null for ordinary messages, of a batch with the columns of READS."""
+        """JSON objects for a batch with the columns of READS; null for ordinary messages."""
         rows = np.flatnonzero(_candidates(batch))
         offsets = batch.column("physical_offset").take(pa.array(rows)).to_pylist()
         texts = np.full(len(batch), None, object)
@@ -54,7 +54,7 @@ class SystemColumn:
 
 
 def _candidates(batch: pa.RecordBatch) -> Any:
-    """Which rows may be the system's: all that are, and few others. Shape (rows,), bool."""
+    """Which rows may be system records: all that are, and few others. Shape (rows,), bool."""
     topics = batch.column("topic").dictionary_encode()
     named = [is_system_topic(topic) or topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
              for topic in topics.dictionary.to_pylist()]  # fmt: skip

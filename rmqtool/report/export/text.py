@@ -1,7 +1,7 @@
 """Batches of messages as lines of JSON and CSV: the text that `rmqtool dump` prints, made column by column.
 
-The lines of a batch are one buffer, ready to be written. `rmqtool.rows` and `rmqtool.message.cells` are the
-reference of every value; tests hold the two together.
+The lines of a batch are one buffer, ready to be written. `rmqtool.message.rows` and `rmqtool.message.cells`
+are the reference for every value; tests compare the two.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BODY, ENCODING, SYSTEM = "body", "body_encoding", "system"
 _FEW = frozenset({
     "topic", "tags", "born_host", "store_host", ENCODING, "body_compression", "file", "status",
 })  # fmt: skip
-"""Columns in which the same few values come again and again: each is spelled once."""
+"""Columns with few distinct values: the text of each is made once."""
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class TextForm:
     Attributes:
         names: the columns, in order.
         tz: zone of the times; None is the local zone.
-        shows_nulls: optional columns are shown where they say nothing, as when asked for by name.
-        spreadsheet: CSV cells that a spreadsheet would take for formulas are guarded.
+        shows_nulls: optional columns without a value are shown as null, as if requested by name.
+        spreadsheet: guard CSV cells that a spreadsheet would evaluate as formulas.
     """
 
     names: tuple[str, ...]
@@ -61,7 +61,7 @@ def json_lines(batch: pa.RecordBatch, form: TextForm) -> pa.Buffer:
         comma = "," if len(parts) > 1 else ""
         column = BY_NAME.get(name)
         if column is not None and column.optional and not form.shows_nulls:
-            # Never the first of a row: what is always there stands before it.
+            # Never the first of a row: a column with a value is always before it.
             parts.append(joined(comma + head, texts).fill_null(""))
         else:
             parts += [comma + head, texts.fill_null("null")]
@@ -82,7 +82,7 @@ def csv_header(names: Sequence[str]) -> bytes:
 
 
 def _lines(batch: pa.RecordBatch, parts: Sequence[Any]) -> pa.Buffer:
-    """The rows' texts, one behind the other; `parts` are columns and constants."""
+    """The texts of the rows, concatenated; `parts` are columns and constants."""
     if not len(batch):
         return pa.py_buffer(b"")
     if not any(isinstance(part, pa.Array) for part in parts):
@@ -94,7 +94,7 @@ def _lines(batch: pa.RecordBatch, parts: Sequence[Any]) -> pa.Buffer:
 
 
 def _json_values(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
-    """The values of a column as JSON, null where there is none."""
+    """The values of a column as JSON; null stays null."""
     array = batch.column(name)
     kind = array.type
     if pa.types.is_map(kind):
@@ -124,7 +124,7 @@ def _csv_cells(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
 
 
 def _spelled(texts: pa.Array, name: str, spell: Callable[[pa.Array], pa.Array]) -> pa.Array:
-    """What `spell` makes of texts; of a null nothing."""
+    """The result of `spell`, called once per distinct value of a column in _FEW; null stays null."""
     if name not in _FEW:
         return spell(texts)
     encoded = texts.dictionary_encode()
@@ -145,18 +145,18 @@ def _texts(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
 
 
 def _bodies(bodies: pa.Array, encodings: pa.Array) -> pa.Array:
-    """Bodies as `body_encoding` says: as they are, or as base64."""
+    """Bodies as text, plain or in base64 as `body_encoding` says."""
     plain = pc.equal(encodings, "utf-8").fill_null(False)
     if pc.all(pc.or_(plain, bodies.is_null())).as_py():
         return _as_utf8(bodies)
-    # Only what is UTF-8 may become a string.
+    # Only UTF-8 may become a string.
     texts = _as_utf8(pc.if_else(plain, bodies, pa.scalar(None, pa.binary())))
     others = pc.if_else(plain, pa.scalar(None, pa.binary()), bodies)
     return pc.coalesce(texts, _base64(others))
 
 
 def _as_utf8(array: pa.Array) -> pa.Array:
-    """Bytes that are known to be UTF-8 as strings, without looking at them again."""
+    """Bytes that are known to be UTF-8 as strings, without checking them again."""
     return array.cast(pa.string(), safe=False) if array.type != pa.string() else array
 
 
@@ -172,7 +172,7 @@ def _base64(array: pa.Array) -> pa.Array:
 
 
 def _pieces(offsets: pa.Array, children: Sequence[pa.Array]) -> tuple[pa.Array, list[pa.Array]]:
-    """Offsets from 0, and of each child what the rows use."""
+    """Offsets from 0, and the part of each child that the rows use."""
     places = offsets.to_numpy(zero_copy_only=False).astype(np.int64)
     first, last = int(places[0]), int(places[-1])
     return pa.array(places - first, pa.int32()), [child.slice(first, last - first) for child in children]
@@ -196,7 +196,7 @@ def _json_objects(array: pa.Array) -> pa.Array:
 
 
 def _names(keys: pa.Array) -> pa.Array:
-    """Names of properties as JSON strings: the same few over and over."""
+    """Names of properties as JSON strings; few are distinct."""
     encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
     names = json_strings(as_texts(encoded.dictionary))
     return names.take(encoded.indices)
@@ -211,9 +211,9 @@ def _thousandths() -> pa.Array:
 
 
 def time_texts(array: pa.Array, zone: tzinfo | None) -> pa.Array:
-    """Times as RFC 3339, as `times.format_time` has it; null where there is none.
+    """Times as RFC 3339, as in `times.format_time`; null stays null.
 
-    Seconds are spelled once each: messages of one batch share nearly all of theirs.
+    The text of each second is made once: messages of one batch share most seconds.
     """
     ms = array.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
     numbers = ms.fill_null(0).to_numpy(zero_copy_only=False)

@@ -1,7 +1,7 @@
-"""Batches of messages into one file: Parquet, Arrow, ORC, lines of JSON or CSV, or bare records.
+"""Writers of one file: Parquet, Arrow, ORC, lines of JSON or CSV, or bare records.
 
-A writer holds at most `group_bytes` of rows that are not written yet, the row group of Parquet, the
-stripe of ORC and the batch of Arrow.
+A writer collects rows up to `group_bytes` and writes them together, as a row group of Parquet, a stripe of
+ORC or batches of Arrow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 TEXT_FORMATS = frozenset({"jsonl", "csv"})
 RECORD = "record"
 
-# Columns whose values hardly ever repeat: a dictionary of them is work for nothing.
+# Columns whose values rarely repeat: a dictionary would be useless.
 _UNIQUE = frozenset({
     "physical_offset", "queue_offset", "body_crc", "body", "stored_body", RECORD, "uniq_key", "offset_msg_id",
     "properties_base64",
@@ -36,13 +36,13 @@ _NS_RANGE_US = (1 << 63) // 1000
 
 @dataclass(frozen=True)
 class WriterForm:
-    """How files are written.
+    """The parameters of a writer.
 
     Attributes:
-        format: of the files.
-        schema: of the batches.
-        compression: of columns, or of the whole file of lines or records.
-        group_bytes: rows that are written together, in memory.
+        format: format of the files.
+        schema: schema of the batches.
+        compression: compression of columns, or of a whole file of lines or records.
+        group_bytes: bytes, in memory, of rows that are written together.
         text: how rows become lines.
     """
 
@@ -57,8 +57,8 @@ class Writer(ABC):
     """One file that is being written.
 
     Attributes:
-        rows: written or waiting.
-        waiting_bytes: of rows that are not written yet, in memory.
+        rows: number of rows, written or waiting.
+        waiting_bytes: bytes, in memory, of rows that are not written yet.
     """
 
     def __init__(self, draft: Draft, form: WriterForm) -> None:
@@ -76,7 +76,7 @@ class Writer(ABC):
         return self.draft.written_bytes
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Take rows. Raises UnwritableError."""
+        """Add rows. Raises UnwritableError."""
         self._waiting.append(batch)
         self.waiting_bytes += batch.nbytes
         self.rows += len(batch)
@@ -84,21 +84,21 @@ class Writer(ABC):
             self.flush()
 
     def flush(self) -> None:
-        """Write what waits. Raises UnwritableError."""
+        """Write the waiting rows. Raises UnwritableError."""
         if self._waiting:
             batches, self._waiting, self.waiting_bytes = self._waiting, [], 0
             with self.draft.explained():
                 self.put(batches)
 
     def close(self) -> None:
-        """Write the rest; the draft is whole then. Raises UnwritableError."""
+        """Write the remaining rows and complete the draft. Raises UnwritableError."""
         self.flush()
         with self.draft.explained():
             self.end()
 
     @abstractmethod
     def start(self) -> None:
-        """What a file begins with."""
+        """Write the beginning of the file."""
 
     @abstractmethod
     def put(self, batches: list[pa.RecordBatch]) -> None:
@@ -106,7 +106,7 @@ class Writer(ABC):
 
     @abstractmethod
     def end(self) -> None:
-        """What a file ends with."""
+        """Write the end of the file."""
 
 
 class _Parquet(Writer):
@@ -182,7 +182,7 @@ class _Orc(Writer):
 
 
 class _Sink:
-    """A stream whose errors wait to be asked for: the ORC library ends the process at the second one."""
+    """A stream that keeps its error until `check`: the ORC library would end the process at a second one."""
 
     closed = False
 
@@ -191,7 +191,7 @@ class _Sink:
         self._error: Exception | None = None
 
     def write(self, data: Any) -> int:
-        """Take bytes; after an error they are dropped."""
+        """Write bytes; after an error they are dropped."""
         if self._error is None:
             try:
                 self._stream.write(data)
@@ -200,26 +200,26 @@ class _Sink:
         return len(data)
 
     def flush(self) -> None:
-        """Nothing: the stream is closed by the one who opened it."""
+        """Do nothing: the draft closes the stream."""
 
     def close(self) -> None:
-        """Nothing, likewise."""
+        """Do nothing: the draft closes the stream."""
 
     def check(self) -> None:
-        """Raises what went wrong."""
+        """Raises the error of an earlier write."""
         if self._error is not None:
             raise self._error
 
 
 def _readable(times: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Times, null outside the years 1678 to 2261: readers with nanoseconds fail on the whole file."""
+    """Times, null outside of the years 1678 to 2261: readers with nanoseconds would reject the whole file."""
     us = times.cast(pa.int64())
     inside = pc.and_(pc.greater(us, -_NS_RANGE_US), pc.less(us, _NS_RANGE_US))
     return pc.if_else(inside, times, pa.scalar(None, times.type))
 
 
 class _Bytes(Writer):
-    """Bytes one behind the other, compressed as a whole where that was asked for."""
+    """A sequence of bytes, compressed as a whole if requested."""
 
     def start(self) -> None:
         compression = self.form.compression
@@ -285,7 +285,7 @@ def new_writer(draft: Draft, form: WriterForm) -> Writer:
 
 
 def check_format(format: Format, compression: Compression) -> None:
-    """Raises UsageError for a compression that the format has not, MissingCodecError for no ORC."""
+    """Raises UsageError for a compression that the format lacks, MissingCodecError if pyarrow has no ORC."""
     by_format: dict[str, tuple[Compression, ...]] = {
         "parquet": COMPRESSIONS, "arrow": ("zstd", "lz4", "none"), "orc": ("zstd", "lz4", "none"),
     }  # fmt: skip
