@@ -1,10 +1,10 @@
 """Two stores compared: a master and its slave, a backup and its source.
 
-    commit log   the range that both hold, byte by byte; who is ahead, what one side alone holds
+    commit log   the range that both hold, byte by byte; which side is ahead, ranges on one side only
     queues       the units of the offsets that both have, by content
-    config       by value, however a broker spells it
+    config       by value, whatever the formatting
 
-Index, checkpoint, abort and timer files are made by each broker for itself and are not compared.
+Index, checkpoint, abort and timer files are each broker's own and are not compared.
 Nothing is changed. Memory does not grow with the stores.
 """
 
@@ -38,9 +38,9 @@ _OWN_PARTS = (
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What two stores have in common and what not; a part is None where not both sides have it.
+    """The result of a comparison; a part is None unless both sides have it.
 
-    `own` are parts that are never compared, `unread` is what could not be: (side, path, reason).
+    `own` are parts that are never compared. `unread` are files that could not be read: (side, path, reason).
     `vanished` are files that running brokers deleted meanwhile.
     """
 
@@ -55,14 +55,14 @@ class Difference:
 
     @property
     def differs(self) -> bool:
-        """Whether what both sides hold differs somewhere."""
+        """Whether the two sides differ in a part that both hold."""
         return self.differs_in_common or (self.config is not None and self.config.differs())
 
     @property
     def differs_in_common(self) -> bool:
-        """As `differs`; offsets of consumers and of deliveries, which move all the time, do not count.
+        """As `differs`, but without the offsets of consumers and deliveries, which move all the time.
 
-        Two logs that both hold something and have no range in common differ.
+        Two logs that are not empty and have no range in common differ.
         """
         log, queues, config = self.log, self.queues, self.config
         if log is not None and (log.differs or (log.start >= log.stop and bool(log.only))):
@@ -73,7 +73,7 @@ class Difference:
 
     @property
     def has_more(self) -> bool:
-        """Whether one side holds what the other one does not reach: it begins earlier or is ahead."""
+        """Whether the log or the queues of one side begin earlier or end later than the other's."""
         if self.log is not None and not self.log.is_same_extent:
             return True
         return self.queues is not None and self.queues.more + self.queues.behind > 0
@@ -95,7 +95,7 @@ class Difference:
 
 
 def common_bytes(a: Operand, b: Operand) -> int:
-    """Bytes of the commit logs that both sides reach over; 0 where there is no such range."""
+    """Bytes of the range that both commit logs span; 0 if there is none."""
     return max(min(a.end, b.end) - max(a.start, b.start, 0), 0)
 
 
@@ -112,16 +112,16 @@ def diff(
     """Compare two stores, two folders of commit log files, or two queues.
 
     Args:
-        a: one store, opened for reading, or what `look_at` says of it; a running broker is tolerated.
+        a: one store, opened for reading, or the result of `look_at`; a broker may be using it.
         b: the other one.
-        limit: how many differing ranges, queues and entries are told of each part.
-        jobs: threads; 0 for one per processor.
-        keep_cache: leave what was read in the page cache.
-        limiter: bounds the rate of reading.
-        progress: called with bytes of the log as they are compared, from any thread.
+        limit: most differing ranges, queues and entries that are listed per part.
+        jobs: number of threads; 0 for one per processor.
+        keep_cache: leave the read pages in the page cache.
+        limiter: limits the read rate.
+        progress: called with the bytes of the log just compared, from any thread.
 
     Raises:
-        InputError: the two have no part in common: a commit log file and a queue, for instance.
+        InputError: the two have no part in common, for example a commit log file and a queue.
     """
     one, other = (side if isinstance(side, Operand) else look_at(side) for side in (a, b))
     reading = ReadOptions(keep_cache, limiter)
@@ -183,7 +183,7 @@ def _unread(
     queues: QueuesDifference | None,
     config: ConfigDifference | None,
 ) -> Iterator[tuple[str, str, str]]:
-    """Everything that could not be compared, with its side."""
+    """(side, path, reason) of everything that could not be compared."""
     for letter, side in (("a", a), ("b", b)):
         for path, reason in side.unreadable:
             yield letter, path, reason

@@ -1,8 +1,8 @@
 """The config files of two stores, compared by value.
 
-How a broker spells a document is no difference: the JSON of 4.9, 5.3 and 5.4, the order of entries,
-a field that holds its default or that only newer brokers write. The data version, a counter with a
-time, is each broker's own.
+Formatting is not a difference: the JSON of 4.9, 5.3 and 5.4, the order of entries, a field that has its
+default value or that only newer brokers write. The data version, a counter with a time, is each broker's
+own and is not compared.
 
 Source: ConfigManager and its subclasses; SlaveSynchronize, which copies some of them to a slave.
 """
@@ -25,7 +25,7 @@ Table = dict[str, Any]
 PROGRESS = frozenset({
     "consumerOffset.json", "lmqConsumerOffset.json", "delayOffset.json", "consumerOrderInfo.json",
 })  # fmt: skip
-"""Files that move with every message that is consumed or delivered."""
+"""Files that change with every message that is consumed or delivered."""
 
 _OWN = frozenset({"timermetrics", "transactionMetrics", "timercheck"})  # each broker counts for itself
 _NOT_COMPARED = frozenset({"dataVersion", "groupTopicMap"})
@@ -34,7 +34,7 @@ _OF_FIELDS = frozenset({"topics.json", "subscriptionGroup.json", "consumerFilter
 
 @dataclass(frozen=True, slots=True)
 class ConfigEntry:
-    """One entry of a file that differs; a value is None on a side that has no such entry."""
+    """One entry of a file that differs; the value is None on a side without this entry."""
 
     file: str
     entry: str
@@ -48,10 +48,10 @@ class ConfigEntry:
 
 @dataclass(slots=True)
 class ConfigDifference:
-    """What was compared, and the entries that differ, up to a limit for each file; `counts` has all, by file.
+    """The compared files, and the entries that differ, up to a limit per file; `counts` has all, by file.
 
-    `unread` are files that could not be read or understood: (side, path, reason); `own` are files
-    that are there and not compared.
+    `unread` are files that could not be read or parsed: (side, path, reason); `own` are existing files that
+    are not compared.
     """
 
     compared: list[str] = field(default_factory=list)
@@ -61,7 +61,7 @@ class ConfigDifference:
     own: list[str] = field(default_factory=list)
 
     def differs(self, *, progress: bool = True) -> bool:
-        """Whether some entry differs; without `progress` those of consumers and deliveries do not count."""
+        """Whether an entry differs; without `progress`, offsets of consumers and deliveries do not count."""
         return any(progress or name not in PROGRESS for name in self.counts)
 
     def row(self) -> dict[str, Any]:
@@ -75,7 +75,7 @@ class ConfigDifference:
 
 
 def diff_config(a: Operand, b: Operand, *, limit: int) -> ConfigDifference:
-    """Compare the JSON files in `config/` of two stores; `limit` differing entries of each are told."""
+    """Compare the JSON files in `config/` of two stores; lists `limit` differing entries of each."""
     result = ConfigDifference()
     names = {
         name.removesuffix(".bak") for side in (a, b) for name in side.store.layout.config if "." in name
@@ -98,7 +98,7 @@ def diff_config(a: Operand, b: Operand, *, limit: int) -> ConfigDifference:
 
 
 def _document(side: Operand, letter: str, name: str, result: ConfigDifference) -> Any:
-    """What a broker takes from the file and its .bak; {} where there is neither, None where it fails."""
+    """What a broker reads from the file and its .bak; {} if both are missing, None if it fails."""
     config, texts = side.store.layout.config, []
     for part in (name, f"{name}.bak"):
         path = config.get(part)
@@ -116,7 +116,7 @@ def _document(side: Operand, letter: str, name: str, result: ConfigDifference) -
 
 
 def _content(path: Path) -> bytes | None:
-    """The bytes of a config file, one more than may be; None where it is gone. Raises OSError."""
+    """The bytes of a config file, at most READ_LIMIT; None if it is gone. Raises OSError."""
     try:
         with reading(path) as file:
             return pread(file, READ_LIMIT, 0)
@@ -138,12 +138,12 @@ def _compare(name: str, a: Table, b: Table, limit: int, result: ConfigDifference
 
 
 def _fields_of(table: Table) -> frozenset[str]:
-    """The names that some entry of a table has: those that its broker knows."""
+    """The names of the fields in any entry of a table: those that its broker knows."""
     return frozenset(name for value in table.values() if isinstance(value, dict) for name in value)
 
 
 def _is_same(a: Any, b: Any, known: tuple[frozenset[str], frozenset[str]] | None) -> bool:
-    """Whether two entries agree in all fields that both brokers know; an empty field is as none."""
+    """Whether two entries agree in all fields that both brokers know; empty and missing are equal."""
     if known is None or not isinstance(a, dict) or not isinstance(b, dict):
         return False
     names = ({*a} | {*b}) & known[0] & known[1]
@@ -153,7 +153,7 @@ def _is_same(a: Any, b: Any, known: tuple[frozenset[str], frozenset[str]] | None
 
 
 def _shown(a: Any, b: Any) -> tuple[Any, Any]:
-    """What differs of two values: of two objects the fields that do."""
+    """Two values without what is equal: of two objects, only the fields that differ."""
     if isinstance(a, dict) and isinstance(b, dict):
         names = [name for name in {**a, **b} if a.get(name) != b.get(name)]
         a, b = ({name: each[name] for name in names if name in each} for each in (a, b))
@@ -168,7 +168,7 @@ def _topics(document: Any) -> Table:
 
 
 def _groups(document: Any) -> Table:
-    """Groups with the fields that 4.x knows and those that only 5.x has, and what is forbidden."""
+    """Groups with the fields of 4.x and those of 5.x only, and the forbidden bits."""
     raw = _text_keys(config_json.resolve(document))
     table = raw.get("subscriptionGroupTable") or {}
     known = {_camel(name) for name in asdict(config_json.SubscriptionGroup(""))} | {"groupName"}
@@ -204,7 +204,7 @@ def _filters(document: Any) -> Table:
 
 
 def _plain(document: Any) -> Table:
-    """A document of which nothing is known: its members, and those of objects in it."""
+    """The table of an unknown document: its members, and the members of objects in it."""
     table: Table = {}
     for name, value in _text_keys(config_json.resolve(document)).items():
         if name in _NOT_COMPARED:
@@ -217,7 +217,7 @@ def _plain(document: Any) -> Table:
 
 
 def _text_keys(document: Any) -> Any:
-    """The document with text for keys everywhere: some brokers write numbers bare that others quote.
+    """The document with all keys as text: some brokers write numeric keys bare, others quote them.
 
     Raises:
         FormatError: references in it unfold to more than VALUE_LIMIT values.

@@ -1,4 +1,4 @@
-"""The ends of two commit logs: what one side alone holds, and what the shorter one has behind its end."""
+"""The ends of two commit logs: ranges on one side only, and the bytes after the shorter log's end."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from rmqtool.formats.message import BLANK_SIZE
 SideName = Literal["a", "b"]
 Place = Literal["before", "inside", "after"]
 
-_COUNTED_BYTES = 16 << 20  # records of a longer range are not counted
+_COUNTED_BYTES = 16 << 20  # in a longer range the records are not counted
 _TAIL_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Only:
-    """Bytes [start, stop) of the log that one side alone holds.
+    """Bytes [start, stop) of the log that only one side holds.
 
     `place` is `before` or `after` the common range, or `inside` it: a file that the other side lacks,
-    or has in part. `records` is None where they were not counted; times are ms since 1970.
+    or has in part. `records` is None if they were not counted; times are ms since 1970.
     """
 
     side: SideName
@@ -52,10 +52,10 @@ class Only:
 
 @dataclass(frozen=True, slots=True)
 class TrailingRange:
-    """What the shorter log has behind its end, where the other one goes on at `physical_offset`.
+    """The bytes after the end of the shorter log, where the other one continues at `physical_offset`.
 
-    `state` is `empty` (zeros), `part` (the first bytes of what the other log has there, then zeros:
-    a record on its way) or `other` (a damaged record, or what an older log left).
+    `state` is `empty` (zeros), `part` (the first bytes of the other log's record, then zeros: it was being
+    written) or `other` (a damaged record, or remains of an older log).
     """
 
     side: SideName
@@ -68,7 +68,7 @@ class TrailingRange:
 
 
 def only_one_side(a: Operand, b: Operand, both: Common, start: int, stop: int) -> Iterator[Only]:
-    """What one side alone holds of the log, where [start, stop) is the common range."""
+    """The ranges of the log that only one side holds; [start, stop) is the common range."""
     if start >= stop:
         for side in (a, b):
             if 0 <= side.start < side.end:
@@ -86,7 +86,7 @@ def only_one_side(a: Operand, b: Operand, both: Common, start: int, stop: int) -
 
 
 def held_by(name: SideName, place: Place, side: Operand, low: int, high: int) -> Only:
-    """What one side holds in [low, high): its times, and how many records it is where it is short."""
+    """The range [low, high) of one side, with its times, and the number of records if it is short."""
     log = side.store.commit_log
     count = first = last = None
     try:
@@ -101,14 +101,14 @@ def held_by(name: SideName, place: Place, side: Operand, low: int, high: int) ->
                     break
                 count, last, position = count + 1, head.store_timestamp, head.end
             if first is None or (place == "after" and position < high):
-                count = None  # some of the bytes are no records: verify tells what they are
+                count = None  # some of the bytes are not records: verify reports them
     except UnreadableError:
         count = None
     return Only(name, place, low, high, count, first, last)
 
 
 def trailing_range(a: Operand, b: Operand, reading: ReadOptions) -> TrailingRange | None:
-    """What the shorter log has behind its end; None where both end at one offset or it cannot be read."""
+    """The bytes after the shorter log's end; None if both end at one offset, or on a read error."""
     if a.end == b.end or min(a.start, b.start) < 0:
         return None
     name: SideName = "a" if a.end < b.end else "b"
@@ -135,7 +135,7 @@ class _Bytes:
         self._position = offset - file.file_from_offset if file is not None else 0
 
     def read(self, start: int, length: int) -> np.ndarray:
-        """`length` bytes; zeros behind the file's end."""
+        """`length` bytes; zeros after the file's end."""
         data = self._source.read(self._position + start, length) if self._source is not None else b""
         return np.frombuffer(data.ljust(length, b"\0"), np.uint8)
 
@@ -146,7 +146,7 @@ class _Bytes:
 
 
 def _state(here: _Bytes, there: _Bytes, length: int) -> Literal["empty", "part", "other"]:
-    """What `here` has of the `length` bytes that `there` has."""
+    """How `here` compares with the `length` bytes of `there`; see `TrailingRange`."""
     met = ended = False
     for start in range(0, length, _TAIL_BLOCK):
         size = min(_TAIL_BLOCK, length - start)

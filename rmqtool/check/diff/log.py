@@ -1,8 +1,8 @@
-"""Two commit logs compared byte by byte where both have bytes, and who holds what the other lacks.
+"""Compares two commit logs byte by byte where both have bytes, and finds what only one of them holds.
 
-A slave has its master's bytes at the master's offsets, blanks and what lies behind them included, so
-the common range [max(starts), min(ends)) of two copies of one log is byte-identical. The logs may
-start and end at different offsets and lie in files of different sizes.
+A slave has its master's bytes at the master's offsets, including blanks and the bytes after them. So the
+common range [max(starts), min(ends)) of two copies of one log is byte-identical. The logs may start and
+end at different offsets and have files of different sizes.
 
 Source: DefaultMessageStore#appendToCommitLog; spec 02 12.1.
 """
@@ -26,18 +26,18 @@ from rmqtool.findings import Progress
 from rmqtool.formats import epoch
 from rmqtool.storage.open_files import head_of
 
-_NEAR = 4096  # differing bytes closer than this are one range: mostly they are one record's
-_OWN_FIELDS = 2  # two records differ at least in that many: of one that differs in one field one is damaged
+_NEAR = 4096  # differing bytes closer than this are one range: most are in one record
+_OWN_FIELDS = 2  # different records differ in so many fields at least; in one only, one of them is damaged
 _PIECE = 256 << 20  # bytes that one thread compares at a time
 _EPOCH_FILE_MAX = 1 << 20
 
 
 @dataclass(slots=True)
 class DifferingRange:
-    """Bytes [start, stop) of the common range, the first and the last of which differ.
+    """Bytes [start, stop) of the common range; the first and the last of them differ.
 
-    `count` is how many of them differ. What stands at `start` is in `a` and `b`; `changed` names
-    the fields in which the records there differ.
+    `count` is the number of differing bytes. `a` and `b` describe the records around `start`; `changed` names
+    the fields in which the two records there differ.
     """
 
     start: int
@@ -61,7 +61,7 @@ class DifferingRange:
 
 @dataclass(frozen=True, slots=True)
 class Diverged:
-    """From the physical offset `start` on, up to its end, each log holds sound records of its own."""
+    """From the physical offset `start` to its end, each log holds sound records of its own."""
 
     start: int
     a: Only
@@ -76,10 +76,9 @@ class Diverged:
 class LogDifference:
     """The two commit logs; see the module.
 
-    [start, stop) is the common range, empty where `start` >= `stop`. `ranges` are the first
-    differing ranges; `more` says that there are others behind them, of which only the bytes are
-    counted. `epochs` are the epochs of the first differing offset, in controller mode. `diverged` is
-    for two logs that were written to apart from each other.
+    [start, stop) is the common range, empty if `start` >= `stop`. `ranges` are the first differing ranges;
+    `more` is whether further ones follow, of which only the bytes are counted. `epochs` are the epochs of the
+    first differing offset, in controller mode. `diverged` is set if both logs were written independently.
     """
 
     start: int
@@ -136,9 +135,9 @@ def diff_logs(
         a: one side.
         b: the other.
         reading: how files are read.
-        limit: how many differing ranges are told.
-        jobs: threads.
-        progress: called with bytes of the common range that were compared, from any thread.
+        limit: most differing ranges that are listed.
+        jobs: number of threads.
+        progress: called with the bytes of the common range just compared, from any thread.
     """
     start, stop = common_range(a, b)
     unread = Unread()
@@ -168,9 +167,9 @@ def diff_logs(
 def _diverged(
     a: Operand, b: Operand, ranges: list[DifferingRange], stop: int, reading: ReadOptions
 ) -> Diverged | None:
-    """Where two logs have parted: two sound records in one place, and their newest ones differ as well.
+    """Where two logs have diverged: two sound records at one offset, and the newest common ones differ too.
 
-    A CRC does not cover all of a record: what differs in one field only may be damage.
+    A CRC does not cover the whole record, so a difference in a single field may be damage.
     """
     last_a, last_b = (_newest(around(side, stop - 1, reading)) for side in (a, b))
     if len(changed_fields(last_a, last_b)) < _OWN_FIELDS:
@@ -187,7 +186,7 @@ def _diverged(
 
 
 def _newest(found: Neighbours) -> Found | None:
-    """The sound record at the end of what both hold, or before the blank there."""
+    """The sound record at the end of the common range, or before the blank there."""
     return _sound(found.at) or _sound(found.before)
 
 
@@ -196,7 +195,7 @@ def _sound(found: Found | None) -> Found | None:
 
 
 def common_range(a: Operand, b: Operand) -> Range:
-    """The physical offsets that both logs reach over, half-open; the start may be behind the end."""
+    """The physical offsets that both logs span, half-open; the start may be after the end."""
     return max(a.start, b.start, 0), min(a.end, b.end)
 
 
@@ -205,7 +204,7 @@ def common_range(a: Operand, b: Operand) -> Range:
 
 @dataclass(slots=True)
 class _Part:
-    """What one thread found in one piece."""
+    """The differences that one thread found in one piece."""
 
     ranges: list[DifferingRange] = field(default_factory=list)
     more: bool = False
@@ -216,7 +215,7 @@ class _Part:
 def _compare(
     pieces: tuple[Piece, ...], reading: ReadOptions, limit: int, jobs: int, progress: Progress
 ) -> Iterator[_Part]:
-    """What was found in every piece, in order."""
+    """The differences in every piece, in order."""
     with ThreadPoolExecutor(jobs, "rmqtool-diff") as pool:
         waiting: deque[Future[_Part]] = deque()
         try:
@@ -243,7 +242,7 @@ def _compare_piece(piece: Piece, reading: ReadOptions, limit: int, progress: Pro
 
 
 def _add_runs(part: _Part, base: int, differs: np.ndarray, limit: int) -> None:
-    """Join the differing bytes at `base + differs` (ascending, not empty) to ranges."""
+    """Add the differing bytes at `base + differs` (ascending, not empty) to the ranges."""
     cuts = np.flatnonzero(np.diff(differs) > _NEAR) + 1
     bounds = [0, *cuts[: limit + 1].tolist()]
     ends = [*bounds[1:], len(differs)]
@@ -263,7 +262,7 @@ def _join(part: _Part | _Differences, new: DifferingRange, limit: int) -> None:
 
 
 class _Differences:
-    """The differing ranges of the whole log, put together piece by piece."""
+    """The differing ranges of the whole log, joined piece by piece."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -272,7 +271,7 @@ class _Differences:
         self.count = 0
 
     def add(self, part: _Part, unread: Unread) -> None:
-        """Add what was found in the next piece."""
+        """Add the differences in the next piece."""
         self.count += part.count
         for each in part.ranges:
             _join(self, each, self.limit)
@@ -283,7 +282,7 @@ class _Differences:
 
 
 def _epoch_of(side: Operand, offset: int) -> int | None:
-    """The epoch of controller mode in which an offset was written; None where nobody knows."""
+    """The epoch of controller mode in which an offset was written; None if unknown."""
     path = side.store.layout.epoch
     if path is None:
         return None

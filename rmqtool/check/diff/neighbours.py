@@ -1,7 +1,7 @@
-"""What stands around an offset of a commit log: the record there, the one before and the one behind.
+"""The record at an offset of a commit log, and the ones before and after it.
 
-A place inside a record is found from the sound records before it: a record tells its own offset, so
-none has to be walked to from the start of its file.
+The scan starts at a sound record shortly before the offset. It need not start at the beginning of the file,
+because a record contains its own offset.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rmqtool.log.python_scan import walk_reference
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import ByteSource
 
-_STEPS = (64 << 10, 4 << 20, 64 << 20)  # how far before the offset a sound record is looked for
+_STEPS = (64 << 10, 4 << 20, 64 << 20)  # how far before the offset to search for a sound record
 _STATUS = ((BODY_CRC, "body_crc"), (OFFSET_MISMATCH, "foreign"))
 
 Event = Record | Blank | TrailingZeros | CorruptRange
@@ -26,9 +26,9 @@ Event = Record | Blank | TrailingZeros | CorruptRange
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """One thing in the log, [physical_offset, end), and the record where it is one.
+    """One item of the log, [physical_offset, end); `message` is set if it is a record.
 
-    `kind` is record, blank, unused (bytes behind a blank, which no broker reads), zeros or damage.
+    `kind` is record, blank, unused (bytes after a blank, which no broker reads), zeros or damage.
     """
 
     kind: str
@@ -38,7 +38,7 @@ class Found:
     message: Message | None = None
 
     def row(self) -> dict[str, Any]:
-        """As JSON; a record with what identifies it."""
+        """As JSON; a record with the fields that identify it."""
         row: dict[str, Any] = {
             "kind": self.kind,
             "physical_offset": self.physical_offset,
@@ -60,7 +60,7 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """What stands before an offset, at it and behind that; None where the file holds nothing there."""
+    """The items before an offset, at it and after it; None if the file has none there."""
 
     before: Found | None
     at: Found | None
@@ -73,7 +73,7 @@ class Neighbours:
 
 
 def around(side: Operand, offset: int, reading: ReadOptions) -> Neighbours:
-    """What `side` holds around a physical offset, as far as it can be read."""
+    """The items of `side` around a physical offset, as far as they can be read."""
     file = side.store.commit_log.file_of(offset)
     if file is None:
         return Neighbours(None, None, None)
@@ -94,9 +94,9 @@ def around(side: Operand, offset: int, reading: ReadOptions) -> Neighbours:
 def _around(
     source: ByteSource, file: StoreFile, start: int, position: int, *, sure: bool
 ) -> Neighbours | None:
-    """See `around`; None where no sound record before `position` shows that the walk is in step.
+    """See `around`; None if no sound record before `position` shows that the scan is aligned with records.
 
-    With `sure` the walk begins at a place where a record begins.
+    `sure` is whether the scan begins at the start of a record.
     """
     before = at = None
     for event in walk_reference(source, file_from_offset=file.file_from_offset, start=start):
@@ -134,7 +134,7 @@ def _found(event: Event, base: int) -> list[Found]:
 
 
 def changed_fields(a: Found | None, b: Found | None) -> list[str]:
-    """Names of the fields in which two records differ; none where one of them is no record."""
+    """Names of the fields in which two records differ; none unless both are records."""
     if a is None or b is None or a.message is None or b.message is None:
         return []
     names = (each.name for each in fields(Message))

@@ -1,7 +1,7 @@
 """One side of a comparison: a store as it was when the comparison began.
 
-A running broker's store moves on, so the ends of the queues are looked at first and the log's end
-then: what a queue holds is in the log that is compared.
+The store of a running broker grows. So the ends of the queues are read first, then the log's end: every
+unit has its record in the compared log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Key = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How files are read: `keep_cache` leaves what was read in the page cache."""
+    """How files are read: `keep_cache` leaves the read pages in the page cache."""
 
     keep_cache: bool = False
     limiter: RateLimiter | None = None
@@ -40,11 +40,11 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A store, where its log begins (-1 without files) and ends, and the offsets of its queues.
+    """A store, the start (-1 without files) and end of its log, and the offsets of its queues.
 
-    `tail.end` is behind the last whole record: what follows is no part of the log, as for a broker
-    that starts. `unreadable` names what could not be read so far: (path, reason). `dispatched` is
-    where the dispatch of a store in use was before its queues were looked at.
+    `tail.end` is the end of the last whole record: later bytes are not part of the log, as for a starting
+    broker. `unreadable` lists what could not be read so far: (path, reason). `dispatched` is the physical
+    offset that a running broker had dispatched before its queues were read, else -1.
     """
 
     store: Store
@@ -57,7 +57,7 @@ class Operand:
 
     @property
     def end(self) -> int:
-        """Where the log ends, a physical offset."""
+        """The physical offset where the log ends."""
         return self.tail.end
 
     def name(self, path: Path) -> str:
@@ -91,7 +91,7 @@ def look_at(store: Store) -> Operand:
     """The side as it is now."""
     live, layout = store.live, store.layout
     reasons = {layout.relative(path): reason for path, reason in layout.unreadable}
-    # A running broker dispatches in the order of the log: what lies before this has its units by now.
+    # A running broker dispatches in the order of the log: all records before this offset have units.
     dispatched = store.dispatched_end() if live else -1
     spans: dict[Key, Span] = {}
     for key, queue in store.queues.items():
@@ -108,7 +108,7 @@ def look_at(store: Store) -> Operand:
 
 
 def _start_now(store: Store) -> int:
-    """Where the log begins by now: a running broker deletes its oldest files, then those of queues."""
+    """The present start of the log: a running broker deletes its oldest files, then those of queues."""
     files = store.layout.commit_log
     there = (file.file_from_offset for file in files if file.path.exists())
     return next(there, store.commit_log.min_offset)
@@ -120,7 +120,7 @@ def is_filler(unit: Unit | BatchUnit) -> bool:
 
 
 def where(store: Store) -> str:
-    """The path that was given, as far as the layout knows it: the root, a folder or a single file."""
+    """The path of the store as far as the layout knows it: the root, a folder or a single file."""
     layout = store.layout
     if layout.root is not None:
         return str(layout.root)

@@ -1,4 +1,4 @@
-"""The records that a log which has diverged holds of its own: which queue offsets they need.
+"""The records that only one of two diverged logs holds, and the queue offsets that they need.
 
 Source: CommitLogDispatcherBuildConsumeQueue: prepared and rolled back messages get no unit.
 """
@@ -17,9 +17,9 @@ _COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "sys_flag")
 
 
 class OwnRecords(NamedTuple):
-    """One queue's records in a range of the log: the smallest and the largest queue offset.
+    """The records of one queue in a range of the log: their smallest and largest queue offset.
 
-    `oldest` and `newest` are the physical offsets of the first and the last of them.
+    `oldest` and `newest` are the physical offsets of the first and the last record.
     """
 
     first: int
@@ -29,9 +29,9 @@ class OwnRecords(NamedTuple):
 
 
 def own_records(side: Operand, start: int) -> dict[Key, OwnRecords]:
-    """The records of a log from the physical offset `start` on that are dispatched, by queue.
+    """The dispatched records of a log from the physical offset `start` on, by queue.
 
-    Damage is passed over: `verify` reports it.
+    Damage is skipped: `verify` reports it.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -1,12 +1,12 @@
-"""The consume queues of two stores, compared by content over the offsets that both have.
+"""Compares the consume queues of two stores by content, over the offsets that both have.
 
-Queues are made by each broker from its own log, so files may begin elsewhere and have other sizes;
-but the unit of a queue offset is the same wherever the log is. Units of records outside of the
-common range of the logs are not compared, nor are fillers below a queue's first unit. An address of
-an extension unit is each broker's own: what it stands for counts, where it can be read.
+Each broker makes queues from its own log, so files may begin elsewhere and have other sizes; but where the
+log is the same, the unit of a queue offset is the same. Units of records outside of the common range of
+the logs are not compared, nor are fillers below a queue's first unit. The address of an extension unit is
+each broker's own, so the tags code that it leads to is compared, if it can be read.
 
-Where the logs have diverged, the common range ends. Above that offset a physical offset names another
-record on each side, so each side's units are held against the records of its own log.
+The common range ends where the logs have diverged. From there on a physical offset names a different
+record on each side, so the units of each side are compared with the records of its own log.
 
 Source: spec 02 12.1; ConsumeQueue, BatchConsumeQueue.
 """
@@ -40,13 +40,13 @@ State = Literal["same", "differs", "lacks", "behind", "more"]
 
 @dataclass(slots=True)
 class QueueDifference:
-    """One queue on both sides; spans are (min, max) queue offsets, None where a side has no such queue.
+    """One queue on both sides; spans are (min, max) queue offsets, None if a side lacks the queue.
 
-    `state` says what counts: `differs` (units differ), `lacks` (`lacking` has no unit for a record
-    that both logs hold, or for one that its own log holds since the logs parted), `behind` (the
-    same of the newest units, which a broker that runs or starts comes to), `more` (one side has
-    units of records that only its log holds), `same`.
-    `only_a` and `only_b` are messages that one side's queue alone holds.
+    `state` is the most important of: `differs` (units differ); `lacks` (the side `lacking` has no unit for a
+    record that both logs hold, or that its own log holds since the logs diverged); `behind` (the same, but
+    only the newest units are missing, which a running or starting broker will write); `more` (one side has
+    units of records that only its log holds); `same`.
+    `only_a` and `only_b` count messages that only one side's queue holds.
     """
 
     topic: str
@@ -83,9 +83,9 @@ class QueueDifference:
 
 @dataclass(slots=True)
 class QueuesDifference:
-    """All queues: how many were compared, and those that are not the same, up to a limit.
+    """All queues: the number of compared ones, and those that are not the same, up to a limit.
 
-    `by_topic` are messages that one side's queues alone hold: topic to (a, b).
+    `by_topic` counts messages that only one side's queues hold: topic to (a, b).
     """
 
     compared: int = 0
@@ -100,7 +100,7 @@ class QueuesDifference:
 
     @property
     def differs(self) -> bool:
-        """Whether some queue differs in what both sides should have."""
+        """Whether a queue differs in units that both sides should have."""
         return self.different > 0
 
     def row(self) -> dict[str, Any]:
@@ -130,11 +130,11 @@ def diff_queues(
     Args:
         a: one side.
         b: the other.
-        span: the physical offsets that both logs hold; None without logs: all units count.
+        span: the physical offsets that both logs hold, half-open; None without logs: all units count.
         reading: how files are read.
-        limit: how many queues are told, the worst first.
-        parted: the physical offset at which the logs have diverged, the end of `span`; None where
-            they have not.
+        limit: most queues that are listed, the worst first.
+        parted: the physical offset at which the logs have diverged, the end of `span`; None if they have
+            not.
     """
     result = QueuesDifference()
     own = None if parted is None else (own_records(a, parted), own_records(b, parted))
@@ -164,7 +164,7 @@ def diff_queues(
 
 
 class _Pair:
-    """The queues of two stores, side by side."""
+    """Compares the queues of two stores."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class _Pair:
         self.own = own
 
     def is_unread(self, key: Key) -> bool:
-        """Whether the queue is there on a side that could not read its ends: told by the side."""
+        """Whether a side has the queue but could not read its ends; the side reports that."""
         return any(key in side.store.queues and key not in side.spans for side in (self.a, self.b))
 
     def note(self, error: OSError) -> None:
@@ -198,7 +198,7 @@ class _Pair:
         (self.unread.a if of_a else self.unread.b).append((0, 0, path, reason))
 
     def compare(self, key: Key) -> QueueDifference:
-        """One queue. Raises OSError."""
+        """Compare one queue. Raises OSError."""
         span_a, span_b = self.a.spans.get(key), self.b.spans.get(key)
         found = QueueDifference(
             *key,
@@ -222,7 +222,7 @@ class _Pair:
         return found
 
     def _shared(self, queue: AnyQueue | None, span: Range | None) -> Range:
-        """The queue offsets of a queue that are compared: those below the offset where the logs parted."""
+        """The queue offsets that are compared: those of records before the offset where the logs diverged."""
         if queue is None or span is None:
             return 0, 0
         if self.own is None or self.span is None:
@@ -236,7 +236,7 @@ class _Pair:
     # what one side alone has
 
     def _own_log(self, found: QueueDifference, queues: tuple[AnyQueue | None, AnyQueue | None]) -> None:
-        """Whether a side has units for the first and last records of its own since the logs parted."""
+        """Check that each side has units for the first and last of its own records since the divergence."""
         assert self.own is not None
         key = found.topic, found.queue_id
         cases: tuple[tuple[SideName, Operand, AnyQueue | None, OwnRecords | None], ...] = (
@@ -248,7 +248,7 @@ class _Pair:
             begins = queue is not None and queue.unit(records.first) is not None
             if begins and queue is not None and queue.unit(records.last) is not None:
                 continue
-            # A broker, running or at its next start, comes to what follows the last dispatched record.
+            # A broker, running or at its next start, dispatches everything after the last dispatched record.
             dispatched = side.dispatched if side.live else side.store.dispatched_end()
             waits = (records.newest if begins else records.oldest) >= dispatched
             found.lacking, found.state = name, "behind" if waits else "lacks"
@@ -256,7 +256,7 @@ class _Pair:
     def _one_sided(
         self, found: QueueDifference, queues: tuple[AnyQueue | None, AnyQueue | None], a: Range, b: Range
     ) -> None:
-        """`a` and `b` are the offsets that are compared."""
+        """Compare the extents of the queues; `a` and `b` are the compared queue offsets."""
         found.only_a, found.only_b = (
             _beyond(one, other) + (whole[1] - one[1] if whole is not None else 0)
             for one, other, whole in ((a, b, found.a), (b, a, found.b))
@@ -277,7 +277,7 @@ class _Pair:
             )
             if not newer and not older:
                 continue
-            # A running broker dispatches in the order of the log, so it comes to these units yet.
+            # A running broker dispatches in the order of the log, so it will still write these units.
             waits = side.live and first_newer is not None and first_newer.physical_offset >= side.dispatched
             found.lacking, found.state = name, "behind" if waits and (is_empty or not older) else "lacks"
 
@@ -313,7 +313,7 @@ class _Pair:
 
     @staticmethod
     def _same_tags(left: np.ndarray, right: np.ndarray, a: AnyQueue, b: AnyQueue) -> np.ndarray:
-        """Which units of two arrays, shape (n,), have the same tags code, or one that nobody knows."""
+        """Which units of two arrays have the same tags code, or an unknown one: bool, shape (n,)."""
         assert isinstance(a, ConsumeQueue)
         assert isinstance(b, ConsumeQueue)
         codes_a, known_a = a.extension.tags_codes(left["tags_code"])
@@ -321,12 +321,12 @@ class _Pair:
         return np.asarray((codes_a == codes_b) | ~known_a | ~known_b)
 
     def _differ(self, a: np.ndarray, b: np.ndarray, same_tags: np.ndarray) -> np.ndarray:
-        """Which units of two arrays, shape (n,), differ in what both should have."""
+        """Which units of two arrays differ, although both sides should have them: bool, shape (n,)."""
         same = (a["physical_offset"] == b["physical_offset"]) & (a["size"] == b["size"]) & same_tags
         return np.asarray(~same & ~(self._is_outside(a) & self._is_outside(b)))
 
     def _is_outside(self, units: np.ndarray) -> np.ndarray:
-        """Which units are fillers, or name records that not both logs hold."""
+        """Which units are fillers, or name records outside of the common range: bool, shape (n,)."""
         outside = pre_blank(units)
         if self.span is not None:
             offsets = units["physical_offset"]
@@ -334,7 +334,7 @@ class _Pair:
         return np.asarray(outside)
 
     def _missing_files(self, found: QueueDifference, both: Common, a: AnyQueue, b: AnyQueue) -> None:
-        """A file inside the range that one side alone has: it counts when it holds a common record."""
+        """Handle files inside the range that only one side has: they count if they name a common record."""
         parts: tuple[tuple[SideName, AnyQueue, Sequence[Range]], ...] = (
             ("b", a, both.only_a), ("a", b, both.only_b)
         )  # fmt: skip
@@ -347,7 +347,7 @@ class _Pair:
     def _batches(
         self, found: QueueDifference, a: BatchConsumeQueue, b: BatchConsumeQueue, low: int, high: int
     ) -> None:
-        """Batch units are dense and their files are numbered from anywhere: compared in their order."""
+        """Compare batch units in order: they are dense, and the names of their files say nothing."""
         sources: list[ByteSource] = []
         left = self._batch_units(a, low, high, sources)
         right = self._batch_units(b, low, high, sources)
@@ -375,7 +375,7 @@ class _Pair:
     def _batch_units(
         self, queue: BatchConsumeQueue, low: int, high: int, sources: list[ByteSource]
     ) -> Iterator[np.ndarray]:
-        """The units that hold an offset in [low, high) and name a record that both logs hold, in blocks."""
+        """The units with an offset in [low, high) whose record both logs hold, in blocks."""
 
         def opener(path: Path) -> ByteSource:
             sources.append(self.reading.open(path))
@@ -394,7 +394,7 @@ class _Pair:
 
 
 def _beyond(one: Range, other: Range) -> int:
-    """How many offsets of `one` are not in `other`, both half-open."""
+    """The number of offsets of `one` that are not in `other`, both half-open."""
     shared = max(min(one[1], other[1]) - max(one[0], other[0]), 0)
     return max(one[1] - one[0], 0) - shared
 

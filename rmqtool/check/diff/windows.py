@@ -1,8 +1,8 @@
-"""Two rows of files, compared window by window at the speed of memory.
+"""Compares two sequences of files, window by window, at the speed of memory.
 
-A row of files is a commit log or a consume queue: files named by the offset of their first byte. The
-two rows may have files of different sizes; what both hold is cut into pieces that lie in one file on
-either side. Windows that are equal are not handed out, and neither is what is a hole on both sides.
+A sequence is a commit log or a consume queue: files named by the offset of their first byte. The two
+sequences may have files of different sizes, so the common range is cut into pieces that are in one file on
+either side. Equal windows, and holes on both sides, are not yielded.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ Opener = Callable[[Path], "ByteSource"]
 Range = tuple[int, int]
 
 WINDOW = 4 << 20
-_BLOCK = 256 << 10  # what is compared at once: the result of it stays in the processor's cache
+_BLOCK = 256 << 10  # bytes compared at once: the result stays in the processor's cache
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Offsets [start, stop) of both rows, which lie in the file `a` of one and `b` of the other."""
+    """Offsets [start, stop) of both sequences, in the file `a` of one and `b` of the other."""
 
     start: int
     stop: int
@@ -41,7 +41,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What two rows of files both hold, and what only one does; half-open offsets, ascending."""
+    """The ranges that both sequences hold, and those that only one does; half-open offsets, ascending."""
 
     pieces: tuple[Piece, ...]
     only_a: tuple[Range, ...]
@@ -55,7 +55,7 @@ class Common:
 
 @dataclass(slots=True)
 class Unread:
-    """What could not be compared: (start, stop, path, reason) by side, half-open offsets of the row.
+    """Ranges that could not be compared: (start, stop, path, reason) by side, half-open offsets.
 
     `gone` are files that were deleted while they were read, as a running broker does.
     """
@@ -69,9 +69,9 @@ class Unread:
 
 
 def covered(files: Sequence[StoreFile], start: int, stop: int) -> list[tuple[int, int, StoreFile]]:
-    """(first, behind the last, file) of what the files hold of [start, stop), ascending, each byte once.
+    """(start, stop, file) of the parts of [start, stop) that the files hold, ascending, each byte once.
 
-    A file that reaches into the next one counts up to there. Source: MappedFileQueue, which looks
+    A file that reaches into the next one counts up to that one's start. Source: MappedFileQueue, which looks
     a file up by its start.
     """
     found = []
@@ -84,14 +84,14 @@ def covered(files: Sequence[StoreFile], start: int, stop: int) -> list[tuple[int
 
 
 def common(a: Sequence[StoreFile], b: Sequence[StoreFile], start: int, stop: int, cut: int = 0) -> Common:
-    """What two rows of files hold of [start, stop).
+    """The parts of [start, stop) that two sequences of files hold.
 
     Args:
-        a: the files of one row by rising offset.
+        a: the files of one sequence, in order of their offsets.
         b: those of the other.
-        start: an offset.
-        stop: the offset behind the range.
-        cut: pieces are no longer than this; 0: as long as the files.
+        start: the first offset.
+        stop: the offset after the range.
+        cut: most bytes of a piece; 0: no limit.
     """
     left, right = covered(a, start, stop), covered(b, start, stop)
     pieces: list[Piece] = []
@@ -113,7 +113,7 @@ def common(a: Sequence[StoreFile], b: Sequence[StoreFile], start: int, stop: int
 
 
 def _without(ranges: Sequence[Range], taken: Sequence[Range]) -> tuple[Range, ...]:
-    """What is left of ascending `ranges`, touching ones as one, without the ascending `taken`."""
+    """The ascending `ranges` without the ascending `taken`; adjacent results are joined."""
     rest: list[Range] = []
     place = 0
     for low, high in ranges:
@@ -137,12 +137,12 @@ def differing(
 
     Args:
         piece: what to compare.
-        openers: give a source over a file, for either side.
-        unread: takes what cannot be read; those bytes are equal in what is handed out.
+        openers: open a source over a file, for either side.
+        unread: collects unreadable ranges; those bytes are equal in the yielded arrays.
         window: bytes of a window; the last one may be shorter.
-        progress: called with bytes that are done with.
+        progress: called with the bytes just compared.
 
-    The arrays are to be used before the next ones are asked for.
+    Use the arrays before the next iteration.
     """
     if _is_same_file(piece):
         if progress is not None:
@@ -182,7 +182,7 @@ def _windows(
 
 
 class _Side:
-    """One file of a comparison, by offsets of its row."""
+    """One file of a comparison, addressed by offsets of its sequence."""
 
     def __init__(
         self, source: ByteSource, base: int, path: Path, unread: list[tuple[int, int, Path, str]]
@@ -195,11 +195,11 @@ class _Side:
 
     @property
     def has_new(self) -> bool:
-        """Whether something could not be read since `take` was called."""
+        """Whether something could not be read since the last call of `take`."""
         return len(self.source.unreadable) > self.reported
 
     def window(self, offset: int, length: int) -> Bytes:
-        """`length` bytes at an offset; zeros, noted as unreadable, where the file has become shorter."""
+        """`length` bytes at an offset; if the file has become shorter, zeros that are noted as unreadable."""
         data = self.source.window(offset - self.base, length)
         if len(data) < length:
             short = offset - self.base + len(data)
@@ -208,7 +208,7 @@ class _Side:
         return data
 
     def take(self) -> list[Range]:
-        """The ranges that could not be read and are not told yet, by offsets of the row."""
+        """Report the new unreadable ranges and return them, as offsets of the sequence."""
         new = [(low + self.base, high + self.base) for low, high in self.source.unreadable[self.reported :]]
         self.reported = len(self.source.unreadable)
         for low, high in new:
@@ -229,7 +229,7 @@ def _masked(a: Bytes, b: Bytes, position: int, ranges: list[list[Range]]) -> tup
 
 
 def _is_same_file(piece: Piece) -> bool:
-    """Whether both sides are one file, by a link for instance: then there is nothing to compare."""
+    """Whether both sides are the same file, for example by a link: then there is nothing to compare."""
     if piece.a.file_from_offset != piece.b.file_from_offset:
         return False
     try:
@@ -255,7 +255,7 @@ def _opened(
 
 
 def equal(a: Bytes, b: Bytes) -> bool:
-    """Whether two windows of the same length are equal, block by block, up to the first that is not."""
+    """Whether two windows of the same length are equal; stops at the first block that differs."""
     for start in range(0, len(a), _BLOCK):
         if not _is_equal(a[start : start + _BLOCK], b[start : start + _BLOCK]):
             return False
@@ -269,7 +269,7 @@ def _is_equal(a: Bytes, b: Bytes) -> bool:
 
 
 def differing_bytes(a: Bytes, b: Bytes) -> Iterator[tuple[int, np.ndarray]]:
-    """(index of a block, indices in it of the bytes that differ) of every block that differs."""
+    """(start of the block, indices of differing bytes in it) of every block that differs."""
     for start in range(0, len(a), _BLOCK):
         left, right = a[start : start + _BLOCK], b[start : start + _BLOCK]
         if not _is_equal(left, right):
