@@ -1,3 +1,3 @@
-"""What a broker does: how its start changes a store, and which files it lets expire. Nothing here writes."""
+"""Models of a broker: how its start changes a store, and which files it deletes. Nothing here writes."""
 
 __all__ = ["expiry_rules", "expiry_settings", "predict", "prediction", "rules"]

@@ -1,4 +1,4 @@
-"""What dispatch would write into the queues: the units are made, counted and compared, and not written.
+"""The units that dispatch would write: they are built, counted and compared with the files, never written.
 
 Source: ConsumeQueue#putMessagePositionInfo, BatchConsumeQueue#putBatchMessagePositionInfo; spec 02 5.2, 5.3.
 """
@@ -46,14 +46,15 @@ _PRE_BLANKS = encode_unit(PRE_BLANK) * (1 << 12)
 
 
 class Folder:
-    """All queues with units of one size: what dispatch would add to each.
+    """All queues with units of one size, and the units that dispatch would add to each.
 
     Attributes:
-        states: the queues, also those that dispatch makes.
-        refused: records behind the newest one of their queue that get no unit.
-        admitted: records that get one.
-        changed: (queue, offset of the file) of files whose bytes change; new ones among them.
-        held: the queue offsets of the records that `QueueDispatch.hold` was given.
+        states: the queues, including those that dispatch creates.
+        refused: number of records after the newest one of their queue that get no unit.
+        admitted: number of records that get one.
+        changed: (queue, offset of the file) of files whose bytes change, including new ones.
+        shifted: queues with units at another place than their queue offset.
+        held: the queue offsets of the records passed to `QueueDispatch.hold`.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class Folder:
 
         Args:
             entries: the rows.
-            is_foreign: some records lie elsewhere than they say.
+            is_foreign: some records are not at their stored physical offset.
         """
         if self._pending is None:
             self._pending = Pending(self._unit, _PENDING)
@@ -126,7 +127,7 @@ class Folder:
         return entries
 
     def _behind(self, entries: Array, numbers: Array) -> Array:
-        """Which records lie behind the newest one of their queue."""
+        """Which records are after the newest one of their queue: bool, shape (rows,)."""
         newest = np.frombuffer(self._newest, np.int64)[numbers]
         ends = entries["physical_offset"]
         if not self._is_batch:
@@ -134,7 +135,7 @@ class Folder:
         return np.asarray(ends > newest)
 
     def pass_over(self, entries: Array) -> None:
-        """These are not dispatched: count those that their queue does not have."""
+        """Count, of records that are not dispatched, those that their queue lacks."""
         self.refused += int(np.count_nonzero(self._behind(entries, self._numbers(entries))))
 
     def _put(self, entries: Array, numbers: Array) -> None:
@@ -158,7 +159,7 @@ class Folder:
         self.refused += len(entries) - taken
 
     def _put_slowly(self, entries: Array, numbers: Array) -> None:
-        """One by one, to know the number of each unit: for records that were stored for another place."""
+        """Dispatch one by one to learn the number of each unit, for records not at their stored offset."""
         for row in range(len(entries)):
             number = int(numbers[row])
             entry = entries[row : row + 1]
@@ -193,7 +194,7 @@ class Folder:
         self._newest.append(state.max_physical)
 
     def flush(self) -> None:
-        """Bring the states up to date with all that was dispatched."""
+        """Update the states with all dispatched records."""
         if self._pending is None or not self._pending.count:
             return
         grouped = self._pending.take(len(self._codes))
@@ -214,7 +215,7 @@ class Folder:
             start = stop
 
     def finish(self) -> None:
-        """All records are dispatched: note what queues have units at the wrong place, and batch offsets."""
+        """After the last record: note queues with units at the wrong place, and batch offsets."""
         self.flush()
         for number, state in enumerate(self._queues):
             last = int(self._last_offset[number]) if number < len(self._last_offset) else -1
@@ -229,7 +230,7 @@ class Folder:
                 self.shifted.add((state.topic, state.queue_id))
 
     def forget(self) -> None:
-        """The queues were cut: what is known of them is learned anew by the next `put`."""
+        """Forget the ends of the queues, because they were cut; the next `put` reads them again."""
         self.flush()
         self._table, self._codes = QueueNumbers(), array("q")
         self._queues, self._next, self._newest = [], array("q"), array("q")
@@ -257,7 +258,7 @@ class Folder:
             self._compare(state, at // self._unit, memoryview(_PRE_BLANKS)[: start - at])
 
     def _compare(self, state: QueueState, first: int, data: memoryview) -> None:
-        """Note which files change when these units are written from number `first` on."""
+        """Note the files that change when these units are written from number `first` on."""
         key = state.topic, state.queue_id
         start = first * self._unit
         while len(data):
@@ -271,7 +272,7 @@ class Folder:
             data, start = data[room:], start + room
 
     def settle_made(self) -> None:
-        """Note which files that are deleted and made again differ from what they were."""
+        """Note the files that are deleted and created again with other content."""
         for key, state in self.states.items():
             gone = {file.file_from_offset: file for file in state.deleted}
             low, high = state.written or (0, 0)
@@ -298,8 +299,8 @@ class Folder:
 def _with_wrapped_offsets(entries: Array) -> Array:
     """The entries with the queue offsets that Java compares.
 
-    It multiplies by the unit's size, which wraps round for an offset that is none. Such a one is never
-    taken for 0, which is not compared.
+    Java multiplies by the unit's size, which overflows for an invalid offset. Such an offset never becomes
+    0, because 0 is not compared.
     """
     offsets = entries["queue_offset"]
     most = _LONG_MAX // UNIT_SIZE
@@ -318,7 +319,7 @@ class QueueDispatch:
     Attributes:
         plain: the plain queues.
         batch: the batch queues.
-        records: records that were handed to dispatch.
+        records: number of records passed to dispatch.
         has_light: whether one of them names a light queue that gets a unit.
     """
 
@@ -347,24 +348,24 @@ class QueueDispatch:
         yield self.batch
 
     def put(self, batch: Batch, chosen: Array | None) -> None:
-        """Dispatch the rows `chosen` of a batch, ascending numbers; None: all of them."""
+        """Dispatch the rows `chosen` (ascending indices) of a batch; None: all."""
         self.records += len(batch.rows) if chosen is None else len(chosen)
         for folder, entries in self._entries(batch, chosen):
             folder.put(entries, batch.foreign)
 
     def pass_over(self, batch: Batch, chosen: Array) -> None:
-        """These rows are not dispatched."""
+        """Count the rows `chosen` as not dispatched."""
         for folder, entries in self._entries(batch, chosen):
             folder.pass_over(entries)
 
     def hold(self, batch: Batch, count: int) -> None:
-        """The first `count` rows of a batch are in the log that the broker keeps: note the sound ones."""
+        """Note the sound rows of the first `count` rows, which are in the log that the broker keeps."""
         chosen = np.flatnonzero(batch.rows["status"][:count] == 0)
         for folder, entries in self._entries(batch, None if len(chosen) == len(batch.rows) else chosen):
             folder.held.add(entries, is_batch=folder is self.batch)
 
     def _entries(self, batch: Batch, chosen: Array | None) -> Iterator[tuple[Folder, Array]]:
-        """The units of the rows `chosen`, by kind of queue; none is empty."""
+        """(folder, entries) for the rows `chosen`; entries are never empty."""
         is_batch = np.array([self._is_batch(topic) for topic in batch.topics], bool)
         delays_ms = self.delays_ms if _SCHEDULE in batch.topics else ()
         light = self._light.of(batch.light)
@@ -414,7 +415,7 @@ class QueueDispatch:
         return known
 
     def take_over(self, other: QueueDispatch) -> None:
-        """Be as far as another, which is finished."""
+        """Copy the state of another dispatch, which is finished."""
         self.records, self.has_light = other.records, other.has_light
         for mine, others in zip(self.folders(), other.folders(), strict=True):
             mine.states = {key: state.copy() for key, state in others.states.items()}
@@ -425,6 +426,6 @@ class QueueDispatch:
             mine.held = others.held
 
     def finish(self) -> None:
-        """All records are dispatched."""
+        """Finish both folders after the last record."""
         for folder in self.folders():
             folder.finish()

@@ -1,12 +1,12 @@
-"""Which files of a commit log go, decided from sizes, times and ratios alone: nothing is read here.
+"""Which files of a commit log a broker deletes, decided from sizes, times and ratios only.
 
-A broker looks every ten seconds whether it is time (an hour of deleteWhen) or the disk is too full, and
-then deletes the oldest files, ten in a pass: those that were changed long enough ago, or any where
-space is forced. It stops at the first file that stays, and the last file always does. `by_broker`
-goes through these passes until one deletes nothing; `by_own_rules` is for what an operator asks for.
+Every ten seconds a broker checks whether it is time (an hour of deleteWhen) or the disk is too full. Then it
+deletes the oldest files, ten per pass: those that were changed long enough ago, or any if deletion is
+forced. It stops at the first file that stays, and the last file always stays. `by_broker` simulates these
+passes until one deletes nothing; `own_rules.by_own_rules` implements the rules of an operator.
 
-What follows the log (queue, index and timer log files) goes while the newest record that a file knows of
-lies before the log's new start; here too the last file stays.
+Queue, index and timer log files follow the log: a file is deleted if its newest record is before the
+log's new start; here too the last file stays.
 
 Source: DefaultMessageStore.CleanCommitLogService (#deleteExpiredFiles, #isSpaceToDelete, #isTimeToDelete),
 MappedFileQueue#deleteExpiredFileByTime, #deleteExpiredFileByOffset, IndexService#deleteExpiredFile,
@@ -23,19 +23,19 @@ from typing import NamedTuple
 from rmqtool.broker.expiry_settings import HOUR_MS, Settings
 from rmqtool.times import format_duration
 
-MISSING_RATIO = -1.0  # what Java takes for the use of a path that is not there
+MISSING_RATIO = -1.0  # the ratio in Java of a path that does not exist
 _START_RATIO = 100.0
 _COUNTED = ("consumequeue", "batchconsumequeue", "index")  # DefaultMessageStore#getMajorFileSize
-_HOURS_AHEAD = 24 * 7  # deleteWhen comes once a day, but for hours that a change of the clock leaves out
+_HOURS_AHEAD = 24 * 7  # deleteWhen comes once a day, except for hours that a clock change skips
 
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
     """A commit log file.
 
-    `start` is its first physical offset; `allocated` the bytes that it takes on its disk; `mtime_ms` when
-    it was changed last, ms since 1970; `disk` says which file system it is on; `first_ms` is the store time
-    of its first record, None where it begins with none.
+    `start` is its first physical offset; `allocated` its bytes on the disk; `mtime_ms` the time of its last
+    change, ms since 1970; `disk` the id of its file system; `first_ms` the store time of its first record,
+    None if it does not begin with one.
     """
 
     path: str
@@ -48,7 +48,7 @@ class LogFile:
 
     @property
     def end(self) -> int:
-        """The physical offset behind its last byte."""
+        """The physical offset after its last byte."""
         return self.start + self.size
 
 
@@ -56,8 +56,8 @@ class LogFile:
 class FollowFile:
     """A queue, index or timer log file.
 
-    `last_offset` is the physical offset of the last record that it knows of; None where it does not tell
-    (an odd timer log unit, a file that cannot be read): then it stays.
+    `last_offset` is the physical offset of the last record that it refers to; None if unknown (an invalid
+    timer log unit, a file that cannot be read): then the file stays.
     """
 
     path: str
@@ -86,27 +86,27 @@ class Disk(NamedTuple):
 
     @property
     def total(self) -> int:
-        """What counts as the whole: without the bytes kept for root."""
+        """Total bytes without those reserved for root."""
         return self.used + self.usable
 
     @property
     def ratio(self) -> float:
-        """The part in use, rounded up to whole percents as a broker does it."""
+        """The ratio in use, rounded up to whole percents as in a broker."""
         if self.total <= 0:
             return MISSING_RATIO
         return -(-self.used * 100 // self.total) / 100
 
     def freed(self, count_bytes: int) -> Disk:
-        """The file system with so many bytes less in use."""
+        """The file system with `count_bytes` less in use."""
         count_bytes = min(count_bytes, self.used)
         return Disk(self.used - count_bytes, self.usable + count_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Disks:
-    """The file systems of a store by an id, and which of them holds what.
+    """The file systems of a store by id, and which of them hold the log and the queues.
 
-    `log` has one id for each folder that the broker writes commit log files to, `queue` is that of the
+    `log` has one id for each folder to which the broker writes commit log files, `queue` is that of the
     consume queues. An id that is not in `by_id` is a path that does not exist.
     """
 
@@ -115,13 +115,13 @@ class Disks:
     queue: int
 
     def ratio(self, disk: int) -> float:
-        """The part of a file system that is in use; -1 for a path that is not there."""
+        """The ratio in use of a file system; -1 for a path that does not exist."""
         found = self.by_id.get(disk)
         return MISSING_RATIO if found is None else found.ratio
 
     @property
     def log_ratio(self) -> float:
-        """That of the least used folder of the commit log: the others are no longer written to."""
+        """The ratio of the least used folder of the commit log: a broker no longer writes to the others."""
         return min(map(self.ratio, self.log), default=_START_RATIO)
 
     @property
@@ -140,14 +140,14 @@ class Disks:
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """What makes a broker delete files now.
+    """Why a broker deletes files now.
 
     Attributes:
         by_time: it is an hour of deleteWhen.
-        by_space: a disk is above a limit: at any hour.
-        forced: files go whatever their age, if one of the two above lets any go.
+        by_space: a disk is above a limit; this counts at any hour.
+        forced: files are deleted whatever their age, if one of the two above is set.
         disk_full: above the warning ratio: the broker refuses messages.
-        reason: in words; empty where nothing does.
+        reason: as text; empty if nothing is deleted.
     """
 
     by_time: bool
@@ -158,13 +158,13 @@ class Trigger:
 
     @property
     def on(self) -> bool:
-        """Whether a pass deletes anything that it finds."""
+        """Whether a pass deletes files."""
         return self.by_time or self.by_space
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What becomes of one file. `round` is the broker's pass that deletes it, from 1; None where it stays."""
+    """Whether one file is deleted (`goes`). `round` is the deleting pass, from 1; None if the file stays."""
 
     goes: bool
     reason: str
@@ -172,14 +172,14 @@ class Decision:
 
 
 def trigger(settings: Settings, disks: Disks, hour: int, *, is_5: bool, store_bytes: int = 0) -> Trigger:
-    """What a pass of the broker finds.
+    """The conditions of one pass of the broker.
 
     Args:
         settings: the broker's.
-        disks: as they are.
+        disks: the present file systems.
         hour: the local hour of the broker's host, 0 to 23.
-        is_5: 5.x, which decides a little differently from 4.x.
-        store_bytes: sizes of all log, queue and index files; for brokers that share a disk.
+        is_5: 5.x, whose rules differ slightly from those of 4.x.
+        store_bytes: total size of all log, queue and index files; for brokers that share a disk.
 
     Source: CleanCommitLogService#isTimeToDelete, #isSpaceToDelete.
     """
@@ -199,15 +199,15 @@ class _Space(NamedTuple):
 
 
 def _space_of_4(settings: Settings, disks: Disks) -> _Space:
-    """4.x looks at the queues' disk only where the log's is below the lowest limit.
+    """The rule of 4.x, which checks the queues' disk only if the log's is below the lowest limit.
 
-    With diskMaxUsedSpaceRatio above the two upper ones a disk in between deletes nothing by itself, but
-    makes the hour of deleteWhen take everything.
+    If diskMaxUsedSpaceRatio is above the two upper limits, a disk in between deletes nothing by itself, but
+    forces the deletion of all files at the hour of deleteWhen.
     """
     forced, full, reasons = False, False, []
     for what, ratio in (("log", disks.log_ratio), ("queue", disks.ratio(disks.queue))):
         if ratio > settings.warning_ratio or ratio <= settings.forcible_ratio:
-            full = ratio > settings.warning_ratio  # in between it stays as it was
+            full = ratio > settings.warning_ratio  # unchanged in between
         if ratio > settings.forcible_ratio:
             forced = True
             reasons.append(_above(what, ratio, settings.forcible_ratio, forced=True))
@@ -232,7 +232,7 @@ def _space_of_5(settings: Settings, disks: Disks, store_bytes: int) -> _Space:
 
 
 def _shared_space(settings: Settings, disks: Disks, store_bytes: int) -> _Space:
-    """Brokers that share a disk each have their part of it; their own files count, not the disk's use."""
+    """The rule for brokers that share a disk: each has a part of it, and only its own files count."""
     disk = min(disks.log, key=disks.ratio, default=None)
     found = disks.by_id.get(disk) if disk is not None else None
     part = found.total // settings.replicas_per_disk if found is not None else 0
@@ -263,10 +263,10 @@ def by_broker(
     *,
     is_5: bool,
 ) -> tuple[list[Decision], Trigger]:
-    """What a broker's passes from `now_ms` on do with each file, and what the first one finds.
+    """Simulate a broker's passes from `now_ms` on: a decision per file, and the first pass's trigger.
 
-    Passes follow each other until one deletes nothing. What a pass deletes, the queue and index files that
-    follow included, is free for the next. `zone` is that of the broker's host; None: the local one.
+    Passes are repeated until one deletes nothing. Each pass sees the space that the previous one freed,
+    including that of queue and index files. `zone` is that of the broker's host; None: the local one.
     """
     counted = [chain for chain in chains if chain.kind in _COUNTED]
     store_bytes = sum(f.size for f in files) + sum(f.size for chain in counted for f in chain.files)
@@ -324,14 +324,14 @@ def _why_it_stays(file: LogFile, found: Trigger, settings: Settings, now_ms: int
 
 
 def stay(files: Sequence[LogFile], reasons: Sequence[str]) -> list[Decision]:
-    """The first file says why it stays; those behind it stay because it does, the last one anyhow."""
+    """Decisions for files that stay: the first for its own reason, the others because they follow it."""
     decisions = [Decision(False, reason) for reason in reasons[:1]]
     decisions += (Decision(False, "follows a file that is kept") for _ in reasons[1:])
     return decisions + [Decision(False, "is the last file, which always stays")] * bool(files)
 
 
 def ago(age_ms: int) -> str:
-    """`3h10m ago`; `in 5m00s` for a time to come."""
+    """`3h10m ago`; `in 5m00s` for a negative age."""
     return f"{format_duration(age_ms)} ago" if age_ms >= 0 else f"in {format_duration(-age_ms)}"
 
 
@@ -341,10 +341,10 @@ def local_hour(time_ms: int, zone: tzinfo | None) -> int:
 
 
 def next_delete_time(settings: Settings, now_ms: int, zone: tzinfo | None) -> int | None:
-    """When the broker's hour is there: now, or the start of the next one, ms; None: no hour ever comes."""
+    """The time of the next hour of deleteWhen, ms since 1970: now or later; None if there is none."""
     if local_hour(now_ms, zone) in settings.delete_hours:
         return now_ms
-    quarter = HOUR_MS // 4  # the finest that zones differ by
+    quarter = HOUR_MS // 4  # offsets of zones are multiples of this
     at = now_ms - now_ms % quarter
     for _ in range(_HOURS_AHEAD * 4):
         at += quarter
@@ -354,7 +354,7 @@ def next_delete_time(settings: Settings, now_ms: int, zone: tzinfo | None) -> in
 
 
 def going(chain: Chain, min_offset: int) -> int:
-    """How many files at the start of a chain go when the log begins at `min_offset`; never the last.
+    """How many files at the start of a chain are deleted when the log begins at `min_offset`; never the last.
 
     Source: MappedFileQueue#deleteExpiredFileByOffset, #deleteExpiredFileByOffsetForTimerLog,
     IndexService#deleteExpiredFile.

@@ -1,4 +1,4 @@
-"""What a broker's expiry is told by its configuration, with the defaults of MessageStoreConfig.
+"""The settings of a broker's expiry from broker.conf, with the defaults of MessageStoreConfig.
 
 Source: MessageStoreConfig, DefaultMessageStore.CleanCommitLogService (#getDiskSpaceWarningLevelRatio,
 #getDiskSpaceCleanForciblyRatio), read in the classes of 4.9.7, 5.3.3 and 5.4.0; spec 02 section 7.
@@ -30,27 +30,26 @@ Origin = Literal["file", "default"]
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The numbers that decide which files go.
+    """The numbers that decide which files are deleted.
 
-    Ratios are parts of 1 as the broker compares them: after its limits. `origins` says of each name
-    whether it comes from broker.conf (`file`) or is the default; `configured` what stood there before a
-    limit changed it.
+    Ratios are parts of 1, after the limits that the broker applies. `origins` maps each name to `file`
+    (broker.conf) or `default`; `configured` holds values of broker.conf that the broker limits or ignores.
 
     Attributes:
-        reserved_hours: fileReservedTime; a file goes when its mtime is so long ago.
+        reserved_hours: fileReservedTime; a file is deleted if its mtime is at least so long ago.
         delete_hours: deleteWhen; local hours, 0 to 23 (others never come).
-        max_used_ratio: diskMaxUsedSpaceRatio, limited to 10..95 %: above it what is old enough goes at
-            any hour.
-        forcible_ratio: above it files go whatever their age.
+        max_used_ratio: diskMaxUsedSpaceRatio, limited to 10..95 %: above it, files that are old enough are
+            deleted at any hour.
+        forcible_ratio: above it files are deleted whatever their age.
         warning_ratio: above it the broker also refuses messages.
         forcible: cleanFileForciblyEnable.
-        batch_files: log files that go in one pass, 10 in all of 4.x.
-        replicas_per_disk: replicasPerDiskPartition (5.x): brokers that share the disk.
-        shared_forcible_ratio: logicalDiskSpaceCleanForciblyThreshold: the forcible ratio where they do.
+        batch_files: most log files per pass; always 10 in 4.x.
+        replicas_per_disk: replicasPerDiskPartition (5.x): number of brokers that share the disk.
+        shared_forcible_ratio: logicalDiskSpaceCleanForciblyThreshold: the forcible ratio if they share it.
         clean_interval_ms: from pass to pass.
         delete_log_interval_ms, delete_queue_interval_ms: from file to file.
-        destroy_interval_ms: how long a file that is still read is waited for.
-        redelete_interval_ms: how often a first file that could not be deleted is tried again.
+        destroy_interval_ms: how long the broker waits for readers of a file.
+        redelete_interval_ms: how often it tries again to delete a first file.
     """
 
     reserved_hours: int = 72
@@ -79,11 +78,11 @@ class Settings:
 def settings_of(conf: BrokerConf | None, profile: Profile) -> Settings:
     """The settings of a broker of `profile` that was started with `conf`; None: the defaults.
 
-    4.x takes its two upper ratios and the batch from no file. A ratio that a system property of the
-    Java process changes is not known here.
+    4.x does not read its two upper ratios and the batch from the file. Ratios from system properties of the
+    Java process are unknown here.
 
     Raises:
-        FormatError: a deleteWhen that the broker cannot read: with such a one it never deletes.
+        FormatError: the broker cannot parse deleteWhen; it would never delete anything.
     """
     reader = _Reader(conf)
     is_5 = profile.has_timer
@@ -109,7 +108,7 @@ def settings_of(conf: BrokerConf | None, profile: Profile) -> Settings:
 
 
 class _Reader:
-    """Reads values of a broker.conf and notes where each comes from."""
+    """Reads values of a broker.conf and notes their origins."""
 
     def __init__(self, conf: BrokerConf | None) -> None:
         self._conf = conf
@@ -122,7 +121,7 @@ class _Reader:
         return text
 
     def _ignored(self, name: str, text: str) -> None:
-        """A broker keeps its default and says nothing."""
+        """Note a value that a broker silently ignores; it keeps its default."""
         self.origins[name] = "default"
         self.configured[name] = text[:40]
 
@@ -157,9 +156,9 @@ class _Reader:
         return min(max(given, low), high) / 100
 
     def hours(self, name: str, setting: str, default: tuple[int, ...]) -> tuple[int, ...]:
-        """Hours separated by `;`; empty pieces at the end are left out. Source: UtilAll#isItTimeToDo.
+        """Hours separated by `;`; trailing empty pieces are dropped. Source: UtilAll#isItTimeToDo.
 
-        Of an empty text the only piece is no number either: there is no hour then.
+        An empty text gives no hours.
         """
         text = self._text(name, setting)
         if text is None:

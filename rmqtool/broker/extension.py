@@ -1,7 +1,7 @@
-"""The extension files of a queue during a start: recovered, cut, and added to by every dispatch.
+"""The extension files of a queue during a start: recovered, cut, and extended by every dispatch.
 
-A broker gives each record that is dispatched an extension unit before it looks whether the queue has the
-record already: a start after a crash leaves units behind that no unit of the queue names.
+A broker writes an extension unit for each dispatched record before it checks whether the queue has the
+record already. So a start after a crash writes extension units that no unit of the queue refers to.
 
 Source: ConsumeQueueExt#recover, #put, #truncateByMaxAddress, #truncateByMinAddress,
 ConsumeQueue#putMessagePositionInfoWrapper; spec 01 5.6.
@@ -45,13 +45,13 @@ class ExtensionState:
 
     file_size: int
     files: list[QueueFile] = field(default_factory=list)
-    unopened: dict[int, Path] = field(default_factory=dict)  # on disk, but not opened: they are written over
+    unopened: dict[int, Path] = field(default_factory=dict)  # on disk but not opened: overwritten
     deleted: list[StoreFile] = field(default_factory=list)
     made: set[int] = field(default_factory=set)
     changed: set[int] = field(default_factory=set)
 
     def copy(self) -> ExtensionState:
-        """The same, to be changed apart."""
+        """An independent copy."""
         files = [QueueFile(file.path, file.file_from_offset, file.position) for file in self.files]
         return ExtensionState(
             self.file_size, files, dict(self.unopened), list(self.deleted), set(self.made), set(self.changed)
@@ -75,14 +75,14 @@ class ExtensionState:
                     self.delete(file)
 
     def cut_before(self, address: int) -> None:
-        """Delete what lies before the queue's first unit. Source: #truncateByMinAddress."""
+        """Delete files before the queue's first unit, at `address`. Source: #truncateByMinAddress."""
         if is_ext_address(address):
             for file in list(self.files):
                 if file.file_from_offset + self.file_size < ext_offset(address):
                     self.delete(file)
 
     def put(self, heads: Array, open_files: OpenFiles) -> Array:
-        """Give units, packed as EXT_HEAD, their places: the addresses, i8."""
+        """Append units, packed as EXT_HEAD; returns their addresses, i8."""
         addresses = np.empty(len(heads), np.int64)
         done, unit = 0, EXT_HEAD.size
         while done < len(heads):
@@ -103,7 +103,7 @@ class ExtensionState:
         return addresses
 
     def _make(self, file_from_offset: int) -> QueueFile:
-        """A file that is not opened keeps its bytes. Source: DefaultMappedFile#init."""
+        """Add a file; one on disk that was not opened keeps its bytes. Source: DefaultMappedFile#init."""
         path = self.unopened.pop(file_from_offset, None)
         file = QueueFile(path, file_from_offset, 0)
         if path is None:
@@ -119,16 +119,16 @@ class ExtensionState:
             self.changed.add(offset)
 
     def destroy(self) -> None:
-        """Delete all of it."""
+        """Delete all files."""
         for file in list(self.files):
             self.delete(file)
 
 
 class Extensions:
-    """Those of all queues of a store, during one start.
+    """The extension files of all queues of a store during one start.
 
     Attributes:
-        states: by queue.
+        states: the state by queue.
     """
 
     def __init__(self, layout: StoreLayout, open_files: OpenFiles, loaded: Loaded) -> None:
@@ -151,7 +151,7 @@ class Extensions:
         return state
 
     def state(self, key: QueueKey) -> ExtensionState:
-        """That of a queue; of one that dispatch makes nothing is opened."""
+        """The state of a queue; for a queue that dispatch creates, no existing file is opened."""
         state = self.states.get(key)
         if state is None:
             queue = self._layout.ext_queues.get(key)
@@ -160,32 +160,35 @@ class Extensions:
         return state
 
     def put(self, key: QueueKey, entries: Array) -> Array:
-        """Extend the units of one queue, ENTRY rows in the order of the log: their tags codes, i8."""
+        """Write extension units for ENTRY rows of one queue, in log order; returns their tags codes, i8."""
         heads = np.zeros(len(entries), EXT_HEAD.dtype)
         heads["size"] = EXT_HEAD.size
         heads["tags_code"], heads["store_timestamp"] = entries["tags_code"], entries["store_timestamp"]
         return self.state(key).put(heads, self._files)
 
     def cut_before(self, state: QueueState, reader: QueueReader, before: int, *, searches: bool) -> None:
-        """What the search for a queue's smallest offset deletes. Source: ConsumeQueue#correctMinOffset."""
+        """Delete the files that the search for a queue's smallest offset deletes.
+
+        Source: ConsumeQueue#correctMinOffset.
+        """
         number = state.min_logic // UNIT_SIZE
         if not state.files or number >= state.end // UNIT_SIZE:
             return
         file = state.files[0]
         first = file.file_from_offset // UNIT_SIZE
         if searches and before == state.min_logic >= file.file_from_offset:
-            return  # 5.x looks no further
+            return  # 5.x stops here
         low, high = state.written or (0, 0)
         if number == low < high:
             code = state.first_code
         elif low < number < high or not 0 <= number - first < state.file_size // UNIT_SIZE:
-            return  # a start that finds such a unit first is not known
+            return  # not modelled: no known start finds such a unit first
         else:
             code = int(reader.units(state, file, number - first, 1)[0]["tags_code"])
         self.state((state.topic, state.queue_id)).cut_before(code)
 
     def copy_from(self, other: Extensions) -> None:
-        """Be as far as another."""
+        """Copy the states of another."""
         self.states = {key: state.copy() for key, state in other.states.items()}
 
     def files(self, name: Any) -> tuple[set[str], set[str], set[str]]:
@@ -202,7 +205,7 @@ class Extensions:
 
 
 def check_extension(files: Sequence[StoreFile], open_files: OpenFiles) -> tuple[str, Path] | None:
-    """Why load fails over extension files, and the one; None when it does not."""
+    """The reason why load fails because of an extension file, and that file; None if it does not fail."""
     extension = Extension(files, open_files.read)
     for file in files:
         try:

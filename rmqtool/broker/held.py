@@ -1,7 +1,7 @@
-"""Which queue offsets the log holds for each queue: what its consumers could get, were its units there.
+"""The queue offsets of the records in the log, per queue.
 
-A consumer gets what its queue serves, from its minimum to its maximum. A record of the log outside of that
-range has no unit that leads to it: no consumer gets it, however sound it is.
+A consumer receives only messages from the minimum to the maximum of its queue. No unit refers to a record
+outside of that range, so no consumer receives it, even if it is sound.
 
 Source: DefaultMessageStore#getMessage (OFFSET_TOO_SMALL, OFFSET_OVERFLOW_BADLY, NO_MATCHED_LOGIC_QUEUE);
 spec 02 8.2.
@@ -32,22 +32,22 @@ class HeldQueue(NamedTuple):
 
     @property
     def span(self) -> tuple[int, int]:
-        """The lowest offset and the one behind the highest."""
+        """The lowest offset and the one after the highest."""
         return min(first for first, _ in self.runs), max(stop for _, stop in self.runs)
 
     def outside(self, low: int, high: int) -> int:
-        """How many lie outside [low, high); an offset that the log holds twice counts twice."""
+        """The number of offsets outside of [low, high); an offset that the log holds twice counts twice."""
         return sum(stop - first - max(min(stop, high) - max(first, low), 0) for first, stop in self.runs)
 
 
 class Held:
-    """The queue offsets of the records that were seen, by queue: 16 bytes for each run without a gap."""
+    """Collects the queue offsets of records by queue, with 16 bytes per run without gaps."""
 
     def __init__(self) -> None:
         self._runs: dict[int, array[int]] = {}
 
     def add(self, entries: Array, *, is_batch: bool) -> None:
-        """Take ENTRY rows in the order of the log; of a batch queue a row holds several offsets."""
+        """Add ENTRY rows in the order of the log; a row of a batch queue has several offsets."""
         codes = queue_codes(entries)
         order = np.argsort(codes, kind="stable")
         codes, firsts = codes[order], entries["queue_offset"][order]
@@ -66,9 +66,9 @@ class Held:
                 runs.extend((first, stop))
 
     def queues(self, names: Sequence[str]) -> Iterator[tuple[QueueKey, HeldQueue]]:
-        """Every queue that the log holds records of; `names` are the topics by number."""
+        """Every queue with records in the log; `names` are the topics by number."""
         for code, runs in self._runs.items():
-            # Java's sums wrap, and so do these: such a run holds nothing
+            # a sum that overflowed, as in Java: such a run is empty
             pairs = [(first, stop) for first, stop in zip(runs[::2], runs[1::2], strict=True) if first < stop]
             if pairs:
                 yield (names[code >> 32], queue_id_of(code)), HeldQueue(pairs)

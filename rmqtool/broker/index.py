@@ -1,4 +1,4 @@
-"""What dispatch would put into the index: the headers of all files afterwards. Nothing is written.
+"""The index after dispatch: computes the headers of all files. Nothing is written.
 
 Source: IndexService#buildIndex, #getAndCreateLastIndexFile, IndexFile#putKey; spec 02 5.5.
 """
@@ -29,12 +29,12 @@ _LOAD = 1 << 20  # bytes of slots read at once
 
 @dataclass
 class IndexState:
-    """One index file after the start: `path` is None for one that is made then."""
+    """One index file after the start; `path` is None for a file that the start creates."""
 
     path: Path | None
     header: Header
     has_changed: bool = False
-    slots_counted: bool = True  # False: header.hash_slot_count is not kept up
+    slots_counted: bool = True  # False: header.hash_slot_count is not updated
 
 
 class IndexBuild:
@@ -53,12 +53,12 @@ class IndexBuild:
         """See the class.
 
         Args:
-            files: what the broker has opened and kept, in order.
-            shape: of the files.
+            files: the files that the broker opened and keeps, in order.
+            shape: shape of the files.
             tags: whether tags are indexed.
             enabled: messageIndexEnable.
             flushes: whether files without entries get a count of 1 when the broker stops.
-            slots: whether slots are counted, which costs more than all else.
+            slots: whether used slots are counted, which costs more than everything else.
         """
         self._flushes = flushes
         self.files = [
@@ -70,7 +70,7 @@ class IndexBuild:
         self._tags = tags
         self._enabled = enabled
         self._counts_slots = slots
-        self._state: array[int] | None = None  # of the last file, once it takes keys
+        self._state: array[int] | None = None  # of the last file, once it gets keys
         self._table: SlotTable | None = None
         self._buffer: EntryBuffer | None = None
 
@@ -79,7 +79,7 @@ class IndexBuild:
         return self._flushes and header.index_count < 1
 
     def put(self, batch: Batch, chosen: Array | None) -> None:
-        """Take the keys of the rows `chosen` (ascending; None: all) of a batch."""
+        """Add the keys of the rows `chosen` (ascending indices; None: all) of a batch."""
         import numpy as np
 
         if not self._enabled:
@@ -116,7 +116,7 @@ class IndexBuild:
         done = 0
         while True:
             before = state[build.COUNT]
-            # the table is large, and many starts add nothing: those that skip all keys do without
+            # the slot table is large, and many starts add no key: do not load it for them
             done = self._put_some(state, batch, keys, done)
             self.keys += state[build.COUNT] - before
             if state[build.COUNT] > before:
@@ -127,7 +127,7 @@ class IndexBuild:
             if build.is_full(state, self._shape):
                 state = self._roll(state)
         if build.is_full(state, self._shape) and len(keys) and int(keys["row"][-1]) < last:
-            self._roll(state)  # the next record, which has no key, makes the next file
+            self._roll(state)  # the next record creates the next file, although it has no key
 
     def _put_some(self, state: array[int], batch: Batch, keys: Array, done: int) -> int:
         from rmqtool.index.build import EntryBuffer, put_keys
@@ -145,7 +145,7 @@ class IndexBuild:
         )
 
     def _count_some(self, state: array[int], rows: Array, keys: Array, places: range | Array) -> int:
-        """As `put_keys`, without slots, for the keys `places` as far as the file has room."""
+        """As `put_keys` but without slots: add the keys `places` as far as the file has room."""
         room = self._shape.entries - state[build.COUNT]
         taken = places[:room]
         if len(taken):
@@ -159,7 +159,7 @@ class IndexBuild:
         return len(keys) if len(places) <= room else int(places[room])
 
     def _current(self) -> array[int]:
-        """The state of the file that takes keys: the last one, or a new one where that is full or missing."""
+        """The state of the file that gets keys: the last one, or a new one if that is full or missing."""
         if self._state is None:
             if not self.files:
                 return self._make(Header(0, 0, 0, 0, 0, 0))
@@ -180,7 +180,7 @@ class IndexBuild:
         return self._state
 
     def _slots(self) -> SlotTable:
-        """The slots of the last file, read from it when it is an old one."""
+        """The slots of the last file, read from it if it exists."""
         if self._table is None:
             from rmqtool.index.build import SlotTable
 
@@ -204,11 +204,11 @@ class IndexBuild:
         count = state[build.COUNT]
         if count > 1 or self.files[-1].has_changed:
             header = build.header_of(state)
-            slots = (header.hash_slot_count + (1 << 31)) % (1 << 32) - (1 << 31)  # an int of Java wraps
+            slots = (header.hash_slot_count + (1 << 31)) % (1 << 32) - (1 << 31)  # overflows as a Java int
             self.files[-1].header = header._replace(hash_slot_count=slots)
 
     def finish(self) -> None:
-        """All records are dispatched, and the broker has stopped: bring the headers up to date."""
+        """Update the headers after the last record and the broker's stop."""
         if self._state is not None:
             self._keep(self._state)
         for file in self.files:
@@ -217,11 +217,11 @@ class IndexBuild:
 
 
 def _counting(state: array[int], batch: Batch, keys: Array, done: int) -> range | Array:
-    """The numbers of the keys from `done` on that count: no key before one lies behind it in the log."""
+    """The indices, from `done` on, of keys that are indexed: no earlier key has a higher offset."""
     import numpy as np
 
     offsets = batch.rows["physical_offset"]
-    if not batch.foreign:  # then offsets rise, as the rows of keys do
+    if not batch.foreign:  # then offsets are ascending, like the rows of keys
         first = np.searchsorted(keys["row"], np.searchsorted(offsets, state[build.END_OFFSET]))
         return range(max(done, int(first)), len(keys))
     offsets = offsets[keys["row"][done:]]

@@ -1,4 +1,4 @@
-"""Which units of light queues (`queue.light_queues`) a broker's start makes."""
+"""Which units of light queues (`queue.light_queues`) a broker's start writes."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from rmqtool.write.options import WriteOptions
 
 
 class LightRule:
-    """Which of them one broker dispatches: 5.x none of some topics, and into no queue with a `/`."""
+    """Which light queues one broker dispatches: 5.x skips some topics, and queues with a `/`."""
 
     def __init__(self, profile: Profile, *, enabled: bool) -> None:
         self._options = WriteOptions(profile=profile, multi_dispatch=enabled)
 
     def of(self, named: tuple[Named, ...]) -> tuple[Named, ...]:
-        """Those that the broker makes."""
+        """Those that the broker writes."""
         return tuple(filter(self._takes, named)) if named else ()
 
     def _takes(self, named: Named) -> bool:

@@ -1,4 +1,4 @@
-"""What a start of broker 4.9, 5.3 or 5.4 would do to a store, computed without changing a byte.
+"""Predicts the effect of a start of broker 4.9, 5.3 or 5.4 on a store, without changing a byte.
 
     from rmqtool.read.store import Store
     from rmqtool.broker.predict import predict_all
@@ -7,7 +7,7 @@
         for prediction in predict_all(store):
             print(prediction.row())
 
-The log is walked once for all brokers. The version differences are one table, `rules.RULES`.
+The log is scanned once for all brokers. The differences between versions are one table, `rules.RULES`.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def predict(
     settings: StartSettings | None = None,
     unreachable: bool = True,
 ) -> Prediction:
-    """What one broker would do; see `predict_all`."""
+    """Predict the start of one broker; see `predict_all`."""
     return predict_all(store, (broker,), abort=abort, settings=settings, unreachable=unreachable)[0]
 
 
@@ -68,22 +68,22 @@ def predict_all(
     sound: ScanCache | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> list[Prediction]:
-    """What the start of each of these brokers would do to the store as it stands.
+    """Predict what the start of each of these brokers would do to the store as it is.
 
     Args:
         store: a store root, opened for reading.
         brokers: 4.9, 5.3, 5.4.
-        abort: whether the abort file is there; None: as it is.
+        abort: whether the abort file exists; None: as in the store.
         settings: of the broker; None: from broker.conf, else the defaults.
-        keep_cache: leave what was read in the page cache.
-        index_slots: count the slots in use of index files that change, too: that costs more than all else.
-        unreachable: count the messages that no queue leads to afterwards, for which the whole log is walked;
-            without, only the part that a broker reads.
-        sound: log files that were walked already, by salvage.
-        progress: is told how many bytes of the log more were walked.
+        keep_cache: leave the read pages in the page cache.
+        index_slots: also count the used slots of changed index files; this costs more than everything else.
+        unreachable: count the messages that no queue refers to afterwards. This scans the whole log; without
+            it, only the part that a broker reads is scanned.
+        sound: cached scans of log files, from salvage.
+        progress: called with the bytes of the log just scanned.
 
     Raises:
-        UsageError: a broker that is not modelled, or no store root.
+        UsageError: a broker that is not modelled, or not a store root.
         UnsupportedStoreError: the queues are in RocksDB.
         UnreadableError: a file cannot be read.
     """
@@ -144,7 +144,7 @@ def _predict(
 def _recovered(
     reader: QueueReader, starts: Sequence[BrokerStart], layout: StoreLayout
 ) -> tuple[dict[QueueKey, QueueState], dict[QueueKey, QueueState]]:
-    """The plain and the batch queues behind recovery, which is the same for all brokers."""
+    """The plain and the batch queues after recovery, which is the same for all brokers."""
     plain: dict[QueueKey, QueueState] = {}
     batch: dict[QueueKey, QueueState] = {}
     for start in starts:
@@ -172,7 +172,7 @@ def _spans(
         try:
             reader.correct_min(now, minimum, searches=searches)
         except StartError:
-            pass  # an empty last file: the minimum is not known, and stays 0
+            pass  # an empty last file: the minimum is unknown, and stays 0
         low, high = now.span()
         key = state.topic, state.queue_id
         spans[key, state.is_batch] = low, max([high, *(reader.end_of(now, file) for file in state.deleted)])
@@ -184,7 +184,7 @@ def _scan(
     settings: StartSettings,
     walk: Callable[..., Iterator[tuple[int, LogEvent]]],
 ) -> None:
-    """Walk the log once, from the first file that any start scans."""
+    """Scan the log once, from the first file that any start scans."""
     from rmqtool.broker.log_scan import ahead
 
     log = starts[0].loaded.log if starts else ()
@@ -208,7 +208,7 @@ def _scan(
 
 
 def _checkpoint(layout: StoreLayout) -> checkpoint_format.Checkpoint:
-    """The checkpoint; zeros where there is none: a broker makes one, and extends a short one with zeros."""
+    """The checkpoint, padded with zeros: a broker creates a missing one and extends a short one."""
     if layout.checkpoint is None:
         return checkpoint_format.Checkpoint()
     head = read_head(layout.checkpoint, checkpoint_format.CHECKPOINT.size) or b""
@@ -222,6 +222,6 @@ def _batch_topics(layout: StoreLayout) -> Callable[[str], bool]:
     try:
         configs = config_json.topics(config_json.load_with_bak(*texts).document)
     except FormatError:
-        return frozenset[str]().__contains__  # the broker ends before load(), or begins with an empty table
+        return frozenset[str]().__contains__  # the broker exits before load(), or starts with an empty table
     batch = frozenset(name for name, config in configs.items() if config.is_batch)
     return batch.__contains__

@@ -1,4 +1,4 @@
-"""What a start would do to a store: the result, for people and programs."""
+"""The predicted effect of a start on a store, for people and programs."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _BROKER_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json",
 
 @dataclass(frozen=True, slots=True)
 class QueuePrediction:
-    """One queue: [min, max) before and after, in queue offsets; None before for a queue that is made.
+    """One queue: [min, max) before and after, in queue offsets; before is None for a queue that is created.
 
-    `cut_to` is its end where that goes down; `shifted`: units are put at another place than their
-    queue offset. `log_min` and `log_max` are the range of queue offsets that the log holds, None for
-    none; `unreachable` counts those that the queue does not serve. `lost`: the log holds messages of it,
-    and the broker has no such queue, or an empty one; the next message gets queue offset 0. These are
-    known only where they were asked for.
+    `cut_to` is the new end if that is lower. `shifted` is whether units are at another place than their queue
+    offset. `log_min` and `log_max` are the half-open range of queue offsets in the log, None if there are
+    none; `unreachable` counts those that the queue does not serve. `lost` is whether the log holds messages
+    of the queue but the broker has no such queue, or an empty one, so that the next message gets queue
+    offset 0. The last four are set only if `predict_all` counts unreachable messages.
     """
 
     topic: str
@@ -47,7 +47,7 @@ class QueuePrediction:
 
     @property
     def cut_to(self) -> int | None:
-        """Its end afterwards, where that is lower than before."""
+        """Its end afterwards if that is lower than before, else None."""
         return self.max_after if self.max_before is not None and self.max_after < self.max_before else None
 
     def row(self) -> dict[str, Any]:
@@ -65,8 +65,8 @@ class QueuePrediction:
 class IndexPrediction:
     """An index file afterwards.
 
-    `name` is None for one that is made, which gets the time as its name; `hash_slot_count` is None
-    where it changes and was not asked for.
+    `name` is None for a file that is created, whose name will be the time; `hash_slot_count` is None if it
+    changes and was not requested.
     """
 
     name: str | None
@@ -80,7 +80,7 @@ class IndexPrediction:
 
 @dataclass(frozen=True, slots=True)
 class OffsetBeyond:
-    """A group's offset behind the end that its queue then has."""
+    """A group's offset that is after the end of its queue after the start."""
 
     group: str
     topic: str
@@ -96,45 +96,45 @@ class OffsetBeyond:
 
 @dataclass(frozen=True)
 class Prediction:
-    """What a start of one broker would do, offsets physical, times ms since 1970.
+    """The effect of a start of one broker; offsets are physical, times ms since 1970.
 
     Attributes:
         broker: its version.
-        abort: whether the start is one after a crash.
-        loads: load() succeeds. What follows holds also where it fails late.
-        load_error: why not.
-        load_path: the file or folder that it fails on.
+        abort: whether it is a start after a crash.
+        loads: whether load() succeeds. The other fields are also set if load() fails late.
+        load_error: why it fails.
+        load_path: the file or folder on which it fails.
         hangs: start() never returns (4.x, at a gap of the log).
-        hangs_at: where.
+        hangs_at: the physical offset where it hangs.
         crashes: the process ends with an OutOfMemoryError (4.x).
-        claimed_bytes: what a damaged size field says, where 4.x allocates that and it is more than 64 MiB;
-            else None.
-        heap_bytes: the heap (-Xmx) that was taken for granted.
-        start_file: file_from_offset of the first file that is scanned; None when it comes not so far.
+        claimed_bytes: the value of a damaged size field, if 4.x allocates it and it is more than 64 MiB; else
+            None.
+        heap_bytes: the assumed heap (-Xmx).
+        start_file: file_from_offset of the first scanned file; None if no file is scanned.
         end_offset: where the log ends for the broker afterwards.
         min_offset: where it begins; -1 without files.
-        ends_with_blank: the log's last file is full, and its blank will be written over.
-        log_files_deleted: names below the store root, as all names here.
-        bytes_abandoned: from `end_offset` to behind the last byte of the log that holds anything.
-        messages_abandoned: sound records behind `end_offset`.
-        topics_abandoned: how many of each topic.
+        ends_with_blank: the log's last file is full, and its blank will be overwritten.
+        log_files_deleted: names relative to the store root, as all names here.
+        bytes_abandoned: from `end_offset` to the end of the last data in the log.
+        messages_abandoned: number of sound records after `end_offset`.
+        topics_abandoned: their number by topic.
         first_abandoned_timestamp, last_abandoned_timestamp: their smallest and largest store time.
-        queues: every queue that the broker knows afterwards, and those that it does not know though the log
-            holds messages of them (among the `lost` ones).
-        messages_unreachable: messages in the log that no queue leads to afterwards: no consumer gets them.
-            None where it was not asked for. Sound records behind `end_offset` are not among them.
-        loaded_spans: (min, max) of every queue behind load(), before start() (4.x differs).
-        index_files_deleted: of the files that were there.
-        index: the files afterwards.
-        dispatched_again: records that are handed to dispatch.
-        units_added: units that this adds to queues.
-        keys_added: entries that this adds to the index.
-        never_dispatched: records in the scanned part of the log, behind the end of their queue, that get
-            no unit.
-        consumer_offsets_beyond: offsets of groups that then point behind their queue's end.
-        files_deleted, files_made, files_changed: of log, queues and index; those that are made again
-            as they were are in none. Index files that are made have no name yet: see `index`.
-        notes: remarks for a person.
+        queues: every queue of the broker afterwards, and queues that it lacks although the log holds messages
+            of them (among the `lost` ones).
+        messages_unreachable: messages in the log that no queue refers to afterwards, so no consumer receives
+            them. None if not requested. Sound records after `end_offset` are not included.
+        loaded_spans: (min, max) of every queue after load(), before start() (4.x differs).
+        index_files_deleted: index files that are deleted.
+        index: the index files afterwards.
+        dispatched_again: number of records passed to dispatch.
+        units_added: units that dispatch adds to queues.
+        keys_added: entries that dispatch adds to the index.
+        never_dispatched: records in the scanned part of the log, after the end of their queue, that get no
+            unit.
+        consumer_offsets_beyond: offsets of groups that are after their queue's end afterwards.
+        files_deleted, files_made, files_changed: of log, queues and index; a file that is deleted and created
+            again with the same content is in none. New index files have no name yet: see `index`.
+        notes: remarks for people.
     """
 
     broker: str
@@ -174,7 +174,7 @@ class Prediction:
 
     @property
     def queues_lost(self) -> int:
-        """How many queues are empty or unknown to the broker though the log holds messages of them."""
+        """The number of queues that are empty or missing afterwards although the log holds their messages."""
         return sum(queue.lost for queue in self.queues.values())
 
     def row(self) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class Prediction:
 
 
 def prediction_of(start: BrokerStart, before: Mapping[tuple[QueueKey, bool], tuple[int, int]]) -> Prediction:
-    """The result of a start that is over.
+    """The result of a finished start.
 
     Args:
         start: the start.
@@ -269,7 +269,7 @@ def _index(start: BrokerStart) -> tuple[IndexPrediction, ...]:
 def _queues(
     start: BrokerStart, before: Mapping[tuple[QueueKey, bool], tuple[int, int]]
 ) -> dict[QueueKey, QueuePrediction]:
-    """All queues afterwards, with what the log holds for them, and those that are not there for it."""
+    """All queues afterwards with the offsets that the log holds, and queues that only the log knows."""
     name = start.world.layout.relative
     found = {
         key: _queue(state, before.get((key, state.is_batch)), start, name)
@@ -278,7 +278,7 @@ def _queues(
     for folder in start.dispatch.folders() if start.dispatch is not None and not start.crashes else ():
         for key, held in folder.held.queues(start.world.topics.names):
             if key not in found and not can_be_folder(key[0]):
-                continue  # of no broker, before or after the start
+                continue  # such a queue never exists
             queue = found.get(key) or QueuePrediction(*key, None, None, 0, 0)
             low, high = held.span
             outside = held.outside(queue.min_after, queue.max_after)
@@ -333,7 +333,7 @@ def _files(start: BrokerStart) -> tuple[set[str], set[str], set[str]]:
 
 
 def _loaded(layout: StoreLayout, name: str) -> config_json.Loaded:
-    """What a broker takes from a config file and its .bak."""
+    """What a broker reads from a config file and its .bak."""
     names = (name, f"{name}.bak")
     file, bak = (head_of(layout.config[n], READ_LIMIT) if n in layout.config else None for n in names)
     return config_json.load_with_bak(file, bak)
@@ -342,11 +342,11 @@ def _loaded(layout: StoreLayout, name: str) -> config_json.Loaded:
 def _beyond(
     layout: StoreLayout, queues: Mapping[tuple[str, int], QueuePrediction]
 ) -> tuple[OffsetBeyond, ...]:
-    """Consumer offsets behind the end of their queue; those of queues that are not there are left out."""
+    """Consumer offsets after the end of their queue; those of missing queues are left out."""
     try:
         offsets = config_json.consumer_offsets(_loaded(layout, "consumerOffset.json").document)
     except FormatError:
-        return ()  # verify tells; the broker does not start with it, or begins with an empty table
+        return ()  # verify reports it; the broker does not start, or starts with an empty table
     return tuple(
         OffsetBeyond(group, topic, queue_id, offset, queues[topic, queue_id].max_after)
         for (topic, group), by_queue in sorted(offsets.items())
@@ -356,7 +356,7 @@ def _beyond(
 
 
 def _notes(start: BrokerStart, queues: Mapping[QueueKey, QueuePrediction]) -> list[str]:
-    """Remarks: what slaves and operators should know. Source: spec 02 12.2, 15.1 C7, C17, 15.2 Q5."""
+    """Remarks about slaves and for operators. Source: spec 02 12.2, 15.1 C7, C17, 15.2 Q5."""
     notes = []
     if start.error is None and any(queue.unreachable for queue in queues.values()):
         notes.append(

@@ -1,9 +1,9 @@
 """One queue during a start: its files, how far they are written, and what dispatch has added.
 
-A `QueueState` holds positions only: what dispatch would write is known as a range of units, all
-of which are present and lie in the scanned part of the log.
+A `QueueState` holds positions only: the units that dispatch would write are a range of numbers. All of them
+are present, and their records are in the scanned part of the log.
 
-What a broker does with one is in `queue_reader`.
+`queue_reader` implements a broker's operations on it.
 
 Source: ConsumeQueue#putMessagePositionInfo, BatchConsumeQueue, MappedFileQueue; spec 02 5.3.
 """
@@ -19,7 +19,7 @@ from rmqtool.storage.layout import StoreFile
 
 @dataclass(slots=True)
 class QueueFile:
-    """A file of a queue: `path` is None for one that the start makes, `position` where writing goes on."""
+    """A file of a queue, written up to `position`; `path` is None for a file that the start creates."""
 
     path: Path | None
     file_from_offset: int
@@ -31,18 +31,18 @@ class QueueState:
     """A queue during a start.
 
     Attributes:
-        files: in order.
-        max_physical: as the broker keeps it: behind the last unit's record, in a batch queue its start;
-            -1 without units.
-        min_logic: byte position of the smallest unit that is served.
+        files: the files, in order.
+        max_physical: the broker's field of this name: the end of the last unit's record (its start in a batch
+            queue); -1 without units.
+        min_logic: byte position of the first unit that is served.
         min_offset: the smallest queue offset, of a batch queue.
-        max_offset: the queue offset that the next message gets, of a batch queue.
-        written: numbers of the units that the start writes, half-open; None for none.
-        foreign: of these, by number, (physical offset, size) of records that were stored for another place.
+        max_offset: the queue offset of the next message, of a batch queue.
+        written: numbers of the units that the start writes, half-open; None if none.
+        foreign: (physical offset, size) of records not at their stored offset, by the number of their unit.
         deleted: files that were deleted.
-        made: offsets of files that are made.
-        fillers: numbers of the fillers before the first unit of a queue that the start makes, half-open.
-        newest_written: `max_physical` behind what dispatch wrote.
+        made: offsets of files that are created.
+        fillers: numbers of the fillers before the first unit of a queue that the start creates, half-open.
+        newest_written: `max_physical` after the last unit that dispatch wrote.
         first_batch: base offset of the first batch unit that dispatch wrote.
         last_batch: base offset and batch size of the last one.
         first_code: tags code of the first unit that dispatch wrote into a plain queue.
@@ -74,11 +74,11 @@ class QueueState:
 
     @property
     def end(self) -> int:
-        """Byte position behind the last unit. Source: MappedFileQueue#getMaxOffset."""
+        """Byte position after the last unit. Source: MappedFileQueue#getMaxOffset."""
         return self.files[-1].file_from_offset + self.files[-1].position if self.files else 0
 
     def copy(self) -> QueueState:
-        """The same, to be changed apart."""
+        """An independent copy."""
         files = [QueueFile(file.path, file.file_from_offset, file.position) for file in self.files]
         return QueueState(
             self.topic, self.queue_id, self.is_batch, self.file_size, files, self.max_physical,
@@ -88,7 +88,7 @@ class QueueState:
         )  # fmt: skip
 
     def span(self) -> tuple[int, int]:
-        """(min, max) queue offset, as the broker would say."""
+        """(min, max) queue offset, as the broker reports them."""
         if self.is_batch:
             return self.min_offset, self.max_offset
         return self.min_logic // UNIT_SIZE, self.end // UNIT_SIZE
@@ -102,7 +102,7 @@ class QueueState:
             self.deleted.append(StoreFile(file.path, file.file_from_offset, self.file_size))
 
     def wrote(self, first: int, stop: int, max_physical: int) -> None:
-        """Dispatch has written the units [first, stop), numbers within the queue."""
+        """Record that dispatch wrote the units [first, stop), numbers within the queue."""
         unit = self.unit_size
         if not self.files:
             start = first * unit
@@ -123,7 +123,7 @@ class QueueState:
         self.made.add(file_from_offset)
 
     def destroy(self) -> None:
-        """Delete all of it: the log has no files."""
+        """Delete all files, because the log has none."""
         for file in list(self.files):
             self.delete(file)
         self.max_physical, self.min_logic, self.min_offset, self.max_offset = -1, 0, -1, 0

@@ -1,4 +1,4 @@
-"""What 4.x does in start(): dispatch from the queues' end to the log's, and wait until that is done.
+"""The dispatch in start() of 4.x, from the end of the queues to the end of the log; start() waits for it.
 
 Source: DefaultMessageStore#start, ReputMessageService#doReput of 4.9.7; spec 02 1.4, 5.4.
 """
@@ -24,14 +24,14 @@ _PASSES_PER_FILE = 4
 
 
 class LogFile(NamedTuple):
-    """A log file behind recovery, and where its writing would go on."""
+    """A log file after recovery, and its write position."""
 
     file: StoreFile
     position: int
 
 
 class _Part:
-    """A source that ends where the broker's file is written to."""
+    """A source that ends at the write position of the broker's file."""
 
     def __init__(self, source: ByteSource, size: int) -> None:
         self.name = source.name
@@ -53,7 +53,7 @@ class _Part:
 
 
 class Reput:
-    """The dispatch of one start; `dispatch` takes a batch and the number of its first rows that count."""
+    """The dispatch of one start: calls `dispatch` with a batch and how many of its first rows count."""
 
     def __init__(
         self,
@@ -72,11 +72,12 @@ class Reput:
         self.position = 0
 
     def run(self, queue_end: int) -> bool:
-        """Dispatch from `queue_end` on; False when start() would wait for ever, at `position`.
+        """Dispatch from `queue_end` on; returns False if start() would wait for ever, at `position`.
 
-        What follows a position depends on that position alone, so a position that comes back comes back for
-        ever: files whose names overlap lead there. Sound names take one pass over each file. Half messages
-        can lead into the middle of one, so a few more are allowed; beyond that the files are no log.
+        The next position depends only on the present one. So if a position occurs twice, the loop is
+        endless; files whose names overlap cause that. With valid names each file takes one pass. Half
+        messages can lead into the middle of a file, so a few more passes are allowed; with more, the files
+        are not a log.
 
         Raises:
             OSError: a file cannot be opened.
@@ -100,9 +101,9 @@ class Reput:
         return True
 
     def _file_at(self, offset: int) -> LogFile | None:
-        """Source: MappedFileQueue#findMappedFileByOffset, which gives the first file for offset 0.
+        """Source: MappedFileQueue#findMappedFileByOffset, which returns the first file for offset 0.
 
-        It looks where the offset's file would be if no name was missing, then at all files in order.
+        It tries the file at the place computed from the offset, then all files in order.
         """
         number = offset // self._file_size - self._log[0].file.file_from_offset // self._file_size
         likely = self._log[number : number + 1] if number >= 0 else ()
@@ -113,7 +114,7 @@ class Reput:
         return self._log[0] if offset == 0 else None
 
     def _file(self, log_file: LogFile, at: int) -> bool:
-        """Dispatch one file from the position `at` on; False when it never gets on."""
+        """Dispatch one file from the position `at` on; returns False if the broker never gets past it."""
         self.position = log_file.file.file_from_offset + at
         left = log_file.position - at
         source = open_source(log_file.file.path)
@@ -122,7 +123,7 @@ class Reput:
             while left > 0:
                 half = half_message(part.read, at, part.size)
                 if half is not None:
-                    self.position += half[0]  # by what it says, while reading goes on behind its parts
+                    self.position += half[0]  # by its size field, but reading goes on after its parts
                     at += half[1]
                     continue
                 is_blank, read = self._records(part, log_file.file, at)
@@ -157,7 +158,7 @@ class Reput:
 
 
 def half_message(read: Callable[[int, int], bytes], at: int, size: int) -> tuple[int, int] | None:
-    """(size that it says, bytes of its parts) of a record at `at` whose size is not that of its parts.
+    """(size field, bytes of its parts) of a record at `at` if the two differ.
 
     None for anything else. Source: CommitLog#checkMessageAndReturnSize without the body.
     """

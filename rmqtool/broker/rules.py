@@ -1,4 +1,4 @@
-"""In what the starts of the three brokers differ: one table, and the settings that matter to a start.
+"""How the starts of the three brokers differ, as one table, and the settings that affect a start.
 
 Source: spec 02 sections 1 to 5 and 17; DefaultMessageStore#load and #start, CommitLog#recoverNormally and
 #recoverAbnormally of 4.9.7, 5.3.3 and 5.4.0. Brokers before 4.9 are not modelled.
@@ -24,26 +24,25 @@ ARRAY_BYTES_MAX = (1 << 31) - 3
 
 @dataclass(frozen=True, slots=True)
 class StartRules:
-    """What one broker does when it starts.
+    """The rules of one broker's start.
 
     Attributes:
-        profile: its row in the version table; the rest are the rules of the start alone.
+        profile: its row in the version table; the other fields concern the start only.
         deletes_empty_last: an empty file at the end of a folder is deleted; 4.x does not start with one.
         normal_start: where the scan begins without abort: at the third-last file, at the last file whose
             name is not above the queues' end, or at the last one whose first record is sound and not
             above it.
-        checks_first_record: with abort the first record of a start file must be sound in all; else its
-            magic and store time are enough.
-        limits_files_back: at most commitLogRecoverMaxNum files are looked at.
-        bounds_size: a record's size is compared with what is left before it is allocated.
-        dispatches_normally: records behind the queues' end are dispatched by the scan without abort too.
+        checks_first_record: with abort, the first record of a start file must be completely sound; otherwise
+            its magic and store time suffice.
+        limits_files_back: at most commitLogRecoverMaxNum files are tried.
+        bounds_size: a record's size is compared with the remaining bytes before it is allocated.
+        dispatches_normally: the scan dispatches records after the queues' end without abort too.
         measures_after_dispatch: whether queues are cut is decided by their end after the dispatch.
-        dispatches_at_start: start() dispatches from the queues' end on, and does not return before that
-            is done.
-        has_batch_queues: knows the folder batchconsumequeue and queue.type=BatchCQ.
-        makes_delay_queues: load() makes a queue of SCHEDULE_TOPIC_XXXX, without files, for every delay level.
+        dispatches_at_start: start() dispatches from the queues' end on, and returns after that.
+        has_batch_queues: supports the folder batchconsumequeue and queue.type=BatchCQ.
+        makes_delay_queues: load() creates a queue of SCHEDULE_TOPIC_XXXX without files for every delay level.
         knows_delays: the delay levels are known when the scan dispatches delayed messages.
-        index_must_load: an index file that cannot be opened ends the start.
+        index_must_load: an index file that cannot be opened aborts the start.
         flushes_index: the index is flushed when the broker stops: empty files get an index_count of 1.
     """
 
@@ -96,7 +95,7 @@ def rules_of(broker: str) -> StartRules:
 
 @dataclass(frozen=True, slots=True)
 class StartSettings:
-    """Settings of the broker that change what its start does; the defaults are the broker's.
+    """Settings of the broker that affect its start; the defaults are the broker's.
 
     Attributes:
         checks_crc: checkCRCOnRecover.
@@ -106,12 +105,11 @@ class StartSettings:
         files_back: commitLogRecoverMaxNum (5.4).
         is_master: brokerId is 0.
         delays_ms: messageDelayLevel, delay of level n at n - 1.
-        dispatches_light: enableMultiDispatch: light queues get the units that records name; None: nobody
-            says, and a record that names its numbers there was stored by a broker that has it.
-        extends_units: enableConsumeQueueExt; None: nobody says, and a broker that has left extension files
-            has it.
-        heap_bytes: the JVM's heap, -Xmx: 4.x allocates what a damaged size field says, and the start ends
-            when it cannot. No array is longer than 2^31 - 3 bytes, however large the heap.
+        dispatches_light: enableMultiDispatch: light queues get the units that records name. None: not
+            configured; a record with offsets of light queues shows that its broker had it enabled.
+        extends_units: enableConsumeQueueExt. None: not configured; extension files show that it is enabled.
+        heap_bytes: the JVM's heap, -Xmx: 4.x allocates the value of a damaged size field, and the start fails
+            if it cannot. No array is longer than 2^31 - 3 bytes, however large the heap.
     """
 
     checks_crc: bool = True
@@ -130,7 +128,7 @@ class StartSettings:
         """The settings of a broker.conf; without one the defaults.
 
         Raises:
-            UsageError: messageDelayLevel cannot be read.
+            UsageError: messageDelayLevel cannot be parsed.
         """
         if conf is None:
             return cls()

@@ -1,6 +1,6 @@
 """The start of one broker, step by step: load, recover, dispatch, cut, dispatch again (4.x).
 
-`BrokerStart.take` is given the events of one walk over the log, which the starts of several brokers share.
+`BrokerStart.take` gets the events of one scan of the log, which the starts of several brokers share.
 
 Source: DefaultMessageStore#load, #start, CommitLog#recoverNormally, #recoverAbnormally; spec 02 1 to 3.
 """
@@ -36,13 +36,13 @@ from rmqtool.storage.open_files import OpenFiles
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
-_LARGE = 64 << 20  # bytes; less than this is never more than a broker's heap has
-_SOUND = 0  # status of a record with right CRC, at its place
+_LARGE = 64 << 20  # bytes; every broker's heap has more than this
+_SOUND = 0  # status of a record with a correct CRC, at its stored offset
 
 
 @dataclass
 class DiscardedTail:
-    """Sound records behind the end that recovery finds; times are the first and last store time, ms."""
+    """Sound records after the end that recovery finds, with their smallest and largest store time, ms."""
 
     records: int = 0
     topics: Counter[str] = field(default_factory=Counter)
@@ -69,7 +69,7 @@ class DiscardedTail:
 
 @dataclass(frozen=True)
 class StartInputs:
-    """What all starts of a store share."""
+    """The inputs that all starts of a store share."""
 
     layout: StoreLayout
     open_files: OpenFiles
@@ -83,7 +83,7 @@ class StartInputs:
 
     @property
     def extended(self) -> bool:
-        """Whether the broker gives units extension units."""
+        """Whether the broker writes extension units."""
         told = self.settings.extends_units
         return self.layout.writes_extensions if told is None else told
 
@@ -92,17 +92,17 @@ class BrokerStart:
     """One broker's start.
 
     Attributes:
-        end: physical offset at which the scan ends, None while it goes on.
-        error: why load fails; None when it does not.
+        end: physical offset at which the scan ends; None while it runs.
+        error: why load fails; None if it does not.
         crashes: the process ends with an OutOfMemoryError.
-        claimed_bytes: what the damaged record at `end` says its size is, where the broker allocates that
-            and it is large.
-        hangs: start() never returns; `hangs_at` is where.
-        first: number of the first file that is scanned.
+        claimed_bytes: the size field of the damaged record at `end`, if the broker allocates it and it is
+            large.
+        hangs: start() never returns; `hangs_at` is the offset.
+        first: index of the first scanned file.
         deleted: log files that are deleted.
-        log: the log's files behind recovery.
-        loaded_spans: (min, max) of every queue behind load().
-        missed: records in the scanned part that have no unit and get none.
+        log: the log's files after recovery.
+        loaded_spans: (min, max) of every queue after load().
+        passed_over: records in the scanned files, after a blank, that the broker skips.
     """
 
     def __init__(self, world: StartInputs, rules: StartRules) -> None:
@@ -130,7 +130,7 @@ class BrokerStart:
         self._indexes: list[IndexBuild] = []
 
     def _check_extensions(self) -> None:
-        """Recovery of a queue goes through its extension files, and ends load() where it cannot."""
+        """Check the extension files: recovery of a queue reads them, and load() fails if it cannot."""
         loaded = self.loaded
         for files in loaded.extensions.values() if loaded.recovers else ():
             wrong = check_extension(files, self.world.open_files)
@@ -141,13 +141,13 @@ class BrokerStart:
 
     @property
     def runs(self) -> bool:
-        """Whether it comes to the scan."""
+        """Whether it gets as far as the scan."""
         return self.loaded.recovers
 
     # before the scan
 
     def prepare(self, recovered: dict[QueueKey, QueueState], batch: dict[QueueKey, QueueState]) -> None:
-        """Recover queues and index, and find the start file; the states are copied.
+        """Recover queues and index, and find the start file; the passed states are copied.
 
         Raises:
             UnreadableError: a file cannot be read.
@@ -184,7 +184,7 @@ class BrokerStart:
             self.end = 0
 
     def states(self) -> dict[QueueKey, QueueState]:
-        """All queues as they are now."""
+        """The present state of all queues."""
         if self.dispatch is None:
             return {}
         return self.dispatch.plain.states | self.dispatch.batch.states
@@ -195,7 +195,7 @@ class BrokerStart:
     # the scan
 
     def scans_like(self, other: BrokerStart) -> bool:
-        """Whether the scan of both takes the same records and dispatches them alike, tags apart."""
+        """Whether both scans read the same records and dispatch them equally, except for indexed tags."""
         mine, others = self.rules, other.rules
         return (
             self.first == other.first
@@ -207,11 +207,11 @@ class BrokerStart:
         )
 
     def lead(self, other: BrokerStart) -> None:
-        """Scan for another start too, that `scans_like` this one: only its index is kept apart."""
+        """Scan also for another start for which `scans_like` holds; only its index is separate."""
         self._indexes.append(other._indexes[0])
 
     def follow(self, other: BrokerStart) -> None:
-        """Take over the scan of the start that led this one."""
+        """Copy the results of the scan from the start that led this one."""
         assert other.dispatch is not None and self.dispatch is not None
         other.dispatch.finish()
         self.dispatch.take_over(other.dispatch)
@@ -220,9 +220,9 @@ class BrokerStart:
         self.abandoned, self.passed_over = other.abandoned, other.passed_over
 
     def take(self, number: int, event: Event) -> None:
-        """Take an event of file `number`; files come in order, from `first` or before it.
+        """Process an event of file `number`; files come in order, from `first` or an earlier one.
 
-        What lies before `first` the broker does not read: its records are held, and that is all.
+        The broker does not read files before `first`: their records are only noted as held by the log.
         """
         if number < self.first:
             if isinstance(event, Batch):
@@ -233,7 +233,7 @@ class BrokerStart:
                 self.abandoned.take(event, 0)
             else:
                 self.abandoned.end = max(self.abandoned.end, event.end)
-        elif number < self._file:  # behind a blank that does not end its file
+        elif number < self._file:  # after a blank that is not at the end of its file
             if isinstance(event, Batch):
                 self.passed_over += len(event.rows)
                 self._hold(event, len(event.rows))
@@ -253,7 +253,7 @@ class BrokerStart:
                 self._stop(event.at)
 
     def _scanned(self, batch: Batch, count: int) -> None:
-        """The first `count` rows are sound for this broker."""
+        """Process the first `count` rows, which are sound for this broker."""
         if not count:
             return
         dispatch = self.dispatch
@@ -286,7 +286,7 @@ class BrokerStart:
         if self.rules.bounds_size:
             return
         file = next((file for file in self.loaded.log if file.file_from_offset <= at <= file.end), None)
-        if file is None:  # named by an offset near the end of all offsets, where Java's sums wrap
+        if file is None:  # its name is an offset near the largest i64, where Java's sums overflow
             return
         head = self.world.open_files.read(file.path, at - file.file_from_offset, form.BLANK_SIZE)
         if len(head) == form.BLANK_SIZE:
@@ -295,7 +295,7 @@ class BrokerStart:
             if magic == form.MAGIC_V1 and total > min(limit, _LARGE):
                 self.claimed_bytes, self.crashes = total, total > limit
 
-    # behind the scan
+    # after the scan
 
     def finish(self) -> None:
         """Cut log and queues, and start.
@@ -344,12 +344,12 @@ class BrokerStart:
 
     @property
     def min_offset(self) -> int:
-        """Where the log begins; -1 without files."""
+        """The physical offset where the log begins; -1 without files."""
         return self.log[0].file.file_from_offset if self.log else -1
 
     @property
     def max_offset(self) -> int:
-        """Where the log ends for the broker: 0 without files."""
+        """The physical offset where the log ends for the broker; 0 without files."""
         if not self.log:
             return 0
         return self.log[-1].file.file_from_offset + self.log[-1].position

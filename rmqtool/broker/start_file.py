@@ -20,7 +20,7 @@ _THIRD_LAST = 3
 
 
 class FirstRecord(NamedTuple):
-    """What a broker reads of a file's first record."""
+    """The fields that a broker reads of a file's first record."""
 
     physical_offset: int  # as stored
     store_timestamp: int
@@ -36,15 +36,15 @@ def start_file(
     queue_end: int,
     checkpoint: Checkpoint,
 ) -> int:
-    """The number of the first file that is scanned; 0 without files.
+    """The index of the first file that is scanned; 0 without files.
 
     Args:
         files: of the log, as loaded.
-        open_files: to read them by.
+        open_files: reads them.
         rules: the broker's.
         settings: the broker's.
-        abort: whether the abort file is there.
-        queue_end: the largest `max_physical` of all queues; -1 when all are empty.
+        abort: whether the abort file exists.
+        queue_end: the largest `max_physical` of all queues; -1 if all are empty.
         checkpoint: of the store; zeros without one.
 
     Raises:
@@ -92,7 +92,7 @@ def _matches(
 def _first_record(
     file: StoreFile, open_files: OpenFiles, rules: StartRules, settings: StartSettings
 ) -> FirstRecord | None:
-    """The first record of a file; None where the broker takes the file for none to start at."""
+    """The first record of a file; None if the broker does not start at this file."""
     if rules.checks_first_record:
         return _checked(file, rules, settings)
     size = form.HEAD_SIZE_V4 + form.HOST_V6_SIZE
@@ -107,7 +107,7 @@ def _first_record(
 
 
 def _checked(file: StoreFile, rules: StartRules, settings: StartSettings) -> FirstRecord | None:
-    """The first record, if it passes the check of the whole scan."""
+    """The first record if it passes the checks of the scan, else None."""
     from rmqtool.broker.log_scan import Batch, file_events, first_unsound
 
     try:
