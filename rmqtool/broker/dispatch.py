@@ -34,7 +34,7 @@ from rmqtool.queue.build import (
 )
 from rmqtool.queue.light_entries import Named, with_light
 from rmqtool.storage.layout import StoreLayout
-from rmqtool.storage.open_files import OpenFiles, data_ranges, opened
+from rmqtool.storage.open_files import OpenFiles, data_ranges, reading
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -287,8 +287,8 @@ class Folder:
                     self.changed.add((key, offset))
 
     def _has_data_outside(self, path: Any, start: int, stop: int, size: int) -> bool:
-        with opened(path) as descriptor:
-            ranges = list(data_ranges(descriptor, size))
+        with reading(path) as file:
+            ranges = list(data_ranges(file, size))
         for low, high in ranges:
             for begin, end in ((low, min(high, start)), (max(low, stop), high)):
                 if begin < end and any(self._files.read(path, begin, end - begin)):

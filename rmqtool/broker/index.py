@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.broker.load import IndexFile
 from rmqtool.formats.index import HEADER_SIZE, SLOT_SIZE, Header, Shape
 from rmqtool.index import build as build
-from rmqtool.storage.open_files import data_ranges, opened
+from rmqtool.storage.open_files import data_ranges, reading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -188,16 +188,13 @@ class IndexBuild:
             path = self.files[-1].path
             end = self._shape.slot_offset(self._shape.slots)
             if path is not None:
-                import os
-
-                with opened(path) as descriptor:
-                    for low, high in data_ranges(descriptor, min(end, os.fstat(descriptor).st_size)):
+                with reading(path) as file:
+                    for low, high in data_ranges(file, min(end, file.size)):
                         first = max(low - HEADER_SIZE, 0) // SLOT_SIZE
                         stop = (min(high, end) - HEADER_SIZE) // SLOT_SIZE
                         for slot in range(first, stop, _LOAD // SLOT_SIZE):
                             length = min(stop - slot, _LOAD // SLOT_SIZE) * SLOT_SIZE
-                            data = os.pread(descriptor, length, self._shape.slot_offset(slot))
-                            self._table.load(slot, data)
+                            self._table.load(slot, file.read(self._shape.slot_offset(slot), length))
         return self._table
 
     def _keep(self, state: array[int]) -> None:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT
-from rmqtool.storage.folder_names import can_be_folder
-from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.layout import StoreLayout, can_be_folder
 from rmqtool.storage.open_files import head_of
 
 if TYPE_CHECKING:

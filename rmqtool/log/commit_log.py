@@ -22,8 +22,8 @@ from rmqtool.log.log_heads import reader
 from rmqtool.log.python_scan import frame_lengths, walk_reference
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.ranges import Unreadable
 from rmqtool.storage.source import open_source
-from rmqtool.storage.unreadable import Unreadable
 
 _READ_AHEAD = 4096  # most records are smaller
 _ANCHOR_STEP = 4096  # records walked again at a time on the way back

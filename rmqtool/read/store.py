@@ -41,7 +41,7 @@ from rmqtool.storage.layout import StoreFile, StoreLayout, detect
 from rmqtool.storage.locate import find_layout, located
 from rmqtool.storage.open_files import Failure, OpenFiles, path_of
 from rmqtool.storage.profile import Profile, WrittenBy, named, written_by
-from rmqtool.storage.remote_path import RemotePath
+from rmqtool.storage.storage import StoragePath
 
 if TYPE_CHECKING:
     from rmqtool.storage.lock import LockState
@@ -140,8 +140,8 @@ class Store:
         """Close the files. The store can still be used: they are opened again when needed."""
         self._files.close()
         place = self.layout.place
-        if isinstance(place, RemotePath):
-            place.place.close()
+        if isinstance(place, StoragePath):
+            place.storage.close()
 
     def __enter__(self) -> Store:
         return self
@@ -166,7 +166,7 @@ class Store:
     @property
     def is_local(self) -> bool:
         """Whether its files are on a disk of this machine, and no archive or compressed file holds them."""
-        return not isinstance(self.layout.place, RemotePath)
+        return not isinstance(self.layout.place, StoragePath)
 
     @property
     def holder(self) -> LockState:
@@ -174,7 +174,7 @@ class Store:
         from rmqtool.storage import lock
 
         place = self.layout.place
-        return lock.elsewhere(place) if isinstance(place, RemotePath) else lock.holder(self.layout.lock)
+        return lock.elsewhere(place) if isinstance(place, StoragePath) else lock.holder(self.layout.lock)
 
     @property
     def live(self) -> bool:

@@ -19,8 +19,8 @@ from rmqtool.log.frames import Frames, walk
 from rmqtool.log.python_scan import first_nonzero
 from rmqtool.read.access import LONG_MAX, LogRange
 from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.ranges import Unreadable
 from rmqtool.storage.source import WINDOW, ByteSource, open_source
-from rmqtool.storage.unreadable import Unreadable
 
 Event = StoredBlank | StoredDamage | StoredZeros
 Item = Frames | Event

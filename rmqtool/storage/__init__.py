@@ -1,8 +1,7 @@
 """The files of a store: where they are, how they are read, and how they are written durably.
 
-Local files, URLs and archives look the same to the other rooms: a layout, and sources of bytes. The lock,
-the version table and the settings of broker.conf are here too. Nothing here knows what a record, a unit or
-an entry is.
+Local files, storages behind URLs and archives look the same from above: a layout, and sources of bytes. The lock, the version table and the settings of broker.conf are here too. Nothing here knows what a
+record, a unit or an entry is.
 """
 
 __all__ = [
@@ -10,24 +9,23 @@ __all__ = [
     "buffers",
     "config_files",
     "durable",
-    "folder_names",
     "layout",
     "listing",
     "locate",
     "lock",
-    "memory",
     "open_files",
     "out_of_reach",
     "output_guard",
+    "page_cache",
     "permission",
     "prefetch",
     "profile",
+    "random_file",
     "ranges",
-    "remote_fs",
-    "remote_path",
+    "remote",
     "remote_url",
     "roots",
     "single_file",
     "source",
-    "unreadable",
+    "storage",
 ]

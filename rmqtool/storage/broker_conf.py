@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
-from rmqtool.storage.open_files import pread, reading
+from rmqtool.storage.open_files import reading
 
 SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; a larger file was given by mistake
 PATH_SEPARATOR = ","  # MixAll.MULTI_PATH_SPLITTER, unless a system property changes it
@@ -84,7 +84,7 @@ def read_broker_conf(path: Path) -> BrokerConf:
     """
     try:
         with reading(path) as file:
-            data = pread(file, SIZE_LIMIT + 1, 0)
+            data = file.read(0, SIZE_LIMIT + 1)
     except OSError as error:
         raise UnreadableError(f"cannot read the broker configuration: {error.strerror}", path=path) from error
     if len(data) > SIZE_LIMIT:

@@ -20,7 +20,7 @@ from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import Loaded
 from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.storage import durable as disk
-from rmqtool.storage.open_files import pread, read_head, reading
+from rmqtool.storage.open_files import read_head, reading
 from rmqtool.storage.profile import Profile
 
 FOLDER = "config"
@@ -137,7 +137,7 @@ def read_file(path: Path, limit: int = READ_LIMIT) -> bytes:
     data = bytearray()
     try:
         with reading(path) as file:
-            while len(data) < limit and (piece := pread(file, min(limit - len(data), 1 << 20), len(data))):
+            while len(data) < limit and (piece := file.read(len(data), min(limit - len(data), 1 << 20))):
                 data += piece
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import FormatError, MissingCodecError, UnreadableError
-from rmqtool.storage.remote_file import PIECE, RandomFile, RemoteSource
+from rmqtool.storage.random_file import PIECE, RandomFile, RemoteSource
 
 SUFFIXES = (".zst", ".zstd", ".gz", ".tgz", ".tzst")
 _GZIP_MAGIC = b"\x1f\x8b"

@@ -20,10 +20,10 @@ from rmqtool.formats.index import (
     shape_by_entry,
     shapes_of,
 )
-from rmqtool.storage.open_files import data_ranges, pread, reading
+from rmqtool.storage.open_files import data_ranges, reading
 
 if TYPE_CHECKING:
-    from rmqtool.storage.open_files import Reading
+    from rmqtool.storage.random_file import RandomFile
 
 _LIKELY = 2  # first results of `shapes_of`: the default, and its ratio of slots to entries
 _SMALL = 4096  # bytes of a file for which every shape is tried
@@ -61,8 +61,8 @@ def usual_shape(size: int) -> Shape | None:
     return shape if shape is not None and shape.entries == 4 * shape.slots else None
 
 
-def _shape_of_file(file: Reading, size: int, hints: Sequence[Shape]) -> Shape | None:
-    head = pread(file, HEADER_SIZE, 0)
+def _shape_of_file(file: RandomFile, size: int, hints: Sequence[Shape]) -> Shape | None:
+    head = file.read(0, HEADER_SIZE)
     if len(head) < HEADER_SIZE:
         return None
     header = Header(*HEADER.unpack(head))
@@ -76,7 +76,7 @@ def _shape_of_file(file: Reading, size: int, hints: Sequence[Shape]) -> Shape | 
     return best
 
 
-def _candidates(file: Reading, size: int, header: Header, hints: Sequence[Shape]) -> Iterator[Shape]:
+def _candidates(file: RandomFile, size: int, header: Header, hints: Sequence[Shape]) -> Iterator[Shape]:
     """The shapes to try, likely ones first, each of them once."""
     usual = islice(shapes_of(size), _LIKELY if size > _SMALL else None)
     found = islice(_shapes_by_last_entry(file, size, header), _HITS)
@@ -87,8 +87,8 @@ def _candidates(file: Reading, size: int, header: Header, hints: Sequence[Shape]
             yield shape
 
 
-def _chained_share(file: Reading, shape: Shape, next_entry: int) -> float:
-    """The share, 0 to 1, of the first and the last entries that are in the chains of their slots.
+def _chained_share(file: RandomFile, shape: Shape, next_entry: int) -> float:
+    """Which part of the first and the last entries stands in the chains of their slots, 0 to 1.
 
     Entry n is in its chain if its slot holds n or a later entry, and its previous entry is the newest
     older one of the same slot. With few slots some wrong shapes have such entries too; in the right shape
@@ -101,7 +101,7 @@ def _chained_share(file: Reading, shape: Shape, next_entry: int) -> float:
     return good / max(sum(map(len, blocks)), 1)
 
 
-def _chained(file: Reading, shape: Shape, numbers: range) -> int:
+def _chained(file: RandomFile, shape: Shape, numbers: range) -> int:
     """How many of these entries are in their chains."""
     last: dict[int, int] = {}
     good = 0
@@ -115,28 +115,28 @@ def _chained(file: Reading, shape: Shape, numbers: range) -> int:
         else:
             follows = _is_in_slot(file, shape, entry.previous, slot, numbers.start)
         last[slot] = number
-        data = pread(file, SLOT_SIZE, shape.slot_offset(slot))
+        data = file.read(shape.slot_offset(slot), SLOT_SIZE)
         # After a crash a slot may hold an entry that the header does not count yet.
         named = len(data) == SLOT_SIZE and number <= SLOT.unpack(data)[0] < shape.entries
         good += follows and named
     return good
 
 
-def _is_in_slot(file: Reading, shape: Shape, number: int, slot: int, stop: int) -> bool:
-    """Whether `number` is 0 (no entry), or the number of an entry of this slot below `stop`."""
+def _is_in_slot(file: RandomFile, shape: Shape, number: int, slot: int, stop: int) -> bool:
+    """Whether `number` is none (0), or that of an entry of the slot below `stop`."""
     if not 0 < number < stop:
         return number == 0
     entry = _entry(file, shape, number)
     return entry is not None and entry.key_hash % shape.slots == slot
 
 
-def _entry(file: Reading, shape: Shape, number: int) -> Entry | None:
-    data = pread(file, ENTRY_SIZE, shape.entry_offset(number))
+def _entry(file: RandomFile, shape: Shape, number: int) -> Entry | None:
+    data = file.read(shape.entry_offset(number), ENTRY_SIZE)
     return Entry(*ENTRY.unpack(data)) if len(data) == ENTRY_SIZE else None
 
 
-def _shapes_by_last_entry(file: Reading, size: int, header: Header) -> Iterator[Shape]:
-    """The shapes under which the newest entry holds the header's last physical offset.
+def _shapes_by_last_entry(file: RandomFile, size: int, header: Header) -> Iterator[Shape]:
+    """Shapes under which the newest entry holds the header's last physical offset.
 
     The data is read backwards from its end: the entries are the last thing in the file.
     """
@@ -155,17 +155,17 @@ def _shapes_by_last_entry(file: Reading, size: int, header: Header) -> Iterator[
         carried = data[: len(wanted) - 1]
 
 
-def _data_backwards(file: Reading, size: int) -> Iterator[tuple[int, bytes]]:
+def _data_backwards(file: RandomFile, size: int) -> Iterator[tuple[int, bytes]]:
     """(position, bytes) of the file's allocated parts, last first, up to _SEARCH_LIMIT bytes."""
     left = _SEARCH_LIMIT
     for start, stop in reversed(_allocated(file, size)):
         while stop > start and left > 0:
             begin = max(start, stop - _SEARCH_STEP)
-            yield begin, pread(file, stop - begin, begin)
+            yield begin, file.read(begin, stop - begin)
             left -= stop - begin
             stop = begin
 
 
-def _allocated(file: Reading, size: int) -> list[tuple[int, int]]:
-    """Half-open ranges of the file outside of holes; the whole file if the system does not report holes."""
+def _allocated(file: RandomFile, size: int) -> list[tuple[int, int]]:
+    """The parts of the file that may hold something, half-open; all of it where the system cannot say."""
     return list(data_ranges(file, size)) or [(0, size)]

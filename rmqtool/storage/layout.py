@@ -8,17 +8,19 @@ Source: StorePathConfigHelper, BrokerPathConfigHelper, MappedFileQueue#load; spe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Literal
 
 from rmqtool.errors import InputError, NotAStoreError, UnreadableError, UnsupportedStoreError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, DEFAULT_UNITS, UNIT_SIZE, file_size
 from rmqtool.formats.index import DEFAULT_SHAPE, Shape
+from rmqtool.formats.java import java_utf8_encode
 from rmqtool.storage.broker_conf import BrokerConf, read_broker_conf
-from rmqtool.storage.file_sizes import common_file_size
 from rmqtool.storage.index_shape import index_shape, usual_shape
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.locate import located
@@ -31,6 +33,8 @@ LayoutKind = Literal["store", "commitlog", "consumequeue", "index"]
 Origin = Literal["flag", "environment", "file", "detected", "default"]
 
 GUARD_NAME = "rmqtool-repair"
+NAME_BYTES_MAX = 255
+"""Bytes of a folder's name at most."""
 DEFAULT_COMMIT_LOG_FILE_SIZE = 1 << 30
 DEFAULT_CONSUME_QUEUE_FILE_SIZE = DEFAULT_UNITS * UNIT_SIZE
 DEFAULT_BATCH_QUEUE_FILE_SIZE = DEFAULT_UNITS * BATCH_UNIT_SIZE
@@ -449,3 +453,47 @@ def _usual_shape(layout: StoreLayout) -> Shape | None:
     """The shape of index files without entries: the default ratio of slots to entries, if a size fits it."""
     shapes = (usual_shape(file.size) for file in layout.index_files)
     return next((shape for shape in shapes if shape is not None), None)
+
+
+def common_file_size(queues: Iterable[Sequence[tuple[int, int]]], unit: int = 1) -> int | None:
+    """The file size of a family of mapped-file queues; None where there is nothing to tell it from.
+
+    Args:
+        queues: per queue the (file_from_offset, size) of its files in order.
+        unit: the size is a multiple of this, bytes.
+
+    Every file and every step from one name to the next counts as a vote. Among equal votes a size
+    that divides all names wins, then one that a file really has, then the larger one.
+    """
+    votes: Counter[int] = Counter()
+    sizes: Counter[int] = Counter()
+    names: set[int] = set()
+    for files in queues:
+        for offset, size in files:
+            names.add(offset)
+            sizes[size] += 1
+        for (left, _), (right, _) in pairwise(files):
+            votes[right - left] += 1
+    votes.update(sizes)
+    candidates = [size for size in votes if size > 0 and size % unit == 0]
+    if not candidates:
+        return None
+    # Only the best-voted sizes are compared with the names: thousands of queues cost one pass.
+    best = max(votes[size] for size in candidates)
+    return max(
+        (size for size in candidates if votes[size] == best),
+        key=lambda size: (all(name % size == 0 for name in names), sizes[size], size),
+    )
+
+
+def can_be_folder(name: str) -> bool:
+    """Whether a topic can have a queue: its folder has the topic's name and must lie in the folder of queues.
+
+    A record may hold any topic. No queue of `..`, `.`, `a/b` or a name that is too long is ever read or
+    written: its path would lead elsewhere, or to nothing.
+
+    Source: StorePathConfigHelper#getStorePathConsumeQueue, ConsumeQueue's constructor; spec 01 section 1.
+    """
+    if name in ("", ".", "..") or "/" in name or "\0" in name:
+        return False
+    return len(java_utf8_encode(name)) <= NAME_BYTES_MAX

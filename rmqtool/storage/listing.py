@@ -13,8 +13,8 @@ from operator import itemgetter
 from pathlib import Path
 
 from rmqtool.errors import RmqtoolError, UnreadableError
-from rmqtool.storage.remote_path import RemotePath
 from rmqtool.storage.single_file import offset_of_name
+from rmqtool.storage.storage import StoragePath
 
 Entries = list[tuple[str, os.stat_result]]
 
@@ -31,7 +31,7 @@ class Listing:
     def __init__(self) -> None:
         self._noted: dict[Path, str] = {}
         self._kept: dict[Path, Entries] = {}
-        self._elsewhere: dict[RemotePath, Entries] = {}
+        self._elsewhere: dict[StoragePath, Entries] = {}
 
     @property
     def unreadable(self) -> tuple[tuple[Path, str], ...]:
@@ -57,7 +57,7 @@ class Listing:
     def _scan(self, folder: Path, *, must_exist: bool = False) -> Entries:
         found: Entries = []
         try:
-            if isinstance(folder, RemotePath):
+            if isinstance(folder, StoragePath):
                 return self._scan_elsewhere(folder)
             with os.scandir(folder) as entries:
                 for entry in entries:
@@ -77,8 +77,8 @@ class Listing:
         found.sort(key=itemgetter(0))
         return found
 
-    def _scan_elsewhere(self, folder: RemotePath) -> Entries:
-        """Lists a remote folder. Requests are slow, so listings that came with another folder are reused."""
+    def _scan_elsewhere(self, folder: StoragePath) -> Entries:
+        """Every request takes its time there, so what came with another folder is used once more."""
         if folder not in self._elsewhere:
             self._elsewhere.update(folder.tree())
         return sorted(self._elsewhere[folder], key=itemgetter(0))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import NotAStoreError, RmqtoolError, UnreadableError, UsageError
-from rmqtool.storage.remote_path import RemotePath
+from rmqtool.storage.storage import StoragePath
 
 if TYPE_CHECKING:
     from rmqtool.storage.layout import StoreLayout
@@ -38,7 +38,7 @@ def located(place: Path | str, storage_options: Mapping[str, Any] | None = None)
     local = local_path(text)
     if local is not None:
         return Path(local)
-    from rmqtool.storage.remote_place import url_path
+    from rmqtool.storage.remote import url_path
 
     return url_path(text, dict(storage_options or {}))
 
@@ -52,14 +52,14 @@ def _is_url(text: str) -> bool:
 def writable(place: Path | str) -> Path:
     """The local path of a store to write. Raises UsageError for a remote URL."""
     path = located(place)
-    if isinstance(path, RemotePath):
+    if isinstance(path, StoragePath):
         raise UsageError(f"stores are written on a disk of this machine, not at {path}")
     return path
 
 
 def is_elsewhere(path: Path) -> bool:
-    """Whether a path is remote, an archive or a compressed file, where nothing can be written."""
-    return isinstance(path, RemotePath) or (path.name.endswith((_TAR, *_COMPRESSED)) and path.is_file())
+    """Whether a path is behind a URL, or that of an archive or compressed file: nothing is written there."""
+    return isinstance(path, StoragePath) or (path.name.endswith((_TAR, *_COMPRESSED)) and path.is_file())
 
 
 def find_layout(path: Path, announce: Announce, **arguments: Any) -> StoreLayout:
@@ -79,7 +79,7 @@ def find_layout(path: Path, announce: Announce, **arguments: Any) -> StoreLayout
 
     if path.name.endswith((_TAR, *_COMPRESSED, *_OTHERS)) and path.is_file():
         return _closed_on_error(_inside(path, announce), arguments)
-    if isinstance(path, RemotePath):
+    if isinstance(path, StoragePath):
         _check_there(path)
     try:
         layout = detect(path, **arguments)
@@ -92,18 +92,18 @@ def find_layout(path: Path, announce: Announce, **arguments: Any) -> StoreLayout
     return _closed_on_error(_folder(path, announce), arguments)
 
 
-def _closed_on_error(path: RemotePath, arguments: Mapping[str, Any]) -> StoreLayout:
+def _closed_on_error(path: StoragePath, arguments: Mapping[str, Any]) -> StoreLayout:
     from rmqtool.storage.layout import detect
 
     try:
         return detect(_root(path), **arguments)
     except BaseException:
-        path.place.close()
+        path.storage.close()
         raise
 
 
-def _check_there(path: RemotePath) -> None:
-    """Raises NotAStoreError if nothing exists at `path`, UnreadableError if its place does not answer."""
+def _check_there(path: StoragePath) -> None:
+    """Raises UnreadableError with the reason where a place does not answer, not merely 'nothing there'."""
     try:
         path.stat()
     except RmqtoolError:
@@ -114,16 +114,17 @@ def _check_there(path: RemotePath) -> None:
         raise UnreadableError(f"cannot read: {error.strerror or error}", path=path) from error
 
 
-def _inside(path: Path, announce: Announce) -> RemotePath:
-    """The root of the archive `path`, or the decompressed form of the compressed file `path`."""
+def _inside(path: Path, announce: Announce) -> StoragePath:
+    """The path in an archive or of what a compressed file holds."""
+    from rmqtool.storage.archive import TarStorage, is_tar
     from rmqtool.storage.decompress import pieces
-    from rmqtool.storage.remote_path import mounted
-    from rmqtool.storage.tar import TarPlace, is_tar, open_file
+    from rmqtool.storage.open_files import open_file
+    from rmqtool.storage.storage import mounted
 
     if path.name.endswith(_OTHERS):
         raise NotAStoreError("this archive is of a form that is not read", path=path, hint=_FORMS_HINT)
     if path.name.endswith(_TAR):
-        return mounted(TarPlace(path), "")
+        return mounted(TarStorage(path), "")
     try:
         file = open_file(path)
     except OSError as error:
@@ -137,28 +138,28 @@ def _inside(path: Path, announce: Announce) -> RemotePath:
     finally:
         file.close()
     _announce(path, announce)
-    return mounted(TarPlace(path), "") if is_tar(head) else _folder(path, None, is_file=True)
+    return mounted(TarStorage(path), "") if is_tar(head) else _folder(path, None, is_file=True)
 
 
 def _announce(path: Path, announce: Announce) -> None:
-    from rmqtool.storage.spool import folder
+    from rmqtool.storage.archive import temporary_folder
 
-    announce(f"unpacking {path} into a temporary file in {folder()}")
+    announce(f"unpacking {path} into a temporary file in {temporary_folder()}")
 
 
-def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> RemotePath:
-    """`path` with its compressed files unpacked and shown under their names before compression."""
+def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> StoragePath:
+    """The path, under the name that it had before, whose compressed files are unpacked."""
+    from rmqtool.storage.archive import CompressedFiles
     from rmqtool.storage.decompress import stem
-    from rmqtool.storage.remote_path import mounted
-    from rmqtool.storage.unpacked import UnpackedPlace
+    from rmqtool.storage.storage import mounted
 
     if announce is not None:
         _announce(path, announce)
     path = path.absolute()
-    above = [each for each in path.parents if not isinstance(each, RemotePath) or each.is_absolute()]
+    above = [each for each in path.parents if not isinstance(each, StoragePath) or each.is_absolute()]
     base = above[min(_PARENTS, len(above) - 1)]
     inner = "/".join(path.parts[len(base.parts) :])
-    place = UnpackedPlace(base, inner, inner if is_file else "")
+    place = CompressedFiles(base, inner, inner if is_file else "")
     if is_file:
         before = stem(path.name)
         assert before is not None, "compressed by its name"
@@ -166,12 +167,12 @@ def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> 
     return mounted(place, inner)
 
 
-def _root(path: RemotePath) -> RemotePath:
-    """The store in an archive: the archive's root, or the only folder in it that is or contains a store."""
-    from rmqtool.storage.tar import TarPlace
+def _root(path: StoragePath) -> StoragePath:
+    """The store in an archive: its root, or the one folder in it that is a store or leads to one."""
+    from rmqtool.storage.archive import TarStorage
 
-    place = path.place
-    if not isinstance(place, TarPlace):
+    place = path.storage
+    if not isinstance(place, TarStorage):
         return path
     try:
         folders = place.folders()
@@ -221,6 +222,6 @@ def _holds_compressed(names: Iterable[str]) -> bool:
     found = [name for name in names if name.endswith(_COMPRESSED)]
     if not found:
         return False
-    from rmqtool.storage.unpacked import is_compressed_file
+    from rmqtool.storage.archive import is_compressed_file
 
     return any(map(is_compressed_file, found))

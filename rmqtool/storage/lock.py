@@ -22,7 +22,7 @@ from rmqtool.errors import StoreInUseError, UnwritableError
 from rmqtool.formats.markers import LOCK_CONTENT
 from rmqtool.storage import durable as disk
 from rmqtool.storage.open_files import opened
-from rmqtool.storage.remote_path import RemotePath
+from rmqtool.storage.storage import StoragePath
 
 # struct flock: Linux puts type and whence first, macOS last.
 _FLOCK = struct.Struct("@hhqqi" if sys.platform == "linux" else "@qqihh")
@@ -115,7 +115,7 @@ def holder(path: Path | None) -> LockState:
     """The state of the lock file at `path`; the lock is free if `path` is None or the file is missing."""
     if path is None:
         return LockState("free")
-    if isinstance(path, RemotePath):
+    if isinstance(path, StoragePath):
         return elsewhere(path)
     if path.absolute() in _held:
         return LockState("held", os.getpid())
@@ -139,9 +139,9 @@ def holder(path: Path | None) -> LockState:
     return LockState("held", found)
 
 
-def elsewhere(path: RemotePath) -> LockState:
-    """The state of the lock of a store that is not on a disk of this machine: unknown."""
-    return LockState("unknown", reason=f"in {path.place.name} no lock can be asked for")
+def elsewhere(path: StoragePath) -> LockState:
+    """What is known of the lock of a store that is not on a disk of this machine: nothing."""
+    return LockState("unknown", reason=f"in {path.storage.name} no lock can be asked for")
 
 
 def _ask(descriptor: int) -> int | None:

@@ -1,8 +1,8 @@
 """Store files, opened for reading only.
 
 A store may have tens of thousands of files, so only the last used ones stay open. Nothing here
-creates, touches or maps a file. For small reads open a file, local or remote, with `reading` and read it
-with `pread`; `opened` gives the descriptor of a local file.
+creates, touches or maps a file. `reading` opens a file for small reads, wherever it lies; `opened` gives the
+descriptor of a local file.
 """
 
 from __future__ import annotations
@@ -15,16 +15,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from rmqtool.errors import UnreadableError
-from rmqtool.storage.remote_path import RemotePath
-
-if TYPE_CHECKING:
-    from rmqtool.storage.remote_file import CachedFile
-
-    Reading = int | CachedFile
-    """An open file: the descriptor of a local file, the cache of a remote one."""
+from rmqtool.storage.random_file import CachedFile, LocalFile, RandomFile
+from rmqtool.storage.storage import StoragePath
 
 OPEN_LIMIT = 64  # well below the usual limit of 256 to 1,024 descriptors of a process
 
@@ -47,47 +42,32 @@ def opened(path: Path) -> Iterator[int]:
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Reading]:
-    """The plain file `path`, local or remote, for `pread` and `size_of`; closed at the end of the block.
+def reading(path: Path) -> Iterator[RandomFile]:
+    """The plain file `path`, wherever it lies, for small reads in one thread; closed at the end of the block.
 
     Raises:
-        OSError: as `opened`, and if a remote place does not answer.
+        OSError: as `opened`, and where a storage does not answer.
     """
-    file = _open_any(path)
+    file = _open_for_small_reads(path)
     try:
         yield file
     finally:
-        _close(file)
-
-
-def pread(file: Reading, length: int, offset: int) -> bytes:
-    """Bytes of a file of `reading`; fewer only at its end, unlike os.pread. Raises OSError."""
-    if not isinstance(file, int):
-        return file.read(offset, length)
-    data = os.pread(file, length, offset)
-    while 0 < len(data) < length and (more := os.pread(file, length - len(data), offset + len(data))):
-        data += more
-    return data
-
-
-def size_of(file: Reading) -> int:
-    """The size of a file of `reading`, in bytes."""
-    return os.fstat(file).st_size if isinstance(file, int) else file.size
-
-
-def _open_any(path: Path) -> Reading:
-    if isinstance(path, RemotePath):
-        from rmqtool.storage.remote_file import CachedFile
-
-        return CachedFile(path.place.open(path.inner))
-    return descriptor_of(path)
-
-
-def _close(file: Reading) -> None:
-    if isinstance(file, int):
-        os.close(file)
-    else:
         file.close()
+
+
+def open_file(path: Path) -> RandomFile:
+    """The plain file `path`, wherever it lies; the caller closes it. Raises OSError."""
+    return path.storage.open(path.inner) if isinstance(path, StoragePath) else LocalFile(descriptor_of(path))
+
+
+def _open_for_small_reads(path: Path) -> RandomFile:
+    file = open_file(path)
+    return file if isinstance(file, LocalFile) else CachedFile(file)
+
+
+def pread(file: RandomFile, length: int, offset: int) -> bytes:
+    """Bytes of a file of `reading`; fewer at its end only, unlike os.pread. Raises OSError."""
+    return file.read(offset, length)
 
 
 def descriptor_of(path: Path) -> int:
@@ -107,20 +87,14 @@ def descriptor_of(path: Path) -> int:
     raise OSError(errno.EINVAL, "it is not a plain file", str(path))
 
 
-def data_ranges(file: Reading, size: int) -> Iterator[tuple[int, int]]:
-    """Half-open ranges of a file of `size` bytes outside of holes; the whole file if holes are not known."""
-    if not isinstance(file, int):
-        yield from file.data_ranges(size)
-        return
+def data_ranges(file: RandomFile, size: int) -> Iterator[tuple[int, int]]:
+    """Half-open ranges of a file's first `size` bytes outside its holes; all where holes are unknown."""
     stop = 0
     while stop < size:
-        try:
-            start = os.lseek(file, stop, os.SEEK_DATA)
-            stop = min(os.lseek(file, start, os.SEEK_HOLE), size)
-        except OSError as error:
-            if error.errno != errno.ENXIO:  # ENXIO: only a hole is left
-                yield stop, size
+        start = file.data_from(stop)
+        if start >= min(size, file.size):
             return
+        stop = min(max(file.hole_from(start), start + 1), size)
         yield start, stop
 
 
@@ -132,7 +106,7 @@ def read_head(path: Path, length: int) -> bytes | None:
     """
     try:
         with reading(path) as file:
-            return pread(file, length, 0)
+            return file.read(0, length)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -143,7 +117,7 @@ def head_of(path: Path, length: int) -> bytes:
     """The first `length` bytes of a small file; none if it is gone or cannot be read."""
     try:
         with reading(path) as file:
-            return pread(file, length, 0)
+            return file.read(0, length)
     except OSError:
         return b""
 
@@ -171,7 +145,7 @@ class OpenFiles:
     """
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Path, Reading] = OrderedDict()
+        self._open: OrderedDict[Path, RandomFile] = OrderedDict()
         self.failures: dict[Path, Failure] = {}
 
     def read(self, path: Path, offset: int, length: int) -> bytes:
@@ -181,7 +155,7 @@ class OpenFiles:
             UnreadableError: the file is gone, or the operating system could not read it.
         """
         try:
-            return pread(self._file(path), length, offset)
+            return self._file(path).read(offset, length)
         except OSError as error:
             raise self._failed(path, offset, length, error) from error
 
@@ -203,30 +177,20 @@ class OpenFiles:
         Raises:
             UnreadableError: the file is gone, or cannot be opened.
         """
-        file = self._readable(path)
-        if not isinstance(file, int):
-            return min(file.hole_from(0), size)
-        try:
-            return min(os.lseek(file, 0, os.SEEK_HOLE), size)
-        except OSError:  # EINVAL: a file system without the call; ENXIO: an empty file
-            return size
+        return min(self._readable(path).hole_from(0), size)
 
     def next_data(self, path: Path, offset: int, size: int) -> int:
-        """The first byte from `offset` on outside of holes; `size` if none, `offset` if holes are not known.
+        """The first byte at or after `offset` outside a hole; `size` for none, `offset` if unknown.
 
         Raises:
             UnreadableError: the file is gone, or cannot be opened.
         """
         file = self._readable(path)
-        if not isinstance(file, int):
-            return offset
-        try:
-            return min(os.lseek(file, offset, os.SEEK_DATA), size)
-        except OSError as error:
-            return size if error.errno == errno.ENXIO else offset
+        found = file.data_from(offset)
+        return size if found >= file.size else min(found, size)
 
-    def _readable(self, path: Path) -> Reading:
-        """As `_file`, but raises UnreadableError."""
+    def _readable(self, path: Path) -> RandomFile:
+        """As `_file`; raises UnreadableError."""
         try:
             return self._file(path)
         except OSError as error:
@@ -238,20 +202,20 @@ class OpenFiles:
             self.failures.setdefault(path, Failure(offset, length, reason))
         return UnreadableError(f"cannot read: {reason}", path=path)
 
-    def _file(self, path: Path) -> Reading:
+    def _file(self, path: Path) -> RandomFile:
         file = self._open.get(path)
         if file is not None:
             self._open.move_to_end(path)
             return file
-        file = self._open[path] = _open_any(path)
+        file = self._open[path] = _open_for_small_reads(path)
         if len(self._open) > OPEN_LIMIT:
-            _close(self._open.popitem(last=False)[1])
+            self._open.popitem(last=False)[1].close()
         return file
 
     def close(self) -> None:
         """Close all files. A later read opens its file again."""
         while self._open:
-            _close(self._open.popitem()[1])
+            self._open.popitem()[1].close()
 
     def __enter__(self) -> OpenFiles:
         return self

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rmqtool.errors import RefusedError
 from rmqtool.storage.layout import StoreLayout
-from rmqtool.storage.remote_path import RemotePath
+from rmqtool.storage.storage import StoragePath
 
 _PARTS = frozenset({"commitlog", "consumequeue", "consumequeue_ext", "batchconsumequeue", "index"})
 _ABOVE = 3  # consumequeue/TOPIC/QUEUE/FILE
@@ -46,13 +46,13 @@ def _check(places: Iterable[Path], path: Path | str, what: str) -> None:
 
 def _is_in(path: Path | str, place: Path) -> bool:
     if isinstance(path, str):
-        return isinstance(place, RemotePath) and f"{path}/".startswith(f"{place}/")
-    return not isinstance(place, RemotePath) and path.is_relative_to(place)
+        return isinstance(place, StoragePath) and f"{path}/".startswith(f"{place}/")
+    return not isinstance(place, StoragePath) and path.is_relative_to(place)
 
 
 def real_path(path: Path) -> Path:
-    """`Path.resolve`, but circular links are resolved as far as possible: opening the path fails later."""
-    return path if isinstance(path, RemotePath) else Path(os.path.realpath(path))
+    """`Path.resolve`, but of links that lead in a circle what can be said: who opens it then tells."""
+    return path if isinstance(path, StoragePath) else Path(os.path.realpath(path))
 
 
 def _places(layout: StoreLayout, location: Path | None) -> Iterator[Path]:

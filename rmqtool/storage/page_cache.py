@@ -1,14 +1,17 @@
 """Leaves the page cache as it was: drops exactly the pages that a scan brought in.
 
-The page cache of a broker's host is the broker's memory. Before a range is read, mincore reports which
-of its pages are not resident; after their use posix_fadvise drops them. Linux only. The system reports
-residency only to users who own the file or may write it (to others every page seems resident). For other
-users nothing is dropped, and the system's own read-ahead stays on.
+The page cache of a broker's host is the broker's memory. Before a range is read, mincore tells which
+of its pages are not resident; when they have been used, posix_fadvise drops them again. Linux only.
+The system tells only those who own the file or may write it (to others everything is resident): for
+them nothing is dropped, and the system's own read-ahead stays on.
+
+`LockedMemory` holds the pages that a writer keeps in memory, as a broker does.
 """
 
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 import platform
 import re
@@ -163,3 +166,39 @@ def _libc() -> Any:
     libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
     libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
     return libc
+
+
+class LockedMemory:
+    """A mapping whose pages are locked where the system permits it (`is_locked`).
+
+    Locking needs a permission (RLIMIT_MEMLOCK, CAP_IPC_LOCK); without it the pages are used unlocked.
+
+    Source: TransientStorePool#init, DefaultMappedFile#warmMappedFile, #mlock.
+    """
+
+    def __init__(self, mapping: mmap.mmap) -> None:
+        self.mapping = mapping
+        self._anchor = ctypes.c_char.from_buffer(mapping)
+        self._address = ctypes.c_void_p(ctypes.addressof(self._anchor))
+        self._size = ctypes.c_size_t(len(mapping))
+        self.is_locked = _libc().mlock(self._address, self._size) == 0
+
+    def close(self) -> None:
+        """Unlock and unmap."""
+        if self.is_locked:
+            _libc().munlock(self._address, self._size)
+        del self._anchor
+        self.mapping.close()
+
+
+def anonymous(size: int) -> LockedMemory:
+    """`size` bytes of locked memory, zero."""
+    return LockedMemory(mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+
+
+def pages_of(descriptor: int, size: int) -> LockedMemory:
+    """The first `size` bytes of an open file, read ahead and locked. Raises OSError."""
+    mapping = mmap.mmap(descriptor, size, flags=mmap.MAP_SHARED)
+    if hasattr(mmap, "MADV_WILLNEED"):
+        mapping.madvise(mmap.MADV_WILLNEED)
+    return LockedMemory(mapping)

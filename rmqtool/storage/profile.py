@@ -15,7 +15,7 @@ from rmqtool.formats.checkpoint import CHECKPOINT
 from rmqtool.formats.message import BLANK, BLANK_SIZE, MIN_RECORD_SIZE, VERSION_BY_MAGIC
 from rmqtool.formats.properties import BUCKETS_4X, BUCKETS_5X, Dialect
 from rmqtool.storage.layout import StoreLayout
-from rmqtool.storage.open_files import head_of, pread, reading
+from rmqtool.storage.open_files import head_of, reading
 
 ProfileName = Literal["4.9", "5.3", "5.4"]
 
@@ -208,10 +208,10 @@ def _has_records_of_5(layout: StoreLayout) -> bool:
     for file in reversed(layout.commit_log[-_FILES_LOOKED_AT:]):
         try:
             with reading(file.path) as opened:
-                head = pread(opened, BLANK_SIZE, 0)  # a record begins with the same two
+                head = opened.read(0, BLANK_SIZE)  # a record begins with the same two
                 size, magic = BLANK.unpack(head) if len(head) == BLANK_SIZE else (0, 0)
                 if magic in VERSION_BY_MAGIC and MIN_RECORD_SIZE < size <= file.size:
-                    return pread(opened, 1, size - 1) == b"\x02"
+                    return opened.read(size - 1, 1) == b"\x02"
         except OSError:
             continue  # the command that reads the log reports it
     return False

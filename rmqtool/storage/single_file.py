@@ -12,7 +12,7 @@ from rmqtool.errors import NotAStoreError, UnreadableError
 from rmqtool.formats import message
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, decode_batch_units, decode_units
 from rmqtool.formats.index import HEADER, HEADER_SIZE, Header
-from rmqtool.storage.open_files import pread, reading, size_of
+from rmqtool.storage.open_files import reading
 
 ROOT_HINT = "give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)"
 # The names of the parts for `dump --what`, by folder or file in the store root.
@@ -85,8 +85,8 @@ def recognise(path: Path) -> SingleFile:
     """
     try:
         with reading(path) as file:
-            size = size_of(file)
-            head = pread(file, _HEAD_SIZE, 0)
+            size = file.size
+            head = file.read(0, _HEAD_SIZE)
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=path) from error
     kind = _kind_by_folder(path)

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from rmqtool.storage import page_cache
 from rmqtool.storage.page_cache import PageCache
 from rmqtool.storage.page_cache import resident_bytes as resident_bytes
-from rmqtool.storage.remote_path import RemotePath
-from rmqtool.storage.unreadable import Unreadable
+from rmqtool.storage.ranges import Unreadable
+from rmqtool.storage.storage import StoragePath
 
 if TYPE_CHECKING:
     import numpy as np
@@ -132,19 +132,19 @@ def open_source(
     """A source over a file, of its current size or its listed size, whichever is larger.
 
     Args:
-        path: the file; a `RemotePath` is read through its place and has no local page cache.
-        keep_cache: leave the read pages in the page cache.
-        limiter: limits the read rate; sources can share it.
-        is_warm: this process has just written the bytes: nothing is prefetched or dropped.
-        listed_size: bytes of a local file when it was listed; bytes lost since are unreadable.
+        path: the file; a `StoragePath` is read through its storage, and no page cache is involved.
+        keep_cache: leave what was read in the page cache.
+        limiter: bounds the rate of reading; share it between sources.
+        is_warm: this process has just written what will be read: nothing is fetched ahead or dropped.
+        listed_size: what a local file had when it was listed; bytes that it has lost since are unreadable.
 
     Raises:
         OSError: the file cannot be opened.
     """
-    if isinstance(path, RemotePath):
-        from rmqtool.storage.remote_file import open_remote
+    if isinstance(path, StoragePath):
+        from rmqtool.storage.random_file import RemoteSource
 
-        return open_remote(path, limiter)
+        return RemoteSource(path.storage.open(path.inner), str(path), limiter)
     return FileSource(path, keep_cache=keep_cache, limiter=limiter, is_warm=is_warm, listed_size=listed_size)
 
 

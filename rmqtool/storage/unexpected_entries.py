@@ -18,7 +18,7 @@ _FOLDERS = (
     "compaction",
 )  # fmt: skip
 _FILES = ("abort", "abort.bak", "lock", "epochFileCheckpoint", "timerwheel")
-# `checkpoint` is not listed: its reader reports that it is not a plain file.
+# A store's `checkpoint` is left out: its reader reports that it is not a plain file.
 
 _TYPES: tuple[tuple[Callable[[int], bool], str], ...] = (
     (stat.S_ISREG, "a plain file"), (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"),

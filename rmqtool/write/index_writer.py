@@ -22,6 +22,7 @@ from rmqtool.index import build as build
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import IndexFilePath
 from rmqtool.storage.open_files import OpenFiles, data_ranges
+from rmqtool.storage.random_file import LocalFile
 
 if TYPE_CHECKING:
     from rmqtool.index.build import EntryBuffer, SlotTable
@@ -87,7 +88,7 @@ class _File:
 
             self.table = SlotTable(self.shape.slots)
             end = self.shape.slot_offset(self.shape.slots)
-            for low, high in data_ranges(self.descriptor, end):
+            for low, high in data_ranges(LocalFile(self.descriptor), end):
                 first, stop = max(low - HEADER_SIZE, 0) // SLOT_SIZE, (high - HEADER_SIZE) // SLOT_SIZE
                 for slot in range(first, stop, _LOAD // SLOT_SIZE):
                     length = min(stop - slot, _LOAD // SLOT_SIZE) * SLOT_SIZE

@@ -20,8 +20,7 @@ from rmqtool.log.events import Blank, CorruptRange, Record, TrailingZeros
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.queue.consume_queue import AnyQueue
 from rmqtool.read.store import Store
-from rmqtool.storage.folder_names import can_be_folder
-from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.layout import StoreFile, can_be_folder
 from rmqtool.storage.source import ByteSource, open_source
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from rmqtool.errors import RefusedError, UnwritableError
 from rmqtool.formats.message import BLANK_SIZE, encode_blank
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreFile
-from rmqtool.storage.memory import LockedMemory, anonymous, pages_of
+from rmqtool.storage.page_cache import LockedMemory, anonymous, pages_of
 from rmqtool.write.allocate import AllocateAhead
 from rmqtool.write.options import WriteOptions
 

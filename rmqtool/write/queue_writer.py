@@ -34,8 +34,7 @@ from rmqtool.formats.consume_queue import (
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.queue.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqtool.storage import durable as disk
-from rmqtool.storage.folder_names import can_be_folder
-from rmqtool.storage.layout import QueueFiles, Queues
+from rmqtool.storage.layout import QueueFiles, Queues, can_be_folder
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.write.extension_writer import EXTENDED_SIZE, ExtensionWriter, Piece
 

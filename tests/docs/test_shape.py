@@ -72,7 +72,7 @@ IMPURE = {
 SHARED_BY_COMMANDS = {"__init__", "options", "option_values", "bad_places", "interrupts", "recovery_page"}
 # A library that only these modules may import.
 ONLY_IN = {
-    "mmap": {"rmqtool.storage.memory"},
+    "mmap": {"rmqtool.storage.page_cache"},
     "matplotlib": {"rmqtool.commands.stats_plot"},
     "rich": {"rmqtool.terminal"},
     "tabulate": {"rmqtool.table"},
@@ -80,7 +80,7 @@ ONLY_IN = {
     "typer": {"rmqtool.cli", "rmqtool.commands", "rmqtool.manpages"},
 }
 CODECS = {"lz4", "zstandard"}  # imported by name in formats/body.py, where they may be missing
-BY_NAME = {"fsspec"}  # and so in storage/remote_fs.py
+BY_NAME = {"fsspec"}  # and so in storage/remote.py
 PROGRAMS = {
     "build",
     "Flask",

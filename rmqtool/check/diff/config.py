@@ -18,7 +18,7 @@ from rmqtool.check.diff.operands import Operand
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT, VALUE_LIMIT
-from rmqtool.storage.open_files import pread, reading
+from rmqtool.storage.open_files import reading
 
 Table = dict[str, Any]
 
@@ -119,7 +119,7 @@ def _content(path: Path) -> bytes | None:
     """The bytes of a config file, at most READ_LIMIT; None if it is gone. Raises OSError."""
     try:
         with reading(path) as file:
-            return pread(file, READ_LIMIT, 0)
+            return file.read(0, READ_LIMIT)
     except FileNotFoundError:
         return None
 

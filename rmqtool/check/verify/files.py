@@ -14,7 +14,7 @@ from pathlib import Path
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.profile import Profile
-from rmqtool.storage.remote_path import RemotePath
+from rmqtool.storage.storage import StoragePath
 
 
 def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
@@ -49,7 +49,7 @@ def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
 
 
 def _may_read(path: Path) -> bool:
-    return isinstance(path, RemotePath) or os.access(path, os.R_OK)
+    return isinstance(path, StoragePath) or os.access(path, os.R_OK)
 
 
 def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:

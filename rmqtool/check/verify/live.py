@@ -22,8 +22,7 @@ from rmqtool.check.verify.spans import Key, Kind, Mismatch
 from rmqtool.errors import UnreadableError
 from rmqtool.queue.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqtool.queue.units import UnitReader, present
-from rmqtool.storage.folder_names import can_be_folder
-from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.layout import StoreFile, can_be_folder
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import OpenFiles
 

@@ -30,8 +30,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADDRESS, UNIT_SIZE, ext_offset
 from rmqtool.problems import Finding, finding
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
-from rmqtool.storage.folder_names import can_be_folder
-from rmqtool.storage.layout import QueueFiles, StoreFile
+from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder
 from rmqtool.storage.ranges import contains, inside, merged, overlaps, runs
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from rmqtool.formats import config_json
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.problems import Finding, finding
 from rmqtool.read.lost_config import lost_config
-from rmqtool.storage.open_files import pread, reading
+from rmqtool.storage.open_files import reading
 
 _REWRITE_S = 0.5  # a broker renames: for a moment the file is not there
 
@@ -147,7 +147,7 @@ def _read_config(path: Path) -> bytes | None:
 def read_small(path: Path, limit: int) -> bytes:
     """The first `limit` bytes of a small file. Raises OSError."""
     with reading(path) as file:
-        return pread(file, limit, 0)
+        return file.read(0, limit)
 
 
 def _topics(context: Context, documents: dict[str, Any]) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from rmqtool.errors import UnreadableError, UnwritableError
 from rmqtool.repair.plan.action import Action
 from rmqtool.storage import durable as disk
 from rmqtool.storage.open_files import data_ranges, opened
+from rmqtool.storage.random_file import LocalFile
 from rmqtool.storage.ranges import merged
 
 Ranges = Iterable[tuple[int, int]]
@@ -64,9 +65,9 @@ class Unsynced:
 
 def data_within(descriptor: int, ranges: Ranges) -> Iterator[tuple[int, int]]:
     """The parts of `ranges` of an open file that are no hole, in order."""
-    wanted = merged(ranges)
+    wanted, file = merged(ranges), LocalFile(descriptor)
     place = 0
-    for start, stop in data_ranges(descriptor, os.fstat(descriptor).st_size):
+    for start, stop in data_ranges(file, file.size):
         while place < len(wanted) and wanted[place][1] <= start:
             place += 1
         at = place

@@ -30,8 +30,7 @@ from rmqtool.queue.units import BATCH_UNIT_DTYPE, present
 from rmqtool.repair.rebuild.extension_task import ExtensionTask, extension_task
 from rmqtool.repair.rebuild.header_corrections import ASTRAY
 from rmqtool.repair.rebuild.survey import WHOLE_QUEUE, Survey
-from rmqtool.storage.folder_names import can_be_folder
-from rmqtool.storage.layout import QueueFiles, StoreFile
+from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.ranges import merged, overlaps
 

@@ -26,8 +26,8 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.out_of_reach import report_out_of_reach
+from rmqtool.storage.ranges import Unreadable
 from rmqtool.storage.source import open_source
-from rmqtool.storage.unreadable import Unreadable
 
 if TYPE_CHECKING:
     import numpy as np

@@ -31,7 +31,7 @@ from rmqtool.storage.open_files import pread, reading
 from rmqtool.storage.out_of_reach import report_out_of_reach
 
 if TYPE_CHECKING:
-    from rmqtool.storage.open_files import Reading
+    from rmqtool.storage.random_file import RandomFile
 
 Part = Literal["header", "entries", "slots", "chains"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -135,7 +135,7 @@ class _Reader:
     layout: StoreLayout
     file: IndexFilePath
     shape: Shape
-    opened: Reading
+    opened: RandomFile
     report: Report
     tz: tzinfo | None
 

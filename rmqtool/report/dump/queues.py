@@ -27,7 +27,7 @@ from rmqtool.storage.open_files import OpenFiles, data_ranges, pread, reading
 from rmqtool.storage.out_of_reach import report_out_of_reach
 
 if TYPE_CHECKING:
-    from rmqtool.storage.open_files import Reading
+    from rmqtool.storage.random_file import RandomFile
 
 FIELDS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "deliver_timestamp_ms",
@@ -194,7 +194,7 @@ class _Reader:
         return row
 
 
-def _blocks(opened: Reading, size: int, unit_size: int, low: int, high: int) -> Iterator[tuple[int, int]]:
+def _blocks(opened: RandomFile, size: int, unit_size: int, low: int, high: int) -> Iterator[tuple[int, int]]:
     """(first unit, number of units) of the blocks of units [low, high) that are no hole in the file."""
     for data_start, data_stop in data_ranges(opened, size):
         start, stop = max(low, data_start // unit_size), min(high, -(-data_stop // unit_size))

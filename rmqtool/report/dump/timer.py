@@ -17,7 +17,7 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.layout import StoreFile, StoreLayout
-from rmqtool.storage.open_files import pread, reading
+from rmqtool.storage.open_files import reading
 
 TIMER_FIELDS = (
     "position", "deliver_timestamp_ms", "deliver_time", "write_timestamp_ms", "write_time", "physical_offset",
@@ -86,7 +86,7 @@ def _units(layout: StoreLayout, file: StoreFile, report: Report) -> Iterator[tup
     try:
         with reading(file.path) as opened:
             for start in range(0, file.size, step):
-                data, read = pread(opened, step, start), 0
+                data, read = opened.read(start, step), 0
                 for position, unit in timer.decode_log(data):
                     if not isinstance(unit, LogUnit):
                         return

@@ -61,7 +61,7 @@ class OutputTarget:
         text = local_path(text) or text
         if not is_url(text):
             return cls(fs.LocalFileSystem(), str(Path(text).absolute()), "local", text)
-        from rmqtool.storage.remote_fs import arrow_filesystem
+        from rmqtool.storage.remote import arrow_filesystem
 
         url = parse(text)
         try:

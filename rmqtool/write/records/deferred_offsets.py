@@ -17,7 +17,7 @@ from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.formats.properties import INNER_BASE, INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET
 from rmqtool.message.system_topics import BUILT_IN_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC
-from rmqtool.storage.folder_names import can_be_folder
+from rmqtool.storage.layout import can_be_folder
 from rmqtool.storage.profile import Profile
 from rmqtool.write.options import WriteOptions
 from rmqtool.write.records.property_map import first_string, illegal, map_string, put_wait_last

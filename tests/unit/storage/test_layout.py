@@ -10,8 +10,7 @@ import pytest
 from rmqtool.errors import InputError, NotAStoreError
 from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.formats.index import Shape
-from rmqtool.storage.file_sizes import common_file_size
-from rmqtool.storage.layout import StoreLayout, detect
+from rmqtool.storage.layout import StoreLayout, common_file_size, detect
 from tests.support.build_store import (
     KEYS,
     file_name,

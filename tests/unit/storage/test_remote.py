@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 from rmqtool.cli import main
 from rmqtool.errors import MissingCodecError, NotAStoreError, UnreadableError, UsageError
 from rmqtool.read.store import Store
-from rmqtool.storage import remote_file, remote_place
+from rmqtool.storage import random_file, remote
 from rmqtool.storage.lock import LockState
-from rmqtool.storage.remote_file import AHEAD, BLOCK, PIECE, CachedFile, RemoteSource
-from rmqtool.storage.remote_path import RemotePath
-from rmqtool.storage.remote_place import url_path
+from rmqtool.storage.random_file import AHEAD, BLOCK, PIECE, CachedFile, RemoteSource
+from rmqtool.storage.remote import url_path
 from rmqtool.storage.remote_url import is_url, local_path, mask, parse
 from rmqtool.storage.source import RateLimiter, open_source
+from rmqtool.storage.storage import StoragePath
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.remote import answers
 from tests.support.stores import Library
@@ -68,7 +68,7 @@ class Flaky(MemoryFileSystem):
 @pytest.fixture
 def flaky(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Flaky]]:
     fsspec.register_implementation("flaky", Flaky, clobber=True)
-    monkeypatch.setattr(remote_place, "_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(remote, "_WAIT_SECONDS", 0.001)
     Flaky.store, Flaky.pseudo_dirs, Flaky.reads, Flaky.trouble = {}, [""], [], None
     yield Flaky
     Flaky.store, Flaky.trouble = {}, None
@@ -213,7 +213,7 @@ def test_a_path_is_pickled_with_its_place() -> None:
     assert pickle.loads(pickle.dumps(path.relative_to(path.parent))).parts == ("commitlog",)
     code = (
         "import pickle, sys; path = pickle.loads(sys.stdin.buffer.read());"
-        "print(path, dict(path.place.recipe()[1][0].options))"
+        "print(path, dict(path.storage.recipe()[1][0].options))"
     )
     run = subprocess.run([sys.executable, "-c", code], input=data, capture_output=True, check=True)
     assert run.stdout.decode() == "s3://bucket/store/commitlog {'region': 'eu'}\n"
@@ -299,7 +299,7 @@ def test_small_reads_take_blocks_and_keep_them() -> None:
     assert file.asked[2:] == [(2 * BLOCK, 2 * BLOCK)]
     for number in range(100):
         cached.read(number * BLOCK, 1)
-    assert len(cached._blocks) <= remote_file.BLOCKS
+    assert len(cached._blocks) <= random_file.BLOCKS
     assert cached.read(len(DATA) - 3, 10) == b"end"
     assert cached.read(len(DATA), 10) == b""
 
@@ -498,7 +498,7 @@ class NameNode(BaseHTTPRequestHandler):
 
 def test_webhdfs(cases: Library, monkeypatch: pytest.MonkeyPatch) -> None:
     """The protocol as fsspec speaks it; a real HDFS is in the interop lab."""
-    monkeypatch.setattr(remote_place, "_WAIT_SECONDS", 0.001)
+    monkeypatch.setattr(remote, "_WAIT_SECONDS", 0.001)
     root = cases.path(CASES[0])
     NameNode.root, NameNode.operations, NameNode.fails = root.parent, [], 0
     server = ThreadingHTTPServer(("127.0.0.1", 0), NameNode)
@@ -552,8 +552,8 @@ def test_light_commands_load_no_library_of_places(cases: Library) -> None:
     code = (
         "import sys; from rmqtool.cli import main; main(['info', sys.argv[1], '--format', 'json']);"
         " heavy = ('fsspec', 'pyarrow', 'tarfile', 'concurrent', 'zstandard', 'tempfile');"
-        " print(*(name for name in sys.modules if name.split('.')[0] in heavy or 'remote_place' in name"
-        " or 'places.tar' in name), file=sys.stderr)"
+        " ours = ('rmqtool.storage.remote', 'rmqtool.storage.archive');"
+        " print(*(name for name in sys.modules if name.split('.')[0] in heavy or name in ours), file=sys.stderr)"
     )
     run = subprocess.run([sys.executable, "-c", code, cases.path(CASES[0])], capture_output=True, check=True)
     assert run.stderr.split() == []
@@ -563,7 +563,7 @@ def test_sources_of_both_kinds_are_the_same(cases: Library, flaky: type[Flaky]) 
     put(flaky(), cases.path(CASES[0]), "store")
     local = open_source(cases.path(CASES[0]) / "commitlog" / LOG_FILE)
     far = open_source(url_path(f"flaky://store/commitlog/{LOG_FILE}"))
-    assert isinstance(url_path("flaky://store"), RemotePath)
+    assert isinstance(url_path("flaky://store"), StoragePath)
     assert local.size == far.size
     for start in range(0, local.size, 300_000):
         assert bytes(local.window(start, 310_000)) == bytes(far.window(start, 310_000))

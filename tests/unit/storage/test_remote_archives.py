@@ -27,8 +27,10 @@ from rmqtool.cli import main
 from rmqtool.errors import FormatError, InputError, NotAStoreError, RmqtoolError, UnwritableError
 from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.store import Store
-from rmqtool.storage import decompress, spool, tar, unpacked
-from rmqtool.storage.segments import PartFile
+from rmqtool.storage import archive as storage_archive
+from rmqtool.storage import decompress
+from rmqtool.storage.open_files import open_file
+from rmqtool.storage.random_file import PartFile
 from rmqtool.storage.source import open_source
 from tests.support.programs import PATIENCE_S, started, surroundings
 from tests.support.remote import answers, compress, compress_files, pack, tar_of
@@ -283,11 +285,11 @@ def test_frames_that_follow_each_other_and_padding(tmp_path: Path) -> None:
     for form, data in packed.items():
         path = tmp_path / f"x.{form}"
         path.write_bytes(data)
-        assert b"".join(decompress.pieces(tar.open_file(path), path)) == one + two
+        assert b"".join(decompress.pieces(open_file(path), path)) == one + two
 
 
 def test_a_bomb_ends_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacked, "FILE_LIMIT", 8 << 20)
+    monkeypatch.setattr(storage_archive, "FILE_LIMIT", 8 << 20)
     for form in ("gz", "zst"):
         path = tmp_path / f"{LOG_FILE}.{form}"
         data = bytes(10 << 20)
@@ -296,7 +298,7 @@ def test_a_bomb_ends_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(FormatError, match="unpacks to more than") as found:
             Store.open(path)
         assert found.value.path == path
-    monkeypatch.setattr(spool, "UNPACKED_LIMIT", 8 << 20)
+    monkeypatch.setattr(storage_archive, "UNPACKED_LIMIT", 8 << 20)
     path = tmp_path / "store.tar.gz"
     path.write_bytes(gzip.compress(tar_of(("store/commitlog/x", bytes(10 << 20))), 1))
     with pytest.raises(FormatError, match="unpacks to more than"):
@@ -305,7 +307,7 @@ def test_a_bomb_ends_at_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_one_file_of_a_store_has_at_most_2_gib() -> None:
     """A few kilobytes of zstd hold terabytes of zeros; a broker maps every file whole."""
-    assert unpacked.FILE_LIMIT == 1 << 31
+    assert storage_archive.FILE_LIMIT == 1 << 31
 
 
 def test_a_long_path_is_refused_before_its_folders_are_listed(tmp_path: Path) -> None:
@@ -324,7 +326,7 @@ def test_a_long_path_is_refused_before_its_folders_are_listed(tmp_path: Path) ->
 
 def test_too_little_space_is_said(cases: Library, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed = compress(pack(cases.path(CASES[0]), tmp_path / "store.tar"), "gz")
-    monkeypatch.setattr(spool, "_ROOM", 1 << 60)
+    monkeypatch.setattr(storage_archive, "_ROOM", 1 << 60)
     with pytest.raises(UnwritableError, match="too little space") as found:
         Store.open(packed)
     assert found.value.hint == "RMQTOOL_TMPDIR names another folder"
@@ -387,7 +389,7 @@ def test_reader_is_bounded() -> None:
     """What tarfile asks for is not read without bounds."""
     base = Base(b"")
     base.size = 1 << 40
-    reader = tar._Reader(base)
+    reader = storage_archive._Reader(base)
     with pytest.raises(ValueError, match="without bounds"):
         reader.read(1 << 30)
     with pytest.raises(ValueError, match="without bounds"):

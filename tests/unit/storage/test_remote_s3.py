@@ -14,7 +14,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.errors import NotAStoreError, UnreadableError, UsageError
 from rmqtool.read.store import Store
-from rmqtool.storage.remote_fs import arrow_filesystem
+from rmqtool.storage.remote import arrow_filesystem
 from rmqtool.storage.remote_url import parse
 from tests.support.remote import KEY, SECRET, answers, compress, pack, s3_server, upload
 from tests.support.stores import Library

@@ -23,9 +23,8 @@ from rmqtool.log.frames import Frames, walk
 from rmqtool.log.python_scan import first_nonzero, nonzero_end, walk_reference
 from rmqtool.spark.package import write_package
 from rmqtool.storage.page_cache import PAGE, resident_bytes
-from rmqtool.storage.ranges import merged
+from rmqtool.storage.ranges import Unreadable, merged
 from rmqtool.storage.source import WINDOW, BytesSource, FileSource, RateLimiter, open_source
-from rmqtool.storage.unreadable import Unreadable
 from tests import ROOT
 from tests.support.programs import PATIENCE_S
 from tests.support.records import record

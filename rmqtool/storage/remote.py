@@ -1,27 +1,206 @@
-"""The file systems of URLs: S3 through pyarrow, which every installation has, all others through fsspec.
-
-S3 takes its credentials, in this order, from the URL or the options given by the program, from the
-environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY, AWS_SESSION_TOKEN), from AWS's own files and
-from the machine's role; the endpoint from `endpoint`, AWS_ENDPOINT_URL_S3 or AWS_ENDPOINT_URL; the
-region from `region`, AWS_REGION, AWS_DEFAULT_REGION or, without an endpoint, from the bucket.
-"""
+"""The place behind a URL: folders listed side by side, files read in parts, tried again where it fails."""
 
 from __future__ import annotations
 
 import errno
 import importlib
 import os
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from rmqtool.errors import MissingCodecError, UsageError
-from rmqtool.storage.remote_path import Entries, status_of
-from rmqtool.storage.remote_url import RemoteUrl, plain
+from rmqtool.errors import MissingCodecError, RmqtoolError, UsageError
+from rmqtool.storage.remote_url import RemoteUrl, parse, plain
+from rmqtool.storage.storage import Entries, Recipe, Storage, StoragePath, restored, status_of
 
 if TYPE_CHECKING:
     import pyarrow.fs
+
+_WAIT_SECONDS = 0.2  # before the second try; four times as long before the next
+_GIVE_UP = 2  # failed requests of a file after which it is not asked any more
+_WALKERS = 8  # folders listed at once
+_FOLDERS_MAX = 1_000_000
+_TEXT_MAX = 200  # of a library's own words
+# Below these lie two levels of folders, tens of thousands of them in a large store.
+_DEEP = frozenset({"consumequeue", "batchconsumequeue", "consumequeue_ext"})
+# No second try makes these another answer.
+_FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, NotImplementedError)
+
+T = TypeVar("T")
+
+
+def url_path(text: str, storage_options: dict[str, object] | None = None) -> StoragePath:
+    """The path that a URL names. Nothing is connected to before it is used. Raises UsageError."""
+    url = parse(text, storage_options)
+    return restored(UrlStorage, (url.root,), url.inner)
+
+
+class UrlStorage(Storage):
+    """All that lies under one protocol, authority and set of options."""
+
+    def __init__(self, root: RemoteUrl) -> None:
+        self.name = root.protocol
+        self._root = root
+
+    def show(self, inner: str) -> str:
+        """See Storage."""
+        return f"{self._root.protocol}://{inner}"
+
+    def recipe(self) -> Recipe:
+        """See Storage."""
+        return UrlStorage, (self._root,)
+
+    @cached_property
+    def _backend(self) -> Backend:
+        return connect(self._root)
+
+    @property
+    def _tries(self) -> int:
+        backend = self.__dict__.get("_backend")
+        return 1 if backend is None else backend.tries
+
+    def entries(self, inner: str) -> Entries:
+        """See Storage."""
+        if not inner:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+        return _sound(self._asked(inner, lambda: self._backend.entries(inner)))
+
+    def tree(self, inner: str) -> dict[str, Entries]:
+        """See Storage. What lies below the folders of queues is listed with them."""
+        if inner.rpartition("/")[2] in _DEEP:
+            return {inner: [], **self._asked(inner, lambda: self._walked(inner))}
+        return {inner: self.entries(inner)}
+
+    def _walked(self, inner: str) -> dict[str, Entries]:
+        """The entries of a folder and of the two levels below; what cannot be listed is left out."""
+        found = self._backend.tree(inner)
+        if found is not None:
+            return {folder: _sound(entries) for folder, entries in found.items()}
+        found = {inner: _sound(self._backend.entries(inner))}
+        level = [inner]
+
+        def listed(folder: str) -> Entries | None:
+            try:
+                return _sound(self._backend.entries(folder))
+            except OSError:
+                return None  # asked for once more when its turn comes, and then told
+
+        with ThreadPoolExecutor(_WALKERS) as pool:
+            for _ in range(2):
+                level = [
+                    f"{up}/{name}" for up in level for name, each in found.get(up, ()) if _is_folder(each)
+                ]
+                if len(found) + len(level) > _FOLDERS_MAX:
+                    break
+                parts = zip(level, pool.map(listed, level), strict=True)
+                found.update((folder, entries) for folder, entries in parts if entries is not None)
+        return found
+
+    def status(self, inner: str) -> os.stat_result:
+        """See Storage."""
+        size, mtime = self._asked(inner, lambda: self._backend.size(inner))
+        return status_of(size, mtime)
+
+    def open(self, inner: str) -> FetchedFile:
+        """See Storage."""
+        opened, size = self._asked(inner, lambda: self._backend.opened(inner))
+        if size is None:
+            raise OSError(errno.EINVAL, "it is not a plain file", self.show(inner))
+
+        def part(offset: int, length: int) -> bytes:
+            data = self._backend.read(opened, offset, length)
+            if len(data) != length:
+                raise OSError(errno.EIO, f"{len(data)} bytes were received instead of  {length}")
+            return data
+
+        def fetch(offset: int, length: int) -> bytes:
+            return self._asked(inner, lambda: part(offset, length))
+
+        return FetchedFile(fetch, size)
+
+    def close(self) -> None:
+        """See Storage. Connections are kept for the next store."""
+
+    def _asked(self, inner: str, request: Callable[[], T]) -> T:
+        """The answer to a request, tried again where that may help.
+
+        Raises:
+            OSError: with errno and a text that shows no secret.
+        """
+        tried, wait = 0, _WAIT_SECONDS
+        while True:
+            tried += 1
+            try:
+                return request()
+            except RmqtoolError:
+                raise
+            except Exception as error:  # every library has its own
+                if tried >= self._tries or isinstance(error, _FINAL):
+                    raise self._explained(inner, error) from None
+            time.sleep(wait)
+            wait *= 4
+
+    def _explained(self, inner: str, error: Exception) -> OSError:
+        number = error.errno if isinstance(error, OSError) and error.errno else 0
+        if not number:
+            kinds = {FileNotFoundError: errno.ENOENT, PermissionError: errno.EACCES}
+            number = next((code for kind, code in kinds.items() if isinstance(error, kind)), errno.EIO)
+        if number in (errno.ENOENT, errno.EACCES, errno.ENOTDIR):
+            text = os.strerror(number)
+        else:
+            text = (self._root.mask(str(error)).strip() or type(error).__name__).splitlines()[0]
+            text = text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}..."
+        return OSError(number, text, self.show(inner))
+
+
+class FetchedFile:
+    """A RandomFile of a UrlStorage."""
+
+    is_near = False
+
+    def __init__(self, fetch: Callable[[int, int], bytes], size: int) -> None:
+        self.size = size
+        self._fetch = fetch
+        self._failed = 0
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See RandomFile. A file that failed again and again is not asked any more."""
+        length = min(length, self.size - offset)
+        if length <= 0:
+            return b""
+        if self._failed >= _GIVE_UP:
+            raise OSError(errno.EIO, "it could not be read before")
+        try:
+            return self._fetch(offset, length)
+        except OSError:
+            self._failed += 1
+            raise
+
+    def data_from(self, offset: int) -> int:
+        """See RandomFile."""
+        return offset
+
+    def hole_from(self, offset: int) -> int:
+        """See RandomFile."""
+        return self.size
+
+    def close(self) -> None:
+        """See RandomFile. The connection is its place's."""
+
+
+def _is_folder(status: os.stat_result) -> bool:
+    return bool(status.st_mode & 0o040000)
+
+
+def _sound(entries: Entries) -> Entries:
+    """The entries whose names can be names of files."""
+    return [entry for entry in entries if entry[0] not in ("", ".", "..") and not {"/", "\0"} & set(entry[0])]
+
+
+# remote_fs: The file systems behind URLs: S3 by pyarrow, which every installation has, all else by fsspec.
 
 EXTRA_HINT = "pip install 'rmqtool[remote]'"
 _OF_EXTRA = ("fsspec", "requests")

@@ -1,26 +1,36 @@
-"""The files of a tar, read in place: nothing is unpacked, and none of its names reaches a disk.
+"""Stores inside a tar, and stores whose files are compressed one by one.
 
-A tar is untrusted. The whole archive is refused if it was cut short, or contains a name that leads out of
-it, a link, a device, or a name twice; the error gives the name. Sparse files (`tar -S`, every format) keep
-their holes. A compressed tar is unpacked first, see `spool`.
+A plain tar is read where it lies: nothing is unpacked, and no name in it reaches a disk. A tar comes from
+anywhere, so one is refused as a whole, with the name, when a member's name leads out of its folder or
+appears twice, when a member is a link or a device, and when the archive was cut short. Sparse members, as
+`tar -S` makes them in every format, keep their holes.
+
+A compressed tar, and a file such as `commitlog/00000000000000000000.zst`, is unpacked into a temporary file
+(`Spool`). Compressed files are listed under the names that they had before. All of a folder's are unpacked
+when the folder is listed, because only then their sizes are known. A file that also lies there uncompressed
+is read uncompressed. What lies outside the store's folder is not listed.
 """
 
 from __future__ import annotations
 
+import errno
 import io
+import os
+import stat
 import tarfile
-from collections.abc import Callable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from threading import Lock
 from typing import IO, TYPE_CHECKING, cast
 
-from rmqtool.errors import FormatError, RmqtoolError, UnreadableError
+from rmqtool.errors import FormatError, RmqtoolError, UnreadableError, UnwritableError
 from rmqtool.storage.decompress import pieces, stem
-from rmqtool.storage.open_files import descriptor_of
-from rmqtool.storage.remote_file import CachedFile, LocalFile, RandomFile
-from rmqtool.storage.remote_path import Entries, FileSystem, Recipe, RemotePath, status_of
-from rmqtool.storage.segments import PartFile, Segment
-from rmqtool.storage.spool import UNPACKED_LIMIT, Spool
+from rmqtool.storage.listing import Listing
+from rmqtool.storage.open_files import open_file
+from rmqtool.storage.random_file import CachedFile, LocalFile, PartFile, RandomFile, Segment
+from rmqtool.storage.single_file import is_index_name, offset_of_name
+from rmqtool.storage.storage import Entries, Recipe, Storage, status_of
 
 if TYPE_CHECKING:
     import os
@@ -38,13 +48,8 @@ def is_tar(head: bytes) -> bool:
     return head[_MAGIC_AT : _MAGIC_AT + len(_MAGIC)] == _MAGIC
 
 
-def open_file(path: Path) -> RandomFile:
-    """Open the file `path`, local or remote. Raises OSError."""
-    return path.place.open(path.inner) if isinstance(path, RemotePath) else LocalFile(descriptor_of(path))
-
-
-class TarPlace(FileSystem):
-    """The tar `archive`, compressed or not; it is read on first use."""
+class TarStorage(Storage):
+    """The tar `archive`, compressed or not; it is read when its first file is asked for."""
 
     name = "a tar archive"
 
@@ -56,12 +61,12 @@ class TarPlace(FileSystem):
         self._files: dict[str, tuple[Segment, ...]] = {}
 
     def show(self, inner: str) -> str:
-        """See FileSystem."""
+        """See Storage."""
         return f"{self._archive}/{inner}" if inner else str(self._archive)
 
     def recipe(self) -> Recipe:
-        """See FileSystem."""
-        return TarPlace, (self._archive,)
+        """See Storage."""
+        return TarStorage, (self._archive,)
 
     def folders(self) -> list[str]:
         """The names of all folders, parents before their children. Raises as `entries` does."""
@@ -69,7 +74,7 @@ class TarPlace(FileSystem):
         return sorted(self._folders)
 
     def entries(self, inner: str) -> Entries:
-        """See FileSystem.
+        """See Storage.
 
         Raises:
             FormatError: the tar is damaged or refused.
@@ -81,7 +86,7 @@ class TarPlace(FileSystem):
         return list(self._folders[inner].items())
 
     def status(self, inner: str) -> os.stat_result:
-        """See FileSystem."""
+        """See Storage."""
         self._read()
         folder, _, name = inner.rpartition("/")
         if not inner:
@@ -92,14 +97,14 @@ class TarPlace(FileSystem):
         return found
 
     def open(self, inner: str) -> RandomFile:
-        """See FileSystem."""
+        """See Storage."""
         status, base = self.status(inner), self._read()
         if inner not in self._files:
             raise IsADirectoryError(21, "it is not a plain file", self.show(inner))
         return PartFile(base, status.st_size, self._files[inner])
 
     def close(self) -> None:
-        """See FileSystem. The archive is opened, and unpacked, again when it is needed."""
+        """See Storage. The archive is opened, and unpacked, again when it is needed."""
         if self._base is not None:
             self._base.close()
         self._base = None
@@ -285,3 +290,214 @@ class _Reader(io.RawIOBase):
         data = self._file.read(self._at, size)
         self._at += len(data)
         return data
+
+
+def is_compressed_file(name: str) -> bool:
+    """Whether this is the name of a compressed file of a log, a queue or an index."""
+    before = stem(name)
+    return before is not None and (offset_of_name(before) is not None or is_index_name(before))
+
+
+class CompressedFiles(Storage):
+    """The files of the folder `base / root`; or of `base` the one file `only`, whatever its name."""
+
+    name = "compressed files"
+
+    def __init__(self, base: Path, root: str, only: str = "") -> None:
+        self._base = base
+        self._root = root
+        self._only = only
+        self._lock = Lock()  # threads ask for files side by side
+        self._spool: Spool | None = None
+        self._parts: dict[str, tuple[int, int, Path]] = {}
+
+    def show(self, inner: str) -> str:
+        """See Storage."""
+        return str(self._base / inner)
+
+    def recipe(self) -> Recipe:
+        """See Storage."""
+        return CompressedFiles, (self._base, self._root, self._only)
+
+    def entries(self, inner: str) -> Entries:
+        """See Storage.
+
+        Raises:
+            FormatError: a compressed file is damaged, or cut short.
+            UnwritableError: there is too little space to unpack it.
+        """
+        if self._only or not f"{inner}/".startswith(f"{self._root}/"):
+            raise PermissionError(errno.EACCES, "outside of the store", self.show(inner))
+        listing = Listing()
+        listed = listing.entries(self._base / inner)
+        if not listed and listing.unreadable:
+            raise OSError(errno.EIO, listing.unreadable[0][1], self.show(inner))
+        plain = {name for name, _ in listed}
+        found: Entries = []
+        for name, status in listed:
+            before = stem(name)
+            if before is None or before in plain or not stat.S_ISREG(status.st_mode):
+                found.append((name, status))
+            else:
+                size = self._unpacked(f"{inner}/{before}".lstrip("/"), self._base / inner / name)[1]
+                found.append((before, status_of(size, status.st_mtime)))
+        return found
+
+    def status(self, inner: str) -> os.stat_result:
+        """See Storage."""
+        path = self._compressed(inner)
+        if path is None:
+            return (self._base / inner).stat()
+        return status_of(self._unpacked(inner, path)[1], path.stat().st_mtime)
+
+    def open(self, inner: str) -> RandomFile:
+        """See Storage."""
+        path = self._compressed(inner)
+        if path is None:
+            return open_file(self._base / inner)
+        start, size, _ = self._unpacked(inner, path)
+        assert self._spool is not None, "the part was just unpacked"
+        base: LocalFile = self._spool.file()
+        return PartFile(base, size, [(0, size, start)] if size else [], owns_base=True)
+
+    def close(self) -> None:
+        """See Storage. What is read again is unpacked again."""
+        if self._spool is not None:
+            self._spool.close()
+        self._spool = None
+        self._parts.clear()
+
+    def _compressed(self, inner: str) -> Path | None:
+        """The compressed file that is shown as `inner`; None where there is none, or a plain one too."""
+        if self._only:
+            path = self._base / self._only
+            before = stem(path.name)
+            return path if before is not None and inner == _sibling(self._only, before) else None
+        if inner in self._parts:
+            return self._parts[inner][2]
+        plain = self._base / inner
+        if plain.exists():
+            return None
+        names = {name for name, _ in Listing().entries(plain.parent) if stem(name) == plain.name}
+        return plain.parent / min(names) if names else None
+
+    def _unpacked(self, inner: str, path: Path) -> tuple[int, int, Path]:
+        """Where it is in the spool, its size, and the compressed file."""
+        with self._lock:
+            if inner not in self._parts:
+                if self._spool is None:
+                    self._spool = Spool()
+                file = open_file(path)
+                try:
+                    self._parts[inner] = (*self._spool.add(pieces(file, path), FILE_LIMIT), path)
+                except FormatError as error:
+                    error.path = error.path or path
+                    raise
+                finally:
+                    file.close()
+            return self._parts[inner]
+
+
+def _sibling(inner: str, name: str) -> str:
+    return "/".join((*inner.split("/")[:-1], name))
+
+
+FILE_LIMIT = 1 << 31
+"""Bytes that one file of a store may have: a broker maps each as a whole (DefaultMappedFile#init)."""
+UNPACKED_LIMIT = 1 << 40
+"""Bytes, zeros included, that one input may unpack to: more is taken for an attack."""
+
+_ALIGNMENT = 4096
+_STEP = 64 << 10
+_ZEROS = bytes(_STEP)
+_ROOM = 64 << 20  # left free on the device
+_ASKED_EVERY = 64 << 20
+
+
+def temporary_folder() -> str:
+    """Where temporary files go: RMQTOOL_TMPDIR, otherwise the system's folder (TMPDIR)."""
+    return os.environ.get("RMQTOOL_TMPDIR") or tempfile.gettempdir()
+
+
+class Spool:
+    """A temporary file without a name: it is gone when the process ends, however it ends.
+
+    Parts are added at its end and stay where they are. Runs of zeros become holes, so the unused end of a log
+    file takes no space.
+    """
+
+    def __init__(self) -> None:
+        place = temporary_folder()
+        try:
+            with tempfile.TemporaryFile(prefix="rmqtool-", dir=place) as file:
+                self._descriptor = os.dup(file.fileno())
+        except OSError as error:
+            reason = error.strerror or str(error)
+            raise UnwritableError(
+                f"cannot make a temporary file: {reason}",
+                path=place,
+                hint="RMQTOOL_TMPDIR names another folder",
+            ) from error
+        self._end = 0
+        self._asked_at = -_ASKED_EVERY
+        self._written = 0
+
+    def add(self, pieces: Iterable[bytes], limit: int | None = None) -> tuple[int, int]:
+        """Add a part of at most `limit` bytes (by default UNPACKED_LIMIT); (place in the file, bytes).
+
+        Raises:
+            FormatError: the part is larger.
+            UnwritableError: there is too little space.
+        """
+        limit = UNPACKED_LIMIT if limit is None else limit
+        start = -(-self._end // _ALIGNMENT) * _ALIGNMENT
+        at = start
+        try:
+            for piece in pieces:
+                if at - start + len(piece) > limit:
+                    raise FormatError(f"it unpacks to more than {limit} bytes, which no store needs")
+                self._write(piece, at)
+                at += len(piece)
+            os.ftruncate(self._descriptor, at)
+        except UnwritableError:
+            raise
+        except OSError as error:
+            raise self._full(error.strerror or str(error)) from error
+        self._end = at
+        return start, at - start
+
+    def _write(self, piece: bytes, at: int) -> None:
+        view = memoryview(piece)
+        for begin in range(0, len(piece), _STEP):
+            part = view[begin : begin + _STEP]
+            if part == _ZEROS[: len(part)]:
+                continue
+            if self._written - self._asked_at >= _ASKED_EVERY:
+                self._ask()
+            done = 0
+            while done < len(part):
+                done += os.pwrite(self._descriptor, part[done:], at + begin + done)
+            self._written += len(part)
+
+    def _ask(self) -> None:
+        self._asked_at = self._written
+        found = os.fstatvfs(self._descriptor)
+        if found.f_blocks and found.f_bavail * found.f_frsize < _ROOM + _ASKED_EVERY:
+            raise self._full("too little space is left")
+
+    def _full(self, reason: str) -> UnwritableError:
+        return UnwritableError(
+            f"cannot unpack into a temporary file: {reason}",
+            path=temporary_folder(),
+            hint="RMQTOOL_TMPDIR names another folder",
+        )
+
+    def file(self) -> LocalFile:
+        """The whole of it, for reading; what is added later may be read too."""
+        return LocalFile(os.dup(self._descriptor))
+
+    def close(self) -> None:
+        """Give its space back."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1

@@ -1,23 +1,25 @@
-"""Random access to remote files: read-ahead for the windows of a scan, a cache of blocks for small reads.
+"""Files that are read at any offset, wherever they lie: local, remote, or parts of another file.
 
-A `RandomFile` is the interface that a place has to implement. A *near* file is about as fast as a local
-one (a part of a local tar, an unpacked temporary file) and is read as requested. For a far file every
-request crosses the network: pieces are fetched in parallel and ahead of a scan, and small reads fetch
-whole blocks, of which the last used ones are kept.
+A `RandomFile` is the least that a storage has to provide. A *near* one is about as fast as a local file
+(a member of a local tar, an unpacked temporary file) and is read as the caller asks. Each read of a far one
+is a request over the network: `CachedFile` reads whole blocks and keeps the last used ones, `RemoteSource`
+fetches the pieces of a scan in parallel and ahead of it.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
-from rmqtool.storage.unreadable import Unreadable
+from rmqtool.storage.ranges import Unreadable
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future, ThreadPoolExecutor
+
     from rmqtool.storage.source import Bytes, RateLimiter
 
 BLOCK = 128 << 10  # bytes of a block of small reads
@@ -30,10 +32,14 @@ _RUN = 3  # adjacent small windows after which the access counts as a scan
 
 
 class RandomFile(Protocol):
-    """A file of known size that several threads can read at any offset."""
+    """A file read at any offset, by several threads at once unless its class says otherwise."""
 
-    size: int
     is_near: bool
+
+    @property
+    def size(self) -> int:
+        """Bytes."""
+        ...
 
     def read(self, offset: int, length: int) -> bytes:
         """Bytes [offset, offset + length), fewer at the end. Raises OSError."""
@@ -53,50 +59,54 @@ class RandomFile(Protocol):
 
 
 class LocalFile:
-    """A plain file of this machine, kept open by its descriptor."""
+    """A plain file of this machine: an open descriptor, which `close` closes. `size` is its present size."""
 
     is_near = True
 
     def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self.size = os.fstat(descriptor).st_size
+        self.descriptor = descriptor
+
+    @property
+    def size(self) -> int:
+        """See RandomFile."""
+        return os.fstat(self.descriptor).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See RandomFile."""
-        data = os.pread(self._descriptor, length, offset)
-        if len(data) == length or not data:
-            return data
-        return data + self.read(offset + len(data), length - len(data))
+        """See RandomFile; unlike os.pread it returns fewer bytes only at the file's end."""
+        data = os.pread(self.descriptor, length, offset)
+        while 0 < len(data) < length and (
+            more := os.pread(self.descriptor, length - len(data), offset + len(data))
+        ):
+            data += more
+        return data
 
     def data_from(self, offset: int) -> int:
         """See RandomFile."""
         try:
-            return os.lseek(self._descriptor, offset, os.SEEK_DATA)
+            return os.lseek(self.descriptor, offset, os.SEEK_DATA)
         except OSError as error:
             return self.size if error.errno == errno.ENXIO else offset
 
     def hole_from(self, offset: int) -> int:
         """See RandomFile."""
         try:
-            return os.lseek(self._descriptor, offset, os.SEEK_HOLE)
+            return os.lseek(self.descriptor, offset, os.SEEK_HOLE)
         except OSError:
             return self.size
 
     def close(self) -> None:
         """See RandomFile."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-        self._descriptor = -1
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+        self.descriptor = -1
 
 
 class CachedFile:
-    """Small scattered reads of a RandomFile; for a far file with a cache of the last used blocks.
-
-    For one thread at a time.
-    """
+    """A RandomFile for small reads in one thread: of a far file it reads and keeps whole blocks."""
 
     def __init__(self, file: RandomFile, blocks: int = BLOCKS) -> None:
         self._file = file
+        self.is_near = file.is_near
         self.size = file.size
         self._blocks: OrderedDict[int, bytes] = OrderedDict()
         self._blocks_max = blocks
@@ -128,15 +138,9 @@ class CachedFile:
         for number in range(first, last):
             self._blocks[number] = data[number * BLOCK - start : (number + 1) * BLOCK - start]
 
-    def data_ranges(self, size: int) -> Iterator[tuple[int, int]]:
-        """Half-open ranges outside of the known holes."""
-        stop = 0
-        while stop < size:
-            start = self._file.data_from(stop)
-            if start >= size:
-                return
-            stop = min(max(self._file.hole_from(start), start + 1), size)
-            yield start, stop
+    def data_from(self, offset: int) -> int:
+        """See RandomFile."""
+        return self._file.data_from(offset)
 
     def hole_from(self, offset: int) -> int:
         """See RandomFile."""
@@ -239,6 +243,8 @@ class RemoteSource:
 
     def _executor(self) -> ThreadPoolExecutor:
         if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
             self._pool = ThreadPoolExecutor(AHEAD, thread_name_prefix="rmqtool-fetch")
         return self._pool
 
@@ -251,6 +257,73 @@ class RemoteSource:
             return b""
 
 
-def open_remote(path: Any, limiter: RateLimiter | None = None) -> RemoteSource:
-    """A source over a `RemotePath`. Raises OSError."""
-    return RemoteSource(path.place.open(path.inner), str(path), limiter)
+Segment = tuple[int, int, int]
+"""Offset in the file, bytes, offset in the file that it is a part of; what lies between is a hole."""
+
+
+class PartFile:
+    """A RandomFile made of segments of another one: a member of a tar, sparse or not, or a part of the spool.
+
+    Args:
+        base: what holds the bytes.
+        size: how long the file is.
+        segments: what of it is no hole, by offset, not overlapping and none of them empty.
+        owns_base: whether `base` is closed with it.
+    """
+
+    def __init__(
+        self, base: RandomFile, size: int, segments: Sequence[Segment], *, owns_base: bool = False
+    ) -> None:
+        self.size = size
+        self.is_near = base.is_near
+        self._base = base
+        self._segments = segments
+        self._starts = [start for start, _, _ in segments]
+        self._owns_base = owns_base
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See RandomFile."""
+        stop = min(offset + length, self.size)
+        if stop <= offset:
+            return b""
+        number = max(bisect_right(self._starts, offset) - 1, 0)
+        if number < len(self._segments):
+            start, count, place = self._segments[number]
+            if start <= offset and stop <= start + count:
+                return self._base.read(place + offset - start, stop - offset)
+        data = bytearray(stop - offset)
+        for start, count, place in self._segments[number:]:
+            low, high = max(start, offset), min(start + count, stop)
+            if start >= stop:
+                break
+            if low < high:
+                found = self._base.read(place + low - start, high - low)
+                data[low - offset : low - offset + len(found)] = found
+        return bytes(data)
+
+    def data_from(self, offset: int) -> int:
+        """See RandomFile."""
+        for start, count, place in self._segments[max(bisect_right(self._starts, offset) - 1, 0) :]:
+            low = max(offset, start)
+            if low < start + count:
+                found = start + self._base.data_from(place + low - start) - place
+                if found < start + count:
+                    return found
+        return self.size
+
+    def hole_from(self, offset: int) -> int:
+        """See RandomFile."""
+        for start, count, place in self._segments[max(bisect_right(self._starts, offset) - 1, 0) :]:
+            if start > offset:
+                return offset
+            if offset < start + count:
+                found = start + self._base.hole_from(place + offset - start) - place
+                if found < start + count:
+                    return found
+                offset = start + count
+        return min(offset, self.size)
+
+    def close(self) -> None:
+        """See RandomFile."""
+        if self._owns_base:
+            self._base.close()

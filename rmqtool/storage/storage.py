@@ -1,12 +1,16 @@
-"""Paths of files at a URL or inside an archive.
+"""Storages: trees of files on a disk of this machine, behind a URL, in an archive, or compressed one by one.
 
-A `RemotePath` is a `pathlib.Path`: it can be joined, compared, sorted and split, and the `FileSystem` that
-it belongs to provides its status, entries and bytes. The system's own calls (`os.open`, `os.stat`) reject
-it with an OSError, so code for local files only cannot read another file by mistake. It prints as a URL or
-path without secrets.
+A store's files are named by paths. A plain `pathlib.Path` belongs to the disks of this machine. A
+`StoragePath` belongs to a `Storage`, which lists its folders and opens its files; such a path is joined,
+compared, sorted and taken apart as any other. The system's own calls (`os.open`, `os.stat`) refuse it with
+an OSError, so code that reads local files only fails with one and never reads another file by mistake.
+A `StoragePath` prints as a URL or a path without secrets.
 
-The first two parts of such a path are `/` and a name of its place. The name is valid in this process
-only; a pickled path carries the data to create its place again.
+Everything that reads a store, wherever it lies, goes through `Listing` (folders), `open_files` (small
+reads) and `source` (scans); these three are the only ones that ask which kind of path they have.
+
+The first two parts of a `StoragePath` are `/` and a name of its storage that is valid in this process
+only; a pickled path carries what makes its storage again.
 """
 
 from __future__ import annotations
@@ -22,15 +26,15 @@ from threading import RLock
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 if TYPE_CHECKING:
-    from rmqtool.storage.remote_file import RandomFile
+    from rmqtool.storage.random_file import RandomFile
 
 Entries = list[tuple[str, os.stat_result]]
-Recipe = tuple[Callable[..., "FileSystem"], tuple[Any, ...]]
+Recipe = tuple[Callable[..., "Storage"], tuple[Any, ...]]
 
 _BLOCK = 512  # st_blocks counts these
 _LATEST = 7_258_118_400.0  # 2200
 _FILE_MODE, _FOLDER_MODE = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o555
-_places: dict[str, FileSystem] = {}
+_storages: dict[str, Storage] = {}
 _restored: dict[Recipe, str] = {}
 _lock = RLock()
 
@@ -38,35 +42,35 @@ _lock = RLock()
 def status_of(size: int | None, mtime: float = 0.0) -> os.stat_result:
     """The status of a file of `size` bytes, or of a folder (None); `mtime` in seconds since 1970."""
     mode = _FOLDER_MODE if size is None else _FILE_MODE
-    mtime = mtime if 0 <= mtime < _LATEST else 0.0  # an archive may contain any number
+    mtime = mtime if 0 <= mtime < _LATEST else 0.0  # an archive may hold any number
     size, times = size or 0, (mtime, mtime, mtime)
     values = (mode, 0, 0, 1, 0, 0, size, *map(int, times), *times, *(int(1e9 * each) for each in times))
     return os.stat_result(values, {"st_blocks": -(-size // _BLOCK), "st_blksize": _BLOCK})
 
 
-class FileSystem(ABC):
-    """A tree of files elsewhere. Its files are named by text: `bucket/store/commitlog/000...`.
+class Storage(ABC):
+    """A tree of files elsewhere than on this machine's disks, named by text: `bucket/store/commitlog/000...`.
 
     Every method raises OSError as the system's calls do, with a text that shows no secret.
     """
 
     name: str
-    """A short description, such as `s3` or `a tar archive`."""
+    """The kind of storage in a few words, such as `s3` or `a tar archive`."""
 
     @abstractmethod
     def show(self, inner: str) -> str:
-        """The text that shows a path of this place."""
+        """How a path in this storage is shown."""
 
     @abstractmethod
     def recipe(self) -> Recipe:
-        """A function and arguments that create this place in another process; picklable."""
+        """What makes this storage again in another process; picklable."""
 
     @abstractmethod
     def entries(self, inner: str) -> Entries:
-        """Name and status of the entries of a folder, in no special order."""
+        """Name and status of the entries of a folder, in no particular order."""
 
     def tree(self, inner: str) -> dict[str, Entries]:
-        """The entries of a folder, and of the folders below it if they cost nothing more."""
+        """The entries of a folder, and of the folders below it where one request lists them all."""
         return {inner: self.entries(inner)}
 
     @abstractmethod
@@ -75,23 +79,23 @@ class FileSystem(ABC):
 
     @abstractmethod
     def open(self, inner: str) -> RandomFile:
-        """Open a plain file for random access."""
+        """A plain file, for reads at any offset."""
 
     @abstractmethod
     def close(self) -> None:
-        """Release resources; they are acquired again when needed."""
+        """Release connections and temporary files; they are made again when they are needed."""
 
 
-def mounted(place: FileSystem, inner: str) -> RemotePath:
-    """Register a new place and return its path `inner`."""
+def mounted(storage: Storage, inner: str) -> StoragePath:
+    """The path `inner` in a storage that has no path yet."""
     with _lock:
-        token = f"{place.name}:{len(_places) + 1}"
-        _places[token] = place
+        token = f"{storage.name}:{len(_storages) + 1}"
+        _storages[token] = storage
     return _path(token, inner)
 
 
-def restored(make: Callable[..., FileSystem], arguments: tuple[Any, ...], inner: str) -> RemotePath:
-    """The path `inner` of the place `make(*arguments)`, which is created once per process."""
+def restored(make: Callable[..., Storage], arguments: tuple[Any, ...], inner: str) -> StoragePath:
+    """The path `inner` in the storage that `make(*arguments)` returns; each is made once per process."""
     recipe = (make, arguments)
     with _lock:
         if recipe not in _restored:
@@ -99,35 +103,35 @@ def restored(make: Callable[..., FileSystem], arguments: tuple[Any, ...], inner:
         return _path(_restored[recipe], inner)
 
 
-def _path(token: str, inner: str) -> RemotePath:
-    return RemotePath("/", token, *(part for part in inner.split("/") if part))
+def _path(token: str, inner: str) -> StoragePath:
+    return StoragePath("/", token, *(part for part in inner.split("/") if part))
 
 
-class RemotePath(PosixPath):
-    """A file or folder of a place; see the module. Created by `mounted` and `restored`.
+class StoragePath(PosixPath):
+    """A file or folder in a storage. Made by `mounted` and `restored`.
 
-    The result of `relative_to` belongs to no place, as a relative path has no root.
+    A relative path, as `relative_to` returns it, has no storage.
     """
 
     @property
-    def place(self) -> FileSystem:
-        """The place that it belongs to. Raises FileNotFoundError for a path without one."""
-        place = _places.get(self.parts[1]) if len(self.parts) > 1 else None
-        if place is None:
+    def storage(self) -> Storage:
+        """The storage that it belongs to. Raises FileNotFoundError for a path without one."""
+        storage = _storages.get(self.parts[1]) if len(self.parts) > 1 else None
+        if storage is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), PosixPath.__str__(self))
-        return place
+        return storage
 
     @property
     def inner(self) -> str:
-        """Its name in that place."""
+        """Its name in the storage."""
         return "/".join(self.parts[2:])
 
     def __str__(self) -> str:
-        place = _places.get(self.parts[1]) if len(self.parts) > 1 else None
-        return "/".join(self.parts) or "." if place is None else place.show(self.inner)
+        storage = _storages.get(self.parts[1]) if len(self.parts) > 1 else None
+        return "/".join(self.parts) or "." if storage is None else storage.show(self.inner)
 
     def __repr__(self) -> str:
-        return f"RemotePath({str(self)!r})"
+        return f"StoragePath({str(self)!r})"
 
     def __fspath__(self) -> NoReturn:
         raise OSError(
@@ -135,15 +139,15 @@ class RemotePath(PosixPath):
         )
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, RemotePath) and self.parts == other.parts
+        return isinstance(other, StoragePath) and self.parts == other.parts
 
     def __hash__(self) -> int:
         return hash(self.parts)
 
     def __reduce__(self) -> Any:
         if not self.is_absolute():
-            return RemotePath, self.parts
-        make, arguments = self.place.recipe()
+            return StoragePath, self.parts
+        make, arguments = self.storage.recipe()
         return restored, (make, arguments, self.inner)
 
     def as_posix(self) -> str:
@@ -151,40 +155,40 @@ class RemotePath(PosixPath):
         return str(self)
 
     def is_absolute(self) -> bool:
-        """Whether it belongs to a place."""
-        return len(self.parts) > 1 and self.parts[1] in _places
+        """Whether it belongs to a storage."""
+        return len(self.parts) > 1 and self.parts[1] in _storages
 
-    def absolute(self) -> RemotePath:
+    def absolute(self) -> StoragePath:
         """Itself."""
         return self
 
-    def resolve(self, strict: bool = False) -> RemotePath:
+    def resolve(self, strict: bool = False) -> StoragePath:
         """Itself: there are no links."""
         if strict:
             self.stat()
         return self
 
-    def expanduser(self) -> RemotePath:
+    def expanduser(self) -> StoragePath:
         """Itself."""
         return self
 
     def stat(self, *, follow_symlinks: bool = True) -> os.stat_result:
         """Its status; there are no links to follow. Raises OSError."""
-        return self.place.status(self.inner)
+        return self.storage.status(self.inner)
 
     def lstat(self) -> os.stat_result:
         """See `stat`."""
         return self.stat()
 
     def _mode(self) -> int:
-        """Its type and permissions; 0 if it does not exist or its status cannot be read."""
+        """Its type and permissions; 0 where there is no such entry, or its status cannot be read."""
         try:
             return self.stat().st_mode
         except OSError:
             return 0
 
     def exists(self, *, follow_symlinks: bool = True) -> bool:
-        """Whether it exists."""
+        """Whether there is a file or folder of that name."""
         return self._mode() != 0
 
     def is_file(self, *, follow_symlinks: bool = True) -> bool:
@@ -201,27 +205,27 @@ class RemotePath(PosixPath):
 
     def entries(self) -> Entries:
         """Name and status of the entries of a folder. Raises OSError."""
-        return self.place.entries(self.inner)
+        return self.storage.entries(self.inner)
 
-    def tree(self) -> dict[RemotePath, Entries]:
-        """The entries of a folder, and of some below it: see `FileSystem.tree`. Raises OSError."""
-        found = self.place.tree(self.inner)
+    def tree(self) -> dict[StoragePath, Entries]:
+        """The entries of a folder, and of some below it: see `Storage.tree`. Raises OSError."""
+        found = self.storage.tree(self.inner)
         return {_path(self.parts[1], inner): entries for inner, entries in found.items()}
 
-    def iterdir(self) -> Iterator[RemotePath]:  # type: ignore[override]  # typeshed: Generator[Self]
+    def iterdir(self) -> Iterator[StoragePath]:  # type: ignore[override]  # typeshed: Generator[Self]
         """The entries of a folder. Raises OSError."""
         yield from (self / name for name, _ in self.entries())
 
     def read_bytes(self) -> bytes:
-        """The content of a file. Raises OSError."""
-        file = self.place.open(self.inner)
+        """All of a file. Raises OSError."""
+        file = self.storage.open(self.inner)
         try:
             return file.read(0, file.size)
         finally:
             file.close()
 
     def read_text(self, encoding: str | None = None, errors: str | None = None, *_: Any) -> str:
-        """The content of a file as text, UTF-8 by default. Raises OSError."""
+        """All of a file as text, by default UTF-8. Raises OSError."""
         return self.read_bytes().decode(encoding or "utf-8", errors or "strict")
 
     def open(self, mode: str = "r", *_: Any, **__: Any) -> IO[Any]:  # type: ignore[override]
