@@ -1,7 +1,8 @@
-"""The files of a store: where they are, how they are read, and how they are written durably.
+"""A store's files: where they are, how many, how they are read, and how they are written durably.
 
-Local files, storages behind URLs and archives look the same from above: a layout, and sources of bytes. The lock, the version table and the settings of broker.conf are here too. Nothing here knows what a
-record, a unit or an entry is.
+Local files, URLs and archives look the same to the other rooms: a layout, and sources of bytes. The lock,
+the version table and the settings of broker.conf are here too. Nothing here knows what a record, a unit or
+an entry is.
 """
 
 __all__ = [

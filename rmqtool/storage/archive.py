@@ -49,7 +49,7 @@ def is_tar(head: bytes) -> bool:
 
 
 class TarStorage(Storage):
-    """The tar `archive`, compressed or not; it is read when its first file is asked for."""
+    """The tar `archive`, compressed or not; it is read on first use."""
 
     name = "a tar archive"
 
@@ -299,7 +299,7 @@ def is_compressed_file(name: str) -> bool:
 
 
 class CompressedFiles(Storage):
-    """The files of the folder `base / root`; or of `base` the one file `only`, whatever its name."""
+    """The files of the folder `base / root`, or only the file `base / only`, whatever its name."""
 
     name = "compressed files"
 
@@ -361,14 +361,14 @@ class CompressedFiles(Storage):
         return PartFile(base, size, [(0, size, start)] if size else [], owns_base=True)
 
     def close(self) -> None:
-        """See Storage. What is read again is unpacked again."""
+        """See Storage. Files that are read again are unpacked again."""
         if self._spool is not None:
             self._spool.close()
         self._spool = None
         self._parts.clear()
 
     def _compressed(self, inner: str) -> Path | None:
-        """The compressed file that is shown as `inner`; None where there is none, or a plain one too."""
+        """The compressed file that is shown as `inner`; None if there is none, or an uncompressed one."""
         if self._only:
             path = self._base / self._only
             before = stem(path.name)
@@ -382,7 +382,7 @@ class CompressedFiles(Storage):
         return plain.parent / min(names) if names else None
 
     def _unpacked(self, inner: str, path: Path) -> tuple[int, int, Path]:
-        """Where it is in the spool, its size, and the compressed file."""
+        """(offset in the spool, size, compressed file) of `inner`; unpacks it on first use."""
         with self._lock:
             if inner not in self._parts:
                 if self._spool is None:
@@ -403,14 +403,14 @@ def _sibling(inner: str, name: str) -> str:
 
 
 FILE_LIMIT = 1 << 31
-"""Bytes that one file of a store may have: a broker maps each as a whole (DefaultMappedFile#init)."""
+"""Most bytes of one file of a store: a broker maps each file as a whole (DefaultMappedFile#init)."""
 UNPACKED_LIMIT = 1 << 40
-"""Bytes, zeros included, that one input may unpack to: more is taken for an attack."""
+"""Most bytes, zeros included, that one input may unpack to; more is treated as an attack."""
 
 _ALIGNMENT = 4096
 _STEP = 64 << 10
 _ZEROS = bytes(_STEP)
-_ROOM = 64 << 20  # left free on the device
+_ROOM = 64 << 20  # bytes left free on the device
 _ASKED_EVERY = 64 << 20
 
 
@@ -420,7 +420,7 @@ def temporary_folder() -> str:
 
 
 class Spool:
-    """A temporary file without a name: it is gone when the process ends, however it ends.
+    """An anonymous temporary file: it is gone when the process ends, however it ends.
 
     Parts are added at its end and stay where they are. Runs of zeros become holes, so the unused end of a log
     file takes no space.
@@ -443,7 +443,7 @@ class Spool:
         self._written = 0
 
     def add(self, pieces: Iterable[bytes], limit: int | None = None) -> tuple[int, int]:
-        """Add a part of at most `limit` bytes (by default UNPACKED_LIMIT); (place in the file, bytes).
+        """Append a part of at most `limit` bytes (default UNPACKED_LIMIT); returns its offset and its bytes.
 
         Raises:
             FormatError: the part is larger.
@@ -493,11 +493,11 @@ class Spool:
         )
 
     def file(self) -> LocalFile:
-        """The whole of it, for reading; what is added later may be read too."""
+        """The whole file for reading, also parts that are added later."""
         return LocalFile(os.dup(self._descriptor))
 
     def close(self) -> None:
-        """Give its space back."""
+        """Release its space."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor = -1

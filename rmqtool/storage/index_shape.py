@@ -88,7 +88,7 @@ def _candidates(file: RandomFile, size: int, header: Header, hints: Sequence[Sha
 
 
 def _chained_share(file: RandomFile, shape: Shape, next_entry: int) -> float:
-    """Which part of the first and the last entries stands in the chains of their slots, 0 to 1.
+    """The share, 0 to 1, of the first and the last entries that are in the chains of their slots.
 
     Entry n is in its chain if its slot holds n or a later entry, and its previous entry is the newest
     older one of the same slot. With few slots some wrong shapes have such entries too; in the right shape
@@ -123,7 +123,7 @@ def _chained(file: RandomFile, shape: Shape, numbers: range) -> int:
 
 
 def _is_in_slot(file: RandomFile, shape: Shape, number: int, slot: int, stop: int) -> bool:
-    """Whether `number` is none (0), or that of an entry of the slot below `stop`."""
+    """Whether `number` is 0 (no entry), or the number of an entry of this slot below `stop`."""
     if not 0 < number < stop:
         return number == 0
     entry = _entry(file, shape, number)
@@ -136,7 +136,7 @@ def _entry(file: RandomFile, shape: Shape, number: int) -> Entry | None:
 
 
 def _shapes_by_last_entry(file: RandomFile, size: int, header: Header) -> Iterator[Shape]:
-    """Shapes under which the newest entry holds the header's last physical offset.
+    """The shapes under which the newest entry holds the header's last physical offset.
 
     The data is read backwards from its end: the entries are the last thing in the file.
     """
@@ -167,5 +167,5 @@ def _data_backwards(file: RandomFile, size: int) -> Iterator[tuple[int, bytes]]:
 
 
 def _allocated(file: RandomFile, size: int) -> list[tuple[int, int]]:
-    """The parts of the file that may hold something, half-open; all of it where the system cannot say."""
+    """Half-open ranges of the file outside of holes; the whole file if the system does not report holes."""
     return list(data_ranges(file, size)) or [(0, size)]

@@ -456,14 +456,14 @@ def _usual_shape(layout: StoreLayout) -> Shape | None:
 
 
 def common_file_size(queues: Iterable[Sequence[tuple[int, int]]], unit: int = 1) -> int | None:
-    """The file size of a family of mapped-file queues; None where there is nothing to tell it from.
+    """The file size of a family of mapped-file queues; None if the files do not show it.
 
     Args:
         queues: per queue the (file_from_offset, size) of its files in order.
         unit: the size is a multiple of this, bytes.
 
-    Every file and every step from one name to the next counts as a vote. Among equal votes a size
-    that divides all names wins, then one that a file really has, then the larger one.
+    Every file's size and every step from one name to the next is a vote. If votes are equal, a size that
+    divides all names wins, then the one that more files have, then the larger one.
     """
     votes: Counter[int] = Counter()
     sizes: Counter[int] = Counter()
@@ -478,7 +478,7 @@ def common_file_size(queues: Iterable[Sequence[tuple[int, int]]], unit: int = 1)
     candidates = [size for size in votes if size > 0 and size % unit == 0]
     if not candidates:
         return None
-    # Only the best-voted sizes are compared with the names: thousands of queues cost one pass.
+    # Only the sizes with most votes are compared with the names, so thousands of queues cost one pass.
     best = max(votes[size] for size in candidates)
     return max(
         (size for size in candidates if votes[size] == best),

@@ -78,7 +78,7 @@ class Listing:
         return found
 
     def _scan_elsewhere(self, folder: StoragePath) -> Entries:
-        """Every request takes its time there, so what came with another folder is used once more."""
+        """Lists a remote folder. Requests are slow, so listings that came with another folder are reused."""
         if folder not in self._elsewhere:
             self._elsewhere.update(folder.tree())
         return sorted(self._elsewhere[folder], key=itemgetter(0))

@@ -58,7 +58,7 @@ def writable(place: Path | str) -> Path:
 
 
 def is_elsewhere(path: Path) -> bool:
-    """Whether a path is behind a URL, or that of an archive or compressed file: nothing is written there."""
+    """Whether a path is remote, an archive or a compressed file, where nothing can be written."""
     return isinstance(path, StoragePath) or (path.name.endswith((_TAR, *_COMPRESSED)) and path.is_file())
 
 
@@ -103,7 +103,7 @@ def _closed_on_error(path: StoragePath, arguments: Mapping[str, Any]) -> StoreLa
 
 
 def _check_there(path: StoragePath) -> None:
-    """Raises UnreadableError with the reason where a place does not answer, not merely 'nothing there'."""
+    """Raises NotAStoreError if nothing exists at `path`, UnreadableError if its place does not answer."""
     try:
         path.stat()
     except RmqtoolError:
@@ -115,7 +115,7 @@ def _check_there(path: StoragePath) -> None:
 
 
 def _inside(path: Path, announce: Announce) -> StoragePath:
-    """The path in an archive or of what a compressed file holds."""
+    """The root of the archive `path`, or the decompressed form of the compressed file `path`."""
     from rmqtool.storage.archive import TarStorage, is_tar
     from rmqtool.storage.decompress import pieces
     from rmqtool.storage.open_files import open_file
@@ -148,7 +148,7 @@ def _announce(path: Path, announce: Announce) -> None:
 
 
 def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> StoragePath:
-    """The path, under the name that it had before, whose compressed files are unpacked."""
+    """`path` with its compressed files unpacked and shown under their names before compression."""
     from rmqtool.storage.archive import CompressedFiles
     from rmqtool.storage.decompress import stem
     from rmqtool.storage.storage import mounted
@@ -168,7 +168,7 @@ def _folder(path: Path, announce: Announce | None, *, is_file: bool = False) -> 
 
 
 def _root(path: StoragePath) -> StoragePath:
-    """The store in an archive: its root, or the one folder in it that is a store or leads to one."""
+    """The store in an archive: the archive's root, or the only folder in it that is or contains a store."""
     from rmqtool.storage.archive import TarStorage
 
     place = path.storage

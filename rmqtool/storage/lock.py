@@ -140,7 +140,7 @@ def holder(path: Path | None) -> LockState:
 
 
 def elsewhere(path: StoragePath) -> LockState:
-    """What is known of the lock of a store that is not on a disk of this machine: nothing."""
+    """The state of the lock of a store that is not on a disk of this machine: unknown."""
     return LockState("unknown", reason=f"in {path.storage.name} no lock can be asked for")
 
 

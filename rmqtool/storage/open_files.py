@@ -66,7 +66,7 @@ def _open_for_small_reads(path: Path) -> RandomFile:
 
 
 def pread(file: RandomFile, length: int, offset: int) -> bytes:
-    """Bytes of a file of `reading`; fewer at its end only, unlike os.pread. Raises OSError."""
+    """Bytes of a file of `reading`; fewer only at its end, unlike os.pread. Raises OSError."""
     return file.read(offset, length)
 
 
@@ -190,7 +190,7 @@ class OpenFiles:
         return size if found >= file.size else min(found, size)
 
     def _readable(self, path: Path) -> RandomFile:
-        """As `_file`; raises UnreadableError."""
+        """As `_file`, but raises UnreadableError."""
         try:
             return self._file(path)
         except OSError as error:

@@ -51,7 +51,7 @@ def _is_in(path: Path | str, place: Path) -> bool:
 
 
 def real_path(path: Path) -> Path:
-    """`Path.resolve`, but of links that lead in a circle what can be said: who opens it then tells."""
+    """`Path.resolve`, but circular links are resolved as far as possible: opening the path fails later."""
     return path if isinstance(path, StoragePath) else Path(os.path.realpath(path))
 
 

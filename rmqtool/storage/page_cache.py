@@ -1,9 +1,9 @@
 """Leaves the page cache as it was: drops exactly the pages that a scan brought in.
 
-The page cache of a broker's host is the broker's memory. Before a range is read, mincore tells which
-of its pages are not resident; when they have been used, posix_fadvise drops them again. Linux only.
-The system tells only those who own the file or may write it (to others everything is resident): for
-them nothing is dropped, and the system's own read-ahead stays on.
+The page cache of a broker's host is the broker's memory. Before a range is read, mincore reports which
+of its pages are not resident; after their use posix_fadvise drops them. Linux only. The system reports
+residency only to users who own the file or may write it (to others every page seems resident). For other
+users nothing is dropped, and the system's own read-ahead stays on.
 
 `LockedMemory` holds the pages that a writer keeps in memory, as a broker does.
 """

@@ -258,17 +258,17 @@ class RemoteSource:
 
 
 Segment = tuple[int, int, int]
-"""Offset in the file, bytes, offset in the file that it is a part of; what lies between is a hole."""
+"""(offset in this file, bytes, offset in the containing file); between segments are holes."""
 
 
 class PartFile:
     """A RandomFile made of segments of another one: a member of a tar, sparse or not, or a part of the spool.
 
     Args:
-        base: what holds the bytes.
-        size: how long the file is.
-        segments: what of it is no hole, by offset, not overlapping and none of them empty.
-        owns_base: whether `base` is closed with it.
+        base: the containing file.
+        size: bytes of this file.
+        segments: the ranges outside of holes, in order of their offsets, disjoint and not empty.
+        owns_base: close `base` together with this file.
     """
 
     def __init__(

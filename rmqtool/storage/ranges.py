@@ -60,7 +60,7 @@ def inside(ranges: Sequence[tuple[int, int]], numbers: np.ndarray) -> np.ndarray
 
 
 class Unreadable:
-    """Half-open ranges of bytes. `ranges` has them in the order in which they were met, and only grows."""
+    """Half-open ranges of bytes. `ranges` has them in the order in which they were found, and only grows."""
 
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
@@ -68,7 +68,7 @@ class Unreadable:
         self._stops: list[int] = []
 
     def note(self, start: int, stop: int) -> None:
-        """Add what is not known yet of [start, stop); windows overlap, so a range may come again."""
+        """Add the new bytes of [start, stop); windows overlap, so a range may come again."""
         if start >= stop:
             return
         first = last = bisect_left(self._stops, start)

@@ -1,4 +1,4 @@
-"""The place behind a URL: folders listed side by side, files read in parts, tried again where it fails."""
+"""The place of a URL: lists folders in parallel, reads files in parts, retries failed requests."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from rmqtool.storage.storage import Entries, Recipe, Storage, StoragePath, resto
 if TYPE_CHECKING:
     import pyarrow.fs
 
-_WAIT_SECONDS = 0.2  # before the second try; four times as long before the next
-_GIVE_UP = 2  # failed requests of a file after which it is not asked any more
+_WAIT_SECONDS = 0.2  # before the second try; each further wait is four times as long
+_GIVE_UP = 2  # failed requests after which a file is not read any more
 _WALKERS = 8  # folders listed at once
 _FOLDERS_MAX = 1_000_000
-_TEXT_MAX = 200  # of a library's own words
+_TEXT_MAX = 200  # characters of a library's own message
 # Below these lie two levels of folders, tens of thousands of them in a large store.
 _DEEP = frozenset({"consumequeue", "batchconsumequeue", "consumequeue_ext"})
-# No second try makes these another answer.
+# A second try would give the same answer.
 _FINAL = (FileNotFoundError, PermissionError, NotADirectoryError, IsADirectoryError, NotImplementedError)
 
 T = TypeVar("T")
 
 
 def url_path(text: str, storage_options: dict[str, object] | None = None) -> StoragePath:
-    """The path that a URL names. Nothing is connected to before it is used. Raises UsageError."""
+    """The path that a URL names. The connection is made on first use. Raises UsageError."""
     url = parse(text, storage_options)
     return restored(UrlStorage, (url.root,), url.inner)
 
 
 class UrlStorage(Storage):
-    """All that lies under one protocol, authority and set of options."""
+    """All files of one protocol, authority and set of options."""
 
     def __init__(self, root: RemoteUrl) -> None:
         self.name = root.protocol
@@ -69,13 +69,13 @@ class UrlStorage(Storage):
         return _sound(self._asked(inner, lambda: self._backend.entries(inner)))
 
     def tree(self, inner: str) -> dict[str, Entries]:
-        """See Storage. What lies below the folders of queues is listed with them."""
+        """See Storage. Folders of queues are listed together with all folders below them."""
         if inner.rpartition("/")[2] in _DEEP:
             return {inner: [], **self._asked(inner, lambda: self._walked(inner))}
         return {inner: self.entries(inner)}
 
     def _walked(self, inner: str) -> dict[str, Entries]:
-        """The entries of a folder and of the two levels below; what cannot be listed is left out."""
+        """The entries of a folder and of two levels below; folders that cannot be listed are left out."""
         found = self._backend.tree(inner)
         if found is not None:
             return {folder: _sound(entries) for folder, entries in found.items()}
@@ -86,7 +86,7 @@ class UrlStorage(Storage):
             try:
                 return _sound(self._backend.entries(folder))
             except OSError:
-                return None  # asked for once more when its turn comes, and then told
+                return None  # listed again later, where the error is reported
 
         with ThreadPoolExecutor(_WALKERS) as pool:
             for _ in range(2):
@@ -125,7 +125,7 @@ class UrlStorage(Storage):
         """See Storage. Connections are kept for the next store."""
 
     def _asked(self, inner: str, request: Callable[[], T]) -> T:
-        """The answer to a request, tried again where that may help.
+        """The result of a request, retried if that may help.
 
         Raises:
             OSError: with errno and a text that shows no secret.
@@ -137,7 +137,7 @@ class UrlStorage(Storage):
                 return request()
             except RmqtoolError:
                 raise
-            except Exception as error:  # every library has its own
+            except Exception as error:  # every library has its own types
                 if tried >= self._tries or isinstance(error, _FINAL):
                     raise self._explained(inner, error) from None
             time.sleep(wait)
@@ -167,7 +167,7 @@ class FetchedFile:
         self._failed = 0
 
     def read(self, offset: int, length: int) -> bytes:
-        """See RandomFile. A file that failed again and again is not asked any more."""
+        """See RandomFile. A file that failed `_GIVE_UP` times is not read any more."""
         length = min(length, self.size - offset)
         if length <= 0:
             return b""
@@ -188,7 +188,7 @@ class FetchedFile:
         return self.size
 
     def close(self) -> None:
-        """See RandomFile. The connection is its place's."""
+        """See RandomFile. The connection belongs to the place."""
 
 
 def _is_folder(status: os.stat_result) -> bool:
@@ -196,7 +196,7 @@ def _is_folder(status: os.stat_result) -> bool:
 
 
 def _sound(entries: Entries) -> Entries:
-    """The entries whose names can be names of files."""
+    """The entries whose names are valid names of files."""
     return [entry for entry in entries if entry[0] not in ("", ".", "..") and not {"/", "\0"} & set(entry[0])]
 
 

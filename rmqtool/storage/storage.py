@@ -217,7 +217,7 @@ class StoragePath(PosixPath):
         yield from (self / name for name, _ in self.entries())
 
     def read_bytes(self) -> bytes:
-        """All of a file. Raises OSError."""
+        """The content of a file. Raises OSError."""
         file = self.storage.open(self.inner)
         try:
             return file.read(0, file.size)
