@@ -19,11 +19,11 @@ from rmqtool.terminal import ProgressBar, format_size
 from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.write.inputs.dry_run import DryRun
-    from rmqtool.write.inputs.reader import Input
+    from rmqtool.write.ingest.append import DryRun
+    from rmqtool.write.ingest.reader import Input
+    from rmqtool.write.ingest.rows import RowError
     from rmqtool.write.put_result import PutResult
     from rmqtool.write.records.message import NewMessage
-    from rmqtool.write.row_reader import RowError
     from rmqtool.write.store_writer import StoreWriter
     from rmqtool.write.table.appender import TableResult
 
@@ -141,25 +141,25 @@ class _Task:
 
     def one(self) -> int:
         """The message of the options, or the end of a transaction."""
-        from rmqtool.write.inputs.append import Queues
+        from rmqtool.write.ingest.append import QueueChoice
 
         asked = self._asked
         ends = asked.commit is not None or asked.rollback is not None
         message = None if ends else self._changed(self._message())
         if asked.dry_run and message is not None:
             checker = self._dry_run()
-            checker.put(Queues(checker, asked.queue_by).of_message(message))
+            checker.put(QueueChoice(checker, asked.queue_by).of_message(message))
             self._sum_up(messages=1, bytes=checker.bytes, dry_run=True)
             return EXIT_OK
         self._output.check_fields(COLUMNS[1:])
         if message is not None:  # checked first: what is refused makes no topic and no store
             checker = self._dry_run()
-            checker.put(Queues(checker, asked.queue_by).of_message(message))
+            checker.put(QueueChoice(checker, asked.queue_by).of_message(message))
         with self._writer() as writer:
             if message is None:
                 results = [writer.put(each) for each in self._end_of_transaction(writer)]
             else:
-                results = [writer.put(Queues(writer, asked.queue_by).of_message(message))]
+                results = [writer.put(QueueChoice(writer, asked.queue_by).of_message(message))]
             flushed = writer.flush()
         rows = (
             row_of(None, result._replace(flushed=result.physical_offset < flushed), self._zone)
@@ -170,12 +170,12 @@ class _Task:
 
     def all(self) -> int:
         """The rows of the input, with their sums: also of those stored before an error or an interrupt."""
-        from rmqtool.write.inputs.append import InputAppender, Queues
+        from rmqtool.write.ingest.append import InputAppender, QueueChoice
 
         started = time.monotonic()
         with self._input() as source, ExitStack() as behind, self._writer() as writer:
             source.rules = replace(source.rules, profile=writer.options.profile)
-            source.complete = Queues(writer, self._asked.queue_by).of_batch
+            source.complete = QueueChoice(writer, self._asked.queue_by).of_batch
             appender = InputAppender(writer, source, self._asked.on_error, self._report)
             behind.callback(lambda: self._tell_stored(appender.result(), writer, source, started))
             appender.append()
@@ -184,7 +184,7 @@ class _Task:
 
     def each(self) -> int:
         """The rows of the input, with a row for each."""
-        from rmqtool.write.inputs.append import put_each
+        from rmqtool.write.ingest.append import put_each
 
         asked = self._asked
         counts: Counter[str] = Counter()
@@ -206,7 +206,7 @@ class _Task:
 
     def check(self) -> int:
         """The rows of the input, checked."""
-        from rmqtool.write.inputs.append import put_each
+        from rmqtool.write.ingest.append import put_each
 
         asked, count = self._asked, 0
         with self._input() as source:
@@ -226,7 +226,7 @@ class _Task:
 
     def _message(self) -> NewMessage:
         from rmqtool.formats.message import RECORD_SIZE_MAX
-        from rmqtool.write.inputs.reader import open_input
+        from rmqtool.write.ingest.reader import open_input
         from rmqtool.write.records.message import NewMessage
 
         asked = self._asked
@@ -288,8 +288,8 @@ class _Task:
     @contextmanager
     def _input(self) -> Iterator[Input]:
         """The input, with a progress bar; what is wrong with it shows before the store is touched."""
-        from rmqtool.write.inputs.reader import Input, format_of, open_input, size_of
-        from rmqtool.write.row_reader import RowRules
+        from rmqtool.write.ingest.reader import Input, format_of, open_input, size_of
+        from rmqtool.write.ingest.rows import RowRules
 
         asked = self._asked
         assert asked.input is not None
@@ -343,7 +343,7 @@ class _Task:
             yield writer
 
     def _dry_run(self) -> DryRun:
-        from rmqtool.write.inputs.dry_run import DryRun
+        from rmqtool.write.ingest.append import DryRun
 
         asked = self._asked
         if asked.create:

@@ -336,7 +336,7 @@ class AppendOptions:
     def check_properties(self, given: dict[str, str]) -> None:
         """Raises UsageError where an option says something else than the property that it is."""
         from rmqtool.formats import properties
-        from rmqtool.write.row_reader import disagree, own_value, split_keys
+        from rmqtool.write.ingest.rows import disagree, own_value, split_keys
 
         for name, option, value in (
             (properties.TAGS, "--tag", self.tag),

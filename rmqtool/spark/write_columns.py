@@ -18,7 +18,7 @@ import pyarrow as pa
 from rmqtool.errors import InputError, UsageError
 from rmqtool.message.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqtool.spark.schema import FIELDS, HEADERS_TYPE, INTEGERS
-from rmqtool.write.row_reader import COLUMNS
+from rmqtool.write.ingest.rows import COLUMNS
 
 _MAP: Final = pa.map_(pa.string(), pa.string())
 _OTHERS: Final = {

@@ -223,9 +223,9 @@ class NewStoreWriter(DataSourceArrowWriter):
     def _append(self, writer: StoreWriter, path: Path) -> None:
         from datetime import UTC
 
-        from rmqtool.write.inputs.append import InputAppender
-        from rmqtool.write.inputs.reader import Input, open_input
-        from rmqtool.write.row_reader import RowRules
+        from rmqtool.write.ingest.append import InputAppender
+        from rmqtool.write.ingest.reader import Input, open_input
+        from rmqtool.write.ingest.rows import RowRules
 
         with open_input(path) as file:
             source = Input(file, "arrow", RowRules(profile=writer.options.profile, zone=UTC))

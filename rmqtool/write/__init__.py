@@ -7,20 +7,22 @@ schedule.py               delayed messages that are due
 opening.py, last_file.py  the checks before; permission.py: those that only a dry run needs
 store_writer.py           all of it: `StoreWriter.create` and `StoreWriter.open`
 
-How a message becomes a record is in `records`, how tables do in `table`, where rows come from in `inputs`.
+Messages come in one way. `ingest` reads every input (JSON lines, CSV, Parquet, Arrow, the rows of Spark) into
+Arrow batches of one schema, `table.schema`. `table` encodes the plain rows of a batch together, and passes
+every other row to `StoreWriter.put`, as a program passes its single messages. `records` holds the rules by
+which a message becomes a record.
 """
 
 __all__ = [
     "dispatcher",
     "extension_writer",
     "index_writer",
-    "inputs",
+    "ingest",
     "opening",
     "options",
     "put_result",
     "queue_writer",
     "records",
-    "row_reader",
     "schedule",
     "store_writer",
     "table",

@@ -36,8 +36,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pytest
 
-from rmqtool.write.inputs.reader import Input, format_of, open_input
-from rmqtool.write.row_reader import RowRules
+from rmqtool.write.ingest.reader import Input, format_of, open_input
+from rmqtool.write.ingest.rows import RowRules
 from rmqtool.write.store_writer import StoreWriter
 from tests.benchmarks import messages as made
 from tests.benchmarks.java_store import JavaStore, most_topics

@@ -14,7 +14,7 @@ from rmqtool.write.table.appender import TableAppender, WrongRowError
 from rmqtool.write.table.batch import BatchBuilder
 from rmqtool.write.table.columns import read_columns
 from rmqtool.write.table.queues import Queues
-from rmqtool.write.table.rows import message_of
+from rmqtool.write.table.schema import message_of
 
 PROFILES = ("4.9", "5.3", "5.4")
 NOW = 1_700_000_000_000

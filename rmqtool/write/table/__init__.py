@@ -1,3 +1,10 @@
-"""Tables of messages become records at the speed of memory: Arrow batches, checked and written as columns."""
+"""Arrow batches of messages become records at the speed of memory.
 
-__all__ = ["appender", "rows"]
+schema.py      the columns of a message; single rows of them
+columns.py     the columns of a batch as addresses and numbers; which rows need the careful path
+batch.py       those columns made ready for `write.encode`
+queues.py      the queues that rows go to, and their next offsets
+appender.py    all of it: `TableAppender`
+"""
+
+__all__ = ["appender", "schema"]

@@ -19,15 +19,8 @@ from rmqtool.formats import message as form
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.formats.properties import KEY_SEPARATOR, VALUE_END
 from rmqtool.storage.buffers import Array
+from rmqtool.write.table.schema import COLUMNS, COMPRESSIONS, I32_COLUMNS, I64_COLUMNS
 
-COLUMNS = (
-    "topic", "body", "queue_id", "tags", "keys", "uniq_key", "properties", "properties_bytes", "flag",
-    "sys_flag", "born_timestamp_ms", "born_host", "store_timestamp_ms", "store_host", "reconsume_times",
-    "prepared_transaction_offset", "delay_level", "wait", "body_compression",
-)  # fmt: skip
-I32_COLUMNS = ("queue_id", "flag", "sys_flag", "reconsume_times", "delay_level")
-I64_COLUMNS = ("born_timestamp_ms", "store_timestamp_ms", "prepared_transaction_offset")
-COMPRESSIONS = ("none", "zlib", "lz4", "zstd")
 _MAPPED_V4 = bytes(10) + b"\xff\xff"  # an IPv6 address that Java makes an IPv4 one
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool import NewMessage
 from rmqtool.errors import UnwritableError
-from rmqtool.write.inputs.dry_run import DryRun
+from rmqtool.write.ingest.append import DryRun
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.ordinary_user import as_nobody, open_to_all
 from tests.support.trees import unchanged

@@ -35,13 +35,13 @@ from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import BodyForm, RowFormat, blank_row, damage_row, message_row
 from rmqtool.read.store import Store
 from rmqtool.storage.profile import PROFILES
-from rmqtool.write import row_reader
-from rmqtool.write.inputs import jsonl as inputs_jsonl
-from rmqtool.write.inputs import reader as inputs
-from rmqtool.write.inputs.columns import messages_of
-from rmqtool.write.inputs.reader import Format, Input, OnError, format_of, open_input
+from rmqtool.write.ingest import json_rows
+from rmqtool.write.ingest import reader as inputs
+from rmqtool.write.ingest.reader import Format, Input, OnError, format_of, open_input
+from rmqtool.write.ingest.rows import HOST_BITS, RowError, RowRules
 from rmqtool.write.records.message import NewMessage
-from rmqtool.write.row_reader import RowError, RowRules
+from rmqtool.write.table.schema import messages_of
+from tests.support.one_row import message_of
 from tests.support.programs import PATIENCE_S, RMQTOOL, is_asleep, started, until
 from tests.support.stores import Library, case
 from tests.support.trees import copy_tree
@@ -55,8 +55,31 @@ def lines_of(*rows: object) -> bytes:
     return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
 
 
+def row_by_row(path: Path, rules: RowRules, on_error: OnError) -> tuple[Result, int]:
+    """JSON lines as the reference reads them: what `Source` gives, and how many rows are empty."""
+    messages, errors, empty = [], {}, 0
+    decoder = json_rows.JsonRows(rules)
+    with path.open("rb", 0) as file:
+        for lines in json_rows.line_blocks(file):
+            decoded = decoder.rows(lines)
+            wrong = dict(decoded.errors)
+            for number, row in zip(decoded.numbers, decoded.rows, strict=True):
+                try:
+                    message = message_of(row, rules)
+                except RowError as error:
+                    wrong[number] = error.at(number)
+                    continue
+                empty += message is None
+                if message is not None and (on_error == "skip" or not any(each < number for each in wrong)):
+                    messages.append(message)
+            errors |= {number: str(wrong[number]) for number in sorted(wrong)}
+            if wrong and on_error == "stop":
+                return (messages, {min(errors): errors[min(errors)]}), empty
+    return (messages, errors), empty
+
+
 class Source:
-    """Reads bytes as an input, both ways that there are, which must agree."""
+    """Reads bytes as an input, in each way that there is; they must agree."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -74,7 +97,7 @@ class Source:
         path.write_bytes(data)
         results = []
         for columns, compiled_from in ((True, 0), (True, sys.maxsize), (False, 0)):
-            inputs_jsonl.COMPILED_FROM = compiled_from
+            json_rows.COMPILED_FROM = compiled_from
             errors: dict[int, str] = {}
 
             def report(error: RowError, errors: dict[int, str] = errors) -> None:
@@ -96,6 +119,8 @@ class Source:
                     report(error)
                 assert source.rows == len(found)
             results.append((found, errors))
+        if format == "jsonl":
+            results.append(row_by_row(path, rules or RowRules(zone=UTC), on_error)[0])
         (one, one_wrong), *others = results
         for two, two_wrong in others:
             assert one_wrong == two_wrong
@@ -106,7 +131,7 @@ class Source:
 @pytest.fixture
 def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Source:
     """What becomes of an input."""
-    monkeypatch.setattr(inputs_jsonl, "COMPILED_FROM", 0)  # set back behind the test
+    monkeypatch.setattr(json_rows, "COMPILED_FROM", 0)  # set back behind the test
     return Source(tmp_path)
 
 
@@ -296,7 +321,7 @@ def test_a_line_over_the_limit_is_left_out() -> None:
     data = short + b"x" * 2000 + b"\n" + short + b"y" * 2001 + b"\n" + short + b"z" * 3000
     for size in (1, 2, 3, 7, 64, 500):
         got: dict[int, bytes | None] = {}
-        for lines in inputs_jsonl.line_blocks(io.BytesIO(data), size=size, limit=500):
+        for lines in json_rows.line_blocks(io.BytesIO(data), size=size, limit=500):
             pieces = [None] if lines.data is None else bytes(lines.data).splitlines()
             assert lines.line_count == len(pieces)
             got |= dict(enumerate(pieces, lines.first))
@@ -312,7 +337,7 @@ def test_blocks_are_the_lines(lines: list[bytes], size: int, ends: bool) -> None
     if data.startswith((b"\xff\xfe", b"\xfe\xff")):
         return
     got, first = b"", 1
-    for block in inputs_jsonl.line_blocks(io.BytesIO(data), size=size):
+    for block in json_rows.line_blocks(io.BytesIO(data), size=size):
         assert block.data is not None
         assert block.first == first
         piece = bytes(block.data)
@@ -440,7 +465,7 @@ def test_rows_of_dump_give_the_stored_message(name: str, cases: Library, read: S
             properties=record.properties_bytes,
             queue_id=record.queue_id,
             flag=record.flag,
-            sys_flag=record.sys_flag & ~row_reader.HOST_BITS,
+            sys_flag=record.sys_flag & ~HOST_BITS,
             born_timestamp=record.born_timestamp,
             born_host=record.born_host,
             store_timestamp=record.store_timestamp,
@@ -776,14 +801,14 @@ def switching() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("switching")
-@pytest.mark.parametrize("size", [50_000, inputs_jsonl.BLOCK_SIZE])
+@pytest.mark.parametrize("size", [50_000, json_rows.BLOCK_SIZE])
 def test_large_inputs_keep_order_and_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
     """Over many blocks, with a wrong row now and then: blocks read in compiled code, and row by row."""
-    monkeypatch.setattr(inputs_jsonl, "COMPILED_FROM", 0)
-    monkeypatch.setattr(inputs_jsonl.line_blocks, "__kwdefaults__", {
-        **inputs_jsonl.line_blocks.__kwdefaults__, "size": size,
+    monkeypatch.setattr(json_rows, "COMPILED_FROM", 0)
+    monkeypatch.setattr(json_rows.line_blocks, "__kwdefaults__", {
+        **json_rows.line_blocks.__kwdefaults__, "size": size,
     })  # fmt: skip
     path = tmp_path / "rows.jsonl"
     wrong = set(range(500, 20000, 977))
@@ -856,7 +881,7 @@ def test_columns_are_as_single_rows(tmp_path_factory: pytest.TempPathFactory, ro
     rules = RowRules(PROFILES[profile], UTC, {"topic": "D", "tags": "a", "queue_id": 9} if defaults else {})
     data = lines_of(*rows)
     found = []
-    ways = ((True, 0), (True, inputs_jsonl.BLOCK_SIZE), (False, 0))
+    ways = ((True, 0), (True, json_rows.BLOCK_SIZE), (False, 0))
     for columns, compiled_from in ways:
         errors: list[tuple[int | None, str | None]] = []
 
@@ -866,13 +891,15 @@ def test_columns_are_as_single_rows(tmp_path_factory: pytest.TempPathFactory, ro
         path = tmp_path_factory.getbasetemp() / "generated"
         path.write_bytes(data)
         with open_input(path) as file, pytest.MonkeyPatch.context() as patch:
-            patch.setattr(inputs_jsonl, "COMPILED_FROM", compiled_from)
+            patch.setattr(json_rows, "COMPILED_FROM", compiled_from)
             source = Input(file, "jsonl", rules, on_error="skip", report=report)
             if columns:
                 messages = [each for batch in source.batches() for each in messages_of(batch)]
             else:
                 messages = [message for _, message in source.messages()]
         found.append((messages, errors, source.empty))
+    (messages, wrong), empty = row_by_row(path, rules, "skip")
+    found.append((messages, [(number, None) for number in wrong], empty))
     assert all(each == found[0] for each in found)
 
 

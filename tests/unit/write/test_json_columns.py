@@ -13,10 +13,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rmqtool.write.inputs.json_columns import plain_columns
-from rmqtool.write.inputs.jsonl import JsonRows, Lines, raw_columns
-from rmqtool.write.json_kernel import MAX_PAIRS
-from rmqtool.write.row_reader import RowRules
+from rmqtool.write.ingest.json_columns import plain_columns
+from rmqtool.write.ingest.json_kernel import MAX_PAIRS
+from rmqtool.write.ingest.json_rows import JsonRows, Lines, raw_columns
+from rmqtool.write.ingest.rows import RowRules
 from tests.support.programs import PATIENCE_S, ROOT
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)

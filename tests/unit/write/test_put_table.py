@@ -22,7 +22,7 @@ from rmqtool.write import encode
 from rmqtool.write.store_writer import StoreWriter
 from rmqtool.write.table import appender as table
 from rmqtool.write.table.appender import TableAppender, WrongRowError
-from rmqtool.write.table.rows import message_of
+from rmqtool.write.table.schema import message_of
 from tests.support.put_tables import HOSTS, NOW, Pair, Row, log_bytes, make, plain_row, table_of
 from tests.support.stores import VERSIONS, Library, real_case
 

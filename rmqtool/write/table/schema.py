@@ -1,23 +1,51 @@
-"""Single rows of a table: as the message they stand for, and what is wrong with them."""
+"""The one schema of messages on their way into a store, and its rows as single messages.
+
+Every input becomes Arrow batches of `TYPES` (`ingest`). `TableAppender` encodes the rows that are plain as
+columns, and passes all others through `message_of` to `StoreWriter.put`, which knows every rule of a broker.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any, get_args
+
+import pyarrow as pa
 
 from rmqtool.errors import FormatError, IllegalMessageError, RmqtoolError
+from rmqtool.formats.body import Compression
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.write.records.message import NewMessage
-from rmqtool.write.table.columns import COMPRESSIONS
 
-if TYPE_CHECKING:
-    import pyarrow as pa
+MAP = pa.map_(pa.string(), pa.string())
+TYPES: dict[str, pa.DataType] = {
+    "topic": pa.string(),
+    "body": pa.binary(),
+    "queue_id": pa.int32(),
+    "tags": pa.string(),
+    "keys": pa.string(),
+    "uniq_key": pa.string(),
+    "properties": MAP,
+    "properties_bytes": pa.binary(),
+    "flag": pa.int32(),
+    "sys_flag": pa.int32(),
+    "born_timestamp_ms": pa.int64(),
+    "born_host": pa.string(),
+    "store_timestamp_ms": pa.int64(),
+    "store_host": pa.string(),
+    "reconsume_times": pa.int32(),
+    "prepared_transaction_offset": pa.int64(),
+    "delay_level": pa.int32(),
+    "wait": pa.bool_(),
+    "body_compression": pa.string(),
+}
+"""The columns of a message, with the types that inputs have; `TableAppender` says which others it takes."""
+COLUMNS = tuple(TYPES)
+I32_COLUMNS = tuple(name for name, kind in TYPES.items() if kind == pa.int32())
+I64_COLUMNS = tuple(name for name, kind in TYPES.items() if kind == pa.int64())
+COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
 _ILLEGAL = "MESSAGE_ILLEGAL"
-_BITS = {
-    "queue_id": 31, "flag": 31, "sys_flag": 31, "reconsume_times": 31, "delay_level": 31,
-    "born_timestamp_ms": 63, "store_timestamp_ms": 63, "prepared_transaction_offset": 63,
-}  # fmt: skip
 
 
 class WrongRowError(IllegalMessageError):
@@ -44,31 +72,35 @@ def wrong_row(number: int, column: str, error: RmqtoolError) -> WrongRowError:
     return WrongRowError(number, error.column or column, error)
 
 
-def _illegal(column: str, message: str) -> IllegalMessageError:
-    """The error for a value that no message can have."""
-    return IllegalMessageError(message, status=_ILLEGAL, column=column)
-
-
 def message_of(batch: pa.RecordBatch, row: int) -> NewMessage:
-    """The message that a row of columns stands for.
+    """The message of one row of a batch.
 
     Raises:
         IllegalMessageError: a value that no message can have.
     """
-    values: dict[str, Any] = batch.slice(row, 1).to_pylist()[0]
+    return _message(batch.slice(row, 1).to_pylist()[0])
+
+
+def messages_of(batch: pa.RecordBatch) -> Iterator[NewMessage]:
+    """The messages of all rows, in their order. Raises as `message_of`."""
+    return map(_message, batch.to_pylist())
+
+
+def _message(values: dict[str, Any]) -> NewMessage:
     given = {name: value for name, value in values.items() if value is not None}
     if "topic" not in given:
         raise _illegal("topic", "there is no topic")
-    for name, bits in _BITS.items():
-        value = given.get(name, 0)
-        if not -(1 << bits) <= value < 1 << bits:
-            raise _illegal(name, f"{value} does not fit {bits + 1} bits")
+    for names, bits in ((I32_COLUMNS, 31), (I64_COLUMNS, 63)):
+        for name in names:
+            value = given.get(name, 0)
+            if not -(1 << bits) <= value < 1 << bits:
+                raise _illegal(name, f"{value} does not fit {bits + 1} bits")
     compression = given.get("body_compression", "none")
     if compression not in COMPRESSIONS:
         raise _illegal("body_compression", f"{compression!r} is not one of {', '.join(COMPRESSIONS)}")
-    keys = given.get("keys", [])
+    keys = given.get("keys", ())
     if isinstance(keys, str):
-        keys = keys.split(KEY_SEPARATOR) if keys else []
+        keys = tuple(keys.split(KEY_SEPARATOR)) if keys else ()
     elif None in keys:
         raise _illegal("keys", "a key is null")
     body = given.get("body", b"")
@@ -112,3 +144,8 @@ def _host(given: dict[str, Any], column: str) -> bytes | None:
         return host_bytes(host) if isinstance(host, str) else host
     except FormatError as error:
         raise _illegal(column, error.message) from error
+
+
+def _illegal(column: str, message: str) -> IllegalMessageError:
+    """The error for a value that no message can have."""
+    return IllegalMessageError(message, status=_ILLEGAL, column=column)

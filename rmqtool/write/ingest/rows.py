@@ -1,34 +1,35 @@
-"""A message row back to a message: what `rows.message_row` writes, and rows that people write.
+"""What the values of an input row mean: rows that `message.rows` writes, and rows that people write.
 
 A row with `physical_offset` shows a stored record and is taken over as stored: topic, queue, times,
 hosts and the property string stay, and nothing is added to it. Its properties must be there; its
-queue offset is given anew. A row without `physical_offset` is a new message, and client and broker
+queue offset is a new one. A row without `physical_offset` is a new message, and client and broker
 add to it what they always add.
 
 The body of a row is never compressed: `sys_flag` and `body_compression` say how it is stored. Only
-`stored_body` is as it was stored; where a row has both, it must unpack to `body`. A
-property that has a column of its own (TAGS, KEYS, UNIQ_KEY, DELAY, WAIT) may be given in either
-place, and where it is in both, they must agree. Of two forms of a time the integer counts.
+`stored_body` is as it was stored; where a row has both, it must unpack to `body`. A property that has a
+column of its own (TAGS, KEYS, UNIQ_KEY, DELAY, WAIT) may be given in either place, and where it is in
+both, they must agree. Of two forms of a time the integer counts.
 
 Rows of blanks and zeros hold no message. A row whose status is not ok is refused: what is damaged is
 not stored as if it were sound.
 
-`inputs_columns` does the same for whole columns; tests hold the two together.
+`columns` applies this to whole columns.
 """
 
 from __future__ import annotations
 
 import binascii
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import tzinfo
+from difflib import get_close_matches
 from functools import cached_property
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from msgspec import Meta, Struct
 
-from rmqtool.errors import FormatError, UsageError
+from rmqtool.errors import FormatError, InputError, UsageError
 from rmqtool.formats import body as bodies
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
@@ -36,8 +37,6 @@ from rmqtool.formats.body import Compression
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.storage.profile import NEWEST, Profile
 from rmqtool.times import parse_time
-from rmqtool.write.records.message import NewMessage
-from rmqtool.write.row_error import RowError as RowError
 
 I32 = Annotated[int, Meta(ge=-(1 << 31), le=(1 << 31) - 1)]
 I64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
@@ -56,13 +55,6 @@ OWN_COLUMN = {
     properties.WAIT: "wait",
 }
 """Properties that have a column: name to column."""
-FIRST_DEFAULTS = (
-    "topic", "queue_id", "flag", "sys_flag", "born_host", "store_host", "reconsume_times",
-    "prepared_transaction_offset",
-)  # fmt: skip
-"""Columns whose defaults hold for every row. Those of properties and compression are for new messages, and
-a default that is a property's own column comes after the properties of the row itself."""
-NEW_DEFAULTS = ("properties", "body_compression")
 EMPTY_KINDS = ("blank", "zeros")
 
 NO_TOPIC = "it has none, and --topic gives none"
@@ -70,6 +62,33 @@ NO_BODY = 'it has none; an empty one is written as ""'
 NO_PROPERTIES = (
     "a row with physical_offset is stored as it was, and needs them (a new message has no physical_offset)"
 )
+
+
+class RowError(InputError):
+    """A row of the input that is no message.
+
+    `row` counts from 1 (a line of JSONL; in CSV the header is row 1), `column` is its column, and
+    `status` what a broker would call it, where it is a broker's rule.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        column: str | None = None,
+        row: int | None = None,
+        status: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        place = ", ".join(part for part in (f"row {row}" if row is not None else "", column or "") if part)
+        super().__init__(f"{place}: {what}" if place else what, hint=hint, column=column)
+        self.what = what
+        self.row = row
+        self.status = status
+
+    def at(self, row: int) -> RowError:
+        """The same with its row."""
+        return RowError(self.what, column=self.column, row=row, status=self.status, hint=self.hint)
 
 
 class InputRow(Struct, gc=False):
@@ -121,6 +140,27 @@ class StrictRow(InputRow, gc=False, forbid_unknown_fields=True):
 COLUMNS: tuple[str, ...] = InputRow.__struct_fields__
 
 
+def unknown_column(name: str, row: int | None) -> RowError:
+    """What is wrong with a column that no row has."""
+    near = get_close_matches(name, COLUMNS, n=1)
+    hint = f"; did you mean {near[0]}?" if near else ""
+    return RowError(f"unknown column {name!r}{hint} (--ignore-unknown skips it)", row=row)
+
+
+class Raw(NamedTuple):
+    """Rows as a source has them.
+
+    Attributes:
+        columns: by name of `COLUMNS`.
+        numbers: of each row in the source, shape (rows,).
+        errors: rows that could not be read at all, by number.
+    """
+
+    columns: dict[str, Any]
+    numbers: Any
+    errors: dict[int, RowError]
+
+
 @dataclass(frozen=True)
 class RowRules:
     """How rows are read.
@@ -151,81 +191,6 @@ class RowRules:
     def dialect(self) -> properties.Dialect:
         """Of property strings."""
         return "4.x" if self.profile.name == "4.9" else "5.x"
-
-
-def message_of(row: InputRow, rules: RowRules) -> NewMessage | None:
-    """The message of one row; None for a row that holds none.
-
-    Raises:
-        RowError: it is no message, with the column; `row` is not set.
-    """
-    if row.kind in EMPTY_KINDS or row.blank:
-        return None
-    check_status(row.status)
-    stored = row.physical_offset is not None
-    _fill(row, rules, FIRST_DEFAULTS if stored else FIRST_DEFAULTS + NEW_DEFAULTS)
-    if not row.topic:
-        raise RowError(NO_TOPIC, column="topic", status="MESSAGE_ILLEGAL")
-    compression: Compression | None = None
-    if row.stored_body is not None:
-        body, sys_flag = kept_body(body_bytes(row.stored_body, "base64"), row.sys_flag or 0, stored=stored)
-        if row.body is not None:
-            check_kept(body_bytes(row.body, row.body_encoding), body, sys_flag)
-    elif row.body is None:
-        raise RowError(NO_BODY, column="body", status="MESSAGE_ILLEGAL")
-    else:
-        body, sys_flag, compression = stored_body(
-            body_bytes(row.body, row.body_encoding), row.sys_flag or 0, row.body_compression, stored=stored
-        )
-    message = NewMessage(
-        topic=row.topic,
-        body=body,
-        queue_id=row.queue_id,
-        flag=row.flag or 0,
-        sys_flag=sys_flag,
-        born_timestamp=_time_of(row, "born", rules),
-        born_host=_host_of(row, "born_host"),
-        store_timestamp=_time_of(row, "store", rules),
-        store_host=_host_of(row, "store_host"),
-        reconsume_times=row.reconsume_times or 0,
-        prepared_transaction_offset=row.prepared_transaction_offset or 0,
-        compression=compression or "none",
-    )
-    _agree(row.properties or {}, row)
-    if stored:
-        message.properties = stored_properties(row, rules.dialect)
-        return message
-    _fill(row, rules, OWN_COLUMN.values())
-    message.properties = {
-        name: value for name, value in (row.properties or {}).items() if name not in OWN_COLUMN
-    }
-    message.tags = row.tags
-    message.uniq_key = row.uniq_key
-    message.keys = split_keys(row.keys)
-    message.delay_level = row.delay_level or 0
-    message.wait = row.wait is not False
-    return message
-
-
-def _fill(row: InputRow, rules: RowRules, names: Iterable[str]) -> None:
-    for name in names:
-        if getattr(row, name) is None:
-            setattr(row, name, rules.defaults.get(name))
-
-
-def _agree(given: Mapping[str, str], row: InputRow) -> None:
-    """Fills the columns whose properties were given as properties only; where both are, they agree."""
-    stored = row.physical_offset is not None
-    for name, column in OWN_COLUMN.items():
-        there = getattr(row, column)
-        if name not in given or (stored and there is None):
-            continue
-        value = own_value(name, given[name])
-        if there is None:
-            setattr(row, column, value)
-        elif (split_keys(there) if column == "keys" else there) != value:
-            value = " ".join(there) if isinstance(there, list) else there
-            raise RowError(disagree(name, value, given[name]), column=column)
 
 
 def own_value(name: str, text: str) -> Any:
@@ -329,28 +294,12 @@ def body_bytes(text: str | bytes, encoding: str | None) -> bytes:
         raise RowError(f"not {encoding or 'utf-8'}: {reason}", column="body") from None
 
 
-def _time_of(row: InputRow, which: str, rules: RowRules) -> int | None:
-    number: int | None = getattr(row, f"{which}_timestamp_ms")
-    if number is not None:
-        return number
-    text: str | None = getattr(row, f"{which}_time")
-    if text is not None:
-        return time_ms(text, f"{which}_time", rules)
-    default: int | None = rules.defaults.get(f"{which}_timestamp_ms")
-    return default
-
-
 def time_ms(text: str, column: str, rules: RowRules) -> int:
     """The time that `text` means, ms since 1970. Raises RowError."""
     try:
         return parse_time(text, rules.zone, rules.now_ms)
     except UsageError as error:
         raise RowError(error.message, column=column) from None
-
-
-def _host_of(row: InputRow, column: str) -> bytes | None:
-    text: str | None = getattr(row, column)
-    return None if text is None else host_of(text, column)
 
 
 def host_of(text: str, column: str) -> bytes:
@@ -361,44 +310,37 @@ def host_of(text: str, column: str) -> bytes:
         raise RowError(error.message, column=column) from None
 
 
-def stored_properties(row: InputRow, dialect: properties.Dialect) -> bytes:
-    """The property string of a row as stored; a property CRC in it is of the old place.
+def stored_properties(
+    pairs: Mapping[str, str] | None, base64: str | None, dialect: properties.Dialect, room: int | None
+) -> bytes:
+    """The property string of a row as stored; a property CRC in it belongs to the old place.
 
-    Of the two dialects the one that gives the row's size; where that is not known or neither does,
-    `dialect`.
+    Args:
+        pairs: the column properties.
+        base64: the column properties_base64, which counts where a row has both.
+        dialect: of the string, where `room` does not tell.
+        room: bytes that the stored record has for the string; None where the row does not say.
 
     Raises:
         RowError: there are no properties, or they cannot be stored.
     """
-    if row.properties_base64 is not None:
+    if base64 is not None:
         try:
-            data = binascii.a2b_base64(row.properties_base64, strict_mode=True)
+            data = binascii.a2b_base64(base64, strict_mode=True)
         except (binascii.Error, ValueError) as error:
             raise RowError(f"not base64: {error}", column="properties_base64") from None
         if len(data) > properties.MAX_SIZE:
-            raise RowError(too_long(len(data)), column="properties_base64", status="PROPERTIES_SIZE_EXCEEDED")
-    elif row.properties is None:
+            raise RowError(
+                f"{len(data)} bytes: at most {properties.MAX_SIZE} can be stored",
+                column="properties_base64",
+                status="PROPERTIES_SIZE_EXCEEDED",
+            )
+        return data
+    if pairs is None:
         raise RowError(NO_PROPERTIES, column="properties")
-    else:
-        try:
-            data = properties.encode(row.properties, dialect="4.x")
-        except FormatError as error:
-            raise RowError(error.message, column="properties") from None
-        if data and not shorter(row, len(data) + 1, dialect):
-            data += b"\x02"
-    return data
-
-
-def too_long(size: int) -> str:
-    """What is wrong with a property string of that many bytes."""
-    return f"{size} bytes: at most {properties.MAX_SIZE} can be stored"
-
-
-def shorter(row: InputRow, length: int, dialect: properties.Dialect) -> bool:
-    """Whether the string of `length` bytes, which ends with 0x02, is stored without that byte."""
-    if row.size is None or row.body_length is None or row.topic is None:
-        return dialect == "4.x"
-    head = form.HEADS[(row.sys_flag or 0) & HOST_BITS].size
-    topic = (2 if row.version == 2 else 1) + len(row.topic.encode())
-    stored = row.size - head - row.body_length - topic - 2
-    return dialect == "4.x" if stored not in (length, length - 1) else stored == length - 1
+    try:
+        data = properties.encode(pairs, dialect="4.x")
+    except FormatError as error:
+        raise RowError(error.message, column="properties") from None
+    is_4x = room == len(data) if room in (len(data), len(data) + 1) else dialect == "4.x"
+    return data if is_4x or not data else data + properties.VALUE_END.encode()

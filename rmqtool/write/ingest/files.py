@@ -10,15 +10,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, BinaryIO
 
 import numpy as np
 import pyarrow as pa
 
 from rmqtool.errors import InputError
 from rmqtool.message.columns import COLUMNS as MESSAGE_COLUMNS
-from rmqtool.write.inputs.jsonl import UTF_16, unknown_column
-from rmqtool.write.row_reader import COLUMNS, RowError, RowRules
+from rmqtool.write.ingest.json_rows import UTF_16
+from rmqtool.write.ingest.rows import COLUMNS, Raw, RowError, RowRules, unknown_column
 
 BATCH_SIZE = 24 << 20
 """Bytes of a batch, about."""
@@ -36,20 +36,6 @@ _CSV_END = "\0end of the input" + COLUMNS_MAX * ","
 # and hold what the thread needs to end: the interpreter's lock.
 _left: list[Any] = []
 _BY_SPARK_NAME = {column.spark_name: column.name for column in MESSAGE_COLUMNS}
-
-
-class Raw(NamedTuple):
-    """Rows as a source has them.
-
-    Attributes:
-        columns: by name of `row_reader.COLUMNS`.
-        numbers: of each row in the source, shape (rows,).
-        errors: rows that could not be read at all, by number.
-    """
-
-    columns: dict[str, Any]
-    numbers: np.ndarray[Any, np.dtype[np.int64]]
-    errors: dict[int, RowError]
 
 
 class _LongRowError(InputError):

@@ -1,15 +1,23 @@
-"""Append an input of many messages to a store: as tables, or one by one with a result for each."""
+"""Append an input of many messages to a store: as batches, one by one with results, or only check it."""
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from rmqtool.errors import IllegalMessageError, RmqtoolError, StoreInUseError, UnwritableError
-from rmqtool.write.inputs.reader import Input, OnError, row_error
+from rmqtool.errors import IllegalMessageError, RefusedError, RmqtoolError, StoreInUseError, UnwritableError
+from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.storage.profile import profile_named
+from rmqtool.write import opening
+from rmqtool.write.ingest.reader import Input, OnError, row_error
+from rmqtool.write.ingest.rows import RowError
+from rmqtool.write.options import WriteOptions
 from rmqtool.write.records.message import NewMessage
-from rmqtool.write.row_reader import RowError
+from rmqtool.write.records.prepare import prepare
 from rmqtool.write.targets import Targets
 from rmqtool.write.topics import TopicTable
 
@@ -18,7 +26,7 @@ if TYPE_CHECKING:
 
     from rmqtool.write.store_writer import StoreWriter
     from rmqtool.write.table.appender import TableResult
-    from rmqtool.write.table.rows import WrongRowError
+    from rmqtool.write.table.schema import WrongRowError
 
 QueueBy = Literal["round-robin", "key-hash", "column"]
 Change = Callable[[NewMessage], NewMessage]
@@ -40,8 +48,8 @@ class Putter(Protocol[Result]):
         """Store one message."""
 
 
-class Queues:
-    """Chooses the queues of new messages that name none; by round robin that is left to the writer."""
+class QueueChoice:
+    """Chooses the queues of new messages that name none; round robin is left to the writer."""
 
     def __init__(self, writer: Putter[object], how: QueueBy) -> None:
         self._writer = writer
@@ -61,7 +69,7 @@ class Queues:
         return replace(message, queue_id=self._choose(message.topic, key))
 
     def of_batch(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[int, RmqtoolError]]:
-        """A batch of `inputs_cells.TYPES` with the queues of its messages; which rows get none and why."""
+        """A batch of `table.schema` with the queues of its messages; which rows get none and why."""
         import pyarrow as pa
 
         if self._how == "round-robin":
@@ -105,7 +113,7 @@ class InputAppender:
 
         Args:
             writer: of the store.
-            source: the input, with the same `on_error` and `report`; `Queues.of_batch` completes it.
+            source: the input, with the same `on_error` and `report`; `QueueChoice.of_batch` completes it.
             on_error: what a row that the store does not take does.
             report: is told of every row left out.
         """
@@ -124,7 +132,7 @@ class InputAppender:
             InputError: the input cannot be read.
             UnwritableError: the store cannot be written.
         """
-        from rmqtool.write.table.rows import WrongRowError
+        from rmqtool.write.table.schema import WrongRowError
 
         try:
             self._appender.append(self._source.batches())
@@ -153,7 +161,7 @@ def put_each(
         RowError: a row that cannot be stored; the rows before it are.
         UnwritableError: the store cannot be written.
     """  # fmt: skip
-    queues = Queues(writer, queue_by)
+    queues = QueueChoice(writer, queue_by)
     for number, message in messages:
         try:
             result = writer.put(queues.of_message(change(message)))
@@ -173,3 +181,63 @@ def _valid(batch: pa.RecordBatch, name: str) -> list[bool]:
         return [False] * len(batch)
     valid: list[bool] = batch.column(name).is_valid().to_pylist()
     return valid
+
+
+class DryRun:
+    """Stands in for a `StoreWriter`: takes messages, checks them and forgets them.
+
+    Attributes:
+        options: how the store would be written.
+        topics, targets: its topics, with those that would be made.
+        bytes: of the records that would be stored.
+        counts: of these, by topic as stored.
+    """
+
+    def __init__(self, root: Path, options: WriteOptions, *, auto_create_queues: int = 0) -> None:
+        self.options = options
+        self.topics = TopicTable.load(root, options.profile)
+        self.targets = Targets(self.topics, auto_create_queues)
+        self.bytes = 0
+        self.counts: Counter[str] = Counter()
+
+    @classmethod
+    def create(
+        cls,
+        path: Path,
+        profile: str,
+        *,
+        broker_conf: Path | None = None,
+        auto_create_queues: int = 0,
+        **options: Any,
+    ) -> DryRun:
+        """As `StoreWriter.create`. Raises as that does."""
+        found = opening.examine_new(path, profile_named(profile), options, broker_conf=broker_conf)
+        return cls(path, found, auto_create_queues=auto_create_queues)
+
+    @classmethod
+    def open(
+        cls, path: Path, *, auto_create_queues: int = 0, given: dict[str, Any], **arguments: Any
+    ) -> DryRun:
+        """As `StoreWriter.open`; `given` are the options by name. Raises as that does."""
+        found = opening.examine(path, given, **arguments)
+        return cls(path, found, auto_create_queues=auto_create_queues)
+
+    def put(self, message: NewMessage) -> None:
+        """Check one message.
+
+        Raises:
+            IllegalMessageError: a broker would not take it.
+            RefusedError: its topic or queue may not be written, or no file can hold it.
+        """
+        target = self.targets.of(message)
+        prepared = prepare(
+            message, self.options, time.time_ns() // 1_000_000, target.queue_id,
+            batch_topic=target.is_batch, topic_flags=target.sys_flag,
+        )  # fmt: skip
+        limit = self.options.commit_log_file_size
+        if prepared.size + BLANK_SIZE > limit:
+            raise RefusedError(
+                f"{prepared.size} bytes do not fit into a commit log file of {limit}", column="body"
+            )
+        self.bytes += prepared.size
+        self.counts[prepared.topic] += 1

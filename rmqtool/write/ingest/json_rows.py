@@ -1,6 +1,6 @@
 """Rows from JSON lines: one object a line, read in blocks of lines.
 
-A block is decoded at once, with the types of `row_reader.InputRow`: to columns in compiled code where
+A block is decoded at once, with the types of `rows.InputRow`: to columns in compiled code where
 all of it is plain, else row by row; line by line only where that fails, to tell which lines are wrong.
 Memory holds a few blocks, or one line of up to LINE_LIMIT.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from difflib import get_close_matches
 from itertools import accumulate, chain
 from typing import Any, NamedTuple, Protocol
 
@@ -17,7 +16,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from rmqtool.errors import InputError
-from rmqtool.write.row_reader import COLUMNS, RowError, RowRules
+from rmqtool.write.ingest.rows import RowError, RowRules, unknown_column
 
 LINE_LIMIT = 64 << 20
 """Bytes that one line may have; one of up to twice as many may pass."""
@@ -133,7 +132,7 @@ class JsonRows:
         """(columns of a block as Arrow arrays, lines of the rows, what is wrong by line); never raises."""
         self._taken += len(lines.data or b"")
         if lines.data is not None and self._taken > COMPILED_FROM:
-            from rmqtool.write.inputs.json_columns import plain_columns
+            from rmqtool.write.ingest.json_columns import plain_columns
 
             plain = plain_columns(lines.data, lines.line_count)
             if plain is not None:
@@ -185,13 +184,6 @@ def _explain(error: Exception, line: bytes, number: int) -> RowError:
     what = _PLACE.sub("", text).replace("`", "")
     column = place[1] if place is not None else None
     return RowError(f"{what[:1].lower()}{what[1:]}", row=number, column=column or None)
-
-
-def unknown_column(name: str, row: int | None) -> RowError:
-    """What is wrong with a column that no row has."""
-    near = get_close_matches(name, COLUMNS, n=1)
-    hint = f"; did you mean {near[0]}?" if near else ""
-    return RowError(f"unknown column {name!r}{hint} (--ignore-unknown skips it)", row=row)
 
 
 # rows -> columns

@@ -1,4 +1,4 @@
-"""An input of many messages: rows from a file or a pipe, as batches for `put_table` or one by one.
+"""An input of many messages: rows from a file or a pipe, as batches of `table.schema` or one by one.
 
     with open_input(path) as file:
         rows = Input(file, format_of(file, path), RowRules())
@@ -14,26 +14,24 @@ import os
 import shutil
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, TypeVar
+from select import POLLIN, poll
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple
 
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UsageError
 from rmqtool.storage.prefetch import ahead
-from rmqtool.write.inputs.flow import CountedFile, Flowing
-from rmqtool.write.inputs.jsonl import BOM, UTF_16, JsonRows, line_blocks
+from rmqtool.write.ingest.json_rows import BOM, UTF_16, JsonRows, line_blocks
+from rmqtool.write.ingest.rows import Raw, RowError, RowRules
 from rmqtool.write.records.message import NewMessage
-from rmqtool.write.row_reader import RowError, RowRules, message_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from rmqtool.write.inputs.files import Raw
-
 Format = Literal["jsonl", "csv", "parquet", "arrow"]
 OnError = Literal["stop", "skip"]
-Item = TypeVar("Item")
 Complete = Callable[["pa.RecordBatch"], tuple["pa.RecordBatch", dict[int, RmqtoolError]]]
 """A batch as it is to be; what is wrong, by row of the batch from 0."""
 
@@ -46,6 +44,8 @@ _SUFFIXES: dict[str, Format] = {
 _PACKED = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _AHEAD = 2
+_PATIENCE_MS = 200  # without new bytes, after which what a pipe gave is taken
+_LONGEST_MS = 1000  # behind the first bytes, after which it is taken though more come
 _NUMBERS_KEPT = 16  # batches whose row numbers are kept: more than can be between reading and writing
 
 
@@ -161,7 +161,7 @@ class Input:
         return index + 1
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The messages as columns (`inputs_cells.TYPES`), read ahead by another thread.
+        """The messages as columns of `table.schema`, read ahead by another thread.
 
         Raises:
             RowError: a row is wrong; the rows before it were handed out.
@@ -170,16 +170,20 @@ class Input:
         return self._handed(ahead(self._sound_batches(), _AHEAD))
 
     def messages(self) -> Iterator[tuple[int, NewMessage]]:
-        """(row number, message), one by one. Raises: as `batches`."""
-        if self._format == "jsonl":
-            yield from self._json_messages()
-            return
-        from rmqtool.write.inputs.columns import messages_of
+        """(row number, message), one by one; wrong rows are reported in their place among them.
 
-        for batch in self._handed(self._sound_batches()):
-            first, numbers = self._numbers[-1]
+        Raises: as `batches`.
+        """
+        from rmqtool.write.table.schema import messages_of
+
+        for batch, errors in self._sound_batches():
+            numbers = self._numbers[-1][1] if len(batch) else ()
+            wrong = sorted(errors, reverse=True)
             for number, message in zip(numbers, messages_of(batch), strict=True):
+                while wrong and wrong[-1] < number:
+                    self._handle({wrong[-1]: errors[wrong.pop()]})
                 yield int(number), message
+            self._handle({number: errors[number] for number in wrong})
 
     def _handed(self, items: Iterator[Read]) -> Iterator[pa.RecordBatch]:
         """The batches; wrong rows are told here, in the thread and the order of who takes the batches."""
@@ -204,7 +208,7 @@ class Input:
         import numpy as np
         import pyarrow as pa
 
-        from rmqtool.write.inputs.columns import columns_of
+        from rmqtool.write.ingest.columns import columns_of
 
         for columns, numbers, errors in self._raw():
             found = columns_of(columns, len(numbers), self.rules, spelled=self._format == "csv")
@@ -245,51 +249,26 @@ class Input:
         if self._format == "jsonl":
             yield from self._json_columns()
             return
-        from rmqtool.write.inputs import files as inputs_files
+        from rmqtool.write.ingest import files
 
         if self._format == "csv":
-            yield from inputs_files.csv_rows(self._file, self.rules)
+            yield from files.csv_rows(self._file, self.rules)
         elif self._format == "arrow" and not self._file.peek(8).startswith(_ARROW_FILE):
-            yield from inputs_files.arrow_rows(self._file, self.rules, stream=True)
+            yield from files.arrow_rows(self._file, self.rules, stream=True)
         else:
             with _searchable(self._file) as (file, advance):
                 if self._format == "parquet":
-                    yield from inputs_files.parquet_rows(file, self.rules, advance)
+                    yield from files.parquet_rows(file, self.rules, advance)
                 else:
-                    yield from inputs_files.arrow_rows(file, self.rules, stream=False)
+                    yield from files.arrow_rows(file, self.rules, stream=False)
 
     def _json_columns(self) -> Iterator[Raw]:
         import numpy as np
-
-        from rmqtool.write.inputs.files import Raw
 
         decoder = JsonRows(self.rules)
         for lines in line_blocks(Flowing(self._file)):
             columns, numbers, errors = decoder.columns(lines)
             yield Raw(columns, np.array(numbers, np.int64), errors)
-
-    def _json_messages(self) -> Iterator[tuple[int, NewMessage]]:
-        decoder = JsonRows(self.rules)
-        for lines in line_blocks(Flowing(self._file)):
-            decoded = decoder.rows(lines)
-            told = iter(sorted(decoded.errors))
-            wrong = next(told, None)
-            for number, row in zip(decoded.numbers, decoded.rows, strict=True):
-                while wrong is not None and wrong < number:
-                    self._handle({wrong: decoded.errors[wrong]})
-                    wrong = next(told, None)
-                try:
-                    message = message_of(row, self.rules)
-                except RowError as error:
-                    self._handle({number: error.at(number)})
-                    continue
-                if message is None:
-                    self.empty += 1
-                    continue
-                self.rows += 1
-                yield number, message
-            if wrong is not None:
-                self._handle({number: decoded.errors[number] for number in (wrong, *told)})
 
 
 @contextmanager
@@ -306,3 +285,84 @@ def _searchable(file: io.BufferedReader) -> Iterator[tuple[BinaryIO, Callable[[i
 
 def _nobody(count: int) -> None:
     """Nobody is to be told."""
+
+
+class CountedFile(io.RawIOBase):
+    """A file that is only read, and tells how far it was read; `count` is bytes."""
+
+    def __init__(self, file: io.FileIO, advance: Callable[[int], None]) -> None:
+        self._file = file
+        self.advance = advance
+        self.count = 0
+
+    def readable(self) -> bool:
+        """Yes."""
+        return True
+
+    def seekable(self) -> bool:
+        """Whether it is no pipe."""
+        return self._file.seekable()
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        """As of any file."""
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        """As of any file."""
+        return self._file.tell()
+
+    def fileno(self) -> int:
+        """Its descriptor."""
+        return self._file.fileno()
+
+    def readinto(self, buffer: Any, /) -> int | None:
+        """As of any file."""
+        count = self._file.readinto(buffer)
+        self.count += count or 0
+        self.advance(count or 0)
+        return count
+
+    def close(self) -> None:
+        """Closes the file too."""
+        self._file.close()
+        super().close()
+
+
+class Flowing:
+    """An input whose writer may pause, or be slow: what has come is given, in place of a full buffer.
+
+    Read from the file itself, behind what was looked at: a thread that waits in the buffer would keep
+    everybody from closing it, on an interrupt for instance.
+    """
+
+    def __init__(self, file: io.BufferedReader) -> None:
+        """Read what `open_input` has opened, from its start."""
+        self._raw: Any = file.raw
+        self._coming = poll()  # not select(): that takes no descriptor above 1,023
+        self._coming.register(file.fileno(), POLLIN)
+        self._head = file.read(self._raw.count if isinstance(self._raw, CountedFile) else 0)
+
+    def readinto(self, buffer: memoryview, /) -> int:
+        """Fill the buffer, or what of it can be filled without waiting for long; 0 at the end."""
+        count = min(len(self._head), len(buffer))
+        buffer[:count] = self._head[:count]
+        self._head = self._head[count:]
+        end = _end_of_wait() if count else None
+        while count < len(buffer) and self._is_more(end):
+            got = self._raw.readinto(buffer[count:])
+            if not got:
+                break
+            count += got
+            end = end or _end_of_wait()
+        return count
+
+    def _is_more(self, end: float | None) -> bool:
+        """Whether there are more bytes, or the end; None waits for them, else not beyond that time."""
+        if end is None:
+            return bool(self._coming.poll())
+        left_ms = min(_PATIENCE_MS, int(1000 * (end - time.monotonic())))
+        return left_ms > 0 and bool(self._coming.poll(left_ms))
+
+
+def _end_of_wait() -> float:
+    return time.monotonic() + _LONGEST_MS / 1000
