@@ -1,14 +1,14 @@
-"""Which files of a store expire, by the broker's rules or an operator's, and what that means.
+"""Which files of a store expire, by the broker's rules or an operator's, and the consequences.
 
 The broker's decision and its settings are in `broker.expiry_rules` and `broker.expiry_settings`.
 
     own_rules.py   an operator's decision
-    gather.py      what both want to know of a store
+    gather.py      the facts of a store that both need
     queues.py      offsets of each queue before and after
-    losses.py      messages that somebody still waits for
+    losses.py      messages that are still needed
     forecast.py    when the disk reaches each ratio
     expiry.py      all of it for one store: `plan_expiry`
-    archive.py     copies of what goes, verified, with a manifest
+    archive.py     verified copies of the deleted files, with a manifest
     remove.py      the deletion, under the store's lock
 
 Source: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService; spec 02 section 7.

@@ -1,7 +1,7 @@
-"""Copies of the files that expire: made, read back from the device and compared, listed with their CRCs.
+"""Archives the files that expire: copies them, compares the copies on the device, lists their CRCs.
 
-    DIR/commitlog/00000000000000000000      under the paths that they had in the store
-    DIR/manifest-<time in ms>.json          what one run has put there; -<time>-2 the next one of that time
+    DIR/commitlog/00000000000000000000      the copies, under their paths in the store
+    DIR/manifest-<time in ms>.json          the files of one run; -<time>-2 for a second run of that time
 
 The manifest is on the device before the first file of the store is deleted.
 """
@@ -33,12 +33,12 @@ _PART = ".part"
 
 
 def check_archive(store: Store, expiry: Expiry, places: Places, folder: Path) -> None:
-    """What must be true before the first copy.
+    """Check the archive folder before the first copy.
 
     Raises:
-        RefusedError: the folder lies in the store, or something else is in its way.
+        RefusedError: the folder is inside the store, or is not a folder.
         UnwritableError: it has too little free space.
-        UnreadableError: nobody can say.
+        UnreadableError: the free space is unknown.
     """
     keep_out(store.layout, folder, "an archive")
     if folder.exists() and not folder.is_dir():
@@ -58,9 +58,9 @@ def check_archive(store: Store, expiry: Expiry, places: Places, folder: Path) ->
 def write_archive(
     store: Store, expiry: Expiry, places: Places, folder: Path, made_ms: int, progress: Progress | None = None
 ) -> Path:
-    """Copy every file that goes, verify the copies, and write the manifest; returns its path.
+    """Copy every file that is deleted, verify the copies, and write the manifest; returns its path.
 
-    A copy that an earlier run has made is verified and kept.
+    A copy from an earlier run is verified and kept.
 
     Raises:
         RefusedError: another file has the name of a copy, or a copy is not equal to its file.
@@ -94,7 +94,7 @@ def write_archive(
 
 
 def _free_name(folder: Path, stem: str) -> Path:
-    """A name that no manifest has yet, also where a run is for the same time as another one."""
+    """A name that no manifest has yet; several runs may be for the same time."""
     names = (f"{stem}{end}.json" for end in itertools.chain([""], (f"-{n}" for n in itertools.count(2))))
     return next(folder / name for name in names if not os.path.lexists(folder / name))
 
@@ -104,12 +104,12 @@ def _copy_of(places: Places, folder: Path, fate: FileDecision) -> Path:
 
 
 def _copied(source: Path, target: Path) -> int:
-    """Make the copy of a file, and return the CRC-32 that both have."""
+    """Copy a file and verify the copy; returns their CRC-32."""
     size = source.stat().st_size
     crc = crc_of(source, [(0, size)])
     if not os.path.lexists(target):
         part = target.with_name(target.name + _PART)
-        disk.remove(part)  # what a killed run has left
+        disk.remove(part)  # left by a killed run
         copy_whole(source, part)
         _forget(part)
         _check(part, size, crc, "the copy is not equal to its file")
@@ -121,7 +121,7 @@ def _copied(source: Path, target: Path) -> int:
 
 
 def _forget(path: Path) -> None:
-    """Bring the copy to the device, and let the check read it from there."""
+    """Flush the copy and drop it from the page cache, so that the check reads it from the device."""
     descriptor = disk.open_file(path)
     try:
         disk.sync(descriptor, path, times=True)
@@ -131,7 +131,7 @@ def _forget(path: Path) -> None:
 
 
 def _drop(path: Path) -> None:
-    """Take a copy out of the page cache, which is the broker's memory."""
+    """Drop a copy from the page cache, which is the broker's memory."""
     if hasattr(os, "posix_fadvise"):
         with opened(path) as descriptor:
             os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
@@ -177,7 +177,7 @@ def _times(store: Store, fate: FileDecision, source: Path) -> tuple[int | None, 
 
 
 def _last_time(store: Store, file: StoreFile) -> int | None:
-    """The store time of the last record of a file, from the nearest one that the queues know of."""
+    """The store time of the last record of a file; reads heads from the last record that a queue names."""
     found = None
     try:
         for head in store.commit_log.heads(store.record_before(file, file.end - 1)):

@@ -1,10 +1,10 @@
-"""The expiry of one store: each file with its fate and the reason, and what that means.
+"""The expiry of one store: a decision with its reason per file, and the consequences.
 
     with Store.open("/data/store") as store:
         expiry = plan_expiry(store, Request(now_ms))
         print([fate.path for fate in expiry.fates if fate.goes])
 
-Nothing is changed. A store in use can be planned for; its broker deletes for itself.
+Nothing is changed. A store in use can be planned too, but its broker deletes files itself.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ _LAST = "is the last file, which always stays"
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked.
+    """The parameters of a plan.
 
     Attributes:
-        now_ms: the time to decide for, ms since 1970. The disks are looked at now.
-        zone: of the broker's host, for the hours of deleteWhen; None: the local one.
-        rules: an operator's own; without any the broker's decide.
+        now_ms: the time for which to decide, ms since 1970. The disks are always the present ones.
+        zone: zone of the broker's host, for the hours of deleteWhen; None: the local one.
+        rules: an operator's rules; if none is given, the broker's rules apply.
         rules_of: the broker whose rules apply; None: the one that used the store last.
-        read_only_folders: folders of the commit log that the broker does not write to.
+        read_only_folders: folders of the commit log to which the broker does not write.
     """
 
     now_ms: int
@@ -65,13 +65,13 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class FileDecision:
-    """What becomes of one file.
+    """The decision for one file.
 
     Attributes:
         path: as `Action.path`.
         kind: commitlog, consumequeue, batchconsumequeue, consumequeue_ext, index or timerlog.
-        size, allocated: bytes: its length, and what it takes on the disk.
-        mtime_ms: when it was changed last, ms since 1970.
+        size, allocated: its length, and its bytes on the disk.
+        mtime_ms: time of its last change, ms since 1970.
         goes: whether it is deleted.
         reason: why, or why not.
         round: the broker's pass that deletes a commit log file, from 1.
@@ -92,7 +92,7 @@ class FileDecision:
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """Free bytes on the fullest disk of the commit log: those wanted, those now, and those afterwards."""
+    """Free bytes on the fullest disk of the commit log: wanted, now, and afterwards."""
 
     wanted: int
     before: int
@@ -100,27 +100,27 @@ class Goal:
 
     @property
     def missing(self) -> int:
-        """Bytes that are wanting even then."""
+        """Bytes that are still missing afterwards."""
         return max(self.wanted - self.after, 0)
 
 
 @dataclass(frozen=True)
 class Expiry:
-    """What would be deleted of a store, and what that means.
+    """The files of a store that would be deleted, and the consequences.
 
     Attributes:
         rules_of: the broker whose rules were followed; it may be a guess.
-        settings: its numbers.
-        trigger: what makes it delete; None with an operator's rules.
-        next_delete_ms: when the next hour of deleteWhen is there, ms since 1970; None: never.
-        disks: as they are.
-        fates: of every file, in the order in which they go: commit log, queues, index, timer log.
+        settings: its settings.
+        trigger: why it deletes; None with an operator's rules.
+        next_delete_ms: the next hour of deleteWhen, ms since 1970; None: never.
+        disks: the present file systems.
+        fates: the decisions for all files, in the order of deletion: commit log, queues, index, timer log.
         start_before, start_after: the log's first physical offset; -1 for a log without files.
-        effects: of the queues.
-        losses: messages that somebody waits for.
+        effects: effects on the queues.
+        losses: messages that are still needed.
         forecast: when the disks are full.
-        unread: files that could not be looked at, with the reason. They stay.
-        goal: what an operator's rule wants to be free; None without that rule.
+        unread: files that could not be read, with the reason. They stay.
+        goal: the free space that an operator's rule demands; None without that rule.
     """
 
     rules_of: WrittenBy
@@ -139,12 +139,12 @@ class Expiry:
 
     @property
     def going(self) -> tuple[FileDecision, ...]:
-        """The files that go, in the broker's order."""
+        """The files that are deleted, in the broker's order."""
         return tuple(fate for fate in self.fates if fate.goes)
 
     @property
     def freed_bytes(self) -> int:
-        """What the disk gets back."""
+        """Bytes on the disk that are freed."""
         return sum(fate.allocated for fate in self.going)
 
     def actions(self) -> tuple[Action, ...]:
@@ -157,7 +157,7 @@ class Expiry:
 
 @dataclass(frozen=True)
 class Options:
-    """What a plan was made with, as a plan file holds it; see `Request` and `OwnRules`."""
+    """The options of a plan, as in a plan file; see `Request` and `OwnRules`."""
 
     now_ms: int
     tz: str | None = None
@@ -168,33 +168,33 @@ class Options:
     before_ms: int | None = None
 
     def request(self, read_only_folders: Iterable[Path] = ()) -> Request:
-        """What is asked. Raises UsageError for an unknown zone or broker."""
+        """The request for these options. Raises UsageError for an unknown zone or broker."""
         rules = OwnRules(self.keep_hours, self.until_free, self.before_offset, self.before_ms)
         rules_of = None if self.broker is None else named(self.broker)
         return Request(self.now_ms, parse_zone(self.tz), rules, rules_of, tuple(read_only_folders))
 
 
 def as_plan(expiry: Expiry, options: Options, found: Fingerprint, summary: dict[str, Any]) -> Plan:
-    """The deletions as a plan, which keeps nothing. `found` is the fingerprint of the store."""
+    """The deletions as a plan without backup. `found` is the fingerprint of the store."""
     return Plan("expire", asdict(options), expiry.actions(), found, summary, keep=False)
 
 
 def plan_expiry(store: Store, request: Request) -> Expiry:
-    """What expires.
+    """Decide which files expire.
 
     Args:
         store: opened for reading.
-        request: what is asked.
+        request: the parameters.
 
     Raises:
-        UsageError: it is no store root, or a time that no calendar has.
-        FormatError: a setting of broker.conf that no broker could read.
+        UsageError: not a store root, or a time outside of the calendar.
+        FormatError: a setting of broker.conf that a broker cannot parse.
         UnreadableError: a part of the store cannot be listed.
     """
     layout = store.layout
     check_root(layout)
     layout.check_forms(log=True)
-    for path, reason in layout.unreadable:  # a queue that is not listed loses nothing that is counted
+    for path, reason in layout.unreadable:  # losses in a queue that was not listed would not be counted
         raise UnreadableError(f"cannot read: {reason}", path=path)
     rules_of = request.rules_of or store.written_by
     profile = rules_of.profile
@@ -232,7 +232,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
 
 
 def check_root(layout: StoreLayout) -> None:
-    """Raise UsageError unless it is that of a store root."""
+    """Raise UsageError unless the layout is that of a store root."""
     if layout.root is None:
         raise UsageError("this is not a store root", hint="name the folder that holds commitlog")
 
@@ -258,7 +258,7 @@ def _goal(facts: Facts, rules: OwnRules, after: int) -> Goal | None:
 
 
 def _with_unread(found: Losses, effects: Effects, files_going: int) -> Losses:
-    """A queue that cannot be read may hold messages that somebody waits for."""
+    """The losses, with unreadable queues as unknown; none if no file is deleted."""
     if not files_going:
         return Losses()
     unread = (f"{path}: {reason}" for path, reason in effects.unread)
@@ -275,7 +275,7 @@ def _log_fate(file: LogFile, decision: Decision) -> FileDecision:
 def _follow_fates(
     store: Store, chains: tuple[Chain, ...], effects: Effects, start: int
 ) -> Iterator[FileDecision]:
-    """What follows the log; a broker looks at it once the log begins behind 0."""
+    """The decisions for files that follow the log; a broker deletes them only if the log starts above 0."""
     first_live = {(each.topic, each.queue_id): each.first_after for each in effects.queues}
     for chain in chains:
         count = going(chain, start) if start > 0 else 0
@@ -305,7 +305,7 @@ def _why(chain: Chain, place: int, count: int, start: int) -> str:
 
 
 def _ext_fates(store: Store, key: tuple[str, int], first_live: int | None) -> Iterator[FileDecision]:
-    """Extension files: those that end before the address in the queue's first live unit go.
+    """The decisions for extension files: those before the address in the queue's first live unit are deleted.
 
     Source: ConsumeQueue#correctMinOffset, ConsumeQueueExt#truncateByMinAddress.
     """

@@ -1,8 +1,8 @@
-"""When the disk reaches each ratio, if the log goes on growing as it did.
+"""When the disk reaches each ratio, if the log keeps growing at the same rate.
 
-The rate comes from the store times of the records that log files begin with, over the last day that the log
-holds, so it does not depend on when files were copied or who is writing now. Queues and index grow with
-the log: what they take on the disk for each byte of it is added. Nothing is subtracted for what expires.
+The rate comes from the store times of the first records of the log's files, over the last day in the log. So
+it does not depend on when files were copied. Queues and index grow in proportion to the log: their bytes on
+the disk per byte of log are added. Nothing is subtracted for expired files.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rmqtool.broker.expiry_rules import Chain, Disks, LogFile
 from rmqtool.broker.expiry_settings import HOUR_MS, Settings
 
 WINDOW_MS = 24 * HOUR_MS
-"""The part of the log, counted from its newest record, that the rate is taken from."""
+"""The part of the log, up to its newest record, from which the rate is computed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """A ratio and when it is exceeded: ms from now (0: it is already), None where the log does not grow."""
+    """A ratio and when it is exceeded: ms from now (0: already), None if the log does not grow."""
 
     name: str
     ratio: float
@@ -28,16 +28,16 @@ class Reached:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """How fast the store grows, and until when the disk holds it.
+    """How fast the store grows, and when the disk is full.
 
     Attributes:
-        log_bytes_per_s: of the commit log; None where its store times tell no rate.
-        store_bytes_per_s: with queues and index.
-        measured_from_ms, measured_to_ms: the store times that the rate is from.
-        reached: for the log's fullest disk, each limit.
-        reserved_bytes: what all files take that are kept for fileReservedTime at this rate.
-        hours_that_fit: how long files can be kept before the disk is above the lowest limit; None where
-            nothing else than this limit is known.
+        log_bytes_per_s: growth of the commit log; None if its store times give no rate.
+        store_bytes_per_s: growth including queues and index.
+        measured_from_ms, measured_to_ms: the store times between which the rate is measured.
+        reached: the limits of the log's fullest disk.
+        reserved_bytes: bytes of all files that are kept for fileReservedTime at this rate.
+        hours_that_fit: how long files can be kept before the disk is above the lowest limit; None without a
+            rate.
     """
 
     log_bytes_per_s: float | None
@@ -50,10 +50,10 @@ class Forecast:
 
 
 def growth(points: Sequence[tuple[int, int]]) -> tuple[float, int, int] | None:
-    """Bytes per second, and from when to when, of (physical offset, store time in ms) in the log's order.
+    """(bytes per second, first time, last time), from (physical offset, store time in ms) in the log's order.
 
     The window ends at the last point and begins at the newest point a day or more before it, or at the
-    first. None for fewer than two points, or where time stands still.
+    first. None for fewer than two points, or if the time or the offset does not increase.
     """
     if not points:
         return None
@@ -78,10 +78,10 @@ def forecast(
 
     Args:
         log: the log's files.
-        chains: what follows it.
-        disks: as they are.
-        settings: for the ratios and the hours.
-        tail: the log's end, and the store time of its last record, ms, where there is one.
+        chains: the files that follow the log.
+        disks: the present file systems.
+        settings: the ratios and the hours.
+        tail: the log's end, and the store time of its last record, ms; None if there is none.
     """
     points = [(file.start, file.first_ms) for file in log if file.first_ms is not None]
     end, last_ms = tail

@@ -1,4 +1,4 @@
-"""What the rules want to know of a store, read from it: a few bytes of every file, and the disks.
+"""Reads the facts that the rules need: a few bytes of every file, and the disks.
 
 Source: MappedFileQueue#deleteExpiredFileByOffset (the last unit of a queue file),
 #deleteExpiredFileByOffsetForTimerLog, IndexFile#getEndPhyOffset; spec 02 7.3.
@@ -25,7 +25,7 @@ _ABSENT = -1  # the id of a disk that no path is on
 
 
 class Facts(NamedTuple):
-    """What the rules decide from. `unread` names files whose last record is not known, with the reason."""
+    """The input of the rules. `unread` names files whose last record is unknown, with the reason."""
 
     log: tuple[LogFile, ...]
     chains: tuple[Chain, ...]
@@ -51,19 +51,19 @@ class _Reader:
     def follow(self, path: Path, size: int, last_offset: int | None) -> FollowFile:
         status = self.status(path)
         name = self.layout.relative(path)
-        if status is None:  # a live broker has deleted it, or it cannot be looked at
+        if status is None:  # a live broker has deleted it, or its status cannot be read
             return FollowFile(name, size, 0, None, _ABSENT)
         mtime = status.st_mtime_ns // 1_000_000
         return FollowFile(name, size, status.st_blocks * _SECTOR, last_offset, status.st_dev, mtime)
 
 
 def gather(store: Store, read_only_folders: Sequence[Path] = ()) -> Facts:
-    """What the rules decide from, for a store root; nothing is changed.
+    """The input of the rules, for a store root; nothing is changed.
 
     Args:
         store: opened for reading.
-        read_only_folders: folders of the commit log that the broker does not write to: their disks do
-            not count.
+        read_only_folders: folders of the commit log to which the broker does not write: their disks do not
+            count.
     """
     reader = _Reader(store)
     with OpenFiles() as files:
@@ -106,7 +106,7 @@ def _queue_chains(
     for (topic, queue_id), queue in queues.items():
         follow = []
         for place, file in enumerate(queue.files):
-            # The last file always stays, whatever it knows of.
+            # The last file always stays, whatever it refers to.
             is_last = place == len(queue.files) - 1
             end = None if is_last else _last_unit(file, unit_size, reader, files)
             follow.append(reader.follow(file.path, file.size, end))
@@ -114,7 +114,7 @@ def _queue_chains(
 
 
 def _last_unit(file: StoreFile, unit_size: int, reader: _Reader, files: OpenFiles) -> int | None:
-    """The physical offset in the unit at the file's very end, whatever it is, as the broker reads it."""
+    """The physical offset in the unit at the very end of the file, unchecked as in the broker."""
     return _number_at(file.path, file.size - unit_size, reader, files)
 
 
@@ -134,7 +134,7 @@ def _end_of_index(path: Path, reader: _Reader, files: OpenFiles) -> int | None:
 
 
 def _end_of_timer_log(file: StoreFile, reader: _Reader, files: OpenFiles) -> int | None:
-    """The physical offset in a timer log file's last unit; None where no unit is at its place."""
+    """The physical offset in the last unit of a timer log file; None if there is no unit."""
     offset = timer_format.last_unit_offset(file.size)
     if offset < 0:
         return None
@@ -143,7 +143,7 @@ def _end_of_timer_log(file: StoreFile, reader: _Reader, files: OpenFiles) -> int
         return timer_format.decode_log_unit(data).physical_offset
     except UnreadableError as error:
         reader.miss(file.path, error.message)
-    except FormatError:  # the broker takes no other file for deletable either
+    except FormatError:  # the broker does not delete such a file either
         return None
     return None
 

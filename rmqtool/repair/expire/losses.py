@@ -1,11 +1,11 @@
-"""Messages that would go although somebody still waits for them.
+"""Messages that would be deleted although they are still needed.
 
-    unconsumed   of a group: at or behind the offset that it has committed
+    unconsumed   by a group: at or after the offset that it has committed
     delayed      in SCHEDULE_TOPIC_XXXX, not yet delivered by its level
     half         of a transaction that is neither committed nor rolled back
     timer        in the timer wheel of 5.x, not yet delivered
 
-A broker does not ask: it deletes them.
+A broker deletes them without checking.
 
 Source: ConsumerOffsetManager, ScheduleMessageService#correctDelayOffset, TransactionalMessageServiceImpl
 #check, TimerMessageStore; spec 02 sections 10 and 11.
@@ -36,9 +36,9 @@ from rmqtool.storage import config_files
 from rmqtool.storage.open_files import OpenFiles
 
 OPS_READ_MAX = 100_000
-"""Op messages that are read to tell finished half messages; with more the count is the most it can be."""
+"""Most op messages read to find finished half messages; with more, the count is an upper bound."""
 HALF_READ_MAX = 100_000
-"""Half messages for which that is done at all."""
+"""Most half messages for which ops are read at all."""
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 _TRANSACTION_GROUP = f"{_SYSTEM_GROUP_PREFIX}TRANS"
 _WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, *OP_TOPICS})
@@ -46,7 +46,7 @@ _WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC, *HALF_TOPICS, *OP_TOPI
 
 @dataclass(frozen=True, slots=True)
 class Unconsumed:
-    """Messages of a queue that a group has not consumed; `committed` is None where it never committed."""
+    """Messages of a queue that a group has not consumed; `committed` is None if it never committed."""
 
     group: str
     topic: str
@@ -59,7 +59,7 @@ class Unconsumed:
 class Pending:
     """Messages that wait inside the broker: `delayed` (with their level), `half` or `timer`.
 
-    With `exact` false there are so many at most.
+    If `exact` is False, `messages` is an upper bound.
     """
 
     kind: str
@@ -70,11 +70,12 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Losses:
-    """What would be lost. `without_group` (topic -> messages) is what no group has ever asked for.
+    """The messages that would be lost.
 
-    That alone is no reason to refuse: consumers that broadcast commit no offset to a broker, and many
-    topics are read by nobody; it is empty where the offsets are not known. `unknown` names what could not
-    be found out, with the reason.
+    `without_group` (topic -> messages) counts messages of topics for which no group has an offset; it is
+    empty if the offsets are unknown. That alone is not a reason to refuse: broadcast consumers commit no
+    offsets to a broker, and many topics have no consumers. `unknown` lists what could not be determined,
+    with the reason.
     """
 
     unconsumed: tuple[Unconsumed, ...] = ()
@@ -84,17 +85,17 @@ class Losses:
 
     @property
     def any(self) -> bool:
-        """Whether somebody would miss something, or nobody can say."""
+        """Whether needed messages would be lost, or that is unknown."""
         return bool(self.unconsumed or self.pending or self.unknown)
 
 
 def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Losses:
-    """Who would miss the messages that go.
+    """Find the deleted messages that are still needed.
 
     Args:
-        store: of a root, opened for reading.
-        effects: of all queues that can be read.
-        start_after: where the log begins afterwards, a physical offset.
+        store: a store root, opened for reading.
+        effects: the effects on all queues that can be read.
+        start_after: the physical offset where the log begins afterwards.
     """
     going = [effect for effect in effects if effect.messages_going > 0]
     offsets, unknown = known_offsets(store, needed=bool(going))
@@ -116,7 +117,7 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
 
 
 def _groups_of(topic: str, offsets: Offsets) -> list[str]:
-    """The groups that have committed for a topic; of a retry topic also the one that it is for."""
+    """The groups that have committed for a topic; for a retry topic without any, the group in its name."""
     groups = [
         group for name, group in offsets if name == topic and not group.startswith(_SYSTEM_GROUP_PREFIX)
     ]
@@ -151,7 +152,7 @@ def _without_group(going: Iterable[QueueEffect], offsets: Offsets) -> dict[str, 
 
 
 def _delayed(store: Store, going: Iterable[QueueEffect]) -> Iterator[Pending]:
-    """Per level what lies at or behind its place in delayOffset.json; without the file all of it."""
+    """Per level, messages at or after its offset in delayOffset.json; without the file all of them."""
     levels = [effect for effect in going if effect.topic == SCHEDULE_TOPIC]
     root = store.layout.root
     if not levels or root is None:
@@ -166,7 +167,7 @@ def _delayed(store: Store, going: Iterable[QueueEffect]) -> Iterator[Pending]:
 
 
 def _half(store: Store, going: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Pending]:
-    """Half messages behind the check's progress that no op message says are finished."""
+    """Half messages that the broker's check has not passed and no op message has finished."""
     op_of = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))
     for effect in going:
         if effect.topic not in op_of:
@@ -183,14 +184,14 @@ def _half(store: Store, going: Iterable[QueueEffect], offsets: Offsets) -> Itera
         start = offsets.get((op_topic, _TRANSACTION_GROUP), {}).get(effect.queue_id, 0)
         exact = _finish(store, op_topic, effect.queue_id, start, waiting)
         keys = _unique_keys(store, effect, sorted(waiting))
-        # A half message that was checked is stored once more: its copy lives on.
+        # A half message that was checked is stored again: its copy stays.
         keys -= _unique_keys(store, effect, range(effect.first_after, effect.max_offset)) if keys else keys
         if keys:
             yield Pending("half", len(keys), exact=exact)
 
 
 def _finish(store: Store, op_topic: str, queue_id: int, start: int, waiting: set[int]) -> bool:
-    """Take out of `waiting` what the op queue says is finished; False where it was not read to its end."""
+    """Remove finished half messages from `waiting`; returns False if the op queue was not read to its end."""
     queue = store.queue(op_topic, queue_id)
     if queue is None:
         return True
@@ -208,7 +209,7 @@ def _finish(store: Store, op_topic: str, queue_id: int, start: int, waiting: set
 
 
 def _unique_keys(store: Store, effect: QueueEffect, queue_offsets: Iterable[int]) -> set[str | int]:
-    """The unique keys of a queue's messages; the queue offset where a message has none or is not there."""
+    """The unique keys of a queue's messages; the queue offset if a message has none or is missing."""
     keys: set[str | int] = set()
     queue = store.queue(effect.topic, effect.queue_id)
     for queue_offset in queue_offsets:
@@ -220,7 +221,7 @@ def _unique_keys(store: Store, effect: QueueEffect, queue_offsets: Iterable[int]
 
 
 def _timer(store: Store, going: Iterable[QueueEffect], start_after: int) -> Iterator[Pending]:
-    """Timer log units of records that go and are due after the wheel's time; and what is not in it yet."""
+    """Timer messages whose records are deleted: in the timer log and not due yet, or not in it yet."""
     if not store.layout.timer_log or start_after <= store.commit_log.min_offset:
         return
     check = _timer_check(store)
@@ -243,7 +244,7 @@ def _timer_check(store: Store) -> timer_format.Check | None:
 
 
 def _waiting_units(store: Store, start_after: int, last_read_ms: int) -> int:
-    """Units that are due after `last_read_ms`, delete requests left out, of records before `start_after`."""
+    """How many records before `start_after` have units, not delete requests, due after `last_read_ms`."""
     import numpy as np
 
     unit, seen = timer_format.LOG_UNIT, set[int]()

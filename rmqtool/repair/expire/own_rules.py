@@ -1,6 +1,6 @@
-"""What an operator asks for in place of the broker's rules: a number of hours, free space, a place or a time.
+"""An operator's rules, which replace the broker's: a number of hours, free space, an offset or a time.
 
-Like `rules`, this decides from numbers alone.
+Like `broker.expiry_rules`, this module decides from numbers only.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from rmqtool.broker.expiry_settings import HOUR_MS
 
 @dataclass(frozen=True, slots=True)
 class OwnRules:
-    """Which files may go. Of several rules all must let a file go; None: there is no such rule.
+    """Which files may be deleted. Every rule that is not None must allow it.
 
     Attributes:
-        keep_hours: files go that were changed so many hours ago, as the broker counts.
-        until_free: bytes: files go while less than this is free on a disk of the commit log.
-        before_offset: files go that end at or before this physical offset.
-        before_ms: files go whose messages were all stored before this time, ms since 1970.
+        keep_hours: delete files that were last changed at least so many hours ago, as the broker counts.
+        until_free: delete files while fewer than so many bytes are free on a disk of the commit log.
+        before_offset: delete files that end at or before this physical offset.
+        before_ms: delete files whose messages were all stored before this time, ms since 1970.
     """
 
     keep_hours: float | None = None
@@ -38,7 +38,7 @@ class OwnRules:
 
 
 Test = Callable[[LogFile, LogFile], tuple[bool, str]]
-"""Whether a file may go and why, or why not; the second one is the file after it."""
+"""(whether a file may be deleted, the reason); the second argument is the next file."""
 
 
 def by_own_rules(
@@ -49,10 +49,10 @@ def by_own_rules(
     now_ms: int,
     end_offset: int,
 ) -> list[Decision]:
-    """What becomes of each file by an operator's rules.
+    """The decision for each file by an operator's rules.
 
-    The last file stays as it does in a broker, and so does the one that holds the newest message
-    (`end_offset` is the physical offset behind it). As there, nothing goes behind a file that stays.
+    The last file stays, as in a broker, and so does the file with the newest message, which ends at the
+    physical offset `end_offset`. As in a broker, all files after one that stays stay too.
     """
     tests = _tests(rules, now_ms)
     decisions: list[Decision] = []
@@ -110,7 +110,7 @@ def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
         time_ms = rules.before_ms
 
         def was_stored_before(file: LogFile, after: LogFile) -> tuple[bool, str]:
-            # Store times do not fall along the log, so the next file's first one says it for this file.
+            # Store times never decrease along the log, so the next file's first one bounds this file's.
             if after.first_ms is None:
                 return False, "the next file does not start with a message, so its newest message is unknown"
             before = after.first_ms < time_ms
@@ -124,6 +124,6 @@ def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
 
 
 def _until_free(wanted: int, disks: Disks) -> tuple[bool, str]:
-    """The number that is free now stays out of the text: it changes while a plan is looked at."""
+    """The rule for free space. The text omits the present number, which changes while a plan is reviewed."""
     enough = disks.usable >= wanted
     return not enough, f"{wanted} bytes are {'free' if enough else 'not free yet'}"

@@ -1,4 +1,4 @@
-"""What becomes of each queue when the log begins later: its offsets, and the messages that go.
+"""The effect on each queue when the log begins later: its offsets, and the messages that are lost.
 
 Source: ConsumeQueue#correctMinOffset, BatchConsumeQueue#correctMinOffset; spec 02 7.4.
 """
@@ -23,9 +23,8 @@ _KINDS = ("consumequeue", "batchconsumequeue")
 class QueueEffect:
     """One queue before and after; queue offsets.
 
-    `min_before` and `min_after` are what a broker serves after its next start: 4.x takes 0 where the first
-    file holds no live message. Messages [first_before, first_after) go, `max_offset` stays. `empty`: it
-    held messages, and holds none afterwards.
+    `min_before` and `min_after` are the minimum that a broker serves after its next start; 4.x uses 0 if the
+    first file has no live message. The messages [first_before, first_after) are deleted; `max_offset` stays.
     """
 
     topic: str
@@ -49,12 +48,12 @@ class QueueEffect:
 
     @property
     def empty(self) -> bool:
-        """Whether its last message goes."""
+        """Whether it held messages and holds none afterwards."""
         return self.messages_going > 0 and self.messages_staying == 0
 
 
 class QueueState(NamedTuple):
-    """One queue as it is: `span` are the offsets that are served, `end` the number behind its last unit."""
+    """One queue now: `span` are the offsets that are served, `end` the number after its last unit."""
 
     chain: Chain
     queue: AnyQueue
@@ -63,13 +62,13 @@ class QueueState(NamedTuple):
 
 
 class Queues(NamedTuple):
-    """All queues that can be read; and the others, with the reason."""
+    """All queues that can be read, and the names of the others with the reason."""
 
     states: tuple[QueueState, ...]
     unread: tuple[tuple[str, str], ...]
 
     def newest(self) -> Iterator[tuple[int, int]]:
-        """(physical offset, size) of each queue's newest unit, fillers left out."""
+        """(physical offset, size) of each queue's newest unit, without fillers."""
         for state in self.states:
             unit = state.span.last
             if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
@@ -77,7 +76,7 @@ class Queues(NamedTuple):
 
 
 def read_queues(store: Store, chains: Iterable[Chain], start: int) -> Queues:
-    """The queues of a store whose log begins at `start`, -1 where it has no files."""
+    """The queues of a store whose log begins at `start`, -1 if it has no files."""
     states, unread = [], []
     for chain in chains:
         if chain.kind not in _KINDS or chain.topic is None or chain.queue_id is None:
@@ -99,14 +98,14 @@ def read_queues(store: Store, chains: Iterable[Chain], start: int) -> Queues:
 
 
 class Effects(NamedTuple):
-    """What becomes of all queues; and those that cannot be read, with the reason."""
+    """The effects on all queues, and the names of unreadable ones with the reason."""
 
     queues: tuple[QueueEffect, ...]
     unread: tuple[tuple[str, str], ...]
 
 
 def queue_effects(store: Store, queues: Queues, start_before: int, start_after: int) -> Effects:
-    """What becomes of each queue when the log begins at `start_after` in place of `start_before`.
+    """The effect on each queue if the log begins at `start_after` instead of `start_before`.
 
     Both are physical offsets, -1 for a log without files.
     """
@@ -147,10 +146,10 @@ def _effect(
 
 
 def first_live(queue: AnyQueue, min_physical_offset: int, end: int | None = None) -> int:
-    """The queue offset of the first message at or behind a physical offset; the maximum where there is none.
+    """The queue offset of the first message at or after a physical offset; the queue's maximum if none.
 
-    Found by bisection, for physical offsets rise along a queue. `end` is `queue.end()` where it is known.
-    Raises UnreadableError.
+    Found by bisection, because physical offsets rise along a queue. `end` is `queue.end()` if known. Raises
+    UnreadableError.
     """
     end = queue.end() if end is None else end
     unit_size = BATCH_UNIT_SIZE if isinstance(queue, BatchConsumeQueue) else UNIT_SIZE

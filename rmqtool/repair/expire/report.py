@@ -1,4 +1,4 @@
-"""An expiry as plain values: for JSON, and for the text that a person reads."""
+"""An expiry as plain values, for JSON and for text output."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ Report = dict[str, Any]
 
 
 def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
-    """Everything that an expiry says. Sizes in bytes, `*_timestamp_ms` in ms since 1970.
+    """An expiry as plain values. Sizes are in bytes, `*_timestamp_ms` in ms since 1970.
 
-    Keys: at_timestamp_ms, rules (the broker's version, or `own`), rules_candidates and rules_reason (where
-    that version is assumed: which it may be, and why it is not known), settings, trigger,
+    Keys: at_timestamp_ms, rules (the broker's version, or `own`), rules_candidates and rules_reason (if the
+    version is assumed: the possible versions, and why it is unknown), settings, trigger,
     next_delete_timestamp_ms, disks, forecast, commit_log, files, queues, unconsumed, pending,
     without_group, unknown, unread, goal, totals. The decision of a file is goes or stays; deleted or kept
     with `applied`.
@@ -87,7 +87,7 @@ def _goal(expiry: Expiry) -> dict[str, int] | None:
 
 
 def _settings(expiry: Expiry) -> dict[str, Any]:
-    """Each number under its name in broker.conf, where it comes from, and what a limit has changed."""
+    """Each setting under its name in broker.conf, with its origin, and the configured value if it differs."""
     found = expiry.settings
     rows = {}
     for name, setting in _SETTING_NAMES.items():

@@ -1,16 +1,16 @@
-"""Queues and index anew from the log: what is wrong is found by arrays, and only that is written.
+"""Rebuilds queues and index from the log: errors are found with arrays, and only wrong files are written.
 
-log_view.py     LogView       the log as it will be when planned changes are done
-survey.py       survey        one pass over it: what queues and index should hold, and do hold
+log_view.py     LogView       the log as it will be after planned changes
+survey.py       survey        one pass over it: the required and the present content of queues and index
 header_corrections.py  misrouted_records: records whose head names another place in the queues
-queue_task.py   queue_tasks   which queues are wrong, what is made of each
-index_task.py   index_task    from which file on the index is wrong
-kept.py         Kept          what the pass has seen of every record, where that is little
-stage.py        stage         writes both beside the store, with the writers of every append
+queue_task.py   queue_tasks   which queues are wrong, and what is written for each
+index_task.py   index_task    the file from which the index is wrong
+kept.py         Kept          compact cache of the pass
+stage.py        stage         writes both next to the store, with the writers of `append`
 config.py       config_actions  topics.json from the log, config files from their .bak
-run.py          plan, rebuild_store   what the command does
+run.py          plan, rebuild_store   the command
 
-The truth is the log; what is right is not touched. Source: spec 02 sections 3, 5, 15.4.
+The log is the truth; correct files are not touched. Source: spec 02 sections 3, 5, 15.4.
 """
 
 from __future__ import annotations
@@ -43,30 +43,30 @@ if TYPE_CHECKING:
 __all__ = ["Rebuild", "config", "header_corrections", "plan_rebuild", "run"]
 
 _PAGE = 4096
-_FEW = 3  # records that make a queue suspicious which nobody knew
+_FEW = 3  # a new queue with at most so many records is suspicious
 
 
 @dataclass(frozen=True)
 class Rebuild:
-    """What is to be done with queues and index.
+    """The changes of queues and index.
 
     Attributes:
         actions: replace, create and delete, in the order of their paths.
-        build: makes the files of replace and create in the staging folder that it is given; the log
-            must be what it was planned to be by then.
-        tasks: the queues that are written anew.
-        index: what is done with the index; None: nothing.
-        unmended: what is wrong and stays so, with the reason.
-        misrouted: records that name another place among the queues than their own; these queues are left.
-        renumbered: records whose unit is made where they should say, for that they do not.
-        warnings: what a person should know of what is made.
-        deleted: queues without files, of topics that topics.json does not know: not made.
-        queue_ends: (first queue offset that the log has a record for, end) of all queues, afterwards.
+        build: builds the files of replace and create in the given staging folder; the changes of the log
+            must be done by then.
+        tasks: the queues that are rebuilt.
+        index: the task for the index; None: it stays.
+        unmended: parts that are wrong and stay so, with the reason.
+        misrouted: records that name another queue or queue offset than their own; these queues stay.
+        renumbered: records that state a wrong queue offset; their unit is written at the correct one.
+        warnings: warnings about the result, as texts.
+        deleted: queues without files, of topics missing in topics.json: they are not created.
+        queue_ends: (first queue offset with a record in the log, end) of all queues, afterwards.
         batch_topics: topics whose queues are batch queues.
         light: the light queues that records of the log name.
-        log_end: physical offset behind the newest record; -1 without.
-        last_store_timestamp: of the newest record, ms; 0 without.
-        index_timestamp: end_timestamp of the newest full index file afterwards, ms; 0 for none.
+        log_end: physical offset after the newest record; -1 if none.
+        last_store_timestamp: store time of the newest record, ms; 0 if none.
+        index_timestamp: end_timestamp of the newest full index file afterwards, ms; 0 if none.
     """
 
     actions: tuple[Action, ...]
@@ -100,29 +100,29 @@ def plan_rebuild(
     limiter: RateLimiter | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Rebuild:
-    """Find out which queues and index files are wrong, and how they will be written anew.
+    """Find wrong queues and index files, and plan how to rebuild them.
 
-    Nothing is changed. Right is what `verify` has nothing to say about once no start of a broker
-    dispatches anything any more: what lags behind the log is wrong too.
+    Nothing is changed. A file is wrong if `verify` reports it, or if it lags behind the log, so that a
+    broker's start would still dispatch records into it.
 
     Args:
         store: the store.
-        log_actions: changes of the commit log that will be done first, all that ever will; None: nobody
-            has looked for its damage, and queues that have lost records in it are left for whoever does.
-        selection: topics and queue ids; others stay as they are. A queue of a topic that topics.json
-            does not know any more is made only when its topic is named here, or a broker would make it.
-        queues: whether queues are mended.
-        index: whether the index is mended; never where broker.conf says that there is none.
-        strays: whether what is no file or folder of a queue or index is taken away.
-        sound: log files that were walked already, by salvage.
-        jobs: threads; 0 for one per processor.
-        keep_cache: leave what was read in the page cache.
-        limiter: bounds the rate of reading.
-        progress: called with bytes of the log as they are read, from any thread.
+        log_actions: all changes of the commit log, which are applied first. None: the log was not checked for
+            damage, so queues that have lost records in it are left to a later recovery.
+        selection: topics and queue ids; others stay as they are. A queue of a topic that is missing in
+            topics.json is created only if its topic is named here, or a broker would create it.
+        queues: whether queues are repaired.
+        index: whether the index is repaired; never if broker.conf disables it.
+        strays: whether entries that are not files or folders of a queue or index are removed.
+        sound: cached scans of log files, from salvage.
+        jobs: number of threads; 0 for one per processor.
+        keep_cache: leave the read pages in the page cache.
+        limiter: limits the read rate.
+        progress: called with the bytes of the log just read, from any thread.
 
     Raises:
         RefusedError: queues or index are kept in RocksDB.
-        UsageError: sizes that no broker could use.
+        UsageError: sizes that a broker cannot use.
     """
     from rmqtool.repair.rebuild.header_corrections import renumbered_records
     from rmqtool.repair.rebuild.log_view import LogView
@@ -165,7 +165,7 @@ def plan_rebuild(
 def _tasks(
     found: Survey, wrong: dict[Key, list[str]], *, is_final: bool
 ) -> tuple[tuple[QueueTask, ...], IndexTask | None, tuple[Unmended, ...]]:
-    """What is done with queues and index, and what cannot be done."""
+    """The tasks for queues and index, and the parts that cannot be repaired."""
     from rmqtool.repair.rebuild.header_corrections import ASTRAY
     from rmqtool.repair.rebuild.index_task import index_task
     from rmqtool.repair.rebuild.queue_task import QueueTask, Unmended, queue_tasks
@@ -190,10 +190,10 @@ def _tasks(
 
 
 def write_options(store: Store) -> WriteOptions:
-    """How the queues and the index of a store are written. Raises UsageError for impossible sizes.
+    """The options for writing the queues and the index of a store. Raises UsageError for impossible sizes.
 
-    Without a broker.conf light queues are written wherever a record says which numbers it has there,
-    for only a broker that serves them puts that into a record (spec 02 5.3).
+    Without a broker.conf, light queues are written if a record contains offsets of light queues, because
+    only a broker that serves them writes such a record (spec 02 5.3).
     """
     layout, conf = store.layout, store.layout.broker_conf
     options: dict[str, Any] = {
@@ -224,7 +224,7 @@ def _check_form(store: Store, *, queues: bool) -> None:
 
 
 def _batch_topics(store: Store) -> frozenset[str]:
-    """The batch topics of topics.json; none where it cannot be understood."""
+    """The batch topics of topics.json; none if it cannot be parsed."""
     root = store.layout.root
     if root is None:
         return frozenset()
@@ -236,7 +236,7 @@ def _batch_topics(store: Store) -> frozenset[str]:
 
 
 def _chosen(found: Survey, selection: Selection) -> tuple[dict[Key, list[str]], list[Key]]:
-    """The wrong queues that are asked for, with their problems; and the deleted ones that are not."""
+    """(problems of the selected wrong queues, deleted queues that are not created)."""
     from rmqtool.repair.rebuild.queue_task import is_deleted, missing_queues, problems_by_queue
 
     wrong = problems_by_queue(found, found.findings)
@@ -283,9 +283,9 @@ def _warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
 
 
 def _gap_warnings(found: Survey, tasks: Sequence[QueueTask]) -> Iterator[str]:
-    """Gaps in whose place a filler does harm: brokers pass over what follows it in the log's first file.
+    """Warnings about gaps whose filler does harm: brokers skip later messages in the log's first file.
 
-    They take the filler for a message at offset 0 that they cannot read, and go on in the next file
+    A broker reads the filler as an unreadable message at offset 0, and continues in the next file
     (spec 03; CommitLog#getMessage, DefaultMessageStore#getMessage).
     """
     log = found.view.layout.commit_log
@@ -384,7 +384,7 @@ def _of_strays(store: Store) -> Iterator[Action]:
 
 
 def _index_timestamp(found: Survey, task: IndexTask | None) -> int:
-    """end_timestamp of the newest full index file afterwards, ms; 0 for none."""
+    """The end_timestamp of the newest full index file afterwards, ms; 0 if none."""
     if found.index is None:
         return 0
     gone = {file.path for file in task.dropped} if task is not None else set()

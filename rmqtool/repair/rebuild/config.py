@@ -1,7 +1,7 @@
-"""topics.json from the log when it is lost, and config files from their .bak.
+"""Restores topics.json from the log if it is lost, and config files from their .bak.
 
-A topic of the log gets as many queues as its highest queue id says, which is what it had at least;
-perm 6, read and write. A broker's own topics are left to the broker, light queues are none.
+A topic of the log gets the number of queues that its highest queue id implies, the least that it can have
+had, and perm 6 (read and write). The broker creates its own topics itself; light queues are not topics.
 
 Source: TopicConfigManager, ConfigManager#load; spec 01 section 9.
 """
@@ -33,14 +33,14 @@ _NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
 
 
 def config_actions(store: Store, found: Rebuild) -> list[Action]:
-    """What mends the config files that can be mended; nothing where RocksDB keeps them.
+    """The actions that repair config files; none if they are in RocksDB.
 
     Args:
-        store: as it is.
-        found: what is known of its log.
+        store: the store.
+        found: the rebuild, with the queues of its log.
 
     Raises:
-        UnreadableError: a file is there and cannot be read.
+        UnreadableError: a file exists but cannot be read.
     """
     layout = store.layout
     outside = any(part.what == "config" for part in layout.unsupported)
@@ -88,7 +88,7 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
 def topics_of(
     queues: Iterable[Key], batch_topics: frozenset[str], light: frozenset[Key]
 ) -> dict[str, TopicConfig]:
-    """Topics by name, for these queues; without those that a broker makes by itself, and light queues."""
+    """The topics of these queues by name, without those that a broker creates itself and light queues."""
     counts: dict[str, int] = {}
     for topic, queue_id in queues:
         is_light = (topic, queue_id) in light or topic.startswith(LIGHT_PREFIX)

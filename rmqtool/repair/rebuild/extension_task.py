@@ -1,7 +1,7 @@
-"""The extension files of a queue that is written anew: how many, and what of the old units is kept.
+"""The extension files of a queue that is rebuilt: how many, and which filter bits are kept.
 
-Every record of the queue gets an extension unit, the first one at offset 0. The bits of a filter are kept
-where the old unit was the record's: without bits a broker evaluates the filter on the record.
+Every record of the queue gets an extension unit, the first one at offset 0. The filter bits of an old unit
+are kept if it belonged to the record; without bits a broker evaluates the filter on the record.
 
 Source: ConsumeQueueExt#put, CommitLogDispatcherCalcBitMap, ExpressionMessageFilter#isMatchedByConsumeQueue.
 """
@@ -31,7 +31,7 @@ _BITS = np.dtype([("physical_offset", "i8"), ("queue_offset", "i8"), ("address",
 
 @dataclass(frozen=True)
 class ExtendedFile:
-    """An extension file that is made: where it begins, the file it replaces, and bytes that it holds."""
+    """An extension file that is written: its first offset, the file that it replaces, and its used bytes."""
 
     file_from_offset: int
     old: StoreFile | None
@@ -40,7 +40,7 @@ class ExtendedFile:
 
 @dataclass(frozen=True)
 class ExtensionTask:
-    """The extension files of a queue: those that are made, and those that have no place in it any more."""
+    """The extension files of a queue: those that are written, and those that are dropped."""
 
     folder: str
     files: tuple[ExtendedFile, ...]
@@ -48,14 +48,14 @@ class ExtensionTask:
 
 
 class Bits:
-    """The extension units with bits that are the right ones, by queue; from any thread."""
+    """Correct extension units with filter bits, by queue; any thread may add them."""
 
     def __init__(self) -> None:
         self._found: dict[Key, list[Array]] = {}
         self._lock = Lock()
 
     def add(self, key: Key, physical_offset: Array, queue_offset: Array, address: Array, size: Array) -> None:
-        """Note those of some records that have bits."""
+        """Add the units, of those of some records, that have bits."""
         chosen = np.flatnonzero(size > EXT_HEAD.size)
         if not len(chosen):
             return
@@ -66,13 +66,13 @@ class Bits:
             self._found.setdefault(key, []).append(rows)
 
     def of(self, key: Key) -> Array:
-        """Those of one queue, in the order of the log."""
+        """The units of one queue, in the order of the log."""
         rows = np.concatenate(self._found.get(key, [np.zeros(0, _BITS)]))
         return rows[np.argsort(rows["physical_offset"], kind="stable")]
 
 
 class KeptBits:
-    """Gives the bits of records of some queues from the extension files that are there now."""
+    """Reads the filter bits of records of some queues from the present extension files."""
 
     def __init__(self, layout: StoreLayout, bits: Bits, keys: Iterable[Key]) -> None:
         self._files = OpenFiles()
@@ -91,7 +91,7 @@ class KeptBits:
         return EXT_HEAD.size if known is None else known[2]
 
     def set_sizes(self, entries: Array) -> None:
-        """Set `ext_size` of entries that get an extension unit, where theirs has bits."""
+        """Set `ext_size` of entries that get an extension unit with bits."""
         if not len(self.offsets):
             return
         at = np.minimum(np.searchsorted(self.offsets, entries["physical_offset"]), len(self.offsets) - 1)
@@ -99,7 +99,7 @@ class KeptBits:
         entries["ext_size"][mine] = self._sizes[at[mine]]
 
     def __call__(self, physical_offset: int) -> bytes:
-        """The bits. Raises FormatError where the old unit is no longer what it was."""
+        """The bits of a record. Raises FormatError if the old unit has changed."""
         extension, address, size = self._places[physical_offset]
         unit = extension.unit(address)
         if unit is None or unit.size != size:
@@ -115,16 +115,16 @@ def extension_task(
     layout: StoreLayout, key: Key, slots: range, without: Iterable[range], moved: Mapping[int, int],
     bits: Bits, file_size: int, *, writes: bool,
 ) -> ExtensionTask | None:  # fmt: skip
-    """What becomes of the extension files of a queue that is written anew; None where it has and gets none.
+    """The task for the extension files of a queue that is rebuilt; None if it has none and gets none.
 
     Args:
         layout: the store's.
         key: the queue.
-        slots: its units.
-        without: those of them that stand for no record.
-        moved: by physical offset the unit of a record whose unit is not where the record says.
-        bits: the right units with bits.
-        file_size: of an extension file.
+        slots: the numbers of its units.
+        without: numbers of units without a record.
+        moved: physical offset -> unit number, for records whose unit has another number than they state.
+        bits: the correct units with bits.
+        file_size: bytes of an extension file.
         writes: whether its units get extension units.
     """
     queue = layout.ext_queues.get(key)
@@ -150,14 +150,14 @@ def extension_task(
 
 
 def _filled(sizes: Array, room: int) -> list[int]:
-    """Bytes that each of the files holds into which units of these sizes go, in order."""
+    """The used bytes of each file, if units of these sizes are written in order."""
     ends = np.cumsum(sizes)
     used: list[int] = []
     before = 0
     while before < (int(ends[-1]) if len(ends) else 0):
         place = int(np.searchsorted(ends, before + room, side="right"))
         after = int(ends[place - 1]) if place else before
-        if after <= before:  # no file has room for the unit: it gets none
+        if after <= before:  # the unit is too large for any file: it is not written
             return used
         used.append(after - before)
         before = after

@@ -1,22 +1,22 @@
-"""Records whose head names another place among the queues than their own, for which no CRC vouches.
+"""Finds records whose head names a wrong queue or queue offset, and plans the correction.
 
-The CRC of the body covers neither topic nor queue id nor queue offset. (That of the properties, where it is
-written, covers all of them: what such a record says stands.) A record is misrouted when everything else names
-one place, and the record alone another: another queue, or another number in its own queue.
+The CRC of the body covers neither topic nor queue id nor queue offset. (A property CRC covers all three, so
+a record that has one is believed.) A record is misrouted if all other evidence names one place and only the
+record itself names another: another queue, or another number in its own queue.
 
-    its own place       the unit there names it: place, size and tags code; the queue's other records leave
-                        out this number, right where the record lies
-    the place it names  another queue has no unit for it, and its other records do not leave the number to it,
-                        or it has no files at all
-                        another number in its queue has no unit for it, and the records around it leave no
-                        other number than its own: one less before it, one more behind it, and where it is the
-                        first or the last one nothing of the log is lost in between
+    its own place       the unit there refers to it, with its offset, size and tags code; the other records
+                        of this queue lack exactly this number, at the place of the record in the log
+    the place it names  if it is another queue: that queue has no unit for the record, and its other records
+                        do not lack this number, or it has no files at all
+                        if it is another number in its queue: there is no unit for the record, and the records
+                        around it leave only its own number: one less before it, one more after it; if it is
+                        the first or the last record, the log must be complete in between
 
-A queue without another record is never one's own: a folder that was renamed looks the same. Without a unit
-nothing is found out, but where a rebuild makes it: between two records that leave out one number it stands
-there, and is then a witness as good as any (`renumbered_records`). What is wrong is written as the unit's
-place says. Without that the queue would keep a gap, and while the log begins at 0
-brokers pass over messages behind the filler of a gap (spec 03).
+A queue without any other record is not accepted as own place: a renamed folder would look the same. If the
+unit is missing, there is no evidence, except where a rebuild creates it: between two records that lack one
+number, the new unit is evidence too (`renumbered_records`). The correction writes the unit's place into the
+record. Without it the queue would keep a gap, and while the log begins at 0, brokers skip messages after the
+filler of a gap (spec 03).
 """
 
 from __future__ import annotations
@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from rmqtool.log.commit_log import StoredMessage
 
 ASTRAY = "a record of it names another queue or another position in it: mend that first (rmqtool recover)"
-"""Why queues and index are left alone while the log has such records."""
+"""Why queues and index are not repaired while the log has such records."""
 _LOOKED_AT_MAX = 10_000
-"""Units that are compared with the record that they name: more are no single damaged records."""
+"""Most units that are compared with their records: more are not caused by single damaged records."""
 
 
 class QueuePosition(NamedTuple):
-    """A place among the queues: where one unit stands."""
+    """The place of one unit in the queues."""
 
     topic: str
     queue_id: int
@@ -67,16 +67,16 @@ class QueuePosition(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class MisroutedRecord:
-    """One such record: the place that it says, its own, and where in the file it says so."""
+    """One misrouted record: the place that it states, its own place, and the bytes that correct it."""
 
     path: Path
     physical_offset: int
     said: QueuePosition
     own: QueuePosition
     fields: tuple[tuple[int, bytes], ...]
-    """(position in the file, the right bytes) of what is wrong in it."""
+    """(position in the file, the correct bytes) of its wrong fields."""
     has_unit: bool = True
-    """Whether its unit is there; else it is about to be made."""
+    """Whether its unit exists; otherwise the rebuild creates it."""
 
     def row(self) -> dict[str, Any]:
         """The record as JSON."""
@@ -87,7 +87,7 @@ class MisroutedRecord:
         }
 
     def reason(self) -> str:
-        """Why it is changed."""
+        """The reason for the correction."""
         said, own = (f"queue {place.queue_id} of {place.topic}" for place in (self.said, self.own))
         if self.said.key != self.own.key:
             return (
@@ -102,7 +102,7 @@ class MisroutedRecord:
 
 
 class _Witness(NamedTuple):
-    """A record that does not say what the unit says that names it, and the unit's place."""
+    """A record that states another place than the unit that refers to it, and the unit's place."""
 
     stored: StoredMessage
     said: QueuePosition
@@ -116,7 +116,7 @@ class _Witness(NamedTuple):
 def misrouted_records(
     context: Context, spans: dict[Key, Span], units: dict[Key, Units], reader: UnitReader
 ) -> list[MisroutedRecord]:
-    """The records that name another place than their own, queue by queue; files are read, not changed."""
+    """The misrouted records, queue by queue; files are read, not changed."""
     left = _LOOKED_AT_MAX
     found: list[_Witness] = []
     for key, queue in context.layout.consume_queues.items():
@@ -145,7 +145,7 @@ def misrouted_records(
 
 
 def _witness(context: Context, own: QueuePosition, unit: np.void, code: int | None) -> _Witness | None:
-    """The sound, plain record that a unit names, where it says another place and no CRC vouches for that."""
+    """The sound, plain record of a unit, if it states another place and no CRC covers that; else None."""
     stored = context.store.find(int(unit["physical_offset"]))
     if stored is None or stored.status:
         return None
@@ -160,7 +160,7 @@ def _said(stored: StoredMessage) -> QueuePosition:
 
 
 def _is_plain(stored: StoredMessage) -> bool:
-    """Whether one queue has one unit for the record, and no CRC vouches for what it says of that."""
+    """Whether the record has exactly one unit, in one queue, and no CRC covers the place that it states."""
     message = stored.message
     return (
         message.transaction_type in (0, form.TRANSACTION_COMMIT)
@@ -171,12 +171,12 @@ def _is_plain(stored: StoredMessage) -> bool:
 
 
 def _has_plain_units(key: Key) -> bool:
-    """Whether a queue's units are not of another kind: with other tags codes, or for records of others."""
+    """Whether a queue has ordinary units: with normal tags codes, for its own records."""
     return key[0] != SCHEDULE_TOPIC and not key[0].startswith(LIGHT_PREFIX)
 
 
 def _has_unit(context: Context, witness: _Witness, reader: UnitReader) -> bool:
-    """Whether there is a unit for the record at the place that it says."""
+    """Whether there is a unit for the record at the place that it states."""
     queue = context.layout.consume_queues.get(witness.said.key)
     if queue is None:
         return False
@@ -188,7 +188,7 @@ def _has_unit(context: Context, witness: _Witness, reader: UnitReader) -> bool:
 
 
 def _is_of_other_queue(context: Context, spans: dict[Key, Span], witness: _Witness) -> bool:
-    """Whether all but the record's own word says that it is of the queue whose unit names it."""
+    """Whether all evidence except its own head assigns the record to the queue whose unit refers to it."""
     stored, said, own = witness
     wants, has = spans.get(own.key), spans.get(said.key)
     if (
@@ -206,7 +206,7 @@ def _is_of_other_queue(context: Context, spans: dict[Key, Span], witness: _Witne
 
 
 def _is_between(span: Span, stored: StoredMessage) -> bool:
-    """Whether the record's number is left out between two records of a queue, and it lies between them."""
+    """Whether a queue lacks the record's number between two of its records, and the record is there."""
     number, start = stored.message.queue_offset, stored.physical_offset
     return any(
         item.after <= start < item.physical_offset and item.expected <= number < item.queue_offset
@@ -215,7 +215,7 @@ def _is_between(span: Span, stored: StoredMessage) -> bool:
 
 
 def _leaves_out(span: Span, stored: StoredMessage) -> bool:
-    """The same, or it comes before all of the queue's records or behind them."""
+    """As `_is_between`, or the record and its number are before or after all records of the queue."""
     number, start = stored.message.queue_offset, stored.physical_offset
     if start >= span.end:
         return number >= span.next
@@ -225,7 +225,7 @@ def _leaves_out(span: Span, stored: StoredMessage) -> bool:
 
 
 def _is_misfit(span: Span, stored: StoredMessage) -> bool:
-    """Whether the numbers of the queue's records break off at this one, or it is the only one."""
+    """Whether the numbers of the queue's records are not consecutive at this one, or it is the only one."""
     return span.count == 1 or any(
         stored.physical_offset == item.physical_offset or stored.end == item.after for item in span.breaks
     )
@@ -235,7 +235,7 @@ def _is_misfit(span: Span, stored: StoredMessage) -> bool:
 
 
 class _Part(NamedTuple):
-    """Records of a queue, in [start, end) of the log, whose numbers [first, stop) follow each other."""
+    """Records of a queue, in [start, end) of the log, with the consecutive numbers [first, stop)."""
 
     start: int
     end: int
@@ -244,7 +244,7 @@ class _Part(NamedTuple):
 
 
 def _parts(span: Span) -> list[_Part]:
-    """A queue's records, parted where a number does not follow the one before it."""
+    """A queue's records, split where a number does not follow the previous one."""
     breaks = span.breaks
     heads = [
         (span.first_physical, span.first),
@@ -255,9 +255,9 @@ def _parts(span: Span) -> list[_Part]:
 
 
 def _of_other_numbers(context: Context, span: Span | None, moved: Sequence[_Witness]) -> Iterator[_Witness]:
-    """Those of a queue's records that say another number than the records around them leave to them.
+    """Those of a queue's records that state another number than the one left by the records around them.
 
-    Neighbours are taken together: between them are no records that say what is right.
+    Adjacent ones are judged together, because no correct record is between them.
     """
     if span is None or span.is_batch or not moved or len(span.breaks) >= RANGES_MAX:
         return
@@ -266,11 +266,11 @@ def _of_other_numbers(context: Context, span: Span | None, moved: Sequence[_Witn
     of_part: list[list[_Witness]] = [[] for _ in parts]
     for witness in sorted(moved, key=lambda item: item.start):
         number = bisect_right(starts, witness.start) - 1
-        if number >= 0 and witness.start < parts[number].end:  # not behind where the log will end
+        if number >= 0 and witness.start < parts[number].end:  # not after the future end of the log
             of_part[number].append(witness)
 
     def is_misrouted(number: int) -> bool:
-        """Whether it is all of the part's records; the largest number is followed by the least."""
+        """Whether these are all records of the part; numbers wrap around after the largest."""
         return len(of_part[number]) == (parts[number].stop - parts[number].first) % (1 << 64)
 
     for misrouted, group in groupby(range(len(parts)), key=is_misrouted):
@@ -287,10 +287,10 @@ def _of_other_numbers(context: Context, span: Span | None, moved: Sequence[_Witn
 def _is_left_to(
     context: Context, span: Span, row: Sequence[_Witness], before: _Part | None, after: _Part | None
 ) -> bool:
-    """Whether the numbers of the units of neighbours are just what the records around them leave out.
+    """Whether the unit numbers of adjacent records are exactly those that the records around them lack.
 
-    At an end of the queue, where nothing bounds the numbers on the other side, only while the log is whole
-    in between, and for no more records than those that speak against them.
+    At an end of the queue there are records on one side only. There the log must be complete in between, and
+    these must be at most half of the queue's records.
     """
     first, stop = row[0].own.queue_offset, row[-1].own.queue_offset + 1
     if [witness.own.queue_offset for witness in row] != list(range(first, first + len(row))):
@@ -305,12 +305,12 @@ def _is_left_to(
 
 
 def renumbered_records(context: Context, moved: dict[Key, dict[int, int]]) -> Iterator[MisroutedRecord]:
-    """The records whose unit is about to be written anew under another number than they say.
+    """The records whose unit the rebuild writes under another number than they state.
 
     Args:
         context: of the survey.
-        moved: for each such queue the numbers of these units, by the records' physical offset: of records
-            between two that leave out this one number. Once such a unit is there, it is a witness.
+        moved: by queue, the unit numbers by physical offset of the record. Each such record is between two
+            that lack exactly this number. The unit, once written, is evidence for the correction.
     """
     for key, numbers in moved.items():
         for place, number in numbers.items() if _has_plain_units(key) else ():
@@ -346,11 +346,11 @@ def _fields(context: Context, stored: StoredMessage, own: QueuePosition) -> Iter
 
 
 def corrections(records: Iterable[MisroutedRecord], names: dict[Path, str]) -> Iterator[Action]:
-    """The changes of the log that give each record its place back.
+    """The changes of the log that correct the place in each record.
 
     Args:
         records: the records.
-        names: the log files' names for actions.
+        names: the names of the log files in actions.
     """
     for found in records:
         for position, content in found.fields:

@@ -1,9 +1,9 @@
-"""From which file on the index is wrong, and what is to be made from there on.
+"""Finds the first wrong index file, and plans the files from there on.
 
-An index file cannot be mended in its middle, and every file goes on where the one before is full. So
-all files before the first wrong one stay, and the rest is written anew from the record with which the
-last of them ends. How many files that gives is known before it is done: entry 0 is never used, and a
-file is made when a record comes for which the one before has no place (spec 02 5.5).
+An index file cannot be repaired in its middle, and every file continues where the previous one is full. So
+all files before the first wrong one stay, and the rest is rebuilt from the record with which the last of
+them ends. The number of new files is known in advance: entry 0 is never used, and a file is created when
+the previous one has no room for a record's keys (spec 02 5.5).
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ _WRONG = frozenset({"IX01", "IX02", "IX03", "IX04", "IX06", "IX11"})
 
 @dataclass(frozen=True)
 class IndexTask:
-    """The index from one file on, written anew.
+    """The rebuild of the index from one file on.
 
     Attributes:
-        kept: the files before.
-        dropped: the files that are there now and go, or are replaced, in their order.
-        names: of the files that are made, in their order; old ones first.
-        start: physical offset of the first record that may have keys for them.
-        problems: codes of what is wrong now.
-        keys: how many entries are made.
-        full_timestamp: end_timestamp, ms, of the newest full file that is made; 0 for none.
+        kept: the files before, which stay.
+        dropped: the present files that are deleted or replaced, in order.
+        names: the names of the new files, in order; reused names first.
+        start: physical offset of the first record that may have keys in them.
+        problems: codes of the present problems.
+        keys: number of new entries.
+        full_timestamp: end_timestamp, ms, of the newest full new file; 0 if none.
     """
 
     kept: tuple[IndexFilePath, ...]
@@ -51,7 +51,7 @@ class IndexTask:
 
 
 def index_task(survey: Survey) -> IndexTask | None:
-    """What is to be done with the index; None when it is right."""
+    """The task for the index; None if it is correct."""
     index, layout = survey.index, survey.view.layout
     if index is None:
         return None
@@ -72,7 +72,7 @@ def index_task(survey: Survey) -> IndexTask | None:
         keys = sum(window.keys for window in later) + sum(
             _keys_from(survey, window, start) for window in crossing
         )
-        if crossing:  # else the record of the newest entries has expired, and its keys were not counted
+        if crossing:  # otherwise the record of the newest entries has expired, and its keys were not counted
             keys -= _entries_of_newest(survey, kept, start)
     count = _file_count(windows, keys, shape, has_records=bool(windows))
     names = _names(survey, kept, dropped, count, windows)
@@ -84,7 +84,7 @@ def index_task(survey: Survey) -> IndexTask | None:
 
 
 def _first_wrong(survey: Survey, index: SurveyedIndex) -> tuple[int | None, tuple[str, ...]]:
-    """(number of the first file that is wrong, codes); the number of files where only more are needed."""
+    """(number of the first wrong file, codes); the number of all files if only more are needed."""
     layout = survey.view.layout
     numbers = {layout.relative(file.path): number for number, file in enumerate(layout.index_files)}
     found = [item for item in survey.findings if item.problem.code in _WRONG]
@@ -104,7 +104,7 @@ def _first_wrong(survey: Survey, index: SurveyedIndex) -> tuple[int | None, tupl
 
 
 def _file_count(windows: Collection[Window], keys: int, shape: Shape, *, has_records: bool) -> int:
-    """How many files so many keys take; a broker makes the first one for a record without a key too."""
+    """The number of files for `keys` keys; a broker creates the first one even for a record without keys."""
     if not has_records:
         return 0
     full, rest = divmod(keys, shape.entries - 1)
@@ -115,7 +115,7 @@ def _file_count(windows: Collection[Window], keys: int, shape: Shape, *, has_rec
 
 
 def _keys_in(survey: Survey, window: Window) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(physical offsets, store timestamps) of the records of the keys of one part of the log, in order."""
+    """(physical offsets, store timestamps) of the record of each key in one part of the log, in order."""
     from rmqtool.log.dispatch import dispatch_columns
     from rmqtool.log.frames import Frames, walk
 
@@ -135,13 +135,13 @@ def _keys_in(survey: Survey, window: Window) -> Iterator[tuple[np.ndarray, np.nd
 
 
 def _keys_from(survey: Survey, window: Window, physical_offset: int) -> int:
-    """How many keys records of a part of the log have from this offset on."""
+    """The number of keys of the records of one part of the log from this offset on."""
     return sum(int((offsets >= physical_offset).sum()) for offsets, _ in _keys_in(survey, window))
 
 
 def _timestamp_of_key(survey: Survey, windows: Collection[Window], start: int, keys: int, number: int) -> int:
     """The store timestamp, ms, of the `number`-th (from 1) of the last `keys` keys of the log."""
-    left = keys - number  # keys behind it
+    left = keys - number  # keys after it
     for window in sorted(windows, key=lambda item: -item.start):
         if left >= window.keys:
             left -= window.keys
@@ -152,7 +152,7 @@ def _timestamp_of_key(survey: Survey, windows: Collection[Window], start: int, k
 
 
 def _entries_of_newest(survey: Survey, kept: Collection[IndexFilePath], physical_offset: int) -> int:
-    """How many entries of the files `kept` belong to the record at this offset, the last one in them."""
+    """The number of entries in the files `kept` for the record at this offset, the last one in them."""
     layout, count = survey.view.layout, 0
     for file in reversed(list(kept)):
         source = open_source(file.path)
@@ -171,7 +171,7 @@ def _names(
     survey: Survey, kept: Collection[IndexFilePath], dropped: Collection[IndexFilePath], count: int,
     windows: Collection[Window],
 ) -> tuple[str, ...]:  # fmt: skip
-    """Names for so many files, the same each time: those of the files they replace, then later ones."""
+    """Names for `count` files, reproducible: those of the files that they replace, then later ones."""
     names = [file.path.name for file in dropped][:count]
     newest = names[-1] if names else list(kept)[-1].path.name if kept else ""
     if not newest and windows:
@@ -184,7 +184,7 @@ def _names(
 
 
 def _time_name(survey: Survey, physical_offset: int) -> str:
-    """The name of an index file made when the record at this offset was stored.
+    """The name of an index file created at the store time of the record at this offset.
 
     Source: UtilAll#timeMillisToHumanString.
     """

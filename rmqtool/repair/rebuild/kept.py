@@ -1,4 +1,4 @@
-"""What the survey has seen of every record, so that staging needs not read the log again."""
+"""A cache of the survey's batches, so that staging does not read the log again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Kept:
-    """The batches of a survey, from any thread; `is_whole` until there was too much of them."""
+    """The batches of a survey, added by any thread; `is_whole` until they exceed the limit."""
 
     is_whole: bool = True
     _batches: list[Packed] = field(default_factory=list)
@@ -24,7 +24,7 @@ class Kept:
     _lock: Lock = field(default_factory=Lock)
 
     def add(self, frames: Frames, dispatch: Dispatch) -> None:
-        """Keep one batch."""
+        """Add one batch."""
         if self.is_whole:
             batch = pack(frames, dispatch)
             if batch is None:
@@ -33,7 +33,7 @@ class Kept:
                 self.take([batch])
 
     def take(self, batches: Iterable[Packed]) -> None:
-        """Keep batches that are packed already."""
+        """Add batches that are already packed."""
         with self._lock:
             for batch in batches if self.is_whole else ():
                 self._size += batch.nbytes
@@ -42,12 +42,12 @@ class Kept:
                 self.drop()
 
     def drop(self) -> None:
-        """Keep nothing, and take nothing more."""
+        """Drop all batches, and ignore further ones."""
         self.is_whole = False
         self._batches.clear()
 
     def batches(self, start: int) -> Iterator[tuple[Frames, Dispatch]]:
-        """The batches in the order of the log, from the one that holds the record at `start` on."""
+        """The batches in the order of the log, from the one with the record at `start` on."""
         for batch in sorted(self._batches, key=lambda item: item.start):
             if batch.last >= start:
                 yield batch.unpack()

@@ -1,7 +1,7 @@
-"""The commit log as it will be when planned changes are done, read before they are.
+"""A view of the commit log as it will be after planned changes.
 
-Nothing is written: a window of a file that will change is copied, and the planned bytes are laid
-over it. So what queues and index need can be found out while a plan is made.
+Nothing is written: a window of a file that will change is copied, and the planned bytes are put into the
+copy. So a plan can include the queues and the index for the changed log.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Patch(NamedTuple):
-    """Bytes [offset, end) of a file, in the order in which they are written; no content: zeros."""
+    """Bytes [offset, end) of a file that will be written; without content: zeros."""
 
     offset: int
     end: int
@@ -35,18 +35,18 @@ class LogView:
     """The files of a commit log after some actions.
 
     Attributes:
-        layout: the store's, with the files of the commit log as they will be, and without `abort`:
-            what is judged by it is what a clean start would find.
+        layout: the store's, with the files of the commit log as they will be, and without `abort`: it is the
+            store that a clean start would find.
     """
 
     def __init__(self, layout: StoreLayout, actions: Sequence[Action] = ()) -> None:
-        """The log of `layout` after `actions`; those on other parts of the store are passed over.
+        """The log of `layout` after `actions`; actions on other parts of the store are ignored.
 
         Raises:
-            ValueError: an action creates or replaces a log file and does not say its content.
+            ValueError: an action creates or replaces a log file without giving its content.
         """
         self._patches: dict[Path, list[Patch]] = {}
-        self._based: dict[Path, bytes | None] = {}  # files whose present bytes do not count
+        self._based: dict[Path, bytes | None] = {}  # files whose present bytes are replaced
         files = {file.path: file for file in layout.commit_log}
         folders = {layout.relative(folder): folder for folder in layout.commit_log_folders}
         for action in actions:
@@ -74,7 +74,7 @@ class LogView:
             self._patches.setdefault(path, []).append(Patch(action.offset, action.end, action.content))
 
     def changes(self, path: Path) -> bool:
-        """Whether a log file's bytes will not be those that it has now."""
+        """Whether the planned changes affect a log file."""
         return path in self._patches or path in self._based
 
     def open(
@@ -98,7 +98,7 @@ class LogView:
 
 
 class PatchedSource:
-    """A source with planned bytes laid over it; zeros where neither has any."""
+    """A source with planned bytes on top of its own; zeros where neither has any."""
 
     def __init__(self, base: ByteSource, size: int, patches: Sequence[Patch]) -> None:
         self.name = base.name
@@ -158,7 +158,7 @@ class PatchedSource:
         self._base.close()
 
     def _within(self, start: int, stop: int) -> list[Patch]:
-        """The patches that touch [start, stop), in the order in which they are written."""
+        """The patches that overlap [start, stop), in the order in which they are written."""
         low, high = bisect_left(self._starts, start - self._longest), bisect_left(self._starts, stop)
         found = [item for item in self._patches[low:high] if item[1].end > start]
         return [patch for _, patch in sorted(found, key=lambda item: item[0])]
@@ -175,5 +175,5 @@ class PatchedSource:
                 window[low - start : high - start] = np.frombuffer(patch.content, np.uint8, count, skip)
 
     def _note(self) -> None:
-        """What cannot be read and will not be written over."""
+        """Update `unreadable`: unreadable ranges that will not be overwritten."""
         self.unreadable = [item for item in self._base.unreadable if not contains(self._covered, *item)]

@@ -1,4 +1,4 @@
-"""What the store is like once the log, the queues and the index are as the plan leaves them."""
+"""The store after the planned changes of the log, the queues and the index."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class After:
-    """The truth that the small files beside the log have to agree with.
+    """The facts with which checkpoint, config and timer files must agree.
 
     Attributes:
-        log_end: physical offset behind the last record or blank.
-        last_store_timestamp: of the last record, ms since 1970; 0 in an empty log.
-        index_timestamp: end time of the newest full index file, ms; 0 where none is full.
+        log_end: physical offset after the last record or blank.
+        last_store_timestamp: store time of the last record, ms since 1970; 0 in an empty log.
+        index_timestamp: end time of the newest full index file, ms; 0 if none is full.
         queues: minimum and end, half-open queue offsets, by (topic, queue id).
-        changes: whether the plan, or the run that it finishes, changes log, queues or index.
+        changes: whether the plan, or the interrupted run that it completes, changes log, queues or index.
     """
 
     log_end: int

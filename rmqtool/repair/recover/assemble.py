@@ -1,4 +1,4 @@
-"""One plan out of its parts: the log, the queues and the index that follow from it, and all the rest.
+"""Assembles one plan: the log, the queues and index that follow from it, and all dependent files.
 
 Source: spec 02 section 15.4, spec 03, design section 9.
 """
@@ -38,15 +38,15 @@ _ASTRAY_ROUNDS = 8
 
 @dataclass(frozen=True)
 class Recovery:
-    """A plan and what stands against it.
+    """A plan and the reasons not to apply it.
 
     Attributes:
-        plan: what would change.
-        refusals: why it is not applied, unless what they need is given.
-        tail: ranges of the log, half-open physical offsets, whose valid records the plan takes out of it;
-            they are written to a file for `append`. Only without fillers.
-        is_needed: whether applying it changes anything, the guard of a run that was killed included.
-        is_partial: whether something could not be read, or is out of reach.
+        plan: the changes.
+        refusals: reasons not to apply it, each with the option that overrides it.
+        tail: ranges of the log, half-open physical offsets, whose valid records the plan removes; they are
+            written to a file for `append`. Only without fillers.
+        is_needed: whether applying it changes anything, including the guard of a killed run.
+        is_partial: whether something could not be read, or is in an unsupported form.
     """
 
     plan: Plan
@@ -56,7 +56,7 @@ class Recovery:
     is_partial: bool
 
     def row(self) -> dict[str, Any]:
-        """The plan as JSON for a person or a program: without the bytes of its changes."""
+        """The plan as JSON, without the bytes of its changes."""
         rows = self.plan.rows()
         for row in rows:
             row.pop("content_base64", None)
@@ -71,7 +71,7 @@ class Recovery:
 
 @dataclass
 class _Log:
-    """What becomes of the log, by salvage or by a broker's rule."""
+    """The changes of the log, by salvage or by a broker's rule."""
 
     actions: tuple[Action, ...]
     end: int
@@ -92,14 +92,14 @@ def predictions(
     sound: ScanCache | None = None,
     progress: Progress | None = None,
 ) -> list[dict[str, Any]]:
-    """What a start of each broker would do to the store as it stands, as JSON; raises as `predict_all`.
+    """The predicted effect of a start of each broker on the present store, as JSON; raises as `predict_all`.
 
     Args:
         store: opened for reading.
         brokers: versions.
-        heap_bytes: of these brokers' JVMs.
-        sound: log files that were walked already.
-        progress: called with bytes of the log as they are walked.
+        heap_bytes: the heap of these brokers' JVMs.
+        sound: cached scans of log files.
+        progress: called with the bytes of the log just scanned.
     """
     from rmqtool.broker.predict import predict_all
 
@@ -121,12 +121,12 @@ def plan_and_predict(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> tuple[Recovery, list[dict[str, Any]], str | None]:
-    """The plan, and beside queues and index, in a thread of its own, what a start of each broker would do.
+    """The plan, and predictions for a start of each broker, which a second thread makes at the same time.
 
     Returns:
-        The plan; the predictions; why there are none, None where there are.
+        (the plan, the predictions, the reason if there are none, else None).
 
-    Raises as `plan_recover` and `predictions` do; stores that no prediction is made for are no error.
+    Raises as `plan_recover` and `predictions` do. A store without possible predictions is not an error.
     """
     stopped = Event()
 
@@ -137,7 +137,7 @@ def plan_and_predict(
             progress(count)
 
     log = _log(store, request, jobs, progress)
-    _ = store.profile  # found once, by one thread
+    _ = store.profile  # computed here, before there are two threads
     with ThreadPoolExecutor(1, "rmqtool-predict") as pool:
         future = pool.submit(
             predictions, store, tuple(brokers), heap_bytes=request.broker_heap_bytes, sound=log.sound,
@@ -159,24 +159,24 @@ def plan_and_predict(
 def plan_recover(
     store: Store, request: Request, *, jobs: int = 0, progress: Progress | None = None
 ) -> Recovery:
-    """The plan that `request` means for a store; nothing is changed.
+    """Plan the recovery of a store as `request` says; nothing is changed.
 
     Args:
-        store: opened for reading; where it is to be applied, under the store's lock.
+        store: opened for reading; if the plan will be applied, under the store's lock.
         request: how to recover.
-        jobs: threads; 0 for one per processor.
-        progress: called with bytes of the log as they are read, which is twice for most, from any thread.
+        jobs: number of threads; 0 for one per processor.
+        progress: called with the bytes of the log just read, from any thread; most bytes are read twice.
 
     Raises:
-        UsageError: it is no store root.
-        RefusedError: the broker whose outcome is wanted would not start.
-        UnreadableError: something that has to be known cannot be read.
+        UsageError: not a store root.
+        RefusedError: the requested broker would not start.
+        UnreadableError: a required file cannot be read.
     """
     return _plan(store, request, _log(store, request, jobs, progress), jobs, progress)
 
 
 def _log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:
-    out_of_reach(store)  # raises for what is no store
+    out_of_reach(store)  # raises if it is not a store
     store.layout.check_forms(log=True)
     if request.broker is None:
         return _best_log(store, request, jobs, progress)
@@ -184,14 +184,14 @@ def _log(store: Store, request: Request, jobs: int, progress: Progress | None) -
 
 
 def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progress | None) -> Recovery:
-    """The plan, where it is known what becomes of the log."""
+    """The plan, given the changes of the log."""
     from rmqtool.repair.rebuild.config import config_actions
 
     unreachable = out_of_reach(store)
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     rounds = _ASTRAY_ROUNDS if request.broker is None else 0
     while rounds and (misrouted := (*rebuild.misrouted, *rebuild.renumbered)):
-        rounds -= 1  # one that has its place back may show that its neighbour has not
+        rounds -= 1  # a corrected record may show that its neighbour is misrouted too
         log = _with_places(store, log, misrouted)
         rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)
@@ -248,7 +248,7 @@ def _misplaced_text(found: Misplaced) -> str:
 
 
 def _settings(store: Store, heap_bytes: int) -> StartSettings:
-    """What broker.conf says, and the heap, which it does not."""
+    """The settings of broker.conf, with the heap, which it does not contain."""
     from rmqtool.broker.rules import StartSettings
 
     return replace(StartSettings.of(store.layout.broker_conf), heap_bytes=heap_bytes)
@@ -263,7 +263,7 @@ def _broker_log(store: Store, broker: Broker, heap_bytes: int, progress: Progres
     actions = tuple(broker_actions(store, found))
     notes = []
     if store.layout.abort is not None or found.log_files_deleted or found.messages_abandoned:
-        # The start after this one is a normal one, and looks back from another last file.
+        # The next start is a normal one, and looks back from another last file.
         then = without_files(store, found.log_files_deleted)
         (after,) = predict_all(
             then, (broker,), abort=False, settings=settings, unreachable=False, progress=progress
@@ -278,7 +278,7 @@ def _broker_log(store: Store, broker: Broker, heap_bytes: int, progress: Progres
 
 
 def _with_places(store: Store, log: _Log, misrouted: Sequence[MisroutedRecord]) -> _Log:
-    """The log where records that name another place among the queues than their own name theirs."""
+    """The log with the heads of misrouted records corrected."""
     from rmqtool.repair.rebuild.header_corrections import corrections
 
     names = {file.path: store.layout.relative(file.path) for file in store.layout.commit_log}
@@ -288,7 +288,7 @@ def _with_places(store: Store, log: _Log, misrouted: Sequence[MisroutedRecord]) 
 
 
 def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, reachable: bool) -> Rebuild:
-    """Queues and index as the log wants them; left alone where they are kept out of reach."""
+    """The rebuild of queues and index for the changed log; they stay if their form is unsupported."""
     from rmqtool.repair.rebuild import plan_rebuild
 
     return plan_rebuild(
@@ -298,13 +298,13 @@ def _rebuild(store: Store, log: _Log, jobs: int, progress: Progress | None, *, r
 
 
 def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action], list[str]]:
-    """The changes of all other files, and warnings in words."""
+    """The changes of all other files, and warnings as texts."""
     after = After(
         log_end=log.end,
         last_store_timestamp=rebuild.last_store_timestamp,
         index_timestamp=rebuild.index_timestamp,
         queues=rebuild.queue_ends,
-        # A run that was killed may have changed them: then it is finished as it would have been.
+        # A killed run may have changed them already: complete it in the same way.
         changes=bool(log.actions or rebuild.actions) or store.layout.guard is not None,
     )
     actions, warnings = list(stray_actions(store)), list(log.notes)
@@ -326,7 +326,7 @@ def _elsewhere(store: Store, log: _Log, rebuild: Rebuild) -> tuple[list[Action],
 
 
 def _guessed_sizes(store: Store, actions: Iterable[Action]) -> Iterator[str]:
-    """A warning for each kind of file that is made where none is left to tell how large they are."""
+    """A warning for each kind of file that is created although no file shows their size."""
     made = {action.path.partition("/")[0] for action in actions if action.kind == "create"}
     layout = store.layout
     for folder, attribute, told in (
@@ -343,7 +343,7 @@ def _guessed_sizes(store: Store, actions: Iterable[Action]) -> Iterator[str]:
 
 
 def _in_order(actions: Iterable[Action]) -> list[Action]:
-    """The changes, where of two that replace one file the later stands: it knows what the first one did."""
+    """The changes; of two that replace the same config file, the later one, which includes the first."""
     kept: dict[object, Action] = {}
     for number, action in enumerate(actions):
         whole = action.kind in ("create", "replace", "delete")
@@ -352,7 +352,7 @@ def _in_order(actions: Iterable[Action]) -> list[Action]:
 
 
 def _without_odd(actions: Sequence[Action]) -> tuple[list[Action], list[Refusal]]:
-    """The changes without files that cannot be made, for something that is no file has their name."""
+    """The changes without files whose name is taken by another type of entry, and refusals for these."""
     deleted = {action.path for action in actions if action.kind == "delete"}
     odd = deleted & {action.path for action in actions if action.kind in ("create", "replace")}
     refusals = [Refusal(f"{path} is not a plain file: move it away first") for path in sorted(odd)]

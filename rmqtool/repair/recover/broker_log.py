@@ -1,7 +1,7 @@
-"""Mode `broker`: the log ends where a broker's start would end it, and cannot come back.
+"""Mode `broker`: the log ends where a broker's start would end it, and later bytes cannot reappear.
 
-A broker lowers positions, deletes the files behind, and leaves the bytes: what lies exactly at the new
-end after the next crash is taken for valid again. Here they become zeros.
+A broker lowers positions and deletes later files, but leaves the bytes after the new end. A record that is
+exactly at the new end after the next crash would be valid again. Here these bytes become zeros.
 
 Source: MappedFileQueue#truncateDirtyFiles; spec 02 sections 2, 3 and C14.
 """
@@ -25,10 +25,10 @@ _BLOCK = 1 << 20
 
 
 def broker_actions(store: Store, found: Prediction) -> Iterator[Action]:
-    """The changes of the commit log's files that a start means.
+    """The changes of the commit log's files that a start makes.
 
     Raises:
-        RefusedError: the start has no outcome.
+        RefusedError: the start would fail or hang.
         UnreadableError: the log cannot be read.
     """
     if not found.loads or found.hangs or found.crashes:
@@ -49,14 +49,14 @@ def broker_actions(store: Store, found: Prediction) -> Iterator[Action]:
 
 
 def without_files(store: Store, names: Collection[str]) -> Store:
-    """The store where these files of its log are gone."""
+    """The store without these files of its log."""
     layout = store.layout
     log = (file for file in layout.commit_log if layout.relative(file.path) not in names)
     return Store(replace(layout, commit_log=tuple(log)))
 
 
 def _cut(store: Store, file: StoreFile, name: str, found: Prediction) -> Iterator[Action]:
-    """Zeros from the log's end to the last byte that is none; nothing where there is none."""
+    """Zeros from the log's end to the last nonzero byte, if there is one."""
     start = found.end_offset - file.file_from_offset
     stop = _data_end(file, start)
     if stop > start:
@@ -71,7 +71,7 @@ def _cut(store: Store, file: StoreFile, name: str, found: Prediction) -> Iterato
 
 
 def _damage_at(store: Store, offset: int) -> Problem | None:
-    """What is wrong with the record at an offset of the log, or with the bytes there; None: nothing known."""
+    """The problem of the record or the bytes at an offset of the log; None if none is known."""
     for item in log_items(store, Selection(from_offset=offset, to_offset=offset + 1)):
         findings = [item] if isinstance(item, Finding) else []
         if isinstance(item, StoredMessage):
@@ -82,7 +82,7 @@ def _damage_at(store: Store, offset: int) -> Problem | None:
 
 
 def _data_end(file: StoreFile, start: int) -> int:
-    """Behind the last byte of a file from `start` on that is not zero; `start` without one."""
+    """The position after the last nonzero byte of a file from `start` on; `start` if there is none."""
     import numpy as np
 
     from rmqtool.storage.source import open_source

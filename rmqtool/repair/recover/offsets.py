@@ -1,7 +1,7 @@
-"""Offsets in config files that would lie outside a queue: committed ones, and those of delay levels.
+"""Corrects offsets in config files that would be outside of a queue: of groups and of delay levels.
 
-A group whose offset lies behind a queue's end misses what is stored there next, for those numbers
-are given a second time. So it is set back to the end: nothing is consumed twice, nothing is missed.
+If a group's offset is after the queue's end, the group misses the next messages, because their queue offsets
+are reused. So the offset is set back to the end: no message is consumed twice, and none is missed.
 
 Source: ConsumerOffsetManager, ScheduleMessageService#correctDelayOffset; spec 02 sections 8.3 and 10.3.
 """
@@ -23,11 +23,11 @@ from rmqtool.repair.plan import Action, Kind
 from rmqtool.repair.recover.after import After
 from rmqtool.storage.config_files import DELAY_OFFSETS, FOLDER, read_config
 
-_MOVED_SHOWN = 100  # offsets that a plan names one by one
+_MOVED_SHOWN = 100  # most offsets that a plan lists
 
 
 def offset_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
-    """The config files whose offsets have to move, and what could not be looked at, in words.
+    """The changes of config files with wrong offsets, and warnings about files that could not be checked.
 
     Raises:
         UnreadableError: a config file cannot be read.
@@ -51,7 +51,7 @@ def offset_actions(store: Store, after: After) -> tuple[list[Action], list[str]]
 
 
 def _messages(after: After) -> dict[str, int]:
-    """How many messages the queues will serve, by topic."""
+    """The number of messages that the queues will serve, by topic."""
     counts: dict[str, int] = {}
     for (topic, _), (low, high) in after.queues.items():
         counts[topic] = counts.get(topic, 0) + max(high - low, 0)
@@ -59,7 +59,7 @@ def _messages(after: After) -> dict[str, int]:
 
 
 def _lost_text(found: Finding) -> str:
-    """What is missing, what it costs, and where to get it: recover cannot make it."""
+    """A warning about a missing config file that recover cannot restore: the effect, and the remedy."""
     problem = found.problem
     return f"{problem.code} {problem.message}; a broker {problem.broker}. {problem.repair}"
 
@@ -79,7 +79,7 @@ def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: A
 
 
 def _consumers(document: Any, after: After) -> tuple[list[dict[str, Any]], Any]:
-    """The offsets that move, and the document with them; the order of its entries stays."""
+    """The changed offsets, and the document with them; its entries keep their order."""
     beyond = {
         (topic, group, queue_id): end
         for (topic, group), queues in config_json.consumer_offsets(document).items()

@@ -1,4 +1,4 @@
-"""What stands against applying a plan: what is out of reach, and what needs a deliberate act.
+"""Reasons not to apply a plan: unsupported parts, and changes that need explicit consent.
 
 Source: design sections 2 and 9; spec 02 sections 12.2 and 15 (C16).
 """
@@ -13,13 +13,13 @@ from rmqtool.errors import RefusedError, UsageError
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action
 
-# Their files do not depend on where queues and index are kept.
+# Parts whose files are independent of the form of queues and index.
 _HARMLESS = frozenset({"pop records", "timer messages", "half messages"})
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """One reason not to apply. `needs` is the option that sets it aside; None where none does."""
+    """One reason not to apply a plan. `needs` is the option that overrides it; None if none does."""
 
     reason: str
     needs: Literal["yes", "force"] | None = None
@@ -30,10 +30,10 @@ class Refusal:
 
 
 def out_of_reach(store: Store) -> list[Refusal]:
-    """Parts without which nothing can be mended: queues or config in RocksDB, DLedger, unreadable folders.
+    """Refusals for parts that prevent a repair: queues or config in RocksDB, DLedger, unreadable folders.
 
     Raises:
-        UsageError: it is no store root.
+        UsageError: not a store root.
     """
     layout = store.layout
     if layout.root is None or layout.kind != "store":
@@ -50,12 +50,12 @@ def out_of_reach(store: Store) -> list[Refusal]:
 
 
 def deliberate(store: Store, actions: Sequence[Action], given_up: int) -> list[Refusal]:
-    """What the plan does that nobody should get by accident.
+    """Refusals for changes that need explicit consent.
 
     Args:
-        store: as it stands.
+        store: the present store.
         actions: the plan's.
-        given_up: messages that are sound and will not be in the log any more.
+        given_up: number of sound messages that the plan removes from the log.
     """
     found = []
     layout = store.layout
@@ -80,12 +80,12 @@ def deliberate(store: Store, actions: Sequence[Action], given_up: int) -> list[R
 
 
 def is_log(store: Store, path: str) -> bool:
-    """Whether a path of an action lies in a folder of the commit log."""
+    """Whether the path of an action is in a folder of the commit log."""
     return any(path.startswith(f"{store.layout.relative(f)}/") for f in store.layout.commit_log_folders)
 
 
 def must_be_allowed(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> None:
-    """Raise RefusedError for the first reason that is not set aside."""
+    """Raise RefusedError for the first refusal that no given option overrides."""
     allowed = {"yes": yes, "force": force, None: False}
     for refusal in refusals:
         if not allowed[refusal.needs]:
@@ -94,7 +94,7 @@ def must_be_allowed(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> N
 
 
 def replica_notes(store: Store, actions: Iterable[Action]) -> list[str]:
-    """What the plan means for a replica of this store, in words; nothing where the log stays.
+    """The consequences of the plan for a replica of this store, as texts; none if the log stays unchanged.
 
     Source: spec 02 sections 12.1 to 12.3.
     """

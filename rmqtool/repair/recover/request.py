@@ -1,4 +1,4 @@
-"""What is asked of `recover`: also the part of a plan file that it is made again from."""
+"""The parameters of `recover`; a plan file contains them, so that the plan can be made again."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Request:
     """How to recover.
 
     Attributes:
-        mode: `best` keeps every record that is valid, `broker` cuts the log where a broker's start would.
+        mode: `best` keeps every valid record, `broker` cuts the log where a broker's start would.
         broker: whose start; only for mode `broker`.
         fill: `records` puts fillers into holes, `none` cuts the log at the first hole; only for mode `best`.
         broker_heap_bytes: the heap (-Xmx) of a broker whose start is predicted; a plan of mode `best` does
             not depend on it.
 
     Raises:
-        UsageError: values that do not go together.
+        UsageError: values that cannot be combined.
     """
 
     mode: Mode = "best"
@@ -36,7 +36,7 @@ class Request:
     broker_heap_bytes: int = DEFAULT_HEAP_BYTES
 
     def __post_init__(self) -> None:
-        """See `Raises`."""
+        """Check the combination of values. Raises UsageError."""
         if self.mode == "broker" and self.broker is None:
             raise UsageError("--mode broker needs one version", hint="--broker 4.9, 5.3 or 5.4")
         if self.mode == "best" and self.broker is not None:
@@ -50,7 +50,7 @@ class Request:
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> Request:
-        """The opposite of `options`, which may be anything.
+        """The inverse of `options`, for untrusted input.
 
         Raises:
             FormatError: these are not the options of a recover plan.

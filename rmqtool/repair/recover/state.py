@@ -1,7 +1,7 @@
-"""The last steps of a repair: `checkpoint` as the truth has it, `abort` taken away.
+"""The last steps of a repair: correct `checkpoint`, and delete `abort`.
 
-A broker that finds no abort recovers normally: it believes the queues, and dispatches what lies
-behind them. So both are right only once log, queues and index agree.
+A broker that finds no abort file recovers normally: it trusts the queues, and dispatches the records after
+their end. So both steps are correct only after log, queues and index agree.
 
 Source: StoreCheckpoint, DefaultMessageStore#shutdown; spec 02 sections 1.1, 2, 3 and 6.
 """
@@ -19,10 +19,10 @@ from rmqtool.storage.open_files import read_head
 
 
 def closing_actions(store: Store, after: After) -> list[Action]:
-    """Checkpoint and abort, in this order; nothing where both are as a clean stop leaves them.
+    """The changes of checkpoint and abort, in this order; none if both are as after a clean stop.
 
-    A checkpoint that is only older than the last record is left alone in a store that needs no other
-    change: a broker writes it so.
+    In a store that needs no other change, a checkpoint that is merely older than the last record stays:
+    brokers leave it like this.
 
     Raises:
         UnreadableError: the checkpoint cannot be read.
@@ -64,7 +64,7 @@ def _decoded(data: bytes) -> Checkpoint:
 
 
 def _truth(before: Checkpoint, after: After) -> Checkpoint:
-    """What a clean stop would have written; offsets of replication as they are, within the log."""
+    """The checkpoint of a clean stop; offsets of replication are kept, but limited to the log's end."""
     return replace(
         before,
         physic_msg_timestamp=after.last_store_timestamp,
@@ -76,7 +76,7 @@ def _truth(before: Checkpoint, after: After) -> Checkpoint:
 
 
 def _problem(data: bytes | None, values: Checkpoint, after: After) -> str | None:
-    """What is wrong with the checkpoint by itself: the code of a problem."""
+    """The code of the checkpoint's problem; None if it has none."""
     if data is None or not any(data):
         return "CP01"
     if len(data) != checkpoint_format.FILE_SIZE:

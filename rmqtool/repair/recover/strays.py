@@ -1,4 +1,4 @@
-"""Small files and entries beside log, queues and index: the epoch file, the compaction checkpoint, strays.
+"""Repairs small files next to log, queues and index: the epoch file, the compaction checkpoint, strays.
 
 Source: EpochFileCache#truncateSuffixByOffset, CheckpointFile, ConfigManager#load; spec 02 sections 1.3,
 12.3 and 15.3.
@@ -20,7 +20,7 @@ from rmqtool.storage.open_files import read_head
 
 
 def stray_actions(store: Store) -> list[Action]:
-    """Entries among queues and index files that are none: they go into the backup."""
+    """Deletions of stray entries among queue and index files; the backup keeps them."""
     layout = store.layout
     queues = (
         *layout.consume_queues.values(), *layout.batch_queues.values(), *layout.ext_queues.values()
@@ -38,7 +38,7 @@ def stray_actions(store: Store) -> list[Action]:
 
 
 def epoch_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
-    """The epoch file without the epochs that begin behind the log's end; else its .bak where it is damaged.
+    """Remove epochs that begin after the log's end from the epoch file, or replace a damaged one by its .bak.
 
     Raises:
         UnreadableError: it cannot be read.
@@ -68,7 +68,7 @@ def epoch_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
 
 
 def _epochs(path: Path) -> tuple[list[epoch.Entry] | None, bytes | None]:
-    """The entries of an epoch file with its bytes; None for both where it is missing or damaged."""
+    """The entries of an epoch file and its bytes; None for both if it is missing or damaged."""
     data = read_head(path, CONFIG_LIMIT)
     try:
         entries = epoch.decode(data) if data is not None else None
@@ -78,7 +78,7 @@ def _epochs(path: Path) -> tuple[list[epoch.Entry] | None, bytes | None]:
 
 
 def compaction_actions(store: Store) -> list[Action]:
-    """A compaction checkpoint that cannot be read: its .bak in its place, else it goes.
+    """Replace a compaction checkpoint that cannot be parsed by its .bak, or delete it.
 
     Without one a broker compacts from the start again.
 

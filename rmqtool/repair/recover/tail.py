@@ -1,4 +1,4 @@
-"""The messages behind the log's new end, as rows of JSON that `append` reads."""
+"""Writes the messages after the log's new end as rows of JSON, which `append` can read."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ _PIECE = 1 << 20
 
 
 def write_tail(store: Store, ranges: Sequence[tuple[int, int]], backup: Path) -> tuple[Path | None, int]:
-    """Write the messages of `ranges` to a new file beside the folder `backup`; its path and their number.
+    """Write the messages of `ranges` to a new file next to the folder `backup`; (its path, their number).
 
     Args:
-        store: as it stands.
-        ranges: of the log, half-open physical offsets.
-        backup: the folder of the backup, which need not be there yet.
+        store: the present store.
+        ranges: ranges of the log, half-open physical offsets.
+        backup: the folder of the backup, which need not exist yet.
 
     Raises:
         UnwritableError: the file cannot be written.
@@ -57,7 +57,7 @@ def write_tail(store: Store, ranges: Sequence[tuple[int, int]], backup: Path) ->
 
 
 def _names(backup: Path) -> Iterator[Path]:
-    """Names beside the backup: a run that was killed has left its own."""
+    """Candidate names next to the backup: a killed run may have left the first."""
     yield backup.with_name(f"{backup.name}.tail.jsonl")
     for number in count(2):
         yield backup.with_name(f"{backup.name}.tail-{number}.jsonl")

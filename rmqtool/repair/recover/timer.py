@@ -1,8 +1,8 @@
-"""The timer of 5.x after a cut: its log ends at the first unit that names no record, its wheel follows.
+"""Repairs the timer of 5.x after a cut: its log ends at the first unit without a record, its wheel follows.
 
-A broker reads the timer log forward and ends it at the first unit that is none; what was not in it,
-it takes from the queue rmq_sys_wheel_timer again. It does not compare units with the commit log, and
-does not mend slots whose units are gone: both would deliver whatever is stored there later.
+A broker reads the timer log forward, ends it at the first invalid unit, and takes later messages from the
+queue rmq_sys_wheel_timer again. It does not compare units with the commit log, and does not repair slots
+whose units are gone: in both cases it would deliver whatever is stored at their offsets later.
 
 Source: TimerMessageStore#recover, #recoverAndRevise, TimerWheel, TimerCheckpoint; spec 02 section 10.6.
 """
@@ -34,7 +34,7 @@ _BLOCK = (1 << 20) // _UNIT * _UNIT
 
 @dataclass
 class _TimerLog:
-    """What was read of the timer log: where it has to end, and why; None where it may stay."""
+    """The state of the timer log: where it must be cut (None: nowhere) and why, its end, its units."""
 
     cut: int | None = None
     reason: str = ""
@@ -43,7 +43,7 @@ class _TimerLog:
 
 
 def timer_actions(store: Store, after: After) -> tuple[list[Action], list[str]]:
-    """What has to change in timerlog, timerwheel and config/timercheck, and warnings in words.
+    """The changes of timerlog, timerwheel and config/timercheck, and warnings as texts.
 
     Raises:
         UnreadableError: one of the files cannot be read.
@@ -71,7 +71,7 @@ def _precision(store: Store) -> int:
 
 
 def _units_of(file: StoreFile, log_end: int, log: _TimerLog) -> tuple[int, npt.NDArray[Any]]:
-    """The sound units of one file, with its offset in the timer log; `log` learns where they end."""
+    """(offset of the file in the timer log, its sound units); updates `log` with their end."""
     import numpy as np
 
     from rmqtool.storage.source import open_source
@@ -102,7 +102,7 @@ def _units_of(file: StoreFile, log_end: int, log: _TimerLog) -> tuple[int, npt.N
 
 
 def _why_cut(rest: bytes) -> str:
-    """Why the timer log cannot go on with these bytes; nothing where it ends there by itself."""
+    """Why the timer log cannot continue with these bytes; empty if it ends there anyway."""
     if not any(rest):
         return ""
     if len(rest) >= timer_format.LOG_BLANK.size:
@@ -147,7 +147,7 @@ def _wheel_actions(path: Path | None, log: _TimerLog, units: TimedUnits) -> list
 
 
 def _check_actions(path: Path | None, log: _TimerLog, after: After) -> list[Action]:
-    """config/timercheck: of its right size, and not ahead of the timer log."""
+    """The change of config/timercheck: correct its size, and limit it to the timer log."""
     data = read_head(path, timer_format.CHECK_FILE_SIZE + 1) if path is not None else None
     if not data:
         return []
@@ -156,7 +156,7 @@ def _check_actions(path: Path | None, log: _TimerLog, after: After) -> list[Acti
     if log.cut is not None:
         flushed = min(check.last_timer_log_flush_position, log.cut)
         check = check._replace(last_timer_log_flush_position=flushed)
-        if not log.units:  # nothing tells the broker where to read on: from the queue's start
+        if not log.units:  # no unit shows where to continue: read from the queue's start
             first = after.queues.get((TIMER_TOPIC, 0), (0, 0))[0]
             check = check._replace(last_timer_queue_offset=first)
     content = timer_format.encode_check(check)

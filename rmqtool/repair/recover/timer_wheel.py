@@ -1,4 +1,4 @@
-"""The slots of a timer wheel from the units of its log: all of them, or those that a cut has left open.
+"""Computes slots of a timer wheel from the units of its log: all of them, or those that a cut affects.
 
 Source: TimerWheel#putSlot, TimerMessageStore#doEnqueue; spec 02 section 10.6.
 """
@@ -21,14 +21,14 @@ _PIECE = 4 << 20
 
 @dataclass(frozen=True)
 class TimedUnits:
-    """Units of the timer log in its order: byte offset of each in the log, and its slot's time (steps)."""
+    """Units of the timer log in order: the byte offset of each, and its slot's time in precision steps."""
 
     positions: npt.NDArray[np.int64]
     times: npt.NDArray[np.int64]
 
     @classmethod
     def joined(cls, files: Sequence[tuple[int, npt.NDArray[Any]]], precision_ms: int) -> TimedUnits:
-        """Of files given as (offset in the timer log, units)."""
+        """The units of several files, each given as (offset in the timer log, units)."""
         import numpy as np
 
         size = timer_format.LOG_UNIT.size
@@ -43,7 +43,7 @@ class TimedUnits:
     def by_slot(self) -> tuple[npt.NDArray[np.int64], ...]:
         """Time, first position, last position and count of every slot that has units, by ring index.
 
-        Of several times that share a slot the latest stands.
+        If several times share a slot, the latest wins.
         """
         import numpy as np
 
@@ -61,7 +61,7 @@ class TimedUnits:
 
 
 def new_wheel(units: TimedUnits) -> bytes:
-    """The bytes of a whole wheel that knows these units."""
+    """The bytes of a whole wheel with these units."""
     import numpy as np
 
     slots = np.zeros(timer_format.DEFAULT_SLOTS, timer_format.SLOT.dtype)
@@ -70,12 +70,12 @@ def new_wheel(units: TimedUnits) -> bytes:
 
 
 def mended_slots(wheel: bytes, units: TimedUnits, cut: int) -> Iterator[tuple[int, bytes, int]]:
-    """What changes in a wheel when its log ends at byte offset `cut`: (byte offset, bytes, slots in it).
+    """The changes of a wheel when its log ends at byte offset `cut`: (byte offset, bytes, number of slots).
 
     Args:
-        wheel: the wheel's bytes, whole.
-        units: those that stay.
-        cut: in the timer log; slots that point there or behind get what is left of their chain.
+        wheel: all bytes of the wheel.
+        units: the units that stay.
+        cut: offset in the timer log; slots that point there or beyond get the rest of their chain.
     """
     import numpy as np
 

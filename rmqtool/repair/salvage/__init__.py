@@ -1,17 +1,17 @@
-"""Salvage: how the commit log is mended so that every record that is sound stays where it is.
+"""Salvage: plans a repair of the commit log in which every sound record stays where it is.
 
-A broker takes the first damage for the end of its log and deletes what follows. Here damage is a
-hole: what was lost in it is found from the queues' units and from gaps in queue offsets, and it is
-filled with records that brokers and consumers of every version step over (spec 03). Nothing is
-changed: the result is a list of actions and a list of what is lost.
+A broker treats the first damage as the end of its log and deletes everything after it. Here damage is a
+hole. The records lost in it are identified from the queues' units and from gaps in queue offsets, and it is
+filled with records that brokers and consumers of every version get past (spec 03). Nothing is changed: the
+result is a list of actions and a list of lost records.
 
-file_set.py   which files the log is to have
-full_size.py  a file as it should be
-strays.py     other files of its folder: do they hold records?
-file_scan.py  one file walked: sound records and holes
+file_set.py   which files the log must have
+full_size.py  a file extended or cut to its full size
+strays.py     other files in its folder: do they hold records?
+file_scan.py  the scan of one file: sound records and holes
 order.py      the order of queue offsets: gaps, zombies
 units.py      the queue units that point into holes
-owners.py     whose place each part of a hole takes
+owners.py     which lost record each part of a hole belongs to
 fillers.py    the bytes for a hole
 log.py        the log as a whole, the actions
 """
@@ -40,21 +40,21 @@ def salvage(
     limiter: RateLimiter | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> Salvaged:
-    """Plan how the commit log is mended.
+    """Plan the repair of the commit log.
 
     Args:
-        store: opened for reading, with no broker running on it.
+        store: opened for reading, and not in use by a broker.
         fill: `records` fills holes; with `none` the log ends at the first hole in which a record was
-            lost, and `tail` names what is behind it.
-        jobs: threads; 0 for one per processor.
-        keep_cache: leave what was read in the page cache.
-        limiter: bounds the rate of reading.
-        progress: called with the bytes of every file that was walked, from any thread.
+            lost, and `tail` has the ranges after it.
+        jobs: number of threads; 0 for one per processor.
+        keep_cache: leave the read pages in the page cache.
+        limiter: limits the read rate.
+        progress: called with the bytes of every scanned file, from any thread.
 
     Raises:
         UnreadableError: a folder of the log cannot be listed.
-        RefusedError: so much is damaged that this is no commit log, or a file that overlaps the others
-            holds sound records.
+        RefusedError: so much is damaged that this is not a commit log, or a file that overlaps others holds
+            sound records.
     """
     from rmqtool.repair.salvage.run import Run
 

@@ -1,7 +1,7 @@
-"""The set of files that the log is to have: which belong into it, which are missing, which go away.
+"""The set of files that the log must have: which belong to it, which are missing, which are removed.
 
-Brokers load a commit log only when every entry of its folder is a file of the full size and the
-names follow each other (spec 02 1.3, C7, C10 to C13). What goes away goes into the backup.
+Brokers load a commit log only if every entry of its folder is a file of the full size and the names are
+consecutive (spec 02 1.3, C7, C10 to C13). The backup keeps removed files.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from rmqtool.repair.salvage.model import LogFile
 from rmqtool.storage.layout import StoreFile, StoreLayout
 
 MISSING_MAX = 256
-"""More missing files in a row are not made anew: the names are wrong, or it is not one log."""
+"""More consecutive missing files are not created: the names are wrong, or it is not one log."""
 
 
 @dataclass
 class FileSet:
-    """`files` in the order of the log, missing ones included; `odd` overlap others or lie between."""
+    """`files` in the order of the log, including missing ones; `odd` files overlap others or are misnamed."""
 
     files: list[LogFile] = field(default_factory=list)
     odd: list[StoreFile] = field(default_factory=list)
@@ -28,7 +28,7 @@ class FileSet:
 
 
 def file_set(layout: StoreLayout) -> FileSet:
-    """The files of the log of `layout`, from the folder alone.
+    """The files of the log of `layout`, from the listing of its folders only.
 
     Raises:
         UnreadableError: a folder of the log cannot be listed.
@@ -59,7 +59,7 @@ def file_set(layout: StoreLayout) -> FileSet:
 
 
 def _add(found: FileSet, layout: StoreLayout, file: StoreFile, size: int) -> None:
-    """Add a file, and before it those that are missing between it and the one before."""
+    """Add a file, preceded by those that are missing before it."""
     last = found.files[-1] if found.files else None
     if last is not None:
         missing = (file.file_from_offset - last.full_end) // size
@@ -77,7 +77,7 @@ def _add(found: FileSet, layout: StoreLayout, file: StoreFile, size: int) -> Non
 
 
 def delete_odd(layout: StoreLayout, file: StoreFile) -> Action:
-    """The deletion of a file whose name is no multiple of the file size, or that another one repeats."""
+    """The deletion of a file whose name is not a multiple of the file size, or is that of another file."""
     return Action(
         "delete", layout.relative(file.path), 0, file.size,
         "its name does not fit into the log: records in it are found at wrong offsets", "CL25",

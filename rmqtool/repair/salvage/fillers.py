@@ -1,4 +1,4 @@
-"""The bytes that go into a hole: one filler per lost record, fillers of no queue for the rest, a blank."""
+"""The bytes for a hole: one filler per lost record, fillers of no queue for the rest, a blank."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from rmqtool.repair.salvage.owners import Free, Parts, owner_of
 
 _TAG_SIZE = len(f"TAGS\x01{filler.TAG}\x02")
 _REST_MIN = filler.SIZE_MIN + len(filler.TAG) + message.PROPERTY_CRC_SIZE
-"""A rest of a range that is shorter goes to the filler before it."""
+"""A shorter rest of a range is added to the filler before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """`size` bytes from `start`, a physical offset, for one filler; without `claim` one of no queue."""
+    """`size` bytes from the physical offset `start` for one filler; without `claim` a filler of no queue."""
 
     start: int
     size: int
@@ -27,7 +27,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What is written into a hole: `content` from the hole's start on, and what was lost there."""
+    """The result for a hole: `content` from its start on, and the records lost there."""
 
     content: bytes
     lost: tuple[LostRecord, ...]
@@ -35,7 +35,7 @@ class Filled:
 
 
 def fill_hole(parts: Parts, *, property_crc: bool) -> Filled:
-    """The bytes for one hole; a hole at a file's end gets a blank behind the last filler."""
+    """The bytes for one hole; a hole at a file's end gets a blank after the last filler."""
     hole = parts.hole
     pieces = [Piece(claim.start, claim.size, claim, parts.sure[claim.start]) for claim in parts.claims]
     for free in parts.free:
@@ -49,13 +49,13 @@ def fill_hole(parts: Parts, *, property_crc: bool) -> Filled:
         position = pieces[-1].start + pieces[-1].size if pieces else hole.start
         content.append(message.encode_blank(hole.stop - position))
         if hole.stop - position >= (hole.next_size or filler.SIZE_MIN) + message.BLANK_SIZE:
-            # the record that begins the next file would have had room here: something else was there
+            # the first record of the next file would have fitted here, so another record was here
             lost += (unknown(position, hole.stop, hole),)
     return Filled(b"".join(content), lost, len(pieces))
 
 
 def _pieces(free: Free) -> Iterator[Piece]:
-    """The fillers of a free range: evenly for the records that are missing, else of no queue."""
+    """The fillers of a free range: of equal size for the missing records, else of no queue."""
     wanted = sorted(free.wanted, key=lambda item: (item[0].topic, item[0].queue_id, item[0].queue_offset))
     count, length = len(wanted), free.stop - free.start
     if not count:
@@ -84,7 +84,7 @@ def _pieces(free: Free) -> Iterator[Piece]:
 
 
 def _ownerless(start: int, stop: int) -> Iterator[Piece]:
-    """Fillers of no queue for [start, stop), as long as they may be and none much shorter than the others."""
+    """Fillers of no queue for [start, stop): as few as possible, of about equal size."""
     count = -(-(stop - start) // filler.SIZE_MAX)
     share = (stop - start) // count
     for number in range(count):
@@ -107,7 +107,7 @@ def _encode(piece: Piece, time: int, property_crc: bool) -> bytes:
 
 
 def unknown(start: int, stop: int, hole: Hole) -> LostRecord:
-    """What was lost in [start, stop) of a hole where nothing tells whose it was."""
+    """The entry for lost bytes [start, stop) of a hole whose records are unknown."""
     after, before = hole.after_ms or None, hole.before_ms or None
     return LostRecord(None, None, None, 0, start, stop - start, after, before, False, "none", "filled")
 

@@ -1,6 +1,6 @@
-"""A commit log file as it should be: of the full size, whatever its length is now.
+"""A commit log file as it should be: at its full size, whatever its present length.
 
-What a blank says is left of the file, and where a record may end, follows from the full size.
+The remaining bytes in a blank, and the last place where a record may end, depend on the full size.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def of_full_size(source: ByteSource, file: LogFile) -> ByteSource:
-    """`source` itself, cut where the file is too long, or with zeros behind where it is too short."""
+    """`source`, cut if the file is too long, or followed by zeros if it is too short."""
     if source.size >= file.full_size:
         source.size = file.full_size
         return source
@@ -24,7 +24,7 @@ def of_full_size(source: ByteSource, file: LogFile) -> ByteSource:
 
 
 class _Padded:
-    """A source with zeros behind its end, up to `size` bytes."""
+    """A source with zeros after its end, up to `size` bytes."""
 
     def __init__(self, source: ByteSource, size: int) -> None:
         self.name = source.name

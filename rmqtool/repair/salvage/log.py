@@ -1,9 +1,9 @@
-"""The log as a whole: where it ends, which holes are filled, and the actions that mend it.
+"""The log as a whole: where it ends, which holes are filled, and the actions that repair it.
 
-before the end, a hole     fillers; at a file's end a blank behind them
-before the end, a file     missing: made; short: lengthened; long: shortened
-at the end                 zeros up to the file's end, so that nothing comes back
-behind the end             files of zeros stay, others go
+before the end, a hole     fillers; at a file's end a blank after them
+before the end, a file     missing: created; short: extended; long: shortened
+at the end                 zeros up to the file's end, so that no old record reappears
+after the end              files of zeros stay, others are deleted
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ if TYPE_CHECKING:
 
 
 class Log:
-    """The scans of a log's files in order, and what follows from their places.
+    """The scans of a log's files in order, and the conclusions from them.
 
-    `last` is the number of the last file that holds anything sound, -1 for none; `cut_from` is where
-    sound records are given up, first those that start at `cut_unfinished`, which are none at a log's end.
-    `holes` are those to be filled, in order; `unfilled` overlap what could not be read, and stay.
+    `last` is the index of the last file with sound content, -1 if none. `cut_from` is the physical offset
+    from which sound records are given up; the first of them start at `cut_unfinished`, and are given up only
+    because their last bytes may never have been written. `holes` are to be filled, in order; `unfilled` ones
+    overlap unreadable bytes or are too short, and stay.
     """
 
     def __init__(self, scans: Sequence[FileScan], opener: Callable[[Path], ByteSource]) -> None:
@@ -74,7 +75,7 @@ class Log:
         self._times()
 
     def _times(self) -> None:
-        """Give holes at the edges of a file the store times of the files around it."""
+        """Set missing store times of holes at the edges of a file from the neighbouring files."""
         last = 0
         for scan in self.scans:
             for hole in scan.holes:
@@ -87,7 +88,7 @@ class Log:
             first = scan.first_ms or first
 
     def cut_zombies(self, order: Order) -> None:
-        """Have the log end where older records begin."""
+        """End the log where records of an older log begin."""
         if order.zombies_from is None:
             return
         start, torn = self._cut(order.zombies_from)
@@ -107,7 +108,7 @@ class Log:
         self._settle()
 
     def end_at(self, hole: Hole) -> tuple[tuple[int, int], ...]:
-        """Have the log end at a hole: nothing behind it is kept; the ranges of sound records that go."""
+        """End the log at a hole and give up everything after it; returns ranges of sound records there."""
         start, _ = self._cut(hole.start)
         sound = tuple(self._sound_from(start))
         for scan in self.scans:
@@ -121,7 +122,7 @@ class Log:
         return sound
 
     def _sound_from(self, offset: int) -> Iterator[tuple[int, int]]:
-        """The ranges of sound records from that of a record or hole at `offset` on."""
+        """The ranges of sound records from `offset`, the start of a record or hole, on."""
         for scan in self.scans[: self.last + 1]:
             position = scan.file.file_from_offset
             for start, stop in [*((hole.start, hole.stop) for hole in scan.holes), (scan.end, scan.end)]:
@@ -130,9 +131,10 @@ class Log:
                 position = stop
 
     def _cut(self, offset: int) -> tuple[int, list[Claim]]:
-        """Where the log ends when nothing from `offset` on stays; the records that go for that alone.
+        """(the log's end if everything from `offset` on is given up, further records that go then).
 
-        Those are the ones right before it whose last bytes were never written: a later run would drop them.
+        The further records are those just before the cut whose last bytes may never have been written: at the
+        end of a log a later run would drop them.
         """
         scan = next(scan for scan in self.scans if scan.file.full_end >= offset)
         torn = scan.unfinished_before(offset)
@@ -142,23 +144,23 @@ class Log:
 
     @property
     def end(self) -> int:
-        """Physical offset behind the last record, sound or filled in."""
+        """The physical offset after the last record or filler."""
         if self.last >= 0:
             return self.scans[self.last].end
         return self.scans[0].file.file_from_offset if self.scans else 0
 
     @property
     def kept(self) -> int:
-        """Sound records."""
+        """The number of sound records."""
         return sum(scan.kept for scan in self.scans)
 
     @property
     def has_property_crc(self) -> bool:
-        """Whether records end with a property CRC, so that fillers must."""
+        """Whether records end with a property CRC, so that fillers must too."""
         return any(scan.has_property_crc for scan in self.scans)
 
     def is_empty_end(self, hole: Hole) -> bool:
-        """Whether a hole at a file's end holds nothing: all is zero behind the bytes of a blank."""
+        """Whether a hole at a file's end is empty: all bytes after those of a blank are zero."""
         if not hole.to_end:
             return False
         scan = next(one for one in self.scans if one.file.full_end == hole.stop)
@@ -172,7 +174,7 @@ class Log:
     # actions
 
     def actions(self, filled: dict[int, Filled]) -> Iterator[Action]:
-        """The changes of all files in the order of their offsets; `filled` by a hole's start."""
+        """The changes of all files in order of their offsets; `filled` maps a hole's start to its bytes."""
         keeps_files = True
         for number, scan in enumerate(self.scans):
             if number < self.last:
@@ -181,13 +183,13 @@ class Log:
             is_end = number == max(self.last, 0) or (number == self.last + 1 and self.scans[self.last].done)
             if is_end and (scan.file.size or self.last < 0):
                 yield from self._of_full_size(scan, self._end(scan, filled))
-            else:  # behind a file that goes none may stay
+            else:  # after a deleted file none may stay
                 keeps_files = keeps_files and _is_spare(scan)
                 if not keeps_files and not scan.file.is_missing:
                     yield _delete(scan)
 
     def _of_full_size(self, scan: FileScan, actions: Iterator[Action]) -> Iterator[Action]:
-        """The same actions; a file that is too long is replaced, for it has to become shorter."""
+        """The same actions; a file that is too long is replaced as a whole, so that it becomes shorter."""
         file = scan.file
         if file.size <= file.full_size:
             yield from actions
@@ -200,7 +202,7 @@ class Log:
         yield Action("replace", file.name, 0, file.full_size, reason, "CL21", content=bytes(content))
 
     def _inner(self, scan: FileScan, filled: dict[int, Filled]) -> Iterator[Action]:
-        """A file that records follow: it gets its full size and every hole is filled."""
+        """The changes of a file before the last: it gets its full size, and every hole is filled."""
         file, reach = scan.file, scan.file.size
         if file.is_missing:
             reason = "a file is missing between two others"
@@ -214,7 +216,7 @@ class Log:
         yield from _padded(file, reach)
 
     def _end(self, scan: FileScan, filled: dict[int, Filled]) -> Iterator[Action]:
-        """The file in which the log ends, or the one behind it that holds a piece of a record."""
+        """The changes of the file in which the log ends, or of the next one with a part of a record."""
         file = scan.file
         for hole in scan.holes:
             if hole.start in filled:
@@ -238,12 +240,12 @@ _CUT_REASONS = {
 
 
 def _has_data(scan: FileScan) -> bool:
-    """Whether the log reaches into a file. What cannot be read may be a part of it."""
+    """Whether the log reaches into a file. Unreadable bytes may be a part of it."""
     return bool(scan.kept or scan.done or scan.unreadable)
 
 
 def _is_spare(scan: FileScan) -> bool:
-    """Whether a file behind the log's end is one that brokers make ahead: full size, all zero."""
+    """Whether a file after the log's end is one that brokers create in advance: full size, all zero."""
     file = scan.file
     return file.size == file.full_size and not (scan.code or scan.pending or scan.holes)
 
@@ -275,12 +277,12 @@ def _fill(file: LogFile, hole: Hole, filled: Filled) -> Action:
 
 
 def _padded(file: LogFile, reach: int) -> Iterator[Action]:
-    """Zeros up to the full size; `reach` bytes are there or written by other actions."""
+    """Zeros up to the full size; `reach` bytes exist or are written by other actions."""
     if reach < file.full_size and not file.is_missing:
         yield Action("cut", file.name, reach, file.full_size - reach,
                      "the file is shorter than the others: it is filled with zeros", "CL21")  # fmt: skip
 
 
 def as_cut(lost: LostRecord) -> LostRecord:
-    """The same record, cut off."""
+    """The same record with the fate `cut`."""
     return replace(lost, fate="cut")

@@ -1,4 +1,4 @@
-"""What a salvage finds: records to keep, holes between them, and what is known of the records lost there.
+"""The data of a salvage: holes between sound records, and the lost records that are known.
 
 Physical offsets are bytes from the start of the commit log, times milliseconds since 1970, ranges
 half-open.
@@ -18,25 +18,26 @@ KnownFrom = Literal["unit", "header", "gap", "none"]
 Fate = Literal["filled", "taken", "cut"]
 
 HOLES_MAX = 1 << 20
-"""Holes and unsound records of one commit log that are mended; a log with more is no log any more."""
+"""Most holes and unsound records that are repaired; with more, this is not a commit log any more."""
 
 
 @dataclass(frozen=True, slots=True)
 class LostRecord:
-    """A record that is lost, or `count` of one queue with consecutive queue offsets.
+    """A lost record, or `count` lost records of one queue with consecutive queue offsets.
 
     Attributes:
-        topic: None where nothing tells whose it was; then `queue_id` and `queue_offset` are None too.
-        queue_id: of the queue that has lost it.
+        topic: None if unknown; then `queue_id` and `queue_offset` are None too.
+        queue_id: id of the queue that lost it.
         queue_offset: the first one's.
-        count: messages; an inner batch counts as many as it held. 0 where it is not known how many.
-        physical_offset: where it stood, or the filler in its place; the first one's.
-        size: bytes there; of all of them together.
-        after_ms: store time of the sound record before it, None without one.
-        before_ms: store time of the sound record behind it, None without one.
-        sure: whether the topic, queue and offset are beyond doubt.
+        count: number of messages, including those inside a batch; 0 if unknown.
+        physical_offset: the place of the first record, or of the filler that replaces it.
+        size: bytes there, of all of them together.
+        after_ms: store time of the sound record before it, None if there is none.
+        before_ms: store time of the sound record after it, None if there is none.
+        sure: whether topic, queue and offset are certain.
         known_from: `unit` of its queue, its own `header`, a `gap` between queue offsets, or `none`.
-        fate: `filled`; `taken` along by a hole too small for a filler (it was sound); `cut` off.
+        fate: `filled`; `taken`: sound, but sacrificed because a hole next to it is too small for a filler;
+            `cut` off.
     """
 
     topic: str | None
@@ -62,10 +63,10 @@ class Misplaced:
 
     Attributes:
         path: as `Action.path`.
-        records: so many are sound.
-        name: the name that it had, by its first record; None where that is not known.
+        records: number of sound records.
+        name: its original name according to its first record; None if unknown.
         is_taken: whether the log has a file of that name.
-        is_readable: False where nobody can say what is in it.
+        is_readable: False if it cannot be read.
     """
 
     path: str
@@ -77,21 +78,21 @@ class Misplaced:
 
 @dataclass(frozen=True)
 class Salvaged:
-    """How the commit log is mended. Nothing has been changed yet.
+    """The plan for the commit log. Nothing has been changed yet.
 
     Attributes:
-        actions: changes of the commit log's files, in the order of their offsets; none: nothing to do.
-        end: physical offset behind the last record afterwards; the log's start without a record.
-        lost: every record that is lost, in the order of the log.
-        kept: sound records that stay where they are.
-        given_up: sound records that leave the log: taken along, or behind the cut with fill `none`.
-        fillers: filler records that are written.
-        unreadable: (path, start, stop) of files that the operating system could not read; nothing is
-            changed there.
-        misplaced: files most of whose records belong to another place, and strays that hold some.
-        tail: ranges of the present log that hold sound records behind the cut, with fill `none`.
-        notes: what a person should know beside.
-        sound: what was seen of log files that are sound in all, for those that need it next.
+        actions: changes of the commit log's files, in the order of their offsets; empty if none are needed.
+        end: physical offset after the last record afterwards; the log's start if there is no record.
+        lost: every lost record, in the order of the log.
+        kept: number of sound records that stay where they are.
+        given_up: number of sound records that are removed: `taken`, or after the cut with fill `none`.
+        fillers: number of filler records that are written.
+        unreadable: (path, start, stop) of ranges that the operating system could not read; they are not
+            changed.
+        misplaced: files most of whose records belong to another place, and strays with records.
+        tail: ranges of the present log with sound records after the cut, with fill `none`.
+        notes: further remarks, as texts.
+        sound: cached scans of completely sound log files, for later steps.
     """
 
     actions: tuple[Action, ...]
@@ -107,7 +108,7 @@ class Salvaged:
     sound: ScanCache = field(default_factory=ScanCache, repr=False, compare=False)
 
     def row(self) -> dict[str, Any]:
-        """All but the actions, as JSON."""
+        """Everything except the actions, as JSON."""
         return {
             "end": self.end,
             "kept": self.kept,
@@ -123,10 +124,10 @@ class Salvaged:
 
 @dataclass(slots=True)
 class Claim:
-    """A lost record whose place is known: `size` bytes from `start`, a physical offset.
+    """A lost record whose place is known: `size` bytes from the physical offset `start`.
 
-    `count` is above 0 for an inner batch. `light` are the light queues that hold it too, with its
-    queue offset there. `code` is a problem's, of a record whose head could still be read.
+    `count` is above 0 for an inner batch. `light` are the light queues that also hold it, with its queue
+    offset there. `code` is the problem of a record whose head could still be read.
     """
 
     start: int
@@ -143,12 +144,12 @@ class Claim:
 
     @property
     def end(self) -> int:
-        """The physical offset behind it."""
+        """The physical offset after it."""
         return self.start + self.size
 
     @property
     def step(self) -> int:
-        """Queue offsets that it takes."""
+        """The number of queue offsets that it uses."""
         return max(self.count, 1)
 
 
@@ -156,10 +157,10 @@ class Claim:
 class Hole:
     """Bytes [start, stop) of one file that hold no sound record.
 
-    `code` is the problem that was met first. `heads` are records in it whose heads could be read,
-    in order. `after_ms` and `before_ms` are the store times of the sound records around it, 0
-    without one. `to_end`: it reaches to the file's end, so that a blank can end it;
-    `next_size` is then the size of the record that begins the next file, 0 where it is not known.
+    `code` is the first problem in it. `heads` are records in it whose heads could be read, in order.
+    `after_ms` and `before_ms` are the store times of the sound records before and after it, 0 if there is
+    none. `to_end` is whether it reaches the file's end, so that a blank can end it; `next_size` is then the
+    size of the first record of the next file, 0 if unknown.
     """
 
     start: int
@@ -174,7 +175,7 @@ class Hole:
 
 @dataclass(slots=True)
 class LogFile:
-    """A file that belongs into the log: `size` is what it has now, `full_size` what it must have."""
+    """A file of the log: `size` is its present size, `full_size` the required one, bytes."""
 
     path: Path
     name: str
@@ -185,5 +186,5 @@ class LogFile:
 
     @property
     def full_end(self) -> int:
-        """The physical offset behind it, when it has its full size."""
+        """The physical offset after it at its full size."""
         return self.file_from_offset + self.full_size

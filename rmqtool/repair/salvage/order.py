@@ -1,13 +1,13 @@
-"""The order of queue offsets over the sound parts of the log: which numbers are missing, and zombies.
+"""The order of queue offsets over the sound parts of the log: finds missing offsets, and zombies.
 
-The log is cut into pieces between holes and where the store time goes back. Of every piece only the
-first and the last queue offset of each queue count, for inside a piece nothing is missing.
+The log is split into pieces at holes and where the store time goes back. Only the first and the last queue
+offset of each queue in a piece count, because nothing is missing inside a piece.
 
-    the next piece's first is above the last one's next    these records were lost between them
-    it is below in most queues, the store time goes back   zombies: records that a truncation left
-    with it, and nothing behind is newer than before       behind, spec 02 C14
+    a queue's next piece starts above the end of the last one   the records in between were lost
+    most queues start below, the store time goes back, and      zombies: records that remained after a
+    no later record is newer than those before                  truncation, spec 02 C14
 
-It is walked a second time, heads only, and only where there are holes or the time goes back.
+This is a second scan of the heads only, and only if there are holes or the time goes back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Key = tuple[bytes, int]
 
 @dataclass(slots=True)
 class QueuePart:
-    """One queue within one piece: [first, next) queue offsets, and where the piece's records lie."""
+    """One queue within one piece: queue offsets [first, next), and the physical range of its records."""
 
     first: int
     first_physical: int
@@ -53,8 +53,8 @@ class QueuePart:
 class Gap:
     """Queue offsets [first, stop) that no sound record has, lost between two places of the log.
 
-    `after` is the end of the sound record before, -1 where the queue has none; `before` is the
-    start of the one behind.
+    `after` is the end of the sound record before the gap, -1 if the queue has none; `before` is the start of
+    the one after it.
     """
 
     key: Key
@@ -66,13 +66,13 @@ class Gap:
 
 @dataclass
 class Order:
-    """What the order tells.
+    """The result of the scan.
 
     Attributes:
         gaps: missing queue offsets, in the order of the log.
-        known: per queue the (start, next queue offset) of pieces, ascending, to look offsets up.
-        zombies_from: where records of an older log begin; None: nowhere.
-        counts: (start, sound records) of every piece before that.
+        known: the parts of each queue, ascending, for look-ups.
+        zombies_from: the physical offset where records of an older log begin; None if there are none.
+        counts: (start, number of sound records) of every piece before that.
     """
 
     gaps: list[Gap] = field(default_factory=list)
@@ -81,11 +81,11 @@ class Order:
     counts: list[tuple[int, int]] = field(default_factory=list)
 
     def split(self, offset: int, torn: Sequence[int]) -> tuple[int, int]:
-        """How many sound records are (before, at or behind) a physical offset where the log is cut.
+        """The numbers of sound records (before, at or after) a physical offset where the log is cut.
 
         Args:
             offset: the start of a piece, or of the first of `torn`.
-            torn: starts of sound records that go although their piece begins before the offset, ascending.
+            torn: starts, ascending, of sound records that are cut although their piece begins before it.
         """
         starts = [start for start, _ in self.counts]
         moved = sum(starts[bisect_right(starts, one) - 1] < offset for one in torn)
@@ -93,7 +93,7 @@ class Order:
         return before - moved, sum(records for _, records in self.counts) - before + moved
 
     def around(self, key: Key, offset: int) -> tuple[int, int | None]:
-        """(next queue offset before a physical offset, first one behind it or None); -1 without one."""
+        """(next queue offset before a physical offset or -1, first queue offset after it or None)."""
         pieces = self.known.get(key, [])
         place = bisect_left(pieces, offset, key=lambda piece: piece.first_physical)
         before = pieces[place - 1].next if place else -1
@@ -110,7 +110,7 @@ class _Piece:
 
 
 def read_order(scans: Sequence[FileScan], opener: Callable[[Path], ByteSource], jobs: int) -> Order:
-    """Walk the sound parts of the log again and compare them queue by queue."""
+    """Scan the heads in the sound parts of the log again and compare them queue by queue."""
     backs = _backs(scans)
     work = [(scan, _pieces(scan, backs)) for scan in scans if scan.kept]
     with ThreadPoolExecutor(jobs, "rmqtool-salvage") as pool:
@@ -161,7 +161,7 @@ def _read(scan: FileScan, pieces: list[_Piece], opener: Callable[[Path], ByteSou
     try:
         base = scan.file.file_from_offset
         for piece in pieces:
-            # a walk makes arrays for its window: short pieces get short ones
+            # a scan allocates arrays per window: short pieces get short windows
             window = min(max(piece.stop - piece.start, _WINDOW_MIN), WINDOW)
             for event in walk(
                 source, file_from_offset=base, start=piece.start - base, stop=piece.stop - base, crc=False,
@@ -175,7 +175,7 @@ def _read(scan: FileScan, pieces: list[_Piece], opener: Callable[[Path], ByteSou
 
 
 def _add(piece: _Piece, frames: Frames) -> None:
-    """Add one window to a piece: per queue the first and the last record."""
+    """Add one window to a piece: the first and the last record of each queue."""
     rows = frames.rows
     piece.records += len(rows)
     kind = rows["sys_flag"] & TRANSACTION_MASK
@@ -207,7 +207,7 @@ def _add(piece: _Piece, frames: Frames) -> None:
 
 
 def _compare(pieces: Iterable[_Piece], order: Order) -> None:
-    """Fill the gaps and what is known of each queue."""
+    """Set `gaps` and `known` of the order."""
     state: dict[Key, QueuePart] = {}
     for piece in pieces:
         for key, item in piece.queues.items():
@@ -221,7 +221,7 @@ def _compare(pieces: Iterable[_Piece], order: Order) -> None:
 
 
 def _zombies(pieces: Sequence[_Piece], scans: Sequence[FileScan]) -> int | None:
-    """The first place from which on the log is an older one; None for no such place."""
+    """The physical offset from which on the log is an older one; None if there is none."""
     newest = 0  # before the piece
     behind = _newest_behind(scans)
     state: dict[Key, int] = {}
@@ -238,7 +238,7 @@ def _zombies(pieces: Sequence[_Piece], scans: Sequence[FileScan]) -> int | None:
 
 
 def _newest_behind(scans: Sequence[FileScan]) -> dict[int, int]:
-    """Per start of a segment the newest store time at it or behind it."""
+    """By start of a segment, the newest store time in it or after it."""
     found: dict[int, int] = {}
     newest = 0
     for scan in reversed(scans):
@@ -249,5 +249,5 @@ def _newest_behind(scans: Sequence[FileScan]) -> dict[int, int]:
 
 
 def _last_times(scans: Sequence[FileScan]) -> dict[int, int]:
-    """Per start of a segment its newest store time."""
+    """By start of a segment, its newest store time."""
     return {segment.start: segment.last_ms for scan in scans for segment in scan.segments}

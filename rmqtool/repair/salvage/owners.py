@@ -1,12 +1,12 @@
-"""Whose place each part of a hole takes: claims by heads and units, then missing queue offsets.
+"""Assigns lost records to the parts of a hole: claims by heads and units first, then missing queue offsets.
 
-    1  a unit that the record's own head agrees with     sure
+    1  a unit that agrees with the record's own head     sure
     2  a unit that fits between its queue's neighbours   sure
     3  a head that fits between its queue's neighbours   sure
-    4  a unit that does not fit, where nothing else is   not sure
-    5  missing queue offsets, in what is left free       sure where only one place is left for them
+    4  a unit that does not fit, without competition     not sure
+    5  missing queue offsets, in the remaining space     sure if there is only one place for them
 
-What nobody claims is filled by records of no queue.
+Space without a claim is filled with records of no queue.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _SCHEDULE = SCHEDULE_TOPIC.encode()
 def owner_of(claim: Claim, size: int, *, property_crc: bool) -> filler.Owner | None:
     """The owner that a filler of `size` bytes names; None where it must belong to no queue.
 
-    A filler in SCHEDULE_TOPIC_XXXX without a real topic blocks its delay level on 4.x for ever; with
-    the half topic every broker discards it (spec 03). An inner batch keeps its numbers, light queues
-    their units, where there is room.
+    A filler in SCHEDULE_TOPIC_XXXX without a real topic blocks its delay level on 4.x for ever; with the half
+    topic as real topic every broker discards it (spec 03). If there is room, an inner batch keeps its
+    numbers, and light queues keep their units.
     """
     required: list[tuple[str, str]] = []
     optional = [(properties.TAGS, filler.TAG)]
@@ -64,7 +64,7 @@ def owner_of(claim: Claim, size: int, *, property_crc: bool) -> filler.Owner | N
 
 @dataclass(slots=True)
 class Free:
-    """A part [start, stop) of a hole that no claim takes; `wanted` are the missing records put there."""
+    """A part [start, stop) of a hole without a claim; `wanted` are the missing records assigned to it."""
 
     start: int
     stop: int
@@ -74,13 +74,13 @@ class Free:
 
     @property
     def room(self) -> int:
-        """Bytes that fillers can still take; a blank needs its own at a file's end."""
+        """Bytes left for fillers; at a file's end a blank needs some."""
         return self.stop - self.start - (BLANK_SIZE if self.to_end else 0) - self.used
 
 
 @dataclass
 class Parts:
-    """A hole with its claims in order, whether each is sure, and what is free between them."""
+    """A hole with its claims in order, whether each is sure, and the free ranges between them."""
 
     hole: Hole
     claims: list[Claim] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Parts:
 def assign(
     holes: Sequence[Hole], units: Sequence[Claim], order: Order, log_start: int, *, property_crc: bool
 ) -> list[Parts]:
-    """Give every hole its claims; `units` are ascending, `log_start` is the log's first offset."""
+    """Assign claims to every hole; `units` are ascending, `log_start` is the log's first offset."""
     _renumber(units, order, log_start)
     starts = [hole.start for hole in holes]
     by_hole: dict[int, list[Claim]] = defaultdict(list)
@@ -108,10 +108,10 @@ def assign(
 
 
 def _renumber(units: Iterable[Claim], order: Order, log_start: int) -> None:
-    """Give units that stand in each other's slots the numbers that their records had.
+    """Correct the numbers of units that are in each other's slots.
 
-    Records of a queue lie in the log in the order of their numbers. Where as many units as numbers are
-    missing between two sound records, they had these, whatever slots the units stand in now.
+    The records of a queue are in the log in the order of their numbers. If there are as many units between
+    two sound records as numbers are missing, the units get these numbers, whatever their present slots.
     """
     groups: dict[tuple[Key, int, int | None], list[Claim]] = defaultdict(list)
     for unit in units:
@@ -157,7 +157,7 @@ def _claims(hole: Hole, units: Iterable[Claim], order: Order, taken: dict[Key, s
 
 
 def _ranked(hole: Hole, units: Iterable[Claim], order: Order) -> Iterable[tuple[int, Claim]]:
-    """(rank, claim) of everything that claims a place in a hole; see the module for the ranks."""
+    """(rank, claim) of all claims for places in a hole; see the module for the ranks."""
     heads = {(head.start, head.size): head for head in hole.heads}
     groups: dict[tuple[int, int], list[Claim]] = defaultdict(list)
     for unit in units:
@@ -199,7 +199,7 @@ def _is_light(topic: bytes) -> bool:
 
 
 def fits(claim: Claim, order: Order) -> bool:
-    """Whether its queue offset lies between those of its queue's sound records around it."""
+    """Whether its queue offset is between those of its queue's sound records before and after it."""
     before, after = order.around(_key(claim), claim.start)
     if before >= 0 and claim.queue_offset < before:
         return False
@@ -207,7 +207,7 @@ def fits(claim: Claim, order: Order) -> bool:
 
 
 def _close_up(parts: Parts) -> None:
-    """Note what is free; a rest too small for a filler goes to the claim beside it."""
+    """Collect the free ranges; a rest too small for a filler is added to the claim next to it."""
     hole, position = parts.hole, parts.hole.start
     for number, claim in enumerate(parts.claims):
         left = claim.start - position
@@ -232,9 +232,9 @@ def _close_up(parts: Parts) -> None:
 
 @dataclass(slots=True)
 class _Missing:
-    """Queue offsets [first, first + count) without a place, to be put into free ranges [low, high).
+    """Queue offsets [first, first + count) without a place, to be assigned to the free ranges [low, high).
 
-    `least` are the bytes of the shortest filler for one.
+    `low` and `high` are indices of free ranges; `least` is the size of the shortest filler for one, bytes.
     """
 
     key: Key
@@ -247,7 +247,7 @@ class _Missing:
 
 
 def _place(found: Sequence[Parts], gaps: Sequence[Gap], property_crc: bool) -> None:
-    """Put missing queue offsets into what is free, each queue's in their order."""
+    """Assign missing queue offsets to the free ranges, in order within each queue."""
     free = [item for parts in found for item in parts.free]
     if not free or not gaps:
         return
@@ -261,7 +261,7 @@ def _place(found: Sequence[Parts], gaps: Sequence[Gap], property_crc: bool) -> N
     for gap in gaps:
         least = filler.smallest(filler.Owner(gap.key[0], 0, 0), property_crc=property_crc)
         waiting += _missing(gap, claims[gap.key], free, least)
-    # the one whose last place comes first goes first
+    # first the one whose last possible place comes first
     waiting.sort(key=lambda item: (item.high, item.low, item.key, item.first))
     for item in waiting:
         for place in free[item.low : item.high]:
@@ -276,11 +276,10 @@ def _place(found: Sequence[Parts], gaps: Sequence[Gap], property_crc: bool) -> N
 
 
 def _missing(gap: Gap, claims: Sequence[Claim], free: Sequence[Free], least: int) -> Iterable[_Missing]:
-    """The parts of a gap that no claim explains, each with the free ranges where it may lie.
+    """The parts of a gap that no claim explains, each with the free ranges where it may be.
 
-    `claims` are the queue's, by queue offset.
-
-    More than there is room for were not lost here: a queue offset is wrong.
+    `claims` are the queue's, by queue offset. A part that does not fit into these ranges is dropped: the
+    records were not lost there, but a queue offset is wrong.
     """
     start = bisect_left(claims, gap.first, key=lambda claim: claim.queue_offset)
     end = bisect_left(claims, gap.stop, key=lambda claim: claim.queue_offset)

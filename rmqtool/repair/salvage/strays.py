@@ -1,7 +1,7 @@
-"""Entries of the commit log's folder whose names are none of a log: do they hold records of it?
+"""Finds entries in the commit log's folder that are not named as log files but hold records of the log.
 
-A file of the log that was renamed (`.bak`, leading zeros lost) looks like any other stray. No broker
-loads the log before it has gone, but with it go its messages, unless it gets its name back.
+A renamed file of the log (`.bak`, leading zeros lost) looks like any other stray. Brokers do not load the log
+until it is removed, but removing it loses its messages, unless it gets its original name back.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 def misplaced_strays(
     layout: StoreLayout, files: FileSet, opened: Callable[[Path], ByteSource], stopped: Event
 ) -> Iterator[Misplaced]:
-    """The strays that hold sound records, and those that cannot be read to know.
+    """The strays that hold sound records, and those that cannot be read.
 
-    Only plain files are opened, also behind a link and right below a folder, and no more is read of one than
-    a log file holds.
+    Only plain files are opened, including targets of links and files directly in a folder, and at most the
+    size of a log file is read.
     """
     own = {file.path.resolve() for file in files.files}
     for stray in layout.commit_log_strays:
@@ -51,9 +51,9 @@ def misplaced_strays(
 def misplaced_file(
     file: LogFile, files: FileSet, opened: Callable[[Path], ByteSource], stopped: Event
 ) -> tuple[Misplaced | None, int]:
-    """A file that is none of the log, where it holds sound records or cannot be read; how many are in place.
+    """(the file if it holds sound records or cannot be read, else None; the number of records in place).
 
-    In place are those that lie where they say, by the file's name.
+    A record is in place if its stored offset agrees with the offset in the file's name.
     """
     try:
         source = opened(file.path)
@@ -68,7 +68,7 @@ def misplaced_file(
 
 
 def _files_of(path: Path) -> Iterator[Path]:
-    """A plain file that holds anything, or those of a folder; what is a link to one is one."""
+    """The file itself, or the files in a folder: plain files that are not empty, links followed."""
     is_folder = path.is_dir() and not path.is_symlink()
     for each in sorted(path.iterdir()) if is_folder else [path]:
         if each.is_file() and each.stat().st_size:
@@ -76,10 +76,7 @@ def _files_of(path: Path) -> Iterator[Path]:
 
 
 def _sound_records(source: ByteSource, file: LogFile, stopped: Event) -> tuple[int, int, int]:
-    """How many records are sound, wherever they belong, and how many of them lie where they say.
-
-    And the offset that the first one gives the file; -1 without any.
-    """
+    """(number of sound records, how many are in place, the file's offset by its first record or -1)."""
     count, in_place, offset = 0, 0, -1
     for event in walk(of_full_size(source, file), file_from_offset=0, check_stored_offset=False):
         if stopped.is_set():

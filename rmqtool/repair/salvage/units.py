@@ -1,8 +1,8 @@
-"""The queue units that point into holes of the log: they tell which records were lost there.
+"""The queue units that point into holes of the log: they show which records were lost there.
 
-All units of all queues are read, in blocks, and compared with the holes as arrays; Python sees only
-those that hit one, and some units around these: a file that lies in another queue's folder (two that were
-exchanged, a folder that was renamed) is known by the records that its other units lead to.
+All units of all queues are read in blocks and compared with the holes as arrays. Python code handles only
+units that point into a hole, and some units around them: the records of the latter show whether the file is
+in the wrong queue's folder (two files exchanged, a folder renamed).
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ if TYPE_CHECKING:
     """The record at a physical offset, as `Store.find`."""
 
 TAIL_UNITS_MAX = 1 << 20
-"""Units behind the log's end that are named; of more it is said how many."""
+"""Most ranges of units after the log's end that are listed."""
 
 
 _AROUND = 4
-"""Units on either side of one in a hole that are asked whose file it is."""
-_ENOUGH = 2  # that all say the folder's queue
+"""Units on either side of a hit that are checked for the owner of the file."""
+_ENOUGH = 2  # units that confirm the folder's queue, without any that contradicts
 
 
 @dataclass(frozen=True, slots=True)
 class _Hits:
-    """Claims of one block of a queue, and units beside them that lead out of the holes.
+    """Claims of one block of a queue, and units next to them that do not point into holes.
 
     `beside` are (queue offset, physical offset, size).
     """
@@ -56,7 +56,7 @@ class _Hits:
 
 @dataclass(frozen=True, slots=True)
 class TailUnits:
-    """Units of one queue that point behind the log's end: consecutive ones as one."""
+    """Consecutive units of one queue that point after the log's end."""
 
     topic: str
     queue_id: int
@@ -74,15 +74,15 @@ def units_in(
     find: Find,
     jobs: int,
 ) -> tuple[list[Claim], list[TailUnits]]:
-    """The records that units place in `holes`, in order, and those that units place behind `end`.
+    """The records that units place in `holes`, in order, and those that units place at or after `end`.
 
     Args:
         layout: the store.
         holes: half-open ranges of the log, ascending.
-        end: the log's end; units of records that begin there or behind are tail units.
+        end: the log's end; units of records that begin there or later are tail units.
         opener: opens a queue file.
         find: reads a record of the log.
-        jobs: threads.
+        jobs: number of threads.
     """
     edges = np.array(holes, np.int64).reshape(-1, 2)
     queues = [(queue, False) for queue in layout.consume_queues.values()]
@@ -140,9 +140,9 @@ def _of_queue(
 
 
 def _owned(hits: _Hits, layout: StoreLayout, find: Find) -> list[Claim]:
-    """The claims, of the queue that the units beside them belong to; none where these do not agree.
+    """The claims, assigned to the queue of the units next to them; none if these do not agree.
 
-    Where no unit beside leads to a sound record the folder's name is all there is.
+    If none of these units refers to a sound record, the folder's name decides.
     """
     own, others = 0, Counter[tuple[str, int, bool]]()
     for queue_offset, start, size in hits.beside:
@@ -164,7 +164,7 @@ def _owned(hits: _Hits, layout: StoreLayout, find: Find) -> list[Claim]:
     ((topic, queue_id, is_numbered), count) = others.most_common(1)[0]
     known = layout.batch_queues if hits.is_batch else layout.consume_queues
     if count == own + others.total() == 1 and (topic, queue_id) not in known:
-        return hits.claims  # one record says so, which may be damaged
+        return hits.claims  # only one record contradicts, and it may be damaged
     if not is_numbered or 2 * count <= own + others.total():
         return []
     for claim in hits.claims:
@@ -173,16 +173,16 @@ def _owned(hits: _Hits, layout: StoreLayout, find: Find) -> list[Claim]:
 
 
 def _is_light(properties: bytes, topic: str) -> bool:
-    """Whether a record has a unit in the light queue `topic` too."""
+    """Whether a record also has a unit in the light queue `topic`."""
     return topic in decode(properties).get(INNER_MULTI_DISPATCH, "").split(",")
 
 
 def _blocks(
     queue: QueueFiles, is_batch: bool, opener: Callable[[Path], ByteSource]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(queue offsets, messages per unit, units) of the units that are there, block by block.
+    """(queue offsets, messages per unit, units) of the present units, block by block.
 
-    A file that cannot be read, or has gone, tells nothing.
+    Files that cannot be read, or are gone, are skipped.
     """
     with UnitReader(opener, BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE) as reader:
         for file in queue.files:
@@ -208,7 +208,7 @@ def _blocks(
 def _runs(
     queue: QueueFiles, offsets: np.ndarray, counts: np.ndarray, starts: np.ndarray, sizes: np.ndarray
 ) -> list[TailUnits]:
-    """Units behind the end, consecutive queue offsets as one."""
+    """The units after the end; consecutive queue offsets are joined."""
     cuts = (np.flatnonzero(offsets[1:] != offsets[:-1] + counts[:-1]) + 1).tolist()
     return [
         TailUnits(
