@@ -1,8 +1,8 @@
 """The commit log as records.
 
-`frames` is the one walk over whole files; it is compiled, and `python_scan` is the same walk in plain Python,
-for small reads and as the reference of the tests. `commit_log` reads single records, `damage` names what a
-walk found between them.
+`frames` is the one scan of whole files, in compiled code. `python_scan` is the same scan in plain Python, for
+small reads and as the reference in tests. `commit_log` reads single records; `damage` classifies the bytes
+between records.
 """
 
 __all__ = [

@@ -1,14 +1,14 @@
-"""The one way in which a kernel is compiled, and where the compiled code is kept.
+"""How kernels are compiled, and where the compiled code is cached.
 
-numba keeps machine code beside the source and looks only at the source file itself: a constant or a
-function that comes from another module is frozen into the cached code. So the folder is named by a
-hash of the version and of every file of the rooms that hold kernels. It is the same for a package in a
-zip, as Spark's executors have it, wherever the zip lies. Cache files are pickles: who can write them runs
-code here. So the folder is never under a shared temporary folder, and one that others may write is not
-used. Where there is none, every process compiles the kernels again.
+numba caches machine code next to the source and checks only the source file itself: constants and functions
+from other modules are frozen into the cached code. So the cache folder is named by a hash of the version and
+of every file in the rooms with kernels. The hash does not depend on the location of the package, which may
+be in a zip, as in Spark's executors. Cache files are pickles: whoever can write them runs code in this
+process. So the folder is never under a shared temporary folder, and a folder that others may write is not
+used. Without a usable folder every process compiles the kernels again.
 
-Kernels allocate nothing: they are compiled without numba's reference counts, which would cost an
-atomic operation per array and call.
+Kernels allocate nothing: they are compiled without numba's reference counts, which would cost an atomic
+operation per array and call.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 Function = TypeVar("Function", bound=Callable[..., object])
 
 COMPILED_ROOMS = ("formats", "log", "queue", "index", "write")
-"""The rooms whose modules are compiled, or give kernels constants and functions; folders in them are not."""
+"""The rooms with kernels, or with constants and functions for kernels, without their subfolders."""
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
@@ -34,7 +34,7 @@ _decorating = Lock()
 
 
 def compiled(function: Function) -> Function:
-    """A decorator: `function` compiled by numba on its first call, without the GIL, cached on disk."""
+    """A decorator: numba compiles `function` on its first call, without the GIL, cached on disk."""
     import numba
 
     folder = cache_folder()
@@ -42,7 +42,7 @@ def compiled(function: Function) -> Function:
         kernel: Function = numba.njit(**_OPTIONS)(function)
         return kernel
     with _decorating:
-        # numba asks for the place when the cache object is made, and knows no argument for it.
+        # numba determines the place when it creates the cache object, and has no argument for it.
         config: Any = import_module("numba.core.config")
         before = config.CACHE_LOCATOR_CLASSES
         config.CACHE_LOCATOR_CLASSES = f"{__name__}.{KernelPlace.__name__}"
@@ -54,10 +54,10 @@ def compiled(function: Function) -> Function:
 
 
 class KernelPlace:
-    """Where numba keeps one kernel: what numba's documentation calls a cache locator.
+    """Tells numba where to cache one kernel: a cache locator in numba's documentation.
 
-    numba's own want a source file that exists, or name the folder by the path of the zip, which is another
-    one in every Spark application.
+    numba's own locators need an existing source file, or name the folder by the path of the zip, which is
+    another one in every Spark application.
     """
 
     def __init__(self, function: Callable[..., object], file: str) -> None:
@@ -74,14 +74,14 @@ class KernelPlace:
         return str(cache_folder())
 
     def ensure_cache_path(self) -> None:
-        """The folder is there already: `cache_folder` makes it."""
+        """Do nothing: `cache_folder` has created the folder."""
 
     def get_source_stamp(self) -> str:
-        """What must be equal for the kept code to be used."""
+        """The stamp of the sources; cached code is used only if it is equal."""
         return source_hash()
 
     def get_disambiguator(self) -> str:
-        """What tells functions of one name in one module apart, a part of file names."""
+        """Distinguishes functions of the same name in one module; a part of file names."""
         return str(self._line)
 
 
@@ -95,7 +95,7 @@ def inlined(function: Function) -> Function:
 
 @cache
 def cache_folder() -> Path | None:
-    """Where compiled kernels are kept, made when missing; None when no place is safe and writable."""
+    """The folder for compiled kernels, created if missing; None if no place is safe and writable."""
     name = f"kernels-{source_hash()}"
     for parent in _parents():
         folder = parent / name
@@ -111,7 +111,7 @@ def cache_folder() -> Path | None:
 def _parents() -> list[Path]:
     """Candidates, best first: NUMBA_CACHE_DIR, the package's __pycache__, the user's cache folder.
 
-    For a package in a zip at last the folder of the zip, which the processes of an executor share.
+    For a package in a zip, also the folder of the zip, which the processes of an executor share.
     """
     parents = []
     if os.environ.get("NUMBA_CACHE_DIR"):
@@ -133,7 +133,7 @@ def _parents() -> list[Path]:
 
 
 def _is_ours(folder: Path) -> bool:
-    """Whether this user owns `folder`, can write it, and nobody else can."""
+    """Whether this user owns `folder`, and only this user can write it."""
     try:
         status = folder.stat()
     except OSError:
@@ -144,7 +144,7 @@ def _is_ours(folder: Path) -> bool:
 
 @cache
 def source_hash() -> str:
-    """16 hex digits over the version and the names and bytes of all sources in `COMPILED_ROOMS`."""
+    """A hash, 16 hex digits, of the version and of the names and bytes of sources in `COMPILED_ROOMS`."""
     from rmqtool import __version__
 
     digest = hashlib.sha256(__version__.encode())

@@ -1,9 +1,11 @@
-"""CRC-32 inside a kernel, by the fastest of three ways that this machine has.
+"""CRC-32 inside a kernel, by the fastest of three methods that this machine supports.
 
-1. `crc_fold`, where the processor has VPCLMULQDQ: part of the kernel itself.
-2. isal's function, called by its address. The address is an ordinary argument of the kernel, so
-   that nothing of this process is in the cached machine code; 0 means "not there".
-3. Tables, slice-by-16, about a fifth of isal's speed; also for what the first cannot take.
+1. `crc_fold`, if the processor has VPCLMULQDQ: part of the kernel itself.
+2. isal's function, called by its address. The address is an ordinary argument of the kernel, so that
+   the cached machine code contains nothing specific to this process; 0 means that isal is missing.
+3. Tables, slice-by-16, at about a fifth of isal's speed.
+
+Data that is too short for the first method, or too close to the start of the array, uses the others.
 
 Imports numba: only kernels import this module.
 """
@@ -31,7 +33,7 @@ _CHECK_INPUT, _CHECK_VALUE = b"123456789", 0xCBF43926
 def crc_address() -> int:
     """The address of isal's crc32_gzip_refl(u32 seed, const u8 *, u64 length) -> u32, or 0.
 
-    Not every platform exports the symbol; a bare symbol name is not trusted, so it is tried first.
+    Not every platform exports the symbol. The name alone is not trusted, so a test call is made.
     """
     try:
         import isal.isal_zlib
@@ -48,7 +50,7 @@ def crc_address() -> int:
 
 @cache
 def crc_tables() -> np.ndarray[Any, np.dtype[np.uint32]]:
-    """The (16, 256) tables of slice-by-16: row k advances a byte that k more bytes follow."""
+    """The (16, 256) tables of slice-by-16: row k is for a byte that is followed by k more bytes."""
     values = np.arange(256, dtype=np.uint32)
     for _ in range(8):
         values = (values >> np.uint32(1)) ^ (values & np.uint32(1)) * np.uint32(_POLYNOMIAL)
@@ -113,5 +115,5 @@ def _folded_crc(data: Any, start: int, length: int, address: int, tables: Any) -
 crc_of = _folded_crc if is_available() else _called_crc
 """(data, start, length, crc_address(), crc_tables()) -> CRC-32 of data[start : start + length].
 
-The caller has shown that 0 <= start, 0 <= length and start + length <= len(data).
+The caller guarantees that 0 <= start, 0 <= length and start + length <= len(data).
 """

@@ -1,8 +1,8 @@
-"""What a broker's dispatch makes of records: tags codes, delay levels, index keys, as arrays.
+"""The dispatch columns of records: tags codes, delay levels and index keys as a broker computes them.
 
-`dispatch_columns` reads the property strings of one batch of the walk, in compiled code, as Java
-does: the values of doubled names, empty values, hashes over UTF-16 units. Only records whose
-properties are not UTF-8 go through the codec of `formats.properties`, one by one.
+`dispatch_columns` reads the property strings of one batch of the scan in compiled code, by Java's rules:
+values of repeated names, empty values, hashes over UTF-16 units. Only records whose properties are not UTF-8
+are decoded one by one, with `formats.properties`.
 
 Source: CommitLog#checkMessageAndReturnSize, IndexService#buildIndex; spec 01 sections 5.2, 6.2, 6.6.
 """
@@ -28,16 +28,15 @@ if TYPE_CHECKING:
 HAS_TAGS = 1
 """The record has TAGS."""
 MULTI_DISPATCH = 2
-"""The record has INNER_MULTI_DISPATCH: it belongs to light queues too."""
+"""The record has INNER_MULTI_DISPATCH: it also belongs to light queues."""
 PROPERTY_CRC_PRESENT = 4
 """The record ends with a property CRC."""
 PROPERTY_CRC_BAD = 8
-"""The property CRC is not that of the record."""
+"""The property CRC does not match the record."""
 PROPERTIES_UNSOUND = 16
-"""The property string is not what `formats.properties.sound` wants."""
+"""`formats.properties.sound` is False for the property string."""
 BAD_NUMBER = 32
-"""DELAY, or INNER_BASE and INNER_NUM, hold what Java cannot parse: where a broker reads them, the
-log ends here for it."""
+"""Java cannot parse DELAY, or INNER_BASE and INNER_NUM: the log ends here for a broker that reads them."""
 _LEFT_TO_PYTHON = 128
 
 NO_DELAY = -1
@@ -48,7 +47,7 @@ KIND_KEY = 1
 KIND_TAG = 2
 
 KEY = np.dtype([("row", "i4"), ("key_hash", "i4"), ("kind", "u1")], align=True)
-"""One entry that the index must hold: which row, the hash as stored, KIND_UNIQ, KIND_KEY or KIND_TAG."""
+"""One required index entry: the row, the hash as stored, and KIND_UNIQ, KIND_KEY or KIND_TAG."""
 
 _COLUMNS = np.dtype(
     [
@@ -64,7 +63,7 @@ NAMES = (
     properties.TAGS, properties.KEYS, properties.UNIQ_KEY, properties.DELAY, properties.INNER_BASE,
     properties.INNER_NUM, properties.INNER_MULTI_DISPATCH, form.PROPERTY_CRC_NAME,
 )  # fmt: skip
-"""In the order of the numbers in key_kernel."""
+"""In the order of the name numbers in `dispatch_kernel`."""
 
 
 @dataclass(frozen=True)
@@ -72,15 +71,15 @@ class Dispatch:
     """Per record of a batch, arrays of shape (rows,), and the index keys of all of them.
 
     Attributes:
-        tags_code: i8, Java's hash of TAGS, 0 without. In SCHEDULE_TOPIC_XXXX a delay level above 0
-            replaces it by store time + delay: left to the caller, who has the table of delays.
-        delay_level: i4, DELAY as a number, negative ones as 0; NO_DELAY without, BAD_DELAY where it
-            is no number.
+        tags_code: i8, Java's hash of TAGS, 0 if none. In SCHEDULE_TOPIC_XXXX a delay level above 0 replaces
+            it by store time + delay; the caller does that, because it has the table of delays.
+        delay_level: i4, DELAY as a number, negative ones as 0; NO_DELAY if missing, BAD_DELAY if it is not a
+            number.
         inner_base: i8, first queue offset of an inner batch, -1 for other records.
         inner_count: i4, messages in the inner batch, 0 for other records.
         flags: u1, the bits of this module.
-        keys: KEY rows, in record order, and for each record in the order in which a broker puts
-            them: UNIQ_KEY, KEYS one by one, TAGS (5.4 only). Rolled back records have none.
+        keys: KEY rows in the order of the records, and per record in the order in which a broker indexes
+            them: UNIQ_KEY, each of KEYS, TAGS (5.4 only). Rolled back records have none.
     """
 
     tags_code: Array
@@ -111,7 +110,7 @@ def dispatch_columns(frames: Frames) -> Dispatch:
             marks(), columns, keys, result,
         )  # fmt: skip
         if done < len(rows):
-            # a property string of n bytes has at most n / 2 keys and two more
+            # a property string of n bytes has at most n / 2 + 2 keys
             more = max(len(keys), 2 + int(rows[done]["properties_length"]))
             keys = np.concatenate([keys[: result[0]], np.empty(more, KEY)])
     keys = keys[: result[0]]
@@ -133,7 +132,7 @@ def dispatch_columns(frames: Frames) -> Dispatch:
 
 
 def _plain(frames: Frames, row: int, columns: Array) -> list[tuple[int, int, int]]:
-    """Fill one row of `columns` from Java's reading of bytes that are not UTF-8; its keys."""
+    """Fill one row of `columns` from properties that are not UTF-8, decoded as in Java; returns its keys."""
     record = frames.rows[row]
     found = _properties(frames, row)
     tags = found.get(properties.TAGS)
@@ -160,7 +159,7 @@ def _properties(frames: Frames, row: int) -> dict[str, str]:
 
 
 def _read_numbers(column: np.void, found: dict[str, str]) -> None:
-    """Fill delay level and inner batch of one record in full; the kernel knows ASCII digits only."""
+    """Set delay level and inner batch of one record; the kernel parses ASCII digits only."""
     bad = False
     if properties.DELAY in found:
         level = parse_integer(found[properties.DELAY], 1 << 31)
@@ -177,7 +176,7 @@ def _read_numbers(column: np.void, found: dict[str, str]) -> None:
 
 
 def _seeds(topics: list[bytes]) -> Array:
-    """The hashes of `topic#` and `topic#T#`, from which the hashes of keys go on, i4, shape (topics, 2)."""
+    """The hashes of `topic#` and `topic#T#`, i4, shape (topics, 2): the start values for hashes of keys."""
     from rmqtool.log import dispatch_kernel as key_kernel
 
     ends = np.cumsum(np.fromiter(map(len, topics), np.int64, len(topics)))
@@ -191,21 +190,21 @@ def _seeds(topics: list[bytes]) -> Array:
 
 @cache
 def _suffixes() -> tuple[Array, Array]:
-    """What stands between a topic and its keys, and between it and its tags, as u8."""
+    """The texts between a topic and its keys, and between a topic and its tags, as u1."""
     key, tag = key_text("", "").encode(), tag_text("", "").encode()
     return np.frombuffer(key, np.uint8), np.frombuffer(tag, np.uint8)
 
 
 @cache
 def name_table() -> tuple[Array, Array]:
-    """All names end to end as u8, and where each ends."""
+    """All names, concatenated, as u1, and the end of each."""
     names = np.frombuffer("".join(NAMES).encode(), np.uint8)
     return names, np.cumsum([len(name) for name in NAMES])
 
 
 @cache
 def marks() -> Marks:
-    """The numbers of the format and the bits that the kernels of property strings work with."""
+    """The format numbers and flag bits for the kernels of property strings."""
     from rmqtool.log.dispatch_kernel import Marks
 
     return Marks(

@@ -1,8 +1,8 @@
-"""The compiled half of `dispatch`: the property strings of many records, read as Java reads them.
+"""The compiled half of `dispatch`: parses the property strings of many records by Java's rules.
 
-Every function takes `data`, a read-only uint8 array, and ranges of it that the walk has shown to be
-inside. Strings that are not UTF-8 are left to Python, row by row: Java's U+FFFD are not repeated
-here. Imports numba: only `dispatch.dispatch_columns` imports this module.
+Every function takes `data`, a read-only uint8 array, and ranges in it; the scan guarantees that they are
+inside. Strings that are not UTF-8 are left to Python, row by row: Java's handling of U+FFFD is not
+implemented here. Imports numba: only `dispatch.dispatch_columns` imports this module.
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from rmqtool.log.compiled import compiled, inlined
 from rmqtool.log.crc import crc_of
 from rmqtool.log.intrinsics import trailing_zeros, u8, u64, u64_little
 
-# The names that are looked for, by their place in `names`
+# The names to find, by their index in `names`
 TAGS, KEYS, UNIQ_KEY, DELAY, INNER_BASE, INNER_NUM, MULTI_DISPATCH, PROPERTY_CRC = range(8)
 NAME_COUNT = 8
 
 NOT_UTF8 = -2
-NO_NUMBER = -(1 << 63)  # the text is not a number that the broker would read
+NO_NUMBER = -(1 << 63)  # the text is not a number for the broker
 _I64_MAX = (1 << 63) - 1
 _LOW_BITS = np.uint64(0x0101010101010101)
 _HIGH_BITS = np.uint64(0x8080808080808080)
-_POWERS = tuple(np.int32((31**k + (1 << 31)) % (1 << 32) - (1 << 31)) for k in range(9))  # as i32 wraps
+_POWERS = tuple(np.int32((31**k + (1 << 31)) % (1 << 32) - (1 << 31)) for k in range(9))  # with i32 overflow
 
 
 class Marks(NamedTuple):
-    """Format numbers and flag bits; made by `dispatch.marks`."""
+    """Format numbers and flag bits; created by `dispatch.marks`."""
 
     name_end: int
     value_end: int
@@ -67,13 +67,13 @@ def is_ascii(data: Any, start: int, stop: int) -> Any:
 
 @inlined
 def next_mark(data: Any, start: int, stop: int, m: Marks) -> Any:
-    """The first index in [start, stop) of a name's or a value's end; `stop` when there is none."""
+    """The first index in [start, stop) of a name's or a value's end; `stop` if there is none."""
     i = start
     while i + 8 <= stop:
         word = u64_little(data, i)
         name = word ^ (np.uint64(m.name_end) * _LOW_BITS)
         value = word ^ (np.uint64(m.value_end) * _LOW_BITS)
-        # the lowest byte that is zero gets its high bit set; only higher ones may be wrong
+        # this sets the high bit of the lowest zero byte; only bits above that one may be wrong
         found = (((name - _LOW_BITS) & ~name) | ((value - _LOW_BITS) & ~value)) & _HIGH_BITS
         if found != 0:
             return i + (trailing_zeros(found) >> 3)
@@ -116,7 +116,7 @@ def is_utf8(data: Any, start: int, stop: int) -> Any:
 
 @inlined
 def hash_text(data: Any, start: int, stop: int, seed: int) -> Any:
-    """Java's hash of the UTF-16 units of the sound UTF-8 data[start:stop], continued from `seed`."""
+    """Java's hash of the UTF-16 units of the valid UTF-8 data[start:stop], continued from `seed`."""
     value = np.int32(seed)
     i = start
     while i < stop:
@@ -149,7 +149,7 @@ def hash_text(data: Any, start: int, stop: int, seed: int) -> Any:
 def hash_topics(texts: Any, ends: Any, key_suffix: Any, tag_suffix: Any, seeds: Any, odd: Any) -> None:
     """Fill the two `seeds` (i4) of each topic texts[ends[k - 1] : ends[k]]: its hash with either suffix.
 
-    Those that are not UTF-8 are only marked in `odd`.
+    Topics that are not UTF-8 are only marked in `odd`.
     """
     begin = 0
     for number in range(len(ends)):
@@ -165,7 +165,7 @@ def hash_topics(texts: Any, ends: Any, key_suffix: Any, tag_suffix: Any, seeds: 
 
 @inlined
 def key_hash(value: int) -> Any:
-    """IndexFile#indexKeyHashMethod: the absolute value, 0 for the one that has none."""
+    """IndexFile#indexKeyHashMethod: the absolute value, 0 for -2**31."""
     if value == -(1 << 31):
         return 0
     return -value if value < 0 else value
@@ -173,7 +173,7 @@ def key_hash(value: int) -> Any:
 
 @inlined
 def _number(data: Any, start: int, stop: int, limit: int) -> Any:
-    """Java's parseInt of data[start:stop] within [-limit, limit]; NO_NUMBER for all else."""
+    """Java's parseInt of data[start:stop] within [-limit, limit]; NO_NUMBER for other texts."""
     i = start
     negative = False
     if i < stop and (data[i] == 0x2B or data[i] == 0x2D):
@@ -195,7 +195,7 @@ def _number(data: Any, start: int, stop: int, limit: int) -> Any:
 
 @inlined
 def name_of(data: Any, start: int, length: int, names: Any, name_ends: Any) -> Any:
-    """Which of the names data[start : start + length] is; -1 for none of them."""
+    """The number of the name data[start : start + length]; -1 if it is not one of the names."""
     begin = 0
     for number in range(NAME_COUNT):
         end = name_ends[number]
@@ -215,8 +215,8 @@ def split_properties(
 ) -> Any:
     """Fill `found` with (start, stop) of the values of the names in data[start:stop]; whether it is sound.
 
-    Java's rules: pieces end at 0x02, the first 0x01 ends the name, empty names and values are
-    dropped, the last of doubled names wins.
+    Java's rules: pieces end at 0x02, the first 0x01 ends the name, empty names and values are dropped, the
+    last of repeated names wins.
     """
     for number in range(NAME_COUNT):
         found[number, 0] = 0
@@ -242,7 +242,7 @@ def split_properties(
 @inlined
 def property_crc_flags(data: Any, start: int, size: int, names: Any, name_ends: Any,
                         address: int, tables: Any, m: Marks) -> Any:  # fmt: skip
-    """crc_present, and crc_bad where it is wrong, for a record that ends with the CRC property."""
+    """crc_present, with crc_bad if it does not match, for a record that ends with the CRC property."""
     at = start + size - m.property_crc_size
     begin = name_ends[PROPERTY_CRC - 1]
     length = name_ends[PROPERTY_CRC] - begin
@@ -264,7 +264,7 @@ def property_crc_flags(data: Any, start: int, size: int, names: Any, name_ends: 
 
 @inlined
 def _put_keys(data: Any, row: int, found: Any, seeds: Any, keys: Any, count: int, m: Marks) -> Any:
-    """Write the index keys of one record behind `count` others; the new count, -1 when they do not fit."""
+    """Write the index keys of one record after `count` others; the new count, -1 if they do not fit."""
     if count + 2 + (found[KEYS, 1] - found[KEYS, 0] + 1) // 2 > len(keys):
         return -1
     if found[UNIQ_KEY, 1] > 0:
@@ -294,7 +294,7 @@ def _put_keys(data: Any, row: int, found: Any, seeds: Any, keys: Any, count: int
 
 @inlined
 def _numbers(data: Any, column: Any, found: Any, m: Marks) -> Any:
-    """Fill delay level and inner batch of one record; m.bad_number when one of them is no number."""
+    """Set delay level and inner batch of one record; returns m.bad_number if one of them is not a number."""
     flags = 0
     if found[DELAY, 1] > 0:
         level = _number(data, found[DELAY, 0], found[DELAY, 1], (1 << 31) - 1)
@@ -317,10 +317,10 @@ def read_properties(
     data: Any, starts: Any, rows: Any, first: int, seeds: Any, names: Any, name_ends: Any, found: Any,
     address: int, tables: Any, m: Marks, columns: Any, keys: Any, result: Any,
 ) -> Any:  # fmt: skip
-    """Fill `columns` and `keys` for rows[first:]; the row where `keys` had no more place, or len(rows).
+    """Fill `columns` and `keys` for rows[first:]; returns the row at which `keys` was full, or len(rows).
 
     `starts` are the indices of the records in `data`; `seeds` holds, per topic number, the hash of `topic#`
-    and of `topic#T#`. `result[0]` is the number of keys, before and after.
+    and of `topic#T#`. `result[0]` is the number of keys, on entry and on return.
     """
     count = result[0]
     longest = 0
@@ -370,7 +370,7 @@ def value_ranges(
 ) -> None:  # fmt: skip
     """Fill `places` and `sizes` with the value of name `number` of each property string.
 
-    A size of -1 is no value; NOT_UTF8 leaves the string to Python.
+    A size of -1 means no value; with NOT_UTF8 the string is left to Python.
     """
     longest = name_ends[number] - (name_ends[number - 1] if number else 0)
     for row in range(len(starts)):

@@ -1,9 +1,9 @@
-"""The compiled half of the walk: records of one window into rows, and the search for a sound one.
+"""The compiled half of the scan: turns the records of one window into rows, and searches for a sound one.
 
-Every function takes `data`, a read-only uint8 array, and `base`, the file position of data[0]. A
-kernel reads data only where it has shown that the index is inside, whatever the bytes say. What
-does not fit into the window is asked for: the caller comes back with a longer one.
-Format numbers come in as `Numbers`: numba would freeze constants of other modules into its cache.
+Every function takes `data`, a read-only uint8 array, and `base`, the file position of data[0]. A kernel reads
+data only after it has checked that the index is inside, whatever the bytes say. If a record does not fit
+into the window, the kernel returns the bytes that it needs, and the caller retries with a longer window.
+Format numbers are passed as `Numbers`: numba would freeze constants of other modules into its cache.
 Imports numba: only `frames.walk` imports this module.
 """
 
@@ -18,8 +18,8 @@ from rmqtool.log.crc import crc_of
 from rmqtool.log.intrinsics import i8, i16, i32, i64, prefetch, u8, u64
 
 # Why walk_window stopped
-END = 0  # the walk's end
-FULL = 1  # no place for more rows or topics
+END = 0  # the end of the range to scan
+FULL = 1  # no room for more rows or topics
 WINDOW = 2  # `need` bytes from `position` on are not all in the window
 SHORT = 3  # fewer bytes left in the file than a blank has
 BLANK = 4
@@ -27,7 +27,7 @@ ZERO = 5
 MAGIC = 6
 SIZE = 7
 LENGTHS = 8
-SUSPECT = 9  # CRC or stored offset are wrong, and no record, blank, zeros or end follows
+SUSPECT = 9  # wrong CRC or stored offset, and no record, blank, zeros or end follows
 
 # What search_window found
 NONE = 0
@@ -46,7 +46,7 @@ _PROBES = 32
 
 
 class Numbers(NamedTuple):
-    """What the kernels know of the format; made from formats.message by `frames.numbers`."""
+    """The format numbers for the kernels; `frames.numbers` creates them from formats.message."""
 
     magic_v1: int
     magic_v2: int
@@ -76,17 +76,17 @@ class Numbers(NamedTuple):
 
 
 class WindowBounds(NamedTuple):
-    """Where the walk is allowed to go: all in bytes from the start of the file."""
+    """The bounds of the scan, in bytes from the start of the file."""
 
     base: int
     end: int
     size: int
     file_from_offset: int
-    accept: int  # a suspect record at this position is taken as it is
+    accept: int  # a suspect record at this position is accepted
 
 
 class Checks(NamedTuple):
-    """What is checked, and isal's CRC function."""
+    """Which checks are made, and the address of isal's CRC function."""
 
     crc: bool
     stored_offset: bool
@@ -105,9 +105,9 @@ def version_of(magic: int, n: Numbers) -> Any:
 
 @inlined
 def lengths(data: Any, i: int, total: int, version: int, n: Numbers) -> Any:
-    """(sound, born growth, growth, body, topic, properties) of the `total` bytes of a record at data[i].
+    """(sound, born growth, growth, body, topic, properties) of a record of `total` bytes at data[i].
 
-    The caller has shown that data[i : i + total] is inside and that `total` is at least n.min_record.
+    The caller guarantees that data[i : i + total] is inside and that `total` is at least n.min_record.
     body and properties are as stored, so they may be negative.
     """
     sys_flag = i32(data, i + n.sys_flag)
@@ -131,7 +131,7 @@ def lengths(data: Any, i: int, total: int, version: int, n: Numbers) -> Any:
 
 @inlined
 def body_matches(data: Any, i: int, growth: int, body: int, checks: Checks, tables: Any, n: Numbers) -> Any:
-    """Whether the body of the record at data[i] has the CRC that it should have; an empty one always."""
+    """Whether the body of the record at data[i] matches its CRC; an empty one always does."""
     if body <= 0:
         return True
     crc = np.int64(crc_of(data, i + n.head + growth, body, checks.crc_address, tables))
@@ -140,7 +140,7 @@ def body_matches(data: Any, i: int, growth: int, body: int, checks: Checks, tabl
 
 @inlined
 def same(data: Any, a: int, others: Any, b: int, length: int) -> Any:
-    """Whether data[a:] and others[b:] begin with the same `length` bytes; the last eight may overlap."""
+    """Whether data[a:] and others[b:] begin with the same `length` bytes."""
     if length < 8:
         for k in range(length):
             if u8(data, a + k) != u8(others, b + k):
@@ -158,7 +158,7 @@ def same(data: Any, a: int, others: Any, b: int, length: int) -> Any:
 
 @inlined
 def spread(data: Any, start: int, length: int) -> Any:
-    """A hash of these bytes, u64; its highest bits are the best."""
+    """A hash of these bytes, u64; its highest bits are the most random."""
     value = np.uint64(length)
     if length < 8:
         for k in range(length):
@@ -175,9 +175,9 @@ def spread(data: Any, start: int, length: int) -> Any:
 
 @inlined
 def topic_id(data: Any, start: int, length: int, topics: Any, slots: Any, count: int) -> Any:
-    """The number of the topic data[start : start + length] within this batch; -1 when there is no place.
+    """The number of the topic data[start : start + length] within this batch; -1 if the table is full.
 
-    `topics` holds (start, length) of the first place of each, `slots` is a hash table of numbers + 1.
+    `topics` holds (start, length) of the first occurrence of each, `slots` is a hash table of numbers + 1.
     A result equal to `count` is a new topic.
     """
     slot = np.int64(spread(data, start, length) >> _SLOT_SHIFT)
@@ -213,7 +213,7 @@ def leads_on(data: Any, place: WindowBounds, position: int, n: Numbers) -> Any:
 
 @inlined
 def fill(row: Any, data: Any, i: int, physical_offset: int, born: int, growth: int, n: Numbers) -> None:
-    """Copy the head at data[i] into `row`, all but lengths, version and status."""
+    """Copy the head at data[i] into `row`, except lengths, version and status."""
     row.physical_offset = physical_offset
     row.store_timestamp = i64(data, i + n.store_timestamp + born)
     row.born_timestamp = i64(data, i + n.born_timestamp)
@@ -245,7 +245,7 @@ def head_stop(data: Any, place: WindowBounds, position: int, n: Numbers) -> Any:
         return (ZERO if magic == 0 and total == 0 else MAGIC), total, 0
     if total < n.min_record or total > left:
         return SIZE, total, version
-    # 8 bytes more, for the look at what follows
+    # 8 more bytes, to check what follows
     need = min(total + n.blank_size, left)
     if i + need > len(data):
         return WINDOW, need, version
@@ -257,7 +257,7 @@ def walk_window(
     data: Any, position: int, place: WindowBounds, checks: Checks, tables: Any, n: Numbers,
     rows: Any, topics: Any, slots: Any, result: Any,
 ) -> Any:  # fmt: skip
-    """Fill `rows` with the records from `position` on; the number of rows. `result` says why it stopped."""
+    """Fill `rows` with the records from `position` on; returns their number. `result` says why it stopped."""
     count = 0
     topic_count = 0
     stopped = END
@@ -271,7 +271,7 @@ def walk_window(
             break
         total = need
         i = position - place.base
-        # the head of the next record, and its tail if it is as long as this one
+        # prefetch the head of the next record, and its tail if it is as long as this one
         prefetch(data, i + total)
         prefetch(data, i + total + 64)
         prefetch(data, i + 2 * total - 128)
@@ -314,10 +314,10 @@ def walk_window(
 
 @compiled
 def first_nonzero(data: Any, start: int) -> Any:
-    """The first index >= start where data is not zero; len(data) when none."""
+    """The first index >= start where data is not zero; len(data) if none."""
     i = start
     size = len(data)
-    # words, for a loop over bytes is not turned into vectors: a tenth of the speed of memory
+    # by words: a loop over bytes is not vectorised and would reach a tenth of the speed of memory
     while i + 256 <= size:
         bits = u64(data, i)
         for k in range(8, 256, 8):
@@ -336,8 +336,8 @@ def _candidate(
 ) -> Any:
     """FOUND, NONE or WINDOW (`result[NEED]` bytes) for the magic at position + 4.
 
-    Failed candidates are paid for from result[BUDGET], so that a file full of plausible heads costs
-    no more than a few reads of itself: one that cannot be paid for is not looked at.
+    Each failed candidate reduces result[BUDGET], so that a file full of plausible heads costs no more than
+    reading it a few times. When the budget is used up, candidates are skipped.
     """
     i = position - place.base
     left = place.size - position
@@ -384,8 +384,8 @@ def search_window(
 ) -> Any:
     """Look for a sound record, or a blank of the right size, that starts in [start, stop).
 
-    FOUND: at result[POSITION]. WINDOW: the candidate at result[POSITION] needs result[NEED] bytes.
-    NONE: positions before result[POSITION] hold none; the window shows no more, or `stop` is reached.
+    FOUND: it is at result[POSITION]. WINDOW: the candidate at result[POSITION] needs result[NEED] bytes.
+    NONE: there is none before result[POSITION], where the window ends or `stop` is reached.
     """
     last = min(stop, place.base + len(data) - n.blank_size + 1)
     position = start

@@ -1,7 +1,7 @@
-"""Integers out of a byte array, one machine instruction each, for kernels.
+"""Loads of integers from a byte array, one machine instruction each, for kernels.
 
-The index is not checked: a kernel loads only where it has shown that all of the integer is inside.
-With NUMBA_BOUNDSCHECK=1 every load is checked, as numba then does for its own; a test runs so.
+The index is not checked: a kernel must check before a load that the whole integer is inside. With
+NUMBA_BOUNDSCHECK=1 every load is checked, as are numba's own; a test runs in this mode.
 Imports numba: only kernels import this module.
 """
 
@@ -21,7 +21,7 @@ _I64 = ir.IntType(64)
 
 
 def _pointer(size: int, context: Any, builder: Any, array_type: Any, array: Any, index: Any) -> Any:
-    """The address of array[index]; all of array[index : index + size] is checked on demand."""
+    """The address of array[index]; with BOUNDSCHECK, array[index : index + size] is checked."""
     view = context.make_array(array_type)(context, builder, array)
     if _config.BOUNDSCHECK:
         (length,) = _cgutils.unpack_tuple(builder, view.shape)
@@ -60,7 +60,7 @@ def _trailing_zeros(typing_context: Any, value: Any) -> Any:
 
 
 trailing_zeros: Any = intrinsic(_trailing_zeros)
-"""(u64) -> how many of its lowest bits are zero; 64 for 0."""
+"""(u64) -> the number of trailing zero bits; 64 for 0."""
 
 i8 = _load(8, types.int64)
 u8 = _load(8, types.uint64)
@@ -69,7 +69,7 @@ i32 = _load(32, types.int64)
 i64 = _load(64, types.int64)
 u64 = _load(64, types.uint64)
 u64_little = _load(64, types.uint64, big_endian=False)
-"""The little-endian one: the lowest byte is the first."""
+"""Little-endian: the first byte is the lowest."""
 
 
 def _address(typing_context: Any, array: Any, index: Any) -> Any:
@@ -85,7 +85,7 @@ address_of: Any = intrinsic(_address)
 
 
 def emit_prefetch(builder: Any, pointer: Any) -> None:
-    """Emit a request for the cache line of `pointer`; no access, so any address will do."""
+    """Emit a prefetch of the cache line of `pointer`; not an access, so any address is allowed."""
     kind = ir.FunctionType(ir.VoidType(), [pointer.type, _I32, _I32, _I32])
     function = _cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
     builder.call(function, [pointer, _I32(0), _I32(3), _I32(1)])
@@ -102,4 +102,4 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 prefetch: Any = intrinsic(_prefetch)
-"""(uint8 array, i64 index): ask for the cache line of array[index]; any index will do."""
+"""(uint8 array, i64 index): prefetch the cache line of array[index]; any index is allowed."""

@@ -1,4 +1,4 @@
-"""The files of a commit log, seen by the heads of their records alone: which file holds an offset, the end.
+"""The files of a commit log and the heads of their records: finds the file of an offset, and the log's end.
 
 Source: MappedFileQueue#findMappedFileByOffset, CommitLog#getMinOffset; spec 02 0.3.
 """
@@ -16,27 +16,27 @@ from rmqtool.log.log_heads import Head, head_at, heads_of_file, is_sound
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import OpenFiles
 
-_HINTS = 16  # furthest queue units that are tried; units that point nowhere are damage
-_HEAD_HINTS = 2  # newest files with a record at their start that are tried after the units
+_HINTS = 16  # most queue units that are tried, furthest first; damaged units may point nowhere
+_HEAD_HINTS = 2  # most files with a record at their start that are tried after the units, newest first
 
 
 class Tail(NamedTuple):
-    """The log's end, a physical offset, and the head of the last whole record before it, if it was met."""
+    """The log's end, a physical offset, and the head of the last whole record before it, if it was found."""
 
     end: int
     last: Head | None
 
 
 def file_with(files: Sequence[StoreFile], starts: Sequence[int], first: int, stop: int) -> StoreFile | None:
-    """The file that holds the physical offsets [first, stop); None where none does.
+    """The file that holds the physical offsets [first, stop); None if none does.
 
-    Of files that overlap the one whose name is a multiple of its size: others are misplaced (CL25).
+    Of overlapping files it is the one whose name is a multiple of its size; the others are misplaced (CL25).
 
     Args:
         files: of the log, in the order of their offsets.
         starts: their offsets.
-        first: where the range begins.
-        stop: behind its end.
+        first: the start of the range.
+        stop: the end of the range, exclusive.
     """
     found = None
     for place in range(bisect_right(starts, first) - 1, -1, -1):
@@ -52,7 +52,7 @@ def file_with(files: Sequence[StoreFile], starts: Sequence[int], first: int, sto
 
 
 class LogFiles:
-    """Files of a log in the order of their offsets, and what heads of records tell."""
+    """The files of a log in the order of their offsets, read through the heads of records."""
 
     def __init__(self, files: tuple[StoreFile, ...], open_files: OpenFiles) -> None:
         self.files = files
@@ -61,15 +61,15 @@ class LogFiles:
 
     @property
     def min_offset(self) -> int:
-        """Where the log begins; -1 without files, as the broker says. Source: CommitLog#getMinOffset."""
+        """The physical offset where the log begins; -1 without files. Source: CommitLog#getMinOffset."""
         return self.files[0].file_from_offset if self.files else -1
 
     def file_of(self, physical_offset: int) -> StoreFile | None:
-        """The file that holds a physical offset; None outside the log and in a gap."""
+        """The file that holds a physical offset; None outside of the log and in a gap."""
         return file_with(self.files, self._starts, physical_offset, physical_offset + 1)
 
     def head(self, physical_offset: int) -> Head | None:
-        """The head of the record at an offset; None where no file or no whole record is there.
+        """The head of the record at an offset; None if no file or no whole record is there.
 
         Lengths are checked, CRC and stored offset are not. Raises UnreadableError.
         """
@@ -77,19 +77,19 @@ class LogFiles:
         return None if file is None else head_at(self._open_files, file, physical_offset)
 
     def end_offset(self, units: Iterable[tuple[int, int]] = ()) -> int:
-        """The physical offset behind the last whole record. See `tail`."""
+        """The physical offset after the last whole record. See `tail`."""
         return self.tail(units).end
 
     def tail(self, units: Iterable[tuple[int, int]] = ()) -> Tail:
-        """Where a broker would go on writing, and the last whole record.
+        """The offset at which a broker would continue writing, and the last whole record.
 
         Args:
             units: (physical offset, size) of the newest unit of every queue, in any order.
 
-        The place is walked to from the furthest unit whose record is there, or from the start of
-        the newest file that begins with a record, whichever is further. Only heads are read. A walk
-        ends at the first place that is neither record nor blank, and at a file that cannot be read;
-        the last record counts only when its CRC is right. The end is 0 for a log without files.
+        The scan starts at the furthest unit whose record exists, or at the newest file that begins with a
+        record, whichever is further. Only heads are read. It ends at the first place that is neither record
+        nor blank, or at a file that cannot be read; the last record counts only if its CRC matches. The end
+        is 0 for a log without files.
         """
         if not self.files:
             return Tail(0, None)
@@ -98,7 +98,7 @@ class LogFiles:
             tail = self._tail_from(start)
             if tail.last is not None:
                 return tail
-            found = found or tail  # nothing but a torn record: the one before it is still wanted
+            found = found or tail  # only a torn record: the last whole record before it is still needed
         return found or self._tail_from(self.min_offset)
 
     def _starts_of_tail(self, units: Iterable[tuple[int, int]]) -> Iterator[int]:
@@ -120,7 +120,7 @@ class LogFiles:
         return head is not None and head.stored_offset == offset
 
     def _tail_from(self, position: int) -> Tail:
-        """The log's tail, when a record, a blank or the end is at `position`."""
+        """The log's tail, given that a record, a blank or the end is at `position`."""
         last = before = None
         while (file := self.file_of(position)) is not None:
             met, is_blank = False, False
@@ -139,7 +139,7 @@ class LogFiles:
         return Tail(position, last)
 
     def is_sound_at(self, offset: int) -> bool:
-        """Whether a record with right lengths, stored offset and CRC is at an offset, and can be read."""
+        """Whether a record with correct lengths, stored offset and CRC is at an offset, and is readable."""
         file = self.file_of(offset)
         try:
             return file is not None and is_sound(self._open_files, file, offset)
@@ -147,9 +147,9 @@ class LogFiles:
             return False
 
     def heads(self, start: int) -> Iterator[Head]:
-        """The heads of the records from `start` on, where one starts, up to the log's end.
+        """The heads of the records from `start`, the start of a record, up to the log's end.
 
-        Only the first bytes of every record are looked at; CRC and lengths are not.
+        Only the first bytes of every record are read; CRC and lengths are not checked.
         """
         position = start
         while (file := self.file_of(position)) is not None:

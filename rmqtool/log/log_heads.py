@@ -1,7 +1,7 @@
-"""Commit log files by nothing but the heads of their records: one record, a walk, the check of one body.
+"""Reads the heads of records in commit log files: of one record or of all, and checks single bodies.
 
-It finds the log's end and counts records at a fraction of a scan's price, and takes the same memory
-however long a record is.
+This finds the log's end and counts records at a fraction of the cost of a scan. Memory does not depend on
+the size of records.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import OpenFiles
 
 _WINDOW = 256 << 10
-_CRC_BLOCK = 1 << 20  # bytes of a body that are read at once
+_CRC_BLOCK = 1 << 20  # bytes of a body read at once
 _PLACE = struct.Struct(">qi")  # physical_offset, sys_flag
 _CRC_OFFSET = form.HEADS[0].offsets["body_crc"]
 _HEAD_MAX = max(layout.size for layout in form.HEADS.values())
 
 
 class Head(NamedTuple):
-    """The first fields of a record: where it lies, its size in bytes, when it was stored, its version.
+    """The first fields of a record: its physical offset, size in bytes, store time (ms) and version.
 
-    `stored_offset` is the physical offset that the record itself names; 0 in a blank.
+    `stored_offset` is the physical offset in the record itself; 0 in a blank.
     """
 
     physical_offset: int
@@ -37,15 +37,15 @@ class Head(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The physical offset just behind the record."""
+        """The physical offset after the record."""
         return self.physical_offset + self.total_size
 
 
 def heads_of_file(open_files: OpenFiles, file: StoreFile, start: int) -> Iterator[Head]:
     """The heads of the records of one file, from the one at physical offset `start` on.
 
-    The blank that ends the file is a head of size 0. Ends without one where the bytes are no
-    record's. CRC and lengths are not checked: `scan` does that. Raises UnreadableError.
+    The blank that ends the file is a head of size 0. Without a blank, the iteration ends at bytes that are
+    not a record. CRC and lengths are not checked. Raises UnreadableError.
     """
     base = file.file_from_offset
     position = start - base
@@ -74,7 +74,7 @@ def heads_of_file(open_files: OpenFiles, file: StoreFile, start: int) -> Iterato
 
 
 def _head(data: bytes, at: int, physical_offset: int) -> Head | None:
-    """The head of the record at `at` of `data`, which has at least its first HEAD_SIZE_V4 bytes."""
+    """The head of the record at `at` of `data` (at least HEAD_SIZE_V4 bytes); None without its store time."""
     total_size, magic = form.BLANK.unpack(data, at)
     stored_offset, sys_flag = _PLACE.unpack_from(data, at + form.PHYSICAL_OFFSET_OFFSET)
     time_at = at + form.head_layout(sys_flag).offsets["store_timestamp"]
@@ -85,19 +85,19 @@ def _head(data: bytes, at: int, physical_offset: int) -> Head | None:
 
 
 def head_at(open_files: OpenFiles, file: StoreFile, physical_offset: int) -> Head | None:
-    """The head of the record at an offset in `file`; None where no record's lengths add up.
+    """The head of the record at an offset in `file`; None if the lengths there do not add up.
 
-    CRC and stored offset are not required to be right. Raises UnreadableError.
+    CRC and stored offset are not checked. Raises UnreadableError.
     """
     found = _framed(open_files, file, physical_offset - file.file_from_offset)
     return _head(found[0], 0, physical_offset) if found is not None else None
 
 
 def is_sound(open_files: OpenFiles, file: StoreFile, physical_offset: int) -> bool:
-    """Whether a record with right lengths, stored offset and CRC is at an offset in `file`.
+    """Whether a record with correct lengths, stored offset and CRC is at an offset in `file`.
 
-    The body is read block by block. That of a record above RECORD_SIZE_MAX is not read: the
-    lengths decide. Raises UnreadableError.
+    The body is read block by block. The body of a record above RECORD_SIZE_MAX is not checked. Raises
+    UnreadableError.
     """
     position = physical_offset - file.file_from_offset
     found = _framed(open_files, file, position)
@@ -119,7 +119,7 @@ def is_sound(open_files: OpenFiles, file: StoreFile, physical_offset: int) -> bo
 
 
 def _framed(open_files: OpenFiles, file: StoreFile, position: int) -> tuple[bytes, Lengths] | None:
-    """The first bytes of the record at `position`, and its parts; None when they do not add up."""
+    """The first bytes of the record at `position`, and its lengths; None if these do not add up."""
     left = file.size - position
     data = open_files.read_listed(file.path, position, min(_HEAD_MAX, left))
     if len(data) < form.MIN_RECORD_SIZE:
@@ -133,7 +133,7 @@ def _framed(open_files: OpenFiles, file: StoreFile, position: int) -> tuple[byte
 
 
 def reader(open_files: OpenFiles, file: StoreFile, position: int, data: bytes) -> Callable[[int, int], bytes]:
-    """Reads bytes of `file`, of which `data` is known to be at `position`; zeros behind its end."""
+    """A function that reads bytes of `file`, with zeros after its end; `data` is known, at `position`."""
 
     def read(at: int, length: int) -> bytes:
         start = at - position

@@ -1,7 +1,7 @@
-"""Records of a commit log file whose places are known, as rows: the walk without what lies between.
+"""Reads records at known places of a commit log file as rows, without the bytes between them.
 
-What is not exactly the record that the place names (size, stored offset, CRC) ends the picking: there
-only a walk can tell what the bytes are.
+The reading ends at the first place without a sound record of the expected size, stored offset and CRC: only a
+scan can classify the bytes there.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from rmqtool.log.frames import FRAME, Frames, numbers
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.source import ByteSource
 
-_GAP_MAX = 16 << 10  # bytes between records: reading them for nothing is cheaper than another read
+_GAP_MAX = 16 << 10  # most bytes between records that are read too, because that is cheaper than another read
 _ROWS_MAX = 32 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class PickedFrames(Frames):
-    """Records that need not follow each other: where each of them stands in `data` is noted.
+    """Records that need not be adjacent in the log, with the index of each in `data`.
 
-    `places` are the physical offsets of all records of the batch, rising, `data_starts` their indices.
+    `places` are the physical offsets of all records of the batch, ascending, `data_starts` their indices.
     """
 
     places: Array
@@ -38,15 +38,15 @@ class PickedFrames(Frames):
 def pick(
     source: ByteSource, *, file_from_offset: int, offsets: Array, sizes: Array, crc: bool, window: int
 ) -> Iterator[PickedFrames]:
-    """The records at these places, in batches; ends early at the first that is not what it should be.
+    """The records at these places, in batches; ends early at the first place without the expected record.
 
     Args:
         source: the file.
         file_from_offset: physical offset of its first byte.
-        offsets: i8, physical offsets, rising; the records lie inside of the file and do not overlap.
+        offsets: i8, physical offsets, ascending; the records are inside of the file and do not overlap.
         sizes: i8, their sizes in bytes.
-        crc: check bodies.
-        window: bytes that are read together, about; one record is always read whole.
+        crc: check the CRC of bodies.
+        window: approximate bytes read together; a record is always read as a whole.
     """
     first = 0
     while first < len(offsets):
@@ -68,7 +68,7 @@ def pick(
 
 
 def _costs(offsets: Array, sizes: Array) -> Array:
-    """The bytes that are read for each record: with those before it, where these are few."""
+    """The bytes read for each record, including a small gap before it."""
     costs = sizes.copy()
     gaps = offsets[1:] - offsets[:-1] - sizes[:-1]
     costs[1:] += np.where(gaps <= _GAP_MAX, gaps, 0)
@@ -76,7 +76,7 @@ def _costs(offsets: Array, sizes: Array) -> Array:
 
 
 def _read(source: ByteSource, positions: Array, sizes: Array) -> tuple[Array, Array]:
-    """(data, index of each record in it); neighbours are read together."""
+    """(data, index of each record in it); records close to each other are read together."""
     ends = positions + sizes
     breaks = np.flatnonzero(positions[1:] - ends[:-1] > _GAP_MAX) + 1
     lows = positions[np.concatenate([[0], breaks])]
@@ -93,7 +93,7 @@ def _read(source: ByteSource, positions: Array, sizes: Array) -> tuple[Array, Ar
 def _frames(
     data: Array, starts: Array, offsets: Array, sizes: Array, file_from_offset: int, *, crc: bool
 ) -> tuple[PickedFrames, bool]:
-    """(the records up to the first odd one or a full table of topics, whether it was an odd one)."""
+    """(the records up to the first unexpected one or a full table of topics, whether one was unexpected)."""
     from rmqtool.log import frame_kernel
     from rmqtool.log import point_read_kernel as picked_kernel
     from rmqtool.log.crc import crc_address, crc_tables

@@ -1,4 +1,4 @@
-"""The compiled half of `point_read`: rows of records whose places are known.
+"""The compiled half of `point_read`: rows of records at known places.
 
 Imports numba: only `point_read` imports this module.
 """
@@ -22,8 +22,8 @@ def rows_at(
 ) -> None:  # fmt: skip
     """Fill `rows` with the records at data[starts[k] : starts[k] + sizes[k]].
 
-    result[COUNT] says how many; it stops where the table of topics is full, and, with result[ODD], at
-    what is no sound record of that size and offset, or ends in a zero. The caller has shown that the
+    result[COUNT] is their number. It stops when the table of topics is full, or, with result[ODD], at bytes
+    that are not a sound record of this size and offset, or end in a zero. The caller guarantees that the
     ranges are inside.
     """
     count = 0

@@ -1,7 +1,7 @@
-"""The properties of many records as ranges of their bytes: names, values, TAGS, KEYS, UNIQ_KEY.
+"""The properties of many records as ranges of bytes: names, values, TAGS, KEYS, UNIQ_KEY.
 
-The strings are read as `formats.properties.decode` reads them, in compiled code. Those that are not
-UTF-8, and those with very many properties, are decoded by it one by one.
+Compiled code parses the strings by the rules of `formats.properties.decode`. Strings that are not UTF-8, or
+have very many properties, are decoded by that function one by one.
 
 Source: MessageDecoder#string2messageProperties; spec 01 3.4.
 """
@@ -69,13 +69,13 @@ class Pairs:
 
 
 def stored_properties(frames: Frames) -> Ranges:
-    """The property strings as stored; none of a negative length."""
+    """The property strings as stored; a negative length counts as 0."""
     lengths = np.maximum(frames.rows["properties_length"], 0).astype(np.int32)
     return Ranges(frames.data, frames.properties_starts(), lengths)
 
 
 def value_ranges(frames: Frames, name: str) -> Ranges:
-    """The value of one property of every record, where nothing else of its properties is wanted.
+    """The value of a single property of every record; faster than `read_pairs`.
 
     Args:
         frames: the records; their data must still be valid.
@@ -130,7 +130,7 @@ def read_pairs(frames: Frames) -> Pairs:
 
 
 def _rewritten(data: bytes) -> bytes:
-    """A sound property string that decodes to what `data` does."""
+    """A sound property string that decodes to the same properties as `data`."""
     return "".join(
         f"{name}{properties.NAME_END}{value}{properties.VALUE_END}"
         for name, value in properties.decode(data).items()
@@ -177,7 +177,7 @@ def split_keys(values: Ranges) -> tuple[Array, Ranges]:
 
 
 def property_crc_wrong(frames: Frames) -> Array:
-    """Which records end with a property CRC that is not theirs: bool, shape (rows,)."""
+    """Which records end with a property CRC that does not match: bool, shape (rows,)."""
     from rmqtool.log import string_ranges_kernel as text_kernel
     from rmqtool.log.crc import crc_address, crc_tables
 

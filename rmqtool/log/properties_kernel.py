@@ -1,7 +1,7 @@
-"""The compiled half of `properties`: where names and values of property strings stand.
+"""The compiled half of `properties`: finds the names and values in property strings.
 
-Strings that are not UTF-8, or have very many properties, are left to Python: it writes them anew, and
-they come back as sound ones. Imports numba: only `properties` imports this module.
+Strings that are not UTF-8, or have very many properties, are left to Python, which rewrites them as sound
+strings and calls the kernel again. Imports numba: only `properties` imports this module.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from rmqtool.log.compiled import compiled, inlined
 from rmqtool.log.dispatch_kernel import Marks, is_ascii, is_utf8, name_of, next_mark
 from rmqtool.log.intrinsics import u8
 
-UNSOUND = 1  # what formats.properties.sound does not take
-REWRITTEN = 2  # encoding the decoded properties would not give these bytes
+UNSOUND = 1  # formats.properties.sound is False
+REWRITTEN = 2  # encoding the decoded properties would give other bytes
 LEFT_TO_PYTHON = 4
-FOUND_COUNT = 3  # names whose places are kept: key_kernel.TAGS, KEYS and UNIQ_KEY
-DISTINCT_MAX = 64  # properties of a record whose names are compared with each other here
+FOUND_COUNT = 3  # names whose places are kept: dispatch_kernel.TAGS, KEYS and UNIQ_KEY
+DISTINCT_MAX = 64  # most properties of a record whose names are compared here
 
 
 @inlined
 def _twin(data: Any, pairs: Any, first: int, count: int, start: int, length: int) -> Any:
-    """Which of pairs[first:count] has the name data[start : start + length]; -1 for none."""
+    """The index in pairs[first:count] of the name data[start : start + length]; -1 if none."""
     for k in range(first, count):
         if pairs[k].name_length == length:
             other = pairs[k].name
@@ -40,11 +40,11 @@ def split_properties(
     data: Any, starts: Any, lengths: Any, distinct: Any, names: Any, name_ends: Any, m: Marks,
     pairs: Any, stops: Any, found: Any, flags: Any,
 ) -> Any:  # fmt: skip
-    """Fill `pairs` with the properties of every record, as Java reads them; how many there are.
+    """Fill `pairs` with the properties of every record, by Java's rules; returns their number.
 
-    stops[k + 1] is the number behind the pairs of record k, found[k] holds the numbers of its pairs
-    named TAGS, KEYS and UNIQ_KEY, -1 without. Strings that are `distinct` are known to be UTF-8 without
-    doubled names. The caller gives (length + 1) // 4 places for each string.
+    stops[k + 1] is the end of the pairs of record k, found[k] has the indices of its pairs named TAGS, KEYS
+    and UNIQ_KEY, -1 if missing. Strings marked in `distinct` are known to be UTF-8 without repeated names.
+    `pairs` must have room for (length + 1) // 4 pairs per string.
     """
     count = 0
     stops[0] = 0
@@ -102,9 +102,9 @@ def split_properties(
 def split_keys(
     data: Any, starts: Any, lengths: Any, separator: int, stops: Any, key_starts: Any, key_lengths: Any
 ) -> Any:
-    """Split each data[starts[k] : starts[k] + lengths[k]] at `separator`; how many pieces there are.
+    """Split each data[starts[k] : starts[k] + lengths[k]] at `separator`; returns the number of pieces.
 
-    Empty pieces are left out; stops[k + 1] is the number behind the pieces of k.
+    Empty pieces are left out; stops[k + 1] is the end of the pieces of k.
     """
     count = 0
     stops[0] = 0

@@ -1,7 +1,7 @@
-"""What a walk has seen of sound records, kept in little memory so that the log is read once.
+"""A compact cache of scan results, so that later passes need not read the log again.
 
-Columns are kept as what they are above their least value, in the fewest bytes that hold it: mostly
-some 20 bytes for a record with its keys, where the log has a thousand.
+A column is stored as differences from its smallest value, in the smallest type that holds them. A record with
+its keys usually takes some 20 bytes, compared with a thousand in the log.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 LIMIT = 192 << 20
-"""Bytes of packed batches that one pass may keep."""
+"""Most bytes of packed batches per pass."""
 _ROWS = (
     "physical_offset", "store_timestamp", "queue_offset", "size", "queue_id", "sys_flag", "topic_id",
     "version",
@@ -30,11 +30,11 @@ _ROWS = (
 _DISPATCH = ("tags_code", "delay_level", "inner_base", "inner_count", "flags")
 _UNSIGNED = (np.uint8, np.uint16, np.uint32)
 _EXPENSIVE = MULTI_DISPATCH | PROPERTIES_UNSOUND
-"""What such records say has to be looked up in their properties, which are not kept."""
+"""Flags of records that need their properties later; these are not cached, so such a batch is not either."""
 
 
 class _Column(NamedTuple):
-    """Values above `least`; None where all are equal to it."""
+    """The differences of values from `least`; None if all are equal to it."""
 
     least: int
     above: Array | None
@@ -50,7 +50,7 @@ class _Column(NamedTuple):
         return cls(0, values.copy())
 
     def put(self, into: Array) -> None:
-        """Write the values into an array of their number."""
+        """Write the values into an array of the same length."""
         if self.above is None:
             into[:] = self.least
         else:
@@ -63,7 +63,7 @@ class _Column(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """One batch of a walk; its records start at the physical offsets [start, last]."""
+    """One batch of a scan; its records start at the physical offsets `start` to `last`, inclusive."""
 
     start: int
     last: int
@@ -76,13 +76,13 @@ class Packed:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the columns take."""
+        """Bytes of memory of the columns."""
         return sum(column.nbytes for column in (*self.columns.values(), *self.keys.values()))
 
     def unpack(self) -> tuple[Frames, Dispatch]:
-        """The batch as the walk gave it, without the bytes of its records.
+        """The batch of the scan, without the bytes of its records.
 
-        Of a row what dispatch needs is there: the rest, `status` among it, is 0.
+        A row has the fields that dispatch needs; all others, including `status`, are 0.
         """
         rows = np.zeros(self.count, FRAME)
         for name in _ROWS:
@@ -99,7 +99,7 @@ class Packed:
 
 
 def pack(frames: Frames, dispatch: Dispatch) -> Packed | None:
-    """A batch packed; None where what its records say cannot be had without their bytes."""
+    """Pack a batch; None if one of its records needs its properties later."""
     if (dispatch.flags & _EXPENSIVE).any():
         return None
     rows, keys = frames.rows, dispatch.keys
@@ -114,14 +114,14 @@ def pack(frames: Frames, dispatch: Dispatch) -> Packed | None:
 
 @dataclass(frozen=True)
 class CachedScan:
-    """A log file in which a walk met sound records only, and what it ended with."""
+    """The scan of a log file with sound records only, and the last event after them."""
 
     size: int
     batches: tuple[Packed, ...]
     end: Blank | TrailingZeros | None
 
     def events(self) -> Iterator[tuple[Frames, Dispatch] | Blank | TrailingZeros]:
-        """What the walk gave, without the bytes of the records."""
+        """The events of the scan, without the bytes of the records."""
         for batch in self.batches:
             yield batch.unpack()
         if self.end is not None:
@@ -130,23 +130,23 @@ class CachedScan:
 
 @dataclass
 class ScanCache:
-    """The sound files of a log, from any thread: as many as `LIMIT` bytes hold."""
+    """The scans of sound files of a log, up to `LIMIT` bytes; any thread may use it."""
 
     _files: dict[Path, CachedScan] = field(default_factory=dict)
     _room: int = LIMIT
     _lock: Lock = field(default_factory=Lock)
 
     def find(self, path: Path, size: int) -> CachedScan | None:
-        """What is kept of a file that has `size` bytes."""
+        """The cached scan of a file; None if there is none, or the file had another size."""
         found = self._files.get(path)
         return found if found is not None and found.size == size else None
 
     def keep(self, path: Path) -> CacheEntryWriter:
-        """Begin with a file."""
+        """Start the entry of a file."""
         return CacheEntryWriter(self, path)
 
     def take(self, count: int) -> bool:
-        """Have `count` bytes of what there may be; False where there are no more. Below 0: give back."""
+        """Reserve `count` bytes; returns False if too few are left. A negative count releases bytes."""
         with self._lock:
             if self._room < count:
                 return False
@@ -154,12 +154,12 @@ class ScanCache:
             return True
 
     def put(self, path: Path, file: CachedScan) -> None:
-        """A file that was walked to its end."""
+        """Add a file that was scanned to its end."""
         self._files[path] = file
 
 
 class CacheEntryWriter:
-    """What is kept of one file while it is walked, until something in it cannot be kept."""
+    """Builds the cache entry of one file during its scan; gives up at a batch that cannot be cached."""
 
     def __init__(self, files: ScanCache, path: Path) -> None:
         self._files = files
@@ -167,7 +167,7 @@ class CacheEntryWriter:
         self._batches: list[Packed] | None = []
 
     def add(self, frames: Frames, dispatch: Dispatch) -> None:
-        """The next batch, all of its records sound."""
+        """Add the next batch, whose records are all sound."""
         if self._batches is None:
             return
         batch = pack(frames, dispatch)
@@ -177,12 +177,12 @@ class CacheEntryWriter:
             self.drop()
 
     def drop(self) -> None:
-        """The file is not sound in all: nothing of it is kept."""
+        """Give up: the file is not completely sound, or the cache is full."""
         if self._batches is not None:
             self._files.take(-sum(batch.nbytes for batch in self._batches))
         self._batches = None
 
     def finish(self, size: int, end: Blank | TrailingZeros | None) -> None:
-        """The walk is over, and `end` was its last event behind the records."""
+        """Finish the entry; `end` is the last event of the scan, after the records."""
         if self._batches is not None:
             self._files.put(self._path, CachedScan(size, tuple(self._batches), end))

@@ -1,7 +1,7 @@
-"""Integers and ranges of bytes into a byte array, for kernels; the counterpart of `intrinsics`.
+"""Stores of integers and ranges of bytes into a byte array, for kernels; the counterpart of `intrinsics`.
 
-The index is not checked: a kernel stores only where it has shown that all of it is inside. With
-NUMBA_BOUNDSCHECK=1 every store is checked, as every load is.
+The index is not checked: a kernel must check before a store that the whole range is inside. With
+NUMBA_BOUNDSCHECK=1 every store is checked, like every load.
 Imports numba: only kernels import this module.
 """
 
@@ -24,7 +24,7 @@ _I64 = ir.IntType(64)
 
 
 def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any, size: Any) -> Any:
-    """The address of array[index]; all of array[index : index + size] is checked on demand."""
+    """The address of array[index]; with BOUNDSCHECK, array[index : index + size] is checked."""
     view = context.make_array(array_type)(context, builder, array)
     if _config.BOUNDSCHECK:
         (length,) = _cgutils.unpack_tuple(builder, view.shape)
@@ -38,7 +38,7 @@ def _pointer(context: Any, builder: Any, array_type: Any, array: Any, index: Any
 
 
 def _store(bits: int) -> Any:
-    """An intrinsic (writable uint8 array, i64 index, i64 value): its low `bits` bits, big-endian."""
+    """An intrinsic (writable uint8 array, i64 index, i64 value): store the low `bits` bits, big-endian."""
 
     def store(typing_context: Any, array: Any, index: Any, value: Any) -> Any:
         def code(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -73,9 +73,9 @@ def _copy(typing_context: Any, array: Any, index: Any, address: Any, length: Any
 
 
 copy_in: Any = intrinsic(_copy)
-"""(writable uint8 array, i64 index, i64 address, i64 length): the bytes at `address` into the array.
+"""(writable uint8 array, i64 index, i64 address, i64 length): copy the bytes at `address` into the array.
 
-The caller has shown that `length` is not negative and that so many bytes can be read there.
+The caller guarantees that `length` is not negative and that so many bytes are readable at `address`.
 """
 
 
@@ -86,7 +86,7 @@ def _copy_short(typing_context: Any, array: Any, index: Any, address: Any, lengt
         source = builder.inttoptr(address, _I8.as_pointer())
 
         def ends(size: int) -> None:
-            """The first and the last `size` bytes, which overlap or meet."""
+            """Copy the first and the last `size` bytes, which overlap or are adjacent."""
             kind = ir.IntType(8 * size).as_pointer()
             last = builder.sub(length, _I64(size))
             both = [
@@ -104,7 +104,7 @@ def _copy_short(typing_context: Any, array: Any, index: Any, address: Any, lengt
             return builder.icmp_signed("<=", length, _I64(limit))
 
         def shorter(sizes: list[int]) -> None:
-            """The copy of a length of at most twice the last of `sizes`."""
+            """Copy a length of at most twice the last of `sizes`."""
             if len(sizes) == 1:
                 ends(sizes[0])
                 return
@@ -136,7 +136,7 @@ def _copy_short(typing_context: Any, array: Any, index: Any, address: Any, lengt
 
 
 copy_short: Any = intrinsic(_copy_short)
-"""As `copy_in`, quicker for up to 64 bytes: no call."""
+"""As `copy_in`, but faster for up to 64 bytes, because it makes no call."""
 
 
 @inlined

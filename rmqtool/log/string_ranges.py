@@ -1,7 +1,7 @@
-"""Runs of bytes in a window -> the offsets and bytes of a column of texts or bodies, in compiled code.
+"""Columns of texts or bodies as ranges of bytes in a window, gathered by compiled code.
 
-A `Ranges` says where the values of a column stand: nothing is copied before `gather`. What has to be
-made anew (an unpacked body, a property string that is not UTF-8) is laid behind the window.
+A `Ranges` has the places of the values of a column: nothing is copied before `gather`. Values that are
+computed (an unpacked body, a property string that is not UTF-8) are appended to the window's data.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from rmqtool.log.frames import Frames
 from rmqtool.storage.buffers import Array
 
 _COLUMN_MAX = 0x7FFFFFFF
-"""Bytes that one column of a batch may have: offsets are i32."""
+"""Most bytes of one column of a batch, because offsets are i32."""
 
 
 @dataclass(frozen=True)
 class Ranges:
-    """One run of bytes per row: data[starts[k] : starts[k] + lengths[k]]; a length of -1 is no value.
+    """One range of bytes per row: data[starts[k] : starts[k] + lengths[k]]; a length of -1 means no value.
 
     data: read-only u1; starts: i8, lengths: i4, both of shape (rows,) and contiguous.
     """
@@ -34,12 +34,12 @@ class Ranges:
         return len(self.starts)
 
     def bytes_of(self, row: int) -> bytes:
-        """The bytes of one row; none where it has no value."""
+        """The bytes of one row; empty if it has no value."""
         start = int(self.starts[row])
         return self.data[start : start + max(int(self.lengths[row]), 0)].tobytes()
 
     def replaced(self, rows: Sequence[int], values: Sequence[bytes | None]) -> Ranges:
-        """The same with other bytes in some rows; None for no value."""
+        """The same ranges with other values in some rows; None means no value."""
         starts, lengths = self.starts.copy(), self.lengths.copy()
         given = [value or b"" for value in values]
         sizes = np.array([len(value) for value in given], np.int64)
@@ -52,9 +52,9 @@ class Ranges:
 
 @dataclass(frozen=True)
 class Gathered:
-    """A column as Arrow lays it out.
+    """A column in Arrow's layout.
 
-    offsets: i4, shape (rows + 1,); data: u1; present: bool, shape (rows,), or None where all rows are.
+    offsets: i4, shape (rows + 1,); data: u1; present: bool, shape (rows,), or None if all rows have a value.
     """
 
     offsets: Array
@@ -63,10 +63,10 @@ class Gathered:
 
 
 def gather(ranges: Ranges) -> Gathered:
-    """The bytes of all rows behind each other.
+    """Concatenate the bytes of all rows.
 
     Raises:
-        OverflowError: they are more than offsets of 32 bits can name.
+        OverflowError: they are too many for offsets of 32 bits.
     """
     from rmqtool.log import string_ranges_kernel as text_kernel
 
@@ -95,12 +95,12 @@ def table_of(texts: Sequence[bytes | None]) -> tuple[Array, Array, Array]:
     lengths = np.array([-1 if text is None else len(text) for text in texts], np.int32)
     stops = np.cumsum([len(text) for text in given], dtype=np.int64)
     starts: Array = stops - np.maximum(lengths, 0)
-    # one byte more: an empty array has no address
+    # one more byte, because an empty array has no address
     return np.frombuffer(b"".join(given) + b"\0", np.uint8), starts, lengths
 
 
 def are_utf8(ranges: Ranges) -> Array:
-    """Which rows are UTF-8, shape (rows,), bool; those without a value are."""
+    """Which rows are UTF-8: bool, shape (rows,); True for rows without a value."""
     from rmqtool.log import string_ranges_kernel as text_kernel
 
     flags = np.empty(len(ranges), np.bool_)
@@ -109,18 +109,18 @@ def are_utf8(ranges: Ranges) -> Array:
 
 
 class TextSet:
-    """Texts in which others are looked up: the table is made once, however many batches come."""
+    """A set of texts for look-ups; its hash table is built once for all batches."""
 
     def __init__(self, texts: Sequence[bytes]) -> None:
         self._table = table_of(texts)
         self._slots = np.zeros(1 << (2 * len(texts)).bit_length(), np.int32)
-        if texts:  # most selections have none: no kernel is loaded for these
+        if texts:  # most selections have none: do not load a kernel for them
             from rmqtool.log import string_ranges_kernel as text_kernel
 
             text_kernel.fill_slots(*self._table, self._slots)
 
     def holds(self, ranges: Ranges) -> Array:
-        """Which rows are one of the texts, shape (rows,), bool; those without a value are none."""
+        """Which rows are one of the texts: bool, shape (rows,); False for rows without a value."""
         from rmqtool.log import string_ranges_kernel as text_kernel
 
         flags = np.empty(len(ranges), np.bool_)
@@ -129,9 +129,9 @@ class TextSet:
 
 
 def distinct(ranges: Ranges) -> tuple[Array, list[bytes]]:
-    """(numbers, values): row k holds values[numbers[k]]. All rows have a value.
+    """(numbers, values): row k is values[numbers[k]]. All rows must have a value.
 
-    A value may stand there more than once, where there are very many.
+    If there are very many values, a value may occur more than once.
     """
     from rmqtool.log import frame_kernel
     from rmqtool.log import string_ranges_kernel as text_kernel

@@ -1,7 +1,7 @@
-"""The compiled half of `string_ranges`: runs of bytes copied behind each other, numbered, spelled in hex.
+"""The compiled half of `string_ranges`: concatenates ranges of bytes, numbers them, writes them in hex.
 
-Every function takes `data`, a read-only uint8 array, and ranges of it that the caller has shown to
-be inside. Imports numba: only `string_ranges` and `properties` import this module.
+Every function takes `data`, a read-only uint8 array, and ranges in it; the caller guarantees that they are
+inside. Imports numba: only `string_ranges` and `properties` import this module.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from rmqtool.log.store_intrinsics import copy_short, put_8
 
 @compiled
 def gather(data: Any, starts: Any, offsets: Any, out: Any) -> None:
-    """Copy data[starts[k]:] to out[offsets[k] : offsets[k + 1]] for every k; nothing where that is empty."""
+    """Copy data[starts[k]:] to out[offsets[k] : offsets[k + 1]] for every k."""
     for k in range(len(starts)):
         length = np.int64(offsets[k + 1]) - np.int64(offsets[k])
         if length > 0:
@@ -30,9 +30,9 @@ def gather(data: Any, starts: Any, offsets: Any, out: Any) -> None:
 def number_ranges(
     data: Any, starts: Any, lengths: Any, first: int, table: Any, slots: Any, numbers: Any, result: Any
 ) -> Any:
-    """Number the different runs of bytes from row `first` on; the row where the table had no more place.
+    """Number the distinct ranges of bytes from row `first` on; returns the row at which the table was full.
 
-    `table` gets (start, length) of each, result[0] how many there are.
+    `table` gets (start, length) of each, result[0] their number.
     """
     count = 0
     k = first
@@ -49,7 +49,7 @@ def number_ranges(
 
 @inlined
 def _slot(data: Any, start: int, length: Any, texts: Any, starts: Any, lengths: Any, slots: Any) -> Any:
-    """The slot that holds the number of the equal text, else an empty one."""
+    """The slot with the number of the equal text, else an empty slot."""
     mask = len(slots) - 1
     slot = np.int64(spread(data, start, length) >> np.uint64(32)) & mask
     while slots[slot] != 0:
@@ -62,7 +62,7 @@ def _slot(data: Any, start: int, length: Any, texts: Any, starts: Any, lengths: 
 
 @compiled
 def fill_slots(texts: Any, starts: Any, lengths: Any, slots: Any) -> None:
-    """Put the number + 1 of every text into `slots`, zeros, a power of two, more than there are texts."""
+    """Put the number + 1 of every text into `slots`: zeros, more than the texts, and a power of two."""
     for k in range(len(starts)):
         slots[_slot(texts, starts[k], np.int64(lengths[k]), texts, starts, lengths, slots)] = k + 1
 
@@ -78,7 +78,7 @@ def in_slots(
     slots: Any,
     flags: Any,
 ) -> None:
-    """flags[k] = whether data[starts[k]:] of lengths[k] bytes is a text of `fill_slots`; -1 is none."""
+    """flags[k] = whether the lengths[k] bytes at starts[k] are a text of `fill_slots`; False for -1."""
     for k in range(len(starts)):
         length = np.int64(lengths[k])
         flags[k] = (
@@ -89,7 +89,7 @@ def in_slots(
 
 @compiled
 def utf8_flags(data: Any, starts: Any, lengths: Any, flags: Any) -> None:
-    """flags[k] = whether data[starts[k] : starts[k] + lengths[k]] is UTF-8; negative lengths are 0."""
+    """flags[k] = whether data[starts[k] : starts[k] + lengths[k]] is UTF-8; negative lengths count as 0."""
     for k in range(len(starts)):
         start = starts[k]
         stop = start + max(np.int64(lengths[k]), 0)
@@ -98,7 +98,7 @@ def utf8_flags(data: Any, starts: Any, lengths: Any, flags: Any) -> None:
 
 @inlined
 def _put_hex(out: Any, at: Any, data: Any, start: Any, count: Any) -> Any:
-    """The upper-case hex digits of `count` bytes; the index behind them."""
+    """Write the upper-case hex digits of `count` bytes; returns the index after them."""
     for k in range(count):
         value = np.int64(u8(data, start + k))
         high = value >> 4
@@ -113,7 +113,7 @@ def _put_hex(out: Any, at: Any, data: Any, start: Any, count: Any) -> Any:
 def offset_ids(data: Any, starts: Any, offset_at: int, host_starts: Any, offsets: Any, out: Any) -> None:
     """Write the offset message ids: the host's bytes and the 8 of the stored offset, in hex.
 
-    `starts` are those of the records, `offset_at` is where in a record the offset stands.
+    `starts` are the indices of the records, `offset_at` is the place of the offset in a record.
     """
     for k in range(len(starts)):
         at = np.int64(offsets[k])
@@ -127,7 +127,7 @@ def property_crc_states(
     data: Any, starts: Any, sizes: Any, lengths: Any, names: Any, name_ends: Any,
     address: int, tables: Any, m: Marks, flags: Any,
 ) -> None:  # fmt: skip
-    """flags[k]: 0, m.crc_present, or with m.crc_bad too, of the records at `starts`."""
+    """flags[k]: 0, m.crc_present, or m.crc_present | m.crc_bad, for the records at `starts`."""
     for k in range(len(starts)):
         flags[k] = 0
         if lengths[k] >= m.property_crc_size:
