@@ -1,11 +1,11 @@
-"""Every kind of damage that rmqtool knows: one row each, and the finding that names a row.
+"""Every kind of damage that rmqtool knows: a table with one row each, and the finding that refers to a row.
 
-Checks yield a `Finding` with a row's code and the facts; wording, severity, what the broker would
-do and the repair live here and nowhere else. Codes are stable: a retired one is never used again.
+Checks yield a `Finding` with a row's code and the facts; wording, severity, the broker's reaction and the
+repair are defined here only. Codes are stable: a retired one is never reused.
 
-Severity: a note is normal after a crash or mended by the next start; a warning deserves a look; an
-error is damage. `verify` ends with 1 when there is a warning or an error, and with 3 when something
-could not be read or is out of reach (rows whose `exit_code` says so).
+Severity: a note is normal after a crash, or the next start repairs it; a warning needs attention; an error
+is damage. `verify` exits with 1 if there is a warning or an error, and with 3 if something could not be
+read or has an unsupported form (see `exit_code` of the rows).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ Severity = Literal["note", "warning", "error"]
 class Problem:
     """One kind of damage.
 
-    `broker` says what a broker does with it, `repair` what mends it (None: nothing to mend),
-    `source` where the rule comes from. `exit_code` overrides what the severity alone would give.
+    `broker` says what a broker does with it, `repair` how to repair it (None: no repair is needed), `source`
+    where the rule comes from. `input_unread` makes the exit code 3, whatever the severity.
     """
 
     code: str
@@ -49,8 +49,8 @@ class Finding:
     """One place where a problem was found.
 
     `path` is relative to the store root. `physical_offset` is the offset in the commit log for
-    commit log findings, else the byte offset from the start of the file `path`; None where there
-    is no place. `length` is in bytes, `detail` holds the numbers as a JSON object.
+    commit log findings, else the byte offset from the start of the file `path`; None if the finding has
+    no place. `length` is in bytes, `detail` holds the numbers as a JSON object.
     """
 
     problem: Problem
