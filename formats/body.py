@@ -41,7 +41,7 @@ _TYPE_OF: dict[Compression, int] = {"lz4": 1, "zstd": 2, "zlib": 3}
 def compression_of(sys_flag: int) -> Compression:
     """The compression that a record's sys_flag names.
 
-    The type bits count only where the COMPRESSED bit is set; type 0 (older clients) is zlib.
+    The type bits count only if the COMPRESSED bit is set; type 0 (older clients) is zlib.
 
     Raises:
         FormatError: RocketMQ does not define the type.

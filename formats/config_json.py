@@ -166,7 +166,7 @@ def _load_one(data: bytes | None) -> tuple[dict[str | int, Any] | None, str | No
 
 
 def data_version(document: Any) -> DataVersion | None:
-    """The document's data version; None where it has none.
+    """The document's data version; None if it has none.
 
     Raises:
         FormatError: a value has the wrong type.

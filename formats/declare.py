@@ -31,7 +31,7 @@ _INTEGER_CODES = {(1, True): "b", (2, True): "h", (4, True): "i", (8, True): "q"
 class Field:
     """One field of a declaration.
 
-    `offset` and `size` are bytes from the structure's start; None where they depend on a length
+    `offset` and `size` are bytes from the structure's start; None if they depend on a length
     field before. `kind` is `i8`, `i32`, `u8`, ... for big-endian integers, `bytes` otherwise.
     """
 

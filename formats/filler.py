@@ -133,7 +133,7 @@ def is_filler(record: Message) -> bool:
 
 
 def _stored(pairs: Pairs, property_crc: bool) -> bytes:
-    """The property string; 0x02 ends it where the CRC follows."""
+    """The property string; it ends with 0x02 if the CRC follows."""
     return properties.encode(pairs, dialect="5.x" if property_crc else "4.x")
 
 

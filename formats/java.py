@@ -119,7 +119,7 @@ def _spread_hash(key: str) -> int:
 
 
 def parse_integer(text: str, limit: int) -> int | None:
-    """Java's parseInt (parseLong, parseShort) within [-limit, limit); None where it throws.
+    """Java's parseInt (parseLong, parseShort) within [-limit, limit); None if that throws.
 
     It takes the decimal digits of every script, as long as they are one UTF-16 unit.
     """

@@ -7,7 +7,7 @@
     properties_length i16 | properties
 
 All integers are big-endian. Records follow each other without padding, and none spans two files:
-a record of n bytes is written only where n + 8 bytes are left, else a blank (8 bytes: what is left
+a record of n bytes is written only if n + 8 bytes are left, else a blank (8 bytes: the bytes left
 of the file, BLANK_MAGIC) ends the file. The bytes after a blank's 8 are undefined.
 
 `RECORD` declares the record once; the four fixed heads (IPv4 or IPv6 hosts) derive from it.

@@ -209,7 +209,7 @@ def property_crc_ok(record: bytes | memoryview) -> bool | None:
 def reserve_property_crc(data: bytes) -> bytes:
     """A property string with 20 zero bytes at its end for the CRC property.
 
-    0x02 is put before them where the string does not end with it. `seal_property_crc` fills them
+    0x02 is put before them if the string does not end with it. `seal_property_crc` fills them
     when the rest of the record is final. Source: MessageExtEncoder#encode.
     """
     separator = b"" if not data or data.endswith(b"\x02") else b"\x02"

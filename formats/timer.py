@@ -2,7 +2,7 @@
 
     timerwheel    1,209,600 slots of 32 bytes:
                   time i64 | first_position i64 | last_position i64 | num i32 | magic i32
-    timerlog      units of 52 bytes in files of one size; a blank of 16 bytes where no unit and 16 more fit
+    timerlog      units of 52 bytes in files of one size; a blank of 16 bytes if a unit and 16 more do not fit
     timercheck    seven i64, then zeros up to 4096 bytes
 
 A slot stands for one step of the wheel's precision (a second). The units of its messages form a

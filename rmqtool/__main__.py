@@ -1,6 +1,6 @@
 """The program `rmqtool`, and `python -m rmqtool`: an interrupt ends it quietly from the first moment on.
 
-Small on purpose: loading the command line takes a while, and has to happen where signals are handled.
+Small on purpose: loading the command line takes time, and signals must be handled before that.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The parts of an expression: which operands an operator accepts, and how it is evaluated.
 
 Evaluation is a function from properties to a value; None is null, which means unknown. It raises
-EvaluationError where the broker's evaluation throws; no enclosing operator catches that.
+EvaluationError if the broker's evaluation throws; no enclosing operator catches that.
 
 Source: PropertyExpression, ConstantExpression, UnaryExpression, UnaryInExpression,
 ComparisonExpression, LogicExpression.
@@ -219,7 +219,7 @@ _SEARCHES: dict[str, Callable[[str, str], bool]] = {
 
 
 def search(node: Node, word: str, text: str, *, negated: bool) -> Node:
-    """CONTAINS, STARTSWITH, ENDSWITH: false, even if negated, for an empty text or a value without text."""
+    """CONTAINS, STARTSWITH, ENDSWITH: even if negated, false for an empty text or a non-string value."""
     found = _SEARCHES[word]
 
     def evaluate(properties: Properties) -> Value:

@@ -53,7 +53,7 @@ class Expression:
         """True, False or None for unknown.
 
         Raises:
-            EvaluationError: the broker's evaluation throws, as for `size > 1` where size is "big".
+            EvaluationError: the broker's evaluation throws, for example `size > 1` if size is "big".
         """
         value = self._node.evaluate(properties)
         return value if value is None else bool(value)

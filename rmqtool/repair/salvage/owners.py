@@ -30,7 +30,7 @@ _SCHEDULE = SCHEDULE_TOPIC.encode()
 
 
 def owner_of(claim: Claim, size: int, *, property_crc: bool) -> filler.Owner | None:
-    """The owner that a filler of `size` bytes names; None where it must belong to no queue.
+    """The owner that a filler of `size` bytes names; None if it must belong to no queue.
 
     A filler in SCHEDULE_TOPIC_XXXX without a real topic blocks its delay level on 4.x for ever; with the half
     topic as real topic every broker discards it (spec 03). If there is room, an inner batch keeps its
