@@ -10,10 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.broker.load import IndexFile
-from rmqtool.formats.index import HEADER_SIZE, SLOT_SIZE, Header, Shape
+from rmqtool.broker.load import OpenedIndex
+from rmqtool.formats.index import Header, Shape
 from rmqtool.index import build as build
-from rmqtool.storage.open_files import data_ranges, reading
+from rmqtool.storage.open_files import reading
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
 
 _BUFFER_ENTRIES = 1 << 16
-_LOAD = 1 << 20  # bytes of slots read at once
 
 
 @dataclass
@@ -42,7 +41,7 @@ class IndexBuild:
 
     def __init__(
         self,
-        files: tuple[IndexFile, ...],
+        files: tuple[OpenedIndex, ...],
         shape: Shape,
         *,
         tags: bool,
@@ -170,8 +169,7 @@ class IndexBuild:
 
     def _roll(self, state: array[int]) -> array[int]:
         self._keep(state)
-        time, offset = max(state[build.END_TIMESTAMP], 0), max(state[build.END_OFFSET], 0)
-        return self._make(Header(time, time, offset, offset, 0, 0))
+        return self._make(build.header_after(state))
 
     def _make(self, header: Header) -> array[int]:
         self.files.append(IndexState(None, header, True))
@@ -184,17 +182,11 @@ class IndexBuild:
         if self._table is None:
             from rmqtool.index.build import SlotTable
 
-            self._table = SlotTable(self._shape.slots)
+            self._table = SlotTable(self._shape)
             path = self.files[-1].path
-            end = self._shape.slot_offset(self._shape.slots)
             if path is not None:
                 with reading(path) as file:
-                    for low, high in data_ranges(file, min(end, file.size)):
-                        first = max(low - HEADER_SIZE, 0) // SLOT_SIZE
-                        stop = (min(high, end) - HEADER_SIZE) // SLOT_SIZE
-                        for slot in range(first, stop, _LOAD // SLOT_SIZE):
-                            length = min(stop - slot, _LOAD // SLOT_SIZE) * SLOT_SIZE
-                            self._table.load(slot, file.read(self._shape.slot_offset(slot), length))
+                    self._table.load(file)
         return self._table
 
     def _keep(self, state: array[int]) -> None:

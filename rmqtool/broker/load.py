@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.broker.rules import StartRules
-from rmqtool.formats import index as index_form
+from rmqtool.formats.index import Header
 from rmqtool.formats.java import parse_integer
+from rmqtool.index.index_file import header_of
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
-from rmqtool.storage.open_files import head_of
 
 QueueKey = tuple[str, int]
 
@@ -29,12 +29,12 @@ class Entry(NamedTuple):
     is_folder: bool
 
 
-class IndexFile(NamedTuple):
+class OpenedIndex(NamedTuple):
     """An index file that a broker opens: its size on disk and its header."""
 
     path: Path
     size: int
-    header: index_form.Header
+    header: Header
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Loaded:
     queues: dict[QueueKey, tuple[StoreFile, ...]] = field(default_factory=dict)
     batch_queues: dict[QueueKey, tuple[StoreFile, ...]] = field(default_factory=dict)
     extensions: dict[QueueKey, tuple[StoreFile, ...]] = field(default_factory=dict)
-    index: tuple[IndexFile, ...] = ()
+    index: tuple[OpenedIndex, ...] = ()
     deleted: list[Path] = field(default_factory=list)
 
     def fails(self, error: str, path: Path | None) -> None:
@@ -164,9 +164,9 @@ def _load_queues(
         into[key] = files
 
 
-def _index(loaded: Loaded, layout: StoreLayout, rules: StartRules) -> list[IndexFile]:
+def _index(loaded: Loaded, layout: StoreLayout, rules: StartRules) -> list[OpenedIndex]:
     """The index files. A name that is no number is passed over. Source: IndexService#load."""
-    found: list[IndexFile] = []
+    found: list[OpenedIndex] = []
     entries: Mapping[Path, int | None] = {file.path: file.size for file in layout.index_files} | {
         path: None for path in layout.index_strays
     }
@@ -184,6 +184,5 @@ def _index(loaded: Loaded, layout: StoreLayout, rules: StartRules) -> list[Index
             if rules.index_must_load:
                 loaded.fails("the index file cannot be opened", path)
             return found
-        head = head_of(path, index_form.HEADER_SIZE).ljust(index_form.HEADER_SIZE, b"\0")
-        found.append(IndexFile(path, size, index_form.decode_header(head)))
+        found.append(OpenedIndex(path, size, header_of(path)))
     return found

@@ -1,3 +1,3 @@
-"""Index files: header, chains, the entries of many keys, and how they are built from the log."""
+"""Index files: `index_file` reads them, `build` makes entries from the keys of records."""
 
-__all__ = ["blocks", "build", "index_file", "many_keys"]
+__all__ = ["build", "index_file"]

@@ -13,9 +13,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.formats.index import ENTRY, ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Header, Shape
+from rmqtool.storage.open_files import data_ranges
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from rmqtool.storage.random_file import RandomFile
 
     Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -24,6 +27,7 @@ BEGIN_TIMESTAMP, END_TIMESTAMP, BEGIN_OFFSET, END_OFFSET, SLOT_COUNT, COUNT, NEW
 _DIFF_MAX = (1 << 31) - 1
 PAGE = 4096
 _PAGES_AT_ONCE = 256
+_LOAD = 1 << 20  # bytes of slots read at once
 
 
 class Slots(Protocol):
@@ -45,8 +49,17 @@ def header_of(state: array[int]) -> Header:
     return Header(*(*state[:COUNT], count if count > 1 else 0))
 
 
+def header_after(state: array[int]) -> Header:
+    """The header of the file after a full one with this state: times and offsets begin where that one ends.
+
+    Source: IndexService#getAndCreateLastIndexFile.
+    """
+    timestamp, offset = max(state[END_TIMESTAMP], 0), max(state[END_OFFSET], 0)
+    return Header(timestamp, timestamp, offset, offset, 0, 0)
+
+
 def is_full(state: array[int], shape: Shape) -> bool:
-    """Whether no entry can be added: place 0 is never used."""
+    """Whether no entry can be added: entry 0 is never used."""
     return state[COUNT] >= shape.entries
 
 
@@ -80,18 +93,25 @@ def put_key(
 class SlotTable:
     """All slots of one file in memory, and which pages of the file they have changed."""
 
-    def __init__(self, slot_count: int) -> None:
+    def __init__(self, shape: Shape) -> None:
         import numpy as np
 
-        self.values = np.zeros(slot_count, np.int32)
-        self.dirty = np.zeros((HEADER_SIZE + SLOT_SIZE * slot_count - 1) // PAGE + 1, np.uint8)
+        self._shape = shape
+        self.values = np.zeros(shape.slots, np.int32)
+        self.dirty = np.zeros((shape.entry_offset(0) - 1) // PAGE + 1, np.uint8)
 
-    def load(self, first: int, data: bytes) -> None:
-        """Take the slots from `first` on from the bytes of a file."""
+    def load(self, file: RandomFile) -> None:
+        """Read the slots of a file outside of its holes. Raises OSError."""
         import numpy as np
 
-        values = np.frombuffer(data, ">i4", len(data) // SLOT_SIZE)
-        self.values[first : first + len(values)] = values
+        end = min(self._shape.entry_offset(0), file.size)
+        for low, high in data_ranges(file, end):
+            first, stop = max(low - HEADER_SIZE, 0) // SLOT_SIZE, (min(high, end) - HEADER_SIZE) // SLOT_SIZE
+            for slot in range(first, stop, _LOAD // SLOT_SIZE):
+                length = min(stop - slot, _LOAD // SLOT_SIZE) * SLOT_SIZE
+                data = file.read(self._shape.slot_offset(slot), length)
+                values = np.frombuffer(data, ">i4", len(data) // SLOT_SIZE)
+                self.values[slot : slot + len(values)] = values
 
     def __getitem__(self, slot: int) -> int:
         return int(self.values[slot])
@@ -109,15 +129,15 @@ class SlotTable:
         for run in np.split(pages, cuts) if len(pages) else ():
             low = max(int(run[0]) * PAGE - HEADER_SIZE, 0) // SLOT_SIZE
             high = min(((int(run[-1]) + 1) * PAGE - HEADER_SIZE) // SLOT_SIZE, len(self.values))
-            yield HEADER_SIZE + SLOT_SIZE * low, self.values[low:high].astype(">i4").tobytes()
+            yield self._shape.slot_offset(low), self.values[low:high].astype(">i4").tobytes()
 
     def settle(self) -> None:
-        """What has changed is written."""
+        """Note that all changes are written."""
         self.dirty[:] = 0
 
 
 class EntryBuffer:
-    """Entries that wait to be written behind those of the file: packed, `limit` at most."""
+    """Entries that wait to be written after those of the file: packed, `limit` at most."""
 
     def __init__(self, limit: int) -> None:
         import numpy as np
@@ -167,4 +187,4 @@ def put_keys(
 def load_kernels(rows: Array, keys: Array) -> None:
     """Compile or load the kernel, with `rows` and `keys` of one batch of the walk; keys may be none."""
     state, shape = new_state(Header(0, 0, 0, 0, 0, 0)), Shape(1, 2)
-    put_keys(state, SlotTable(1), EntryBuffer(1), rows, keys, 0, 0, shape, tags=False)
+    put_keys(state, SlotTable(shape), EntryBuffer(1), rows, keys, 0, 0, shape, tags=False)

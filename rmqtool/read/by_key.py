@@ -20,15 +20,15 @@ from itertools import chain
 from rmqtool.errors import UnreadableError
 from rmqtool.findings import Progress
 from rmqtool.formats import properties
-from rmqtool.formats.index import texts_of
+from rmqtool.formats.index import KeyKind, texts_of
 from rmqtool.formats.java import index_key_hash
-from rmqtool.index.index_file import IndexFileView, open_views
+from rmqtool.index.index_file import IndexFile, open_index_files
 from rmqtool.log.commit_log import StoredMessage
 from rmqtool.log.events import OFFSET_MISMATCH
 from rmqtool.read import coverage
 from rmqtool.read.coverage import Gap
-from rmqtool.read.hits import Hit, KeyMatcher, NameKind, ScanMode, SearchReport
-from rmqtool.read.log_scan import batch_hits, has_tags, scan
+from rmqtool.read.hits import Hit, KeyMatcher, ScanMode, SearchReport
+from rmqtool.read.log_scan import batch_hits, scan
 from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreLayout
@@ -49,7 +49,7 @@ def find_by_key(
     keys: str | Collection[str],
     selection: Selection | None = None,
     *,
-    kind: NameKind = "key",
+    kind: KeyKind = "key",
     scan: ScanMode = "auto",
     looked: SearchReport | None = None,
     progress: Progress | None = None,
@@ -122,7 +122,7 @@ class KeySearch:
         names: str | Collection[str],
         selection: Selection | None = None,
         *,
-        kind: NameKind = "key",
+        kind: KeyKind = "key",
         scan: ScanMode = "auto",
         looked: SearchReport | None = None,
         progress: Progress | None = None,
@@ -159,7 +159,7 @@ class KeySearch:
     def _known(self) -> Iterator[Hit]:
         topics = topics_of(self.store, self._selection)
         with OpenFiles() as files:
-            views = open_views(
+            views = open_index_files(
                 self.store.layout, files, lambda *failed: self.looked.unreadable.append(failed)
             )
             self.looked.index_files = len(views)
@@ -184,7 +184,7 @@ class KeySearch:
         if self.scan != "auto" or not self._astray:
             return
         with OpenFiles() as files:
-            views = open_views(self.store.layout, files)
+            views = open_index_files(self.store.layout, files)
             found = [
                 Gap(*coverage.covered_range(self.store, view), coverage.DAMAGED)
                 for view in views
@@ -232,7 +232,7 @@ class KeySearch:
 
     # the index
 
-    def _candidates(self, topics: Collection[str], views: Sequence[IndexFileView]) -> list[int]:
+    def _candidates(self, topics: Collection[str], views: Sequence[IndexFile]) -> list[int]:
         """Physical offsets of the entries with a hash that is asked for, ascending, each once."""
         self.looked.topics = len(topics)
         self._hashes = self.wanted.hashes(topics)
@@ -241,7 +241,7 @@ class KeySearch:
         return sorted(set(found))
 
     def _entries(
-        self, hashes: Collection[int], views: Sequence[IndexFileView], broken: BrokenChain = lambda *why: None
+        self, hashes: Collection[int], views: Sequence[IndexFile], broken: BrokenChain = lambda *why: None
     ) -> list[int]:
         """What the entries with these hashes name, in no order."""
         if len(hashes) * len(views) > _MANY:
@@ -294,7 +294,7 @@ class KeySearch:
 
     # the log
 
-    def _gaps(self, topics: Collection[str], views: Sequence[IndexFileView], files: OpenFiles) -> list[Gap]:
+    def _gaps(self, topics: Collection[str], views: Sequence[IndexFile], files: OpenFiles) -> list[Gap]:
         """The ranges of the log that are to be scanned, ascending and apart."""
         store = self.store
         if self.scan == "always":
@@ -302,15 +302,9 @@ class KeySearch:
         elif not topics:
             found = coverage.whole_log(store, coverage.NO_TOPICS)
         else:
-            found = coverage.gaps(store, views, files)
             broken = {name for name, _, _ in self.looked.broken}
-            for view in views:
-                if view.name in broken and view.is_plausible:
-                    found.append(Gap(*coverage.covered_range(store, view), coverage.DAMAGED))
-                elif self.wanted.kind == "tag" and view.is_plausible and not has_tags(store, view):
-                    found.append(Gap(*coverage.covered_range(store, view), coverage.NO_TAGS))
-        merged = coverage.merged(found)
-        return coverage.within(merged, self._selection.from_offset, self._selection.to_offset)
+            found = coverage.gaps(store, views, files, damaged=broken, kind=self.wanted.kind)
+        return coverage.within(found, self._selection.from_offset, self._selection.to_offset)
 
     def _scanned(self, gap: Gap, wanted: KeyMatcher) -> Iterator[Hit]:
         """The hits in one range of the log."""

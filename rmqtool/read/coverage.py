@@ -1,22 +1,28 @@
-"""Which records the index cannot know, because its files are missing, damaged or behind.
+"""Which records the index cannot know, because its files are missing, damaged, or behind the log.
 
-An index file covers the records from its first entry's to its last entry's. What lies before, between
-and behind the files was never put into one that is still there: its files were deleted or could not
-be read, or the index was off. Mostly these ranges are empty, or hold messages without keys. The keys
-of one record may be in two files: beside a gap the record of a first or last entry belongs to it.
+Every search by key reads these gaps from the log: `by_key`, `key_columns` and `index_access` share this rule.
+
+An index file covers the records from its first entry's to its last entry's. Records before, between and after
+the files were never put into one that still exists: its files were deleted or could not be read, or the index
+was off. Mostly these ranges are empty, or hold messages without keys. The keys of one record may be in two
+files: next to a gap, the record of a first or last entry belongs to the gap. A file with broken links covers
+nothing, and for tags neither does a file of a broker that indexed none.
 
 Source: IndexService#load, #buildIndex; spec 01 sections 6.6 and 6.7.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice, takewhile
 from typing import Literal, NamedTuple
 
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import message as form
-from rmqtool.index.index_file import IndexFileView
+from rmqtool.formats import properties
+from rmqtool.formats.index import KeyKind, tag_text
+from rmqtool.formats.java import index_key_hash
+from rmqtool.index.index_file import IndexFile
 from rmqtool.log.log_heads import Head, heads_of_file
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
@@ -34,6 +40,7 @@ ASKED = "asked for"
 
 _HEADS_MAX = 4096  # heads of records that are read to find where a gap ends
 _FILES_MAX = 8
+_TAG_SAMPLES = 1024  # entries at each end of a file among which a tagged message is searched for
 _ZEROS_SEEN = 64 << 10  # bytes of zeros that are taken for the end of what was written
 
 
@@ -55,7 +62,7 @@ def whole_log(store: Store, reason: str) -> list[Gap]:
 
 
 def _record_end(store: Store, physical_offset: int) -> int:
-    """Behind the record at an offset; the offset itself where there is none."""
+    """The end of the record at an offset; the offset itself if there is none."""
     try:
         head = store.commit_log.head(physical_offset)
     except UnreadableError:
@@ -63,31 +70,49 @@ def _record_end(store: Store, physical_offset: int) -> int:
     return physical_offset if head is None else head.end
 
 
-def covered_range(store: Store, view: IndexFileView) -> tuple[int, int]:
-    """The records that a file covers: from its first entry's to behind its last entry's."""
-    header = view.header
+def covered_range(store: Store, file: IndexFile) -> tuple[int, int]:
+    """The records of an index file, first entry's to last entry's: half-open physical offsets."""
+    header = file.header
     return header.begin_physical_offset, _record_end(store, header.end_physical_offset)
 
 
-def gaps(store: Store, views: Iterable[IndexFileView], files: OpenFiles) -> list[Gap]:
-    """The ranges of the log that no usable index file covers, ascending, without those that hold no record.
+def gaps(
+    store: Store, index: Iterable[IndexFile], files: OpenFiles, *, damaged: Collection[str] = (),
+    kind: KeyKind = "key",
+) -> list[Gap]:  # fmt: skip
+    """The ranges of the log that no usable index file covers, ascending and apart.
+
+    Ranges without a record are left out.
 
     Args:
         store: the store.
-        views: its index files.
+        index: its index files.
         files: to read the log with.
+        damaged: names of index files with broken links; what they cover is a gap.
+        kind: what is searched for; a file without tags is a gap for tags.
     """
-    usable = [view for view in views if view.is_plausible and not view.is_empty]
+    usable = [file for file in index if file.is_plausible and not file.is_empty]
+    found = _not_covered(store, usable, files)
+    for file in usable:
+        if file.name in damaged:
+            found.append(Gap(*covered_range(store, file), DAMAGED))
+        elif kind == "tag" and not _has_tags(store, file):
+            found.append(Gap(*covered_range(store, file), NO_TAGS))
+    return merged(found)
+
+
+def _not_covered(store: Store, usable: list[IndexFile], files: OpenFiles) -> list[Gap]:
+    """What lies before, between and after usable index files."""
     if not usable:
         return whole_log(store, NO_INDEX)
     found: list[Gap] = []
     position, last, reason = store.commit_log.min_offset, store.commit_log.min_offset, BEFORE
-    for view in sorted(usable, key=lambda view: view.header.begin_physical_offset):
-        start, stop = covered_range(store, view)
+    for file in sorted(usable, key=lambda file: file.header.begin_physical_offset):
+        start, stop = covered_range(store, file)
         if start > position >= 0 and _without_end(store, Gap(position, start, reason), files):
             found.append(Gap(last, _record_end(store, start), reason))
         if stop >= position:
-            position, last, reason = stop, view.header.end_physical_offset, BETWEEN
+            position, last, reason = stop, file.header.end_physical_offset, BETWEEN
     behind = _without_end(store, Gap(position, None, BEHIND), files)
     if behind is None and usable[-1].is_full:
         behind = Gap(position, position, BEHIND)
@@ -180,5 +205,34 @@ def _kind_at(files: OpenFiles, file: StoreFile, offset: int) -> Literal["blank",
 
 def _is_end(store: Store, files: OpenFiles, offset: int) -> bool:
     """Whether no file from `offset` on begins with anything but zeros."""
-    behind = (file for file in store.commit_log.files if file.file_from_offset >= offset)
-    return all(_kind_at(files, file, file.file_from_offset) == "zeros" for file in behind)
+    later = (file for file in store.commit_log.files if file.file_from_offset >= offset)
+    return all(_kind_at(files, file, file.file_from_offset) == "zeros" for file in later)
+
+
+def _has_tags(store: Store, file: IndexFile) -> bool:
+    """Whether an index file holds tags, as those of 5.4 do: judged by its first and its last tagged message.
+
+    False if none of the messages that are read has tags.
+    """
+    last = min(file.header.next_entry, file.shape.entries) - 1
+    # The tag of a message is put last: of the one at which a file became full it may be in the next file.
+    split = file.header.end_physical_offset if file.is_full else None
+    first_found = _tag_is_there(store, file, range(1, min(last, _TAG_SAMPLES) + 1), split)
+    return first_found and _tag_is_there(store, file, range(last, max(last - _TAG_SAMPLES, 0), -1), split)
+
+
+def _tag_is_there(store: Store, file: IndexFile, numbers: range, split: int | None) -> bool:
+    for number in numbers:
+        entry = file.entry(number)
+        if entry is not None and entry.physical_offset == split:
+            continue
+        stored = None if entry is None else store.find(entry.physical_offset)
+        tags = (
+            None
+            if stored is None
+            else properties.decode(stored.message.properties_bytes).get(properties.TAGS)
+        )
+        if stored is not None and tags:
+            key_hash = index_key_hash(tag_text(stored.message.topic, tags))
+            return stored.physical_offset in file.offsets(key_hash, lambda why, entry: None)
+    return False

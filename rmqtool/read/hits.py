@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqtool.formats import properties
-from rmqtool.formats.index import key_text, tag_text
+from rmqtool.formats.index import KeyKind, key_text, tag_text
 from rmqtool.formats.java import index_key_hashes
 from rmqtool.log.commit_log import StoredMessage
 from rmqtool.problems import Finding
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from rmqtool.formats.batch import BatchItem
 
 FoundBy = Literal["index", "scan", "batch", "offset", "id", "queue", "time"]
-NameKind = Literal["key", "uniq_key", "tag"]
 ScanMode = Literal["auto", "always", "never"]
 
 
@@ -41,7 +40,7 @@ class KeyMatcher(NamedTuple):
     """Names that are looked for: keys (of KEYS, or UNIQ_KEY), unique keys alone, or whole values of TAGS."""
 
     names: frozenset[str]
-    kind: NameKind = "key"
+    kind: KeyKind = "key"
 
     def text(self, topic: str, name: str) -> str:
         """What the index hashes. Source: IndexService#buildKey."""

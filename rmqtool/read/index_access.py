@@ -10,7 +10,6 @@ without queues has no way by the index.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from operator import attrgetter
@@ -20,8 +19,7 @@ import numpy as np
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import index
 from rmqtool.formats.java import index_key_hashes
-from rmqtool.index.blocks import IndexReader, check_entries
-from rmqtool.index.index_file import IndexFileView, open_views
+from rmqtool.index.index_file import IndexFile, open_index_files
 from rmqtool.read import coverage
 from rmqtool.read.access import Access, LogRange
 from rmqtool.read.coverage import Gap
@@ -31,11 +29,9 @@ from rmqtool.read.selection import Selection, is_glob
 from rmqtool.read.store import Store
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.open_files import OpenFiles
-from rmqtool.storage.source import open_source
 
 _RECORDS_MAX = 1 << 20
 _HASHES_MAX = 1 << 16
-_BLOCK = 1 << 18  # entries that are read together
 _SHARE = 4  # the log must be so many times what is read of the index
 
 
@@ -59,7 +55,7 @@ def index_access(store: Store, selection: Selection, log: Access, *, always: boo
     if not topics or len(selection.keys) * len(topics) > _HASHES_MAX:
         return None
     with OpenFiles() as files:
-        views = open_views(store.layout, files)
+        views = open_index_files(store.layout, files)
         if _cost(views) * _SHARE > log.bytes_read and not always:
             return None
         if not is_named:
@@ -73,7 +69,7 @@ def index_access(store: Store, selection: Selection, log: Access, *, always: boo
 
 def _access(
     store: Store, names: Collection[str], topics: Collection[str], log: Access, known: Sequence[LogRange],
-    views: Sequence[IndexFileView], files: OpenFiles,
+    views: Sequence[IndexFile], files: OpenFiles,
 ) -> Access | None:  # fmt: skip
     hashes = index_key_hashes((index.key_text(topic, "") for topic in topics), names)
     broken: set[str] = set()
@@ -89,7 +85,8 @@ def _access(
     if unnamed is None or len(found) + len(unnamed) > _RECORDS_MAX:
         return None
     found.update(unnamed)
-    gaps = coverage.merged(coverage.gaps(store, sound, files))  # two may share a record at their edge
+    unsound = {view.name for view in views} - {view.name for view in sound}
+    gaps = coverage.gaps(store, views, files, damaged=unsound)
     sizes: dict[int, int] = {}
     ranges = []
     for each in known:
@@ -113,7 +110,7 @@ def _queues(store: Store) -> list[tuple[str, int]]:
     return [*store.layout.consume_queues, *store.layout.batch_queues]
 
 
-def _unnamed(store: Store, topics: Collection[str], views: Sequence[IndexFileView]) -> set[int] | None:
+def _unnamed(store: Store, topics: Collection[str], views: Sequence[IndexFile]) -> set[int] | None:
     """Records of the topics, in the ranges of index files, that no entry names; None: that is not known."""
     keys = [key for key in _queues(store) if key[0] in topics]
     if {topic for topic, _ in keys} != set(topics):
@@ -128,15 +125,12 @@ def _unnamed(store: Store, topics: Collection[str], views: Sequence[IndexFileVie
     return found
 
 
-def _named(view: IndexFileView, offsets: Array) -> Array:
+def _named(view: IndexFile, offsets: Array) -> Array:
     """Which of the rising physical offsets entries of a sound file name; bool, of their shape."""
     is_named = np.zeros(len(offsets), bool)
-    with closing(open_source(view.path)) as source:
-        reader = IndexReader(source, *view.shape)
-        for first in range(1, view.header.next_entry, _BLOCK):
-            block = reader.entries(first, min(first + _BLOCK, view.header.next_entry))["physical_offset"]
-            if not len(block):
-                break
+    with view.scanning() as file:
+        for _, entries in file.blocks(view.header.next_entry):
+            block = entries["physical_offset"]
             part = slice(*np.searchsorted(offsets, (int(block[0]), int(block[-1]) + 1)).tolist())
             named = np.ascontiguousarray(block, np.int64)
             places = np.searchsorted(named, offsets[part])
@@ -148,7 +142,7 @@ def _note(broken: set[str], name: str, why: str, entry: int) -> None:
     broken.add(name)
 
 
-def _cost(views: Sequence[IndexFileView]) -> int:
+def _cost(views: Sequence[IndexFile]) -> int:
     """Bytes of the index files that are read to check them."""
     return sum(
         view.shape.slots * index.SLOT_SIZE + view.header.next_entry * index.ENTRY_SIZE
@@ -157,15 +151,14 @@ def _cost(views: Sequence[IndexFileView]) -> int:
     )
 
 
-def _is_sound(store: Store, view: IndexFileView) -> bool:
+def _is_sound(store: Store, view: IndexFile) -> bool:
     """Whether all links of a file are what a broker writes, and its header says what its entries do."""
     if not view.is_plausible or view.is_empty:
         return False
     header = view.header
-    file = next(each for each in store.layout.index_files if store.layout.relative(each.path) == view.name)
-    grows = file == max(store.layout.index_files, key=attrgetter("name_time"))
-    with closing(open_source(file.path)) as source:
-        found = check_entries(IndexReader(source, *view.shape), header.next_entry, grows=grows)
+    grows = view.path == max(store.layout.index_files, key=attrgetter("name_time")).path
+    with view.scanning() as scanned:
+        found = scanned.check(header.next_entry, grows=grows)
     return (
         not (found.wrong_entries or found.wrong_slots)
         and found.ascending

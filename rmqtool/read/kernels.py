@@ -18,8 +18,8 @@ def are_cached() -> bool:
 
 def load_kernels() -> None:
     """Compile or load every kernel that a scan or a dispatch uses, by taking one record."""
-    from rmqtool.index.blocks import IndexReader, check_entries
     from rmqtool.index.build import load_kernels as load_index_build
+    from rmqtool.index.index_file import IndexFile
     from rmqtool.log.dispatch import dispatch_columns
     from rmqtool.log.frames import Frames, walk
     from rmqtool.queue.build import load_kernels as load_queue_build
@@ -36,4 +36,4 @@ def load_kernels() -> None:
             load_index_build(event.rows, dispatch_columns(event).keys)
     shape = index.Shape(1, 2)
     header = index.encode_header(index.Header(0, 0, 0, 0, 0, shape.entries))
-    check_entries(IndexReader(BytesSource(header.ljust(shape.size, b"\0")), *shape), shape.entries)
+    IndexFile(BytesSource(header.ljust(shape.size, b"\0")), shape).check(shape.entries)

@@ -1,8 +1,8 @@
 """Thousands of keys in one pass, as columns: which message has which key, without decoding one.
 
-Index files are followed and records judged by compiled code (`index.many_keys`): a key costs less
-than a microsecond where everything is in memory. What the index does not cover is scanned, as
-`find_by_key` does.
+Compiled code follows the chains (`IndexFile.many`) and judges the records (`log.key_match`): a key costs
+less than a microsecond if everything is in memory. What the index does not cover is scanned, as in
+`by_key`; the tests hold the two together.
 """
 
 from __future__ import annotations
@@ -18,17 +18,16 @@ import numpy as np
 from rmqtool.errors import UnreadableError
 from rmqtool.findings import Progress
 from rmqtool.formats import properties
-from rmqtool.formats.index import Shape
-from rmqtool.index import many_keys as index_lookup
-from rmqtool.index.index_file import IndexFileView, open_views
-from rmqtool.index.many_keys import FOUND, GONE, PYTHON, Names
+from rmqtool.formats.index import KeyKind
+from rmqtool.index.index_file import Candidates, IndexFile, open_index_files
 from rmqtool.log.commit_log import StoredMessage
 from rmqtool.log.events import OFFSET_MISMATCH
+from rmqtool.log.key_match import FOUND, GONE, PYTHON, Names, judge
 from rmqtool.read import coverage
 from rmqtool.read.by_key import BrokenChain, hashes_of, topics_of
 from rmqtool.read.coverage import Gap
-from rmqtool.read.hits import KeyMatcher, NameKind, ScanMode, SearchReport
-from rmqtool.read.log_scan import batch_hits, has_tags, scan
+from rmqtool.read.hits import KeyMatcher, ScanMode, SearchReport
+from rmqtool.read.log_scan import batch_hits, scan
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.buffers import Array
@@ -70,7 +69,7 @@ def lookup_columns(
     keys: Sequence[str],
     topics: str | Sequence[str] | None = None,
     *,
-    kind: NameKind = "key",
+    kind: KeyKind = "key",
     scan: ScanMode = "auto",
     progress: Progress | None = None,
 ) -> LookupColumns:
@@ -99,7 +98,6 @@ class ColumnLookup:
         store.layout.check_forms(log=True)
         self.store = store
         self._sources: dict[Path, ByteSource] = {}
-        self._lost_slots: dict[tuple[Path, int], bool] = {}
 
     def __enter__(self) -> Self:
         return self
@@ -123,28 +121,19 @@ class ColumnLookup:
             found = self._sources[path] = open_source(path)
         return found
 
-    def has_lost_slots(self, view: IndexFileView, data: Array) -> bool:
-        """Whether chains of an index file are gone; looked at once for each count of its header."""
-        in_use = view.header.hash_slot_count
-        found = self._lost_slots.get((view.path, in_use))
-        if found is None:
-            found = index_lookup.has_lost_slots(data, view.shape, in_use)
-            self._lost_slots[view.path, in_use] = found
-        return found
-
     def __call__(
         self,
         keys: Sequence[str],
         topics: str | Sequence[str] | None = None,
         *,
-        kind: NameKind = "key",
+        kind: KeyKind = "key",
         scan: ScanMode = "auto",
         progress: Progress | None = None,
     ) -> LookupColumns:
         """See `lookup_columns`."""
         task = _Columns(self, keys, topics, kind)
         with OpenFiles() as files:
-            views = open_views(self.store.layout, files)
+            views = open_index_files(self.store.layout, files)
             if scan == "always":
                 gaps = coverage.whole_log(self.store, coverage.ASKED)
             else:
@@ -161,7 +150,7 @@ class ColumnLookup:
 
 
 def offsets_of_hashes(
-    store: Store, views: Sequence[IndexFileView], hashes: Collection[int], broken: BrokenChain
+    store: Store, views: Sequence[IndexFile], hashes: Collection[int], broken: BrokenChain
 ) -> list[int]:
     """Physical offsets of the entries that have one of the hashes, in no order."""
     wanted = np.fromiter(hashes, np.int32, len(hashes))
@@ -175,8 +164,8 @@ def offsets_of_hashes(
 
 
 def _candidates(
-    lookup: ColumnLookup, views: Sequence[IndexFileView], hashes: Sequence[Array]
-) -> Iterator[tuple[IndexFileView, list[index_lookup.Candidates], bool]]:
+    lookup: ColumnLookup, views: Sequence[IndexFile], hashes: Sequence[Array]
+) -> Iterator[tuple[IndexFile, list[Candidates], bool]]:
     """Per index file the entries of each array of hashes, and whether chains of it are broken or gone.
 
     A file that cannot be read is left out.
@@ -184,34 +173,18 @@ def _candidates(
     for view in views:
         if view.is_empty:
             continue
-        shape = Shape(view.shape.slots, view.shape.entries)
         try:
             source = lookup.source(view.path)
         except OSError:
             continue  # it has vanished: what it covered is a gap for who asks for it
-        used = view.header.next_entry
-        data = index_lookup.used_part(source, shape, used)
-        found = [index_lookup.candidates(data, shape, used, each) for each in hashes]
-        begin, end = view.header.begin_physical_offset, view.header.end_physical_offset
-        is_broken = any(
-            len(each.broken) or bool(((each.offsets < begin) | (each.offsets > end)).any()) for each in found
-        ) or (
-            view.is_small
-            and any(
-                len(each.keys) < index_lookup.count_entries(data, shape, wanted)
-                for each, wanted in zip(found, hashes, strict=True)
-            )
-        )
-        is_broken = is_broken or bool(source.unreadable) or lookup.has_lost_slots(view, data)
-        del data  # before the next file is read: it may have 400 MB
-        yield view, found, is_broken
+        yield (view, *view.over(source).many(hashes))
 
 
 class _Columns:
     """One look-up: what was found so far."""
 
     def __init__(
-        self, lookup: ColumnLookup, keys: Sequence[str], topics: str | Sequence[str] | None, kind: NameKind
+        self, lookup: ColumnLookup, keys: Sequence[str], topics: str | Sequence[str] | None, kind: KeyKind
     ) -> None:
         self.lookup = lookup
         self.store = lookup.store
@@ -229,11 +202,11 @@ class _Columns:
         self.found: list[tuple[Array, Array, Array]] = []
         self.damaged: set[str] = set()
 
-    def by_index(self, views: Sequence[IndexFileView]) -> None:
+    def by_index(self, views: Sequence[IndexFile]) -> None:
         """What the index knows, judged by the records."""
-        per_names: list[list[index_lookup.Candidates]] = [[] for _ in self.names]
+        per_names: list[list[Candidates]] = [[] for _ in self.names]
         hashes = [names.hashes for names in self.names]
-        searched: list[IndexFileView] = []
+        searched: list[IndexFile] = []
         for view, each, is_damaged in _candidates(self.lookup, views, hashes):
             for place, found in enumerate(each):
                 per_names[place].append(found)
@@ -269,7 +242,7 @@ class _Columns:
                     continue  # a live broker deletes files
                 raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
             known = len(source.unreadable)
-            judged = index_lookup.judge(source, file.file_from_offset, names, keys[part], offsets[part])
+            judged = judge(source, file.file_from_offset, names, keys[part], offsets[part])
             for start, _ in source.unreadable[known:]:
                 raise UnreadableError(
                     "cannot be read", path=file.path, physical_offset=file.file_from_offset + start
@@ -302,19 +275,11 @@ class _Columns:
         wanted = KeyMatcher(frozenset([self.keys[key]]), self.kind)
         return bool(wanted.found_in(properties.decode(stored.message.properties_bytes)))
 
-    def gaps(self, views: Sequence[IndexFileView], files: OpenFiles) -> list[Gap]:
+    def gaps(self, views: Sequence[IndexFile], files: OpenFiles) -> list[Gap]:
         """The ranges of the log that the index does not cover."""
         if self.keys and not self.names:
             return coverage.whole_log(self.store, coverage.NO_TOPICS)
-        found = coverage.gaps(self.store, views, files)
-        for view in views:
-            if not view.is_plausible or view.is_empty:
-                continue
-            if view.name in self.damaged:
-                found.append(Gap(*coverage.covered_range(self.store, view), coverage.DAMAGED))
-            elif self.kind == "tag" and not has_tags(self.store, view):
-                found.append(Gap(*coverage.covered_range(self.store, view), coverage.NO_TAGS))
-        return coverage.merged(found)
+        return coverage.gaps(self.store, views, files, damaged=self.damaged, kind=self.kind)
 
     def not_held(self, gaps: Sequence[Gap], progress: Progress | None) -> list[Gap]:
         """What the log outside of `gaps` holds of keys that were not found; the ranges that were scanned."""

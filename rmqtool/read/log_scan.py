@@ -9,10 +9,8 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.findings import Progress
 from rmqtool.formats import properties
-from rmqtool.formats.index import tag_text
-from rmqtool.formats.java import index_key_hash, java_utf8_encode
+from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH
-from rmqtool.index.index_file import IndexFileView
 from rmqtool.log.commit_log import StoredMessage
 from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import BatchConsumeQueue
@@ -26,8 +24,6 @@ if TYPE_CHECKING:
     from rmqtool.formats.batch import BatchItem
     from rmqtool.read.access import Via
 
-
-_TAG_SAMPLES = 1024
 _NAMES_MAX = 16  # names that are looked for one by one: in a record, or in the bytes of a batch
 
 
@@ -141,32 +137,3 @@ def _may_hold(items: bytes, wanted: KeyMatcher) -> bool:
     if len(wanted.names) > _NAMES_MAX or any("\ufffd" in name for name in wanted.names):
         return True  # U+FFFD may have been read from bytes that are no UTF-8
     return any(java_utf8_encode(name) in items for name in wanted.names)
-
-
-def has_tags(store: Store, view: IndexFileView) -> bool:
-    """Whether an index file holds tags, as those of 5.4 do: the first and the last tagged message tell.
-
-    False where none of the messages that are looked at has tags.
-    """
-    last = min(view.header.next_entry, view.shape.entries) - 1
-    # The tag of a message is put last: of the one at which a file became full it may be in the next file.
-    split = view.header.end_physical_offset if view.is_full else None
-    first_found = _tag_is_there(store, view, range(1, min(last, _TAG_SAMPLES) + 1), split)
-    return first_found and _tag_is_there(store, view, range(last, max(last - _TAG_SAMPLES, 0), -1), split)
-
-
-def _tag_is_there(store: Store, view: IndexFileView, numbers: range, split: int | None) -> bool:
-    for number in numbers:
-        entry = view.entry(number)
-        if entry is not None and entry.physical_offset == split:
-            continue
-        stored = None if entry is None else store.find(entry.physical_offset)
-        tags = (
-            None
-            if stored is None
-            else properties.decode(stored.message.properties_bytes).get(properties.TAGS)
-        )
-        if stored is not None and tags:
-            key_hash = index_key_hash(tag_text(stored.message.topic, tags))
-            return stored.physical_offset in view.offsets(key_hash, lambda why, entry: None)
-    return False

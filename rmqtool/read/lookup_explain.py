@@ -13,15 +13,14 @@ from datetime import UTC, tzinfo
 
 from rmqtool import times
 from rmqtool.formats import properties
-from rmqtool.formats.index import Entry
+from rmqtool.formats.index import Entry, KeyKind
 from rmqtool.formats.java import index_key_hash
-from rmqtool.index.index_file import IndexFileView, open_views
+from rmqtool.index.index_file import IndexFile, open_index_files
 from rmqtool.log.events import OFFSET_MISMATCH
 from rmqtool.message.rows import Row
 from rmqtool.read import coverage
 from rmqtool.read.by_key import topics_of
-from rmqtool.read.hits import KeyMatcher, NameKind
-from rmqtool.read.log_scan import has_tags
+from rmqtool.read.hits import KeyMatcher
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import OpenFiles
@@ -34,7 +33,7 @@ TABLE_FIELDS = ("step", "file", "topic", "name", "slot", "entry", "previous", "p
 
 
 def explain_rows(
-    store: Store, names: Collection[str], selection: Selection, kind: NameKind, tz: tzinfo | None = UTC
+    store: Store, names: Collection[str], selection: Selection, kind: KeyKind, tz: tzinfo | None = UTC
 ) -> Iterator[Row]:
     """The rows of one look-up; arguments as for `find_by_key`, `tz` is the zone of the times.
 
@@ -44,23 +43,18 @@ def explain_rows(
     topics = topics_of(store, selection)
     failed: list[tuple[str, str]] = []
     with OpenFiles() as files:
-        views = open_views(store.layout, files, lambda *each: failed.append(each))
+        views = open_index_files(store.layout, files, lambda *each: failed.append(each))
         for view in reversed(views):
             yield _file_row(view, tz)
             for topic in topics:
                 for name in sorted(wanted.names):
                     yield from _chain_rows(store, view, wanted, selection, topic, name, tz)
         yield from ({"step": "file", "file": name, "result": f"unreadable: {why}"} for name, why in failed)
-        found = coverage.gaps(store, views, files)
-        if kind == "tag":
-            for view in views:
-                if view.is_plausible and not view.is_empty and not has_tags(store, view):
-                    found.append(coverage.Gap(*coverage.covered_range(store, view), coverage.NO_TAGS))
-        for gap in coverage.merged(found):
+        for gap in coverage.gaps(store, views, files, kind=kind):
             yield {"step": "gap", "physical_offset": gap.start, "to_offset": gap.stop, "result": gap.reason}
 
 
-def _file_row(view: IndexFileView, tz: tzinfo | None) -> Row:
+def _file_row(view: IndexFile, tz: tzinfo | None) -> Row:
     header = view.header
     usable = "usable" if view.is_plausible else "size or header are not what they can be"
     return {
@@ -78,7 +72,7 @@ def _file_row(view: IndexFileView, tz: tzinfo | None) -> Row:
 
 def _chain_rows(
     store: Store,
-    view: IndexFileView,
+    view: IndexFile,
     wanted: KeyMatcher,
     selection: Selection,
     topic: str,

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.index import key_text, tag_text
 from rmqtool.formats.java import index_key_hash
-from rmqtool.index.index_file import IndexFileView, open_views
+from rmqtool.index.index_file import IndexFile, open_index_files
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import OpenFiles
 
@@ -65,7 +65,7 @@ def query_message(
     key_hash = index_key_hash(tag_text(topic, key) if index_type == "tag" else key_text(topic, key))
     result = QueryResult()
     with OpenFiles() as files:
-        views = open_views(store.layout, files)
+        views = open_index_files(store.layout, files)
         last = end
         for _ in range(_ROUNDS):
             offsets = _query_offsets(views, key_hash, min(max_num, MAX_BATCH), begin, last)
@@ -80,7 +80,7 @@ def query_message(
     return result
 
 
-def _query_offsets(views: list[IndexFileView], key_hash: int, limit: int, begin: int, end: int) -> list[int]:
+def _query_offsets(views: list[IndexFile], key_hash: int, limit: int, begin: int, end: int) -> list[int]:
     found: list[int] = []
     for view in reversed(views):
         if view.header.is_time_matched(begin, end):
@@ -90,7 +90,7 @@ def _query_offsets(views: list[IndexFileView], key_hash: int, limit: int, begin:
     return found
 
 
-def _select(view: IndexFileView, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> None:
+def _select(view: IndexFile, key_hash: int, limit: int, begin: int, end: int, found: list[int]) -> None:
     """IndexFile#selectPhyOffset. A broker would follow some loops for ever; this ends."""
     header = view.header
     count = header.next_entry

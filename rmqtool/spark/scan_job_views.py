@@ -188,13 +188,14 @@ def entry_columns(tasks: Iterable[IndexFile]) -> Iterator[list[pa.Array]]:
     import numpy as np
     import pyarrow as pa
 
-    from rmqtool.index.blocks import IndexReader
+    from rmqtool.formats.index import Shape
+    from rmqtool.index.index_file import IndexFile as Reader
     from rmqtool.storage.source import open_source
 
     for task in tasks:
         source = open_source(task.file.path)
         try:
-            reader = IndexReader(source, task.slots, task.entries)
+            reader = Reader(source, Shape(task.slots, task.entries))
             begin = reader.header.begin_timestamp
             for first in range(1, reader.used, _BLOCK):
                 rows = reader.entries(first, min(first + _BLOCK, reader.used))

@@ -13,15 +13,17 @@ import os
 import time
 from array import array
 from collections.abc import Iterator, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqtool.formats import index as form
 from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE, SLOT_SIZE, Shape
 from rmqtool.index import build as build
+from rmqtool.index.index_file import entries_of_newest, open_index_file
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import IndexFilePath
-from rmqtool.storage.open_files import OpenFiles, data_ranges
+from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.random_file import LocalFile
 
 if TYPE_CHECKING:
@@ -30,8 +32,6 @@ if TYPE_CHECKING:
 
 _BUFFER_ENTRIES = 1 << 20
 _PLAIN_BYTES = 1 << 20
-_TAIL = 64  # entries read at once when the newest record's are counted
-_LOAD = 1 << 20  # bytes of slots read at once
 
 
 class _FewSlots:
@@ -58,7 +58,7 @@ class _FewSlots:
             yield self._shape.slot_offset(slot), form.encode_slot(entry)
 
     def settle(self) -> None:
-        """What has changed is written."""
+        """Note that all changes are written."""
         self._changed.clear()
 
 
@@ -82,17 +82,12 @@ class _File:
         return self.few if self.table is None else self.table
 
     def load_table(self) -> SlotTable:
-        """All slots, loaded when they are not. Nothing may wait in `few`."""
+        """All slots, loaded if they are not. Nothing may wait in `few`."""
         if self.table is None:
             from rmqtool.index.build import SlotTable
 
-            self.table = SlotTable(self.shape.slots)
-            end = self.shape.slot_offset(self.shape.slots)
-            for low, high in data_ranges(LocalFile(self.descriptor), end):
-                first, stop = max(low - HEADER_SIZE, 0) // SLOT_SIZE, (high - HEADER_SIZE) // SLOT_SIZE
-                for slot in range(first, stop, _LOAD // SLOT_SIZE):
-                    length = min(stop - slot, _LOAD // SLOT_SIZE) * SLOT_SIZE
-                    self.table.load(slot, os.pread(self.descriptor, length, self.shape.slot_offset(slot)))
+            self.table = SlotTable(self.shape)
+            self.table.load(LocalFile(self.descriptor))
         return self.table
 
     def write_entries(self) -> None:
@@ -167,37 +162,19 @@ class IndexWriter:
             file.header = form.encode_header(header._replace(index_count=build.header_of(state).index_count))
             return file
         os.close(descriptor)
-        return self._make(self._following(state))
+        return self._make(build.new_state(build.header_after(state), state[build.NEWEST]))
 
     def _entries_of_newest(self, physical_offset: int) -> int:
         """How many entries at the end of the index belong to the record at this offset."""
-        count = 0
+        whole = takewhile(lambda file: file.size == self._shape.size, reversed(self._existing))
         with OpenFiles() as files:
-            for file in reversed(self._existing):
-                if file.size != self._shape.size:
-                    return count
-                stop = form.decode_header(files.read(file.path, 0, HEADER_SIZE)).next_entry
-                while stop > 1:
-                    first = max(stop - _TAIL, 1)
-                    data = files.read(file.path, self._shape.entry_offset(first), (stop - first) * ENTRY_SIZE)
-                    for place in range(len(data) - ENTRY_SIZE, -1, -ENTRY_SIZE):
-                        if form.decode_entry(data, place).physical_offset != physical_offset:
-                            return count
-                        count += 1
-                    stop = first
-        return count
-
-    @staticmethod
-    def _following(state: array[int]) -> array[int]:
-        """The state of the file behind a full one: times and offsets begin where that one ends."""
-        end_timestamp, end_offset = max(state[build.END_TIMESTAMP], 0), max(state[build.END_OFFSET], 0)
-        header = form.Header(end_timestamp, end_timestamp, end_offset, end_offset, 0, 0)
-        return build.new_state(header, state[build.NEWEST])
+            newest_first = (open_index_file(files, file, self._shape) for file in whole)
+            return entries_of_newest(newest_first, physical_offset)
 
     def _roll(self, file: _File) -> None:
         """Go on in a new file. Raises UnwritableError; nothing has changed then."""
         self._write(file)
-        following = self._make(self._following(file.state))
+        following = self._make(build.new_state(build.header_after(file.state), file.state[build.NEWEST]))
         os.close(file.descriptor)
         self._unsynced[file.path] = file.state[build.END_TIMESTAMP]
         self._file = following
@@ -298,7 +275,7 @@ class IndexWriter:
         return [str(self.folder.parent)] * self._is_folder_new + [str(self.folder)] * self._is_file_new
 
     def synced(self) -> None:
-        """All of it is on the device."""
+        """Note that everything is on the device."""
         self.full_timestamp = max(self.full_timestamp, *self._unsynced.values(), 0)
         self._unsynced.clear()
         self._is_folder_new = self._is_file_new = False

@@ -38,13 +38,12 @@ from rmqtool.formats import (
     timer,
     trace,
 )
-from rmqtool.index import many_keys as index_lookup
-from rmqtool.index.blocks import IndexReader, check_entries
-from rmqtool.index.many_keys import Names
+from rmqtool.index.index_file import IndexFile
 from rmqtool.log import properties as property_ranges
 from rmqtool.log import string_ranges as texts
 from rmqtool.log.dispatch import dispatch_columns
 from rmqtool.log.frames import Frames, walk
+from rmqtool.log.key_match import Names, judge
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.log.scan_cache import pack
 from rmqtool.queue.units import UnitReader, pre_blank, present
@@ -299,18 +298,17 @@ def _index(data: Input, random: Random) -> None:
     shapes = [index.Shape(random.choice((1, 5, 50)), random.choice((3, 20, 60)))]
     shapes += [shape for shape, _ in zip(index.shapes_of(len(data)), range(3), strict=False)]
     for shape in shapes:
-        reader = IndexReader(source, *shape)
-        count = reader.used
+        file = IndexFile(source, shape)
+        count = file.used
         if count >= 2:
-            check_entries(reader, count, grows=random.random() < 0.5)
-        reader.content_count()
-        reader.slots_in_use()
-        reader.first_from(random.choice((0, 90, 1 << 60)), count)
-        names = Names(["k", "\U0001f600", ""], ["T", "T", "T"])
-        part = index_lookup.used_part(source, shape, count)
-        index_lookup.candidates(part, shape, count, names.hashes)
-        index_lookup.count_entries(part, shape, names.hashes)
-        index_lookup.has_lost_slots(part, shape, count)
+            file.check(count, grows=random.random() < 0.5)
+        file.content_count()
+        file.slots_in_use()
+        file.first_from(random.choice((0, 90, 1 << 60)), count)
+        hashes = Names(["k", "\U0001f600", ""], ["T", "T", "T"]).hashes
+        file.many([hashes, hashes[:1]])
+        for key_hash in hashes.tolist():
+            list(file.offsets(key_hash, lambda why, number: None))
 
 
 def _judge(data: Input, random: Random) -> None:
@@ -320,7 +318,7 @@ def _judge(data: Input, random: Random) -> None:
     offsets = np.concatenate([offsets + BASE, np.array([BASE, 1 << 62, -(1 << 62)], np.int64)])
     keys = np.array([random.randrange(3) for _ in offsets], np.int32)
     inside = (offsets >= BASE) & (offsets < BASE + len(data))
-    index_lookup.judge(BytesSource(data), BASE, names, keys[inside], offsets[inside])
+    judge(BytesSource(data), BASE, names, keys[inside], offsets[inside])
 
 
 def _queue(data: Input, random: Random) -> None:

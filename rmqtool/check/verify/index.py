@@ -24,7 +24,8 @@ import numpy as np
 
 from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.errors import UnreadableError
-from rmqtool.index.blocks import IndexReader, check_entries
+from rmqtool.formats.index import Shape
+from rmqtool.index.index_file import IndexFile
 from rmqtool.log.dispatch import KIND_TAG, Dispatch
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import IndexFilePath
@@ -40,7 +41,7 @@ _SORTED_MAX = 1 << 22  # entries of a damaged file that are put in order in memo
 _SORTED = np.dtype([("physical_offset", np.int64), ("key_hash", np.int32)])
 
 
-class IndexFile(NamedTuple):
+class UsableIndex(NamedTuple):
     """One usable index file: its entries [1, stop) cover the records [start, last] of the log.
 
     One that `grows` is the newest of a store that was not closed: what its header says of its end may lag.
@@ -107,9 +108,9 @@ class IndexCheck:
 
     def __init__(self, context: Context) -> None:
         self.context = context
-        self.files: list[IndexFile] = []
+        self.files: list[UsableIndex] = []
         self._lock = Lock()
-        self._open: dict[int, IndexReader] = {}
+        self._open: dict[int, IndexFile] = {}
         self._sums: dict[str, Miss] = {code: Miss() for code in ("IX03", "IX08", "IX10", "IX05")}
         self._extra: dict[int, Miss] = {}  # by number of the file
         self._sorted: dict[int, np.ndarray] = {}
@@ -155,13 +156,13 @@ class IndexCheck:
                     continue
                 yield finding("IX11", name, 0, file.size, reason=reason_of(error))
 
-    def _reader(self, source: ByteSource) -> IndexReader:
+    def _reader(self, source: ByteSource) -> IndexFile:
         layout = self.context.layout
         if source.size < layout.index_file_size:
             raise UnreadableError("the file became shorter while it was read")
-        return IndexReader(source, layout.index_slots, layout.index_entries)
+        return IndexFile(source, Shape(layout.index_slots, layout.index_entries))
 
-    def _file(self, file: IndexFilePath, name: str, reader: IndexReader, *, grows: bool) -> Iterator[Finding]:
+    def _file(self, file: IndexFilePath, name: str, reader: IndexFile, *, grows: bool) -> Iterator[Finding]:
         """Findings on one file. One that `grows` is looked at up to what its header said at first.
 
         Its slots may name entries beyond that, and the fields for its end are written key by key.
@@ -181,7 +182,7 @@ class IndexCheck:
                           checkpoint_index_timestamp=newest_full)  # fmt: skip
         if count <= 1:
             return
-        check = check_entries(reader, count, grows=grows)
+        check = reader.check(count, grows=grows)
         if not check.ascending:  # a broker writes in the order of the log
             if count > _SORTED_MAX:
                 self.unusable = True
@@ -189,7 +190,7 @@ class IndexCheck:
                 return
             self._sorted[len(self.files)] = np.sort(_plain(reader.entries(1, count)), order="physical_offset")
         times = (header.begin_timestamp, header.end_timestamp)
-        self.files.append(IndexFile(file, count, check.low, check.high, *times, grows))
+        self.files.append(UsableIndex(file, count, check.low, check.high, *times, grows))
         if header.index_count == count:
             fields = [("begin_physical_offset", 16, reader.physical_offset(1))]
             if not grows:
@@ -272,7 +273,7 @@ class IndexCheck:
             first = reader.first_from(start, last)
             return reader.entries(first, reader.first_from(stop, last))
 
-    def _reader_of(self, number: int) -> IndexReader:
+    def _reader_of(self, number: int) -> IndexFile:
         found = self._open.get(number)
         if found is None:
             if len(self._open) >= _OPEN_FILES_MAX:

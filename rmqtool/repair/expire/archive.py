@@ -16,7 +16,7 @@ from typing import Any
 
 from rmqtool.errors import RefusedError, UnreadableError, UnwritableError
 from rmqtool.findings import Progress
-from rmqtool.formats import index as index_format
+from rmqtool.index.index_file import header_of
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Expiry, FileDecision
 from rmqtool.repair.plan.changes import copy_whole, crc_of
@@ -24,7 +24,7 @@ from rmqtool.repair.plan.paths import Places
 from rmqtool.repair.plan.space import above
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreFile
-from rmqtool.storage.open_files import head_of, opened
+from rmqtool.storage.open_files import opened
 from rmqtool.storage.output_guard import keep_out
 
 VERSION = 1
@@ -164,10 +164,7 @@ def _row(store: Store, fate: FileDecision, source: Path, crc: int) -> dict[str, 
 def _times(store: Store, fate: FileDecision, source: Path) -> tuple[int | None, int | None]:
     """Store times of the first and the last message in a log or index file, ms; None for other files."""
     if fate.kind == "index":
-        head = head_of(source, index_format.HEADER_SIZE)
-        if len(head) < index_format.HEADER_SIZE:
-            return None, None
-        header = index_format.decode_header(head)
+        header = header_of(source)
         return header.begin_timestamp or None, header.end_timestamp or None
     file = next((file for file in store.layout.commit_log if file.path == source), None)
     if fate.kind != "commitlog" or file is None:

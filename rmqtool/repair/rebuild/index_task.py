@@ -15,11 +15,11 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from rmqtool.formats.index import Shape
-from rmqtool.index.blocks import IndexReader
+from rmqtool.index.index_file import entries_of_newest, open_index_file
 from rmqtool.log.dispatch import KIND_TAG
 from rmqtool.repair.rebuild.survey import Survey, SurveyedIndex, Window
 from rmqtool.storage.layout import IndexFilePath
-from rmqtool.storage.source import open_source
+from rmqtool.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,7 +73,10 @@ def index_task(survey: Survey) -> IndexTask | None:
             _keys_from(survey, window, start) for window in crossing
         )
         if crossing:  # otherwise the record of the newest entries has expired, and its keys were not counted
-            keys -= _entries_of_newest(survey, kept, start)
+            with OpenFiles() as files:
+                of_shape = Shape(layout.index_slots, layout.index_entries)
+                newest_first = (open_index_file(files, file, of_shape) for file in reversed(kept))
+                keys -= entries_of_newest(newest_first, start)
     count = _file_count(windows, keys, shape, has_records=bool(windows))
     names = _names(survey, kept, dropped, count, windows)
     full_files = keys // (shape.entries - 1)
@@ -149,22 +152,6 @@ def _timestamp_of_key(survey: Survey, windows: Collection[Window], start: int, k
         times = [part.tolist() for _, part in _keys_in(survey, window)]
         return int(list(chain.from_iterable(times))[-1 - left])
     return 0
-
-
-def _entries_of_newest(survey: Survey, kept: Collection[IndexFilePath], physical_offset: int) -> int:
-    """The number of entries in the files `kept` for the record at this offset, the last one in them."""
-    layout, count = survey.view.layout, 0
-    for file in reversed(list(kept)):
-        source = open_source(file.path)
-        try:
-            reader = IndexReader(source, layout.index_slots, layout.index_entries)
-            first = reader.first_from(physical_offset, reader.used)
-            count += reader.used - first
-        finally:
-            source.close()
-        if first > 1:
-            break
-    return count
 
 
 def _names(

@@ -5,33 +5,30 @@
     slots     the slots that hold an entry
     chains    the entries again, slot by slot, the newest of each slot first, as a query meets them
 
-An entry holds the hash of `topic#key`, not the text: a key is found by its hash, other keys with
-the same hash too. Files are read in blocks, slots and chains at their places, so a sparse file of
-420 MB costs what is in it.
+An entry holds the hash of `topic#key`, not the text: a key is found by its hash, and so are other keys with
+the same hash. Entries and slots are read in blocks, chains entry by entry, so a sparse file of 420 MB costs
+what is in it. Only selected entries are decoded.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from functools import cached_property
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 from rmqtool import times
-from rmqtool.errors import FormatError, UsageError
+from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.findings import Report
 from rmqtool.formats import index, java
-from rmqtool.formats.index import Entry, Header, Shape
+from rmqtool.formats.index import Entry, Shape
+from rmqtool.index.index_file import PAST_END, IndexFile, open_index_file
 from rmqtool.message.rows import Row
 from rmqtool.problems import finding
 from rmqtool.read.selection import Selection, is_glob
-from rmqtool.storage.layout import IndexFilePath, StoreLayout
-from rmqtool.storage.open_files import pread, reading
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.out_of_reach import report_out_of_reach
-
-if TYPE_CHECKING:
-    from rmqtool.storage.random_file import RandomFile
 
 Part = Literal["header", "entries", "slots", "chains"]
 PARTS: tuple[Part, ...] = get_args(Part)
@@ -68,31 +65,38 @@ def index_rows(
             then `topics` must be whole names. Times are those that a query would take, offsets are
             physical offsets. `limit` counts rows.
         part: which part.
-        report: told about bad places; their offset is in bytes from the file's start.
+        report: called with findings; their offset is in bytes from the file's start.
         tz: zone of the times; None is the local zone.
-        reverse: the last first; not for chains, whose order is a query's.
+        reverse: the last row first; not for chains, whose order is that of a query.
 
     Raises:
-        UsageError: a selection that an entry has nothing for.
+        UsageError: the selection names something that an entry does not hold.
     """
-    hashes = wanted_hashes(selection)
+    wanted = _Wanted(selection, wanted_hashes(selection))
     report_out_of_reach(layout, "index entries", report)
+    shape = Shape(layout.index_slots, layout.index_entries)
     left = selection.limit
-    for file in reversed(layout.index_files) if reverse else layout.index_files:
-        shape = Shape(layout.index_slots, layout.index_entries)
-        try:
-            with reading(file.path) as opened:
-                reader = _Reader(layout, file, shape, opened, report, tz)
-                for row in reader.rows(part, reverse=reverse):
-                    if not _selected(row, selection, hashes):
-                        continue
+    with OpenFiles() as files:
+        for listed in reversed(layout.index_files) if reverse else layout.index_files:
+            name, size = layout.relative(listed.path), listed.size
+            if size < index.HEADER_SIZE:
+                report(finding("IX06", name, 0, size))
+                continue
+            try:
+                file = open_index_file(files, listed, shape, name)
+                if size != shape.size:
+                    report(finding("IX06", name, 0, size, expected=shape.size))
+                # The newest file of a store that is open, or was not closed, grows.
+                grows = layout.abort is not None and listed == layout.index_files[-1]
+                for row in _Rows(file, wanted, report, tz, grows).rows(part, reverse):
                     if left == 0:
                         return
                     left = None if left is None else left - 1
                     yield row
-        except OSError as error:
-            name = layout.relative(file.path)
-            report(finding("IX11", name, 0, file.size, reason=error.strerror or str(error)))
+            except UnreadableError as error:
+                cause = error.__cause__
+                reason = (cause.strerror if isinstance(cause, OSError) else None) or str(cause or error)
+                report(finding("IX11", name, 0, size, reason=reason))
 
 
 def wanted_hashes(selection: Selection) -> frozenset[int] | None:
@@ -116,76 +120,79 @@ def wanted_hashes(selection: Selection) -> frozenset[int] | None:
     return frozenset(map(java.index_key_hash, texts))
 
 
-def _selected(row: Row, selection: Selection, hashes: frozenset[int] | None) -> bool:
-    if "key_hash" not in row:
-        return True
-    if hashes is not None and row["key_hash"] not in hashes:
-        return False
-    if selection.since is not None and row["store_timestamp_ms"] < selection.since:
-        return False
-    if selection.until is not None and row["store_timestamp_ms"] >= selection.until:
-        return False
-    return selection.matches_offset(row["physical_offset"])
+@dataclass(frozen=True)
+class _Wanted:
+    """Which entries are selected: tested one by one in chains, and in blocks as arrays."""
+
+    selection: Selection
+    hashes: frozenset[int] | None
+
+    @property
+    def is_everything(self) -> bool:
+        narrow = self.selection
+        bounds = (narrow.since, narrow.until, narrow.from_offset, narrow.to_offset)
+        return self.hashes is None and all(bound is None for bound in bounds)
+
+    def holds(self, entry: Entry, timestamp: int) -> bool:
+        """Whether an entry with this time is selected."""
+        if self.hashes is not None and entry.key_hash not in self.hashes:
+            return False
+        if self.selection.since is not None and timestamp < self.selection.since:
+            return False
+        if self.selection.until is not None and timestamp >= self.selection.until:
+            return False
+        return self.selection.matches_offset(entry.physical_offset)
+
+    def places(self, data: bytes, begin_timestamp: int) -> Sequence[int]:
+        """The places of the selected entries in `data`, ascending; `begin_timestamp` is the header's."""
+        if self.is_everything:
+            return range(len(data) // index.ENTRY_SIZE)
+        import numpy as np
+
+        entries = np.frombuffer(data, index.ENTRY.dtype, len(data) // index.ENTRY_SIZE)
+        timestamps = begin_timestamp + entries["time_diff"].astype(np.int64) * 1000
+        mask = np.ones(len(entries), bool)
+        if self.hashes is not None:
+            mask &= np.isin(entries["key_hash"], list(self.hashes))
+        low, high = self.selection.from_offset, self.selection.to_offset
+        bounds = [(timestamps, self.selection.since, self.selection.until),
+                  (entries["physical_offset"], low, high)]  # fmt: skip
+        for values, first, stop in bounds:
+            if first is not None:
+                mask &= values >= first
+            if stop is not None:
+                mask &= values < stop
+        places: list[int] = np.flatnonzero(mask).tolist()
+        return places
 
 
 @dataclass
-class _Reader:
-    """One index file, open."""
+class _Rows:
+    """The rows of one index file; `grows`: a broker is perhaps adding entries."""
 
-    layout: StoreLayout
-    file: IndexFilePath
-    shape: Shape
-    opened: RandomFile
+    file: IndexFile
+    wanted: _Wanted
     report: Report
     tz: tzinfo | None
+    grows: bool
 
-    def rows(self, part: Part, *, reverse: bool) -> Iterator[Row]:
-        if self.file.size < index.HEADER_SIZE:
-            self._tell("IX06", 0, self.file.size)
-            return
-        if self.file.size != self.shape.size:
-            self._tell("IX06", 0, self.file.size, expected=self.shape.size)
-        if self.header.next_entry > self.shape.entries:
-            self._tell("IX01", 0, index.HEADER_SIZE, index_count=self.header.index_count)
+    def rows(self, part: Part, reverse: bool) -> Iterator[Row]:
+        name, header = self.file.name, self.file.header
+        if header.next_entry > self.file.shape.entries:
+            self.report(finding("IX01", name, 0, index.HEADER_SIZE, index_count=header.index_count))
         if part == "header":
             yield self._header_row()
         elif part == "entries":
             yield from (self._entry_row("entries", *each) for each in self._entries(reverse))
         elif part == "slots":
-            yield from self._slot_rows(reverse)
+            for slot, entry in self._slots(reverse):
+                yield {"part": "slots", "slot": slot, "entry": entry, "file": name}
         else:
             for slot, newest in self._slots(reverse=False):
                 yield from self._chain_rows(slot, newest)
 
-    @cached_property
-    def name(self) -> str:
-        return self.layout.relative(self.file.path)
-
-    @cached_property
-    def header(self) -> Header:
-        return index.decode_header(pread(self.opened, index.HEADER_SIZE, 0))
-
-    @cached_property
-    def room(self) -> int:
-        """Entries [1, room) are inside the file."""
-        room = (self.file.size - self.shape.entry_offset(0)) // index.ENTRY_SIZE
-        return min(max(room, 0), self.shape.entries)
-
-    @cached_property
-    def stop(self) -> int:
-        """Entries [1, stop) are in use and inside the file."""
-        return min(self.header.next_entry, self.room)
-
-    @property
-    def grows(self) -> bool:
-        """Whether it is the newest file of a store that is open, or was not closed."""
-        return self.layout.abort is not None and self.file == self.layout.index_files[-1]
-
-    def _tell(self, code: str, offset: int, length: int, **detail: int) -> None:
-        self.report(finding(code, self.name, offset, length, **detail))
-
     def _header_row(self) -> Row:
-        header = self.header
+        header = self.file.header
         return {
             "part": "header",
             "begin_timestamp_ms": header.begin_timestamp,
@@ -196,25 +203,25 @@ class _Reader:
             "end_physical_offset": header.end_physical_offset,
             "hash_slot_count": header.hash_slot_count,
             "index_count": header.index_count,
-            "slots": self.shape.slots,
-            "entries": self.shape.entries,
-            "file": self.name,
+            "slots": self.file.shape.slots,
+            "entries": self.file.shape.entries,
+            "file": self.file.name,
         }
 
     def _entries(self, reverse: bool) -> Iterator[tuple[int, Entry]]:
-        blocks = range(1, self.stop, _BLOCK)
+        """(number, entry) of the selected entries in use."""
+        blocks = range(1, self.file.used, _BLOCK)
         for first in reversed(blocks) if reverse else blocks:
-            count = min(_BLOCK, self.stop - first)
-            data = pread(self.opened, count * index.ENTRY_SIZE, self.shape.entry_offset(first))
-            numbers = range(len(data) // index.ENTRY_SIZE)
-            for number in reversed(numbers) if reverse else numbers:
-                yield first + number, index.decode_entry(data, number * index.ENTRY_SIZE)
+            data = self.file.entry_bytes(first, min(first + _BLOCK, self.file.used))
+            places = self.wanted.places(data, self.file.header.begin_timestamp)
+            for place in reversed(places) if reverse else places:
+                yield first + place, index.decode_entry(data, place * index.ENTRY_SIZE)
 
     def _entry_row(self, part: Part, number: int, entry: Entry) -> Row:
-        timestamp = self.header.entry_timestamp(entry)
+        timestamp = self.file.header.entry_timestamp(entry)
         return {
             "part": part,
-            "slot": entry.key_hash % self.shape.slots,
+            "slot": entry.key_hash % self.file.shape.slots,
             "entry": number,
             "key_hash": entry.key_hash,
             "physical_offset": entry.physical_offset,
@@ -222,15 +229,14 @@ class _Reader:
             "store_timestamp_ms": timestamp,
             "store_time": times.format_time(timestamp, self.tz),
             "previous": entry.previous,
-            "file": self.name,
+            "file": self.file.name,
         }
 
-    def _slots(self, *, reverse: bool) -> Iterator[tuple[int, int]]:
+    def _slots(self, reverse: bool) -> Iterator[tuple[int, int]]:
         """(slot, entry) of the slots that are not 0; blocks of zeros are passed over."""
-        blocks = range(0, self.shape.slots, _BLOCK)
+        blocks = range(0, self.file.shape.slots, _BLOCK)
         for first in reversed(blocks) if reverse else blocks:
-            count = min(_BLOCK, self.shape.slots - first)
-            data = pread(self.opened, count * index.SLOT_SIZE, self.shape.slot_offset(first))
+            data = self.file.slot_bytes(first, first + _BLOCK)
             if data.count(0) == len(data):
                 continue
             numbers = range(len(data) // index.SLOT_SIZE)
@@ -239,25 +245,20 @@ class _Reader:
                 if entry:
                     yield first + number, entry
 
-    def _slot_rows(self, reverse: bool) -> Iterator[Row]:
-        for slot, entry in self._slots(reverse=reverse):
-            yield {"part": "slots", "slot": slot, "entry": entry, "file": self.name}
-
     def _chain_rows(self, slot: int, newest: int) -> Iterator[Row]:
-        """A chain goes to smaller and smaller entry numbers; anything else would be a loop.
+        """The selected entries of a chain; where it does not fall it would be a loop, and ends.
 
         Slots of a file that grows may name entries that its header does not count yet; these are left out.
         """
-        number, limit = newest, self.room if self.grows else self.stop
-        while number:
-            if not 0 < number < limit:
-                self._tell("IX02", self.shape.slot_offset(slot), index.SLOT_SIZE, slot=slot, entry=number)
-                return
-            data = pread(self.opened, index.ENTRY_SIZE, self.shape.entry_offset(number))
-            try:
-                entry = index.decode_entry(data)
-            except FormatError:
-                return  # the file became shorter since it was listed
-            if number < self.stop:
+        stop = self.file.used
+
+        def broken(why: str, number: int) -> None:
+            if why != PAST_END:  # else the file became shorter since it was listed
+                place = (self.file.shape.slot_offset(slot), index.SLOT_SIZE)
+                self.report(finding("IX02", self.file.name, *place, slot=slot, entry=number))
+
+        limit = self.file.entry_count if self.grows else stop
+        for number, entry in self.file.chain_from(newest, limit, broken):
+            timestamp = self.file.header.entry_timestamp(entry)
+            if number < stop and self.wanted.holds(entry, timestamp):
                 yield self._entry_row("chains", number, entry) | {"slot": slot}
-            number, limit = entry.previous, number

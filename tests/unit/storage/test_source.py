@@ -403,7 +403,7 @@ def test_a_package_in_a_zip_shares_the_kernels(tmp_path: Path) -> None:
     """Wherever the zip lies; where there is no other place, the kernels lie beside it."""
     script = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
-        "from rmqtool.index import blocks_kernel\n"
+        "from rmqtool.index import index_file_kernel\n"
         "from rmqtool.log import compiled\n"
         "print(compiled._PACKAGE, compiled.cache_folder())\n"
     )

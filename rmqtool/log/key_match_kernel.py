@@ -1,8 +1,7 @@
-"""The compiled half of `many_keys`: many keys hashed, their chains followed, their records judged.
+"""The compiled half of `key_match`: many keys hashed, many records judged.
 
-Every function works through all keys step by step rather than key by key, and asks for the memory of
-a later key while it looks at this one: index and log are read at random, and nearly every access
-would wait for the memory. Imports numba: only `many_keys` imports this module.
+The memory of a later record is requested while this one is judged: the log is read at random, and nearly
+every access would wait for the memory. Imports numba: only `key_match` imports this module.
 """
 
 from __future__ import annotations
@@ -25,22 +24,8 @@ from rmqtool.log.dispatch_kernel import (
 from rmqtool.log.frame_kernel import Numbers
 from rmqtool.log.intrinsics import i8, i16, i32, i64, prefetch, u8
 
-_AHEAD = 16  # keys, or records, whose memory is asked for before they are looked at
+_AHEAD = 16  # records whose memory is requested before they are judged
 _NEAR = 8
-
-
-class Shape(NamedTuple):
-    """Where things are in an index file: made by `many_keys`."""
-
-    slots_at: int
-    slots: int
-    slot_size: int
-    entries_at: int
-    entries: int
-    entry_size: int
-    hash_at: int
-    physical_at: int
-    previous_at: int
 
 
 class Verdict(NamedTuple):
@@ -61,61 +46,6 @@ def hash_keys(texts: Any, ends: Any, seeds: Any, hashes: Any) -> None:
     for k in range(len(ends)):
         hashes[k] = key_hash(hash_text(texts, begin, ends[k], seeds[k % count]))
         begin = ends[k]
-
-
-@compiled
-def newest_entries(data: Any, hashes: Any, shape: Shape, active: Any, numbers: Any) -> Any:
-    """Fill `active` with the keys whose slot holds an entry, `numbers` with that entry; how many they are."""
-    count = 0
-    for k in range(len(hashes)):
-        if k + _AHEAD < len(hashes):
-            prefetch(data, shape.slots_at + shape.slot_size * (hashes[k + _AHEAD] % shape.slots))
-        number = i32(data, shape.slots_at + shape.slot_size * (hashes[k] % shape.slots))
-        if number != 0:
-            active[count] = k
-            numbers[count] = number
-            count += 1
-    return count
-
-
-@compiled
-def follow_chains(
-    data: Any, hashes: Any, shape: Shape, active: Any, numbers: Any, limits: Any, state: Any,
-    keys: Any, offsets: Any, broken: Any,
-) -> None:  # fmt: skip
-    """Go one entry further in every active chain; chains that end are dropped.
-
-    `state` holds how many chains are active, how many hits were written to `keys` and `offsets`, and
-    how many chains are broken, whose keys go to `broken`. `limits` holds, per chain, the entry before.
-    """
-    active_count, found, broken_count = state[0], state[1], state[2]
-    left = 0
-    for place in range(active_count):
-        if place + _AHEAD < active_count:
-            prefetch(data, shape.entries_at + shape.entry_size * numbers[place + _AHEAD])
-        number = numbers[place]
-        k = active[place]
-        if number <= 0 or number >= limits[place]:
-            broken[broken_count] = k
-            broken_count += 1
-            continue
-        at = shape.entries_at + shape.entry_size * number
-        held = i32(data, at + shape.hash_at)
-        if held == hashes[k]:
-            keys[found] = k
-            offsets[found] = i64(data, at + shape.physical_at)
-            found += 1
-        elif held < 0 or held % shape.slots != hashes[k] % shape.slots:  # an entry of another slot's chain
-            broken[broken_count] = k
-            broken_count += 1
-            continue
-        previous = i32(data, at + shape.previous_at)
-        if previous != 0:
-            active[left] = k
-            numbers[left] = previous
-            limits[left] = number
-            left += 1
-    state[0], state[1], state[2] = left, found, broken_count
 
 
 @inlined
