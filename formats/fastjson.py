@@ -278,7 +278,7 @@ class _Writer:
         self.values = 0
 
     def value(self, value: Any, depth: int, key: str | int | None, parent: str | int | None) -> None:
-        """One value; `key` is the field it stands in and `parent` the field around that."""
+        """One value; `key` is its field and `parent` the field around that."""
         self.values += 1  # counted here too: a shared value is written each time it occurs
         if depth > DEPTH_LIMIT or self.values > VALUE_LIMIT:
             raise FormatError(f"JSON: more than {DEPTH_LIMIT} levels or {VALUE_LIMIT} values")

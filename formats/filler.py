@@ -77,7 +77,7 @@ def encode(
 
     Args:
         size: bytes; at least `smallest`.
-        physical_offset: where it will stand in the commit log.
+        physical_offset: where it will be in the commit log.
         born_timestamp: ms since 1970, a neighbour's.
         store_timestamp: ms since 1970, a neighbour's; above 0, or a broker does not start at a file
             that begins with it.

@@ -181,7 +181,7 @@ class StoragePath(PosixPath):
         return self.stat()
 
     def _mode(self) -> int:
-        """Its type and permissions; 0 where there is no such entry, or its status cannot be read."""
+        """Its type and permissions; 0 if there is no such entry or its status cannot be read."""
         try:
             return self.stat().st_mode
         except OSError:
