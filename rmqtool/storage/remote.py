@@ -113,7 +113,7 @@ class UrlStorage(Storage):
         def part(offset: int, length: int) -> bytes:
             data = self._backend.read(opened, offset, length)
             if len(data) != length:
-                raise OSError(errno.EIO, f"{len(data)} bytes were received instead of  {length}")
+                raise OSError(errno.EIO, f"{len(data)} bytes were received instead of {length}")
             return data
 
         def fetch(offset: int, length: int) -> bytes:

@@ -103,7 +103,7 @@ def _tests(rules: OwnRules, now_ms: int) -> list[Test]:
 
         def lies_before(file: LogFile, after: LogFile) -> tuple[bool, str]:
             before = file.end <= offset
-            return before, f"ends {'at or before' if before else 'behind'} offset {offset}"
+            return before, f"ends {'at or before' if before else 'after'} offset {offset}"
 
         tests.append(lies_before)
     if rules.before_ms is not None:
