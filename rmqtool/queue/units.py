@@ -1,7 +1,9 @@
-"""Consume queue files as arrays: units by queue offset, read in runs, never one by one.
+"""Units of consume queues as arrays, of either kind of queue: read in blocks and runs, never one by one.
 
-A queue is a row of equally long files named by byte offset; unit k stands at byte k * unit size.
-Nothing here knows a store: a file is anything with `path`, `file_from_offset` and `size`.
+`consume_queue` gives units as tuples, for a few of them and without numpy. The units here are the same
+bytes as structured arrays, shape (units,), in the fields of `UNIT` or `BATCH_UNIT`: the size of a unit
+decides which. `present`, `live` and `queue_offsets` are the rules of `Unit.is_present` and
+`Unit.is_pre_blank` over such an array; `tests/unit/queue` holds the two together.
 """
 
 from __future__ import annotations
@@ -13,14 +15,17 @@ from typing import Protocol
 
 import numpy as np
 
-from rmqtool.formats import consume_queue
-from rmqtool.storage.source import ByteSource
+from rmqtool.formats.consume_queue import BATCH_UNIT, PRE_BLANK, UNIT
+from rmqtool.storage.buffers import Array
+from rmqtool.storage.source import ByteSource, open_source
 
-UNIT_DTYPE = consume_queue.UNIT.dtype
-BATCH_UNIT_DTYPE = consume_queue.BATCH_UNIT.dtype
+UNIT_DTYPE = UNIT.dtype
+BATCH_UNIT_DTYPE = BATCH_UNIT.dtype
 
+_DTYPES = {UNIT.size: UNIT_DTYPE, BATCH_UNIT.size: BATCH_UNIT_DTYPE}
 _OPEN_FILES_MAX = 256
 _RUN_GAP_MAX = 512  # units: reading this many for nothing is cheaper than another read
+_READ_UNITS = 1 << 15
 _BLOCK_UNITS = 1 << 13  # a sparse file holds little: more would be zeros
 
 
@@ -40,13 +45,37 @@ class QueueFile(Protocol):
         """Its length in bytes."""
 
 
-class UnitReader:
-    """Reads units of many queues through a bounded number of open files; one per thread."""
+class UnitFiles(Protocol):
+    """The files of one queue by rising offset: those of a layout, or of an open queue."""
 
-    def __init__(self, opener: Callable[[Path], ByteSource], dtype: np.dtype[np.void] = UNIT_DTYPE) -> None:
+    @property
+    def files(self) -> Sequence[QueueFile]:
+        """The files."""
+
+    @property
+    def unit_size(self) -> int:
+        """Bytes of a unit: 20, or 46 in a batch queue."""
+
+
+def unit_array(data: bytes | Array, unit_size: int) -> Array:
+    """The whole units at the start of `data`, shape (units,); a view."""
+    return np.frombuffer(data, _DTYPES[unit_size], len(data) // unit_size)
+
+
+class UnitReader:
+    """Reads units of many queues through a bounded number of open files; one per thread.
+
+    Args:
+        opener: opens a file.
+        open_max: how many files stay open.
+    """
+
+    def __init__(
+        self, opener: Callable[[Path], ByteSource] = open_source, open_max: int = _OPEN_FILES_MAX
+    ) -> None:
         self._opener = opener
+        self._open_max = open_max
         self._open: OrderedDict[Path, ByteSource] = OrderedDict()
-        self.dtype = dtype
 
     def close(self) -> None:
         """Close every open file."""
@@ -62,7 +91,7 @@ class UnitReader:
     def _source(self, path: Path) -> ByteSource:
         source = self._open.get(path)
         if source is None:
-            if len(self._open) >= _OPEN_FILES_MAX:
+            if len(self._open) >= self._open_max:
                 self._open.popitem(last=False)[1].close()
             source = self._opener(path)
             self._open[path] = source
@@ -74,75 +103,99 @@ class UnitReader:
         """Bytes of any file of the store, fewer at its end. Raises OSError."""
         return bytes(self._source(path).read(offset, length))
 
-    def read(self, files: Sequence[QueueFile], first: int, count: int) -> np.ndarray:
+    def read(self, queue: UnitFiles, first: int, count: int) -> Array:
         """Units [first, first + count) of a queue, shape (count,); zeros where no file holds them."""
-        unit = self.dtype.itemsize
-        units = np.zeros(count, self.dtype)
+        size = queue.unit_size
+        units = np.zeros(count, _DTYPES[size])
         raw = units.view(np.uint8)
-        start, stop = first * unit, (first + count) * unit
-        for file in files:
+        start, stop = first * size, (first + count) * size
+        for file in queue.files:
             low, high = max(start, file.file_from_offset), min(stop, file.file_from_offset + file.size)
             if low < high:
                 data = self._source(file.path).read(low - file.file_from_offset, high - low)
                 raw[low - start : low - start + len(data)] = np.frombuffer(data, np.uint8)
         return units
 
-    def gather(self, files: Sequence[QueueFile], queue_offsets: np.ndarray) -> np.ndarray:
-        """The units at `queue_offsets` (ascending, shape (n,), >= 0): shape (n,).
+    def gather(self, queue: UnitFiles, numbers: Array) -> Array:
+        """The units with these numbers (ascending, shape (n,), >= 0): shape (n,).
 
         Neighbours are read together, so the cost follows the number of runs, and a hostile
-        queue offset cannot make a large read.
+        number cannot cause a large read.
         """
-        count = len(queue_offsets)
+        count = len(numbers)
         if not count:
-            return np.zeros(0, self.dtype)
-        first, last = int(queue_offsets[0]), int(queue_offsets[-1])
-        steps = np.diff(queue_offsets)
+            return np.zeros(0, _DTYPES[queue.unit_size])
+        first, last = int(numbers[0]), int(numbers[-1])
+        steps = np.diff(numbers)
         if (steps == 1).all():
-            return self.read(files, first, count)
-        units = np.zeros(count, self.dtype)
+            return self.read(queue, first, count)
+        units = np.zeros(count, _DTYPES[queue.unit_size])
         breaks = np.flatnonzero(steps > _RUN_GAP_MAX) + 1
-        for run in np.split(np.arange(len(queue_offsets)), breaks):
-            first, last = int(queue_offsets[run[0]]), int(queue_offsets[run[-1]])
-            units[run] = self.read(files, first, last - first + 1)[queue_offsets[run] - first]
+        for run in np.split(np.arange(count), breaks):
+            first, last = int(numbers[run[0]]), int(numbers[run[-1]])
+            units[run] = self.read(queue, first, last - first + 1)[numbers[run] - first]
         return units
 
-    def blocks(self, file: QueueFile) -> Iterator[tuple[int, np.ndarray]]:
-        """(index of the first unit within the file, units) of one file, all of it, in blocks.
+    def blocks(self, file: QueueFile, unit_size: int) -> Iterator[tuple[int, Array]]:
+        """(number of the first unit, units) of all of one file, in blocks.
 
         Holes and blocks that are all zero are left out, so a sparse file costs what it holds.
         """
-        unit = self.dtype.itemsize
         source = self._source(file.path)
-        count = min(file.size, source.size) // unit
-        first = source.data_from(0) // unit
+        base, count = file.file_from_offset // unit_size, min(file.size, source.size) // unit_size
+        first = source.data_from(0) // unit_size
         while first < count:
-            data = source.read(first * unit, min(_BLOCK_UNITS, count - first) * unit)
-            units = len(data) // unit
+            data = source.read(first * unit_size, min(_BLOCK_UNITS, count - first) * unit_size)
+            units = len(data) // unit_size
             if not units:
                 return
             if data.count(0) != len(data):
-                yield first, np.frombuffer(data, self.dtype, units)
-            first = max(first + units, source.data_from((first + units) * unit) // unit)
+                yield base + first, unit_array(data, unit_size)
+            first = max(first + units, source.data_from((first + units) * unit_size) // unit_size)
+
+    def live_between(self, queue: UnitFiles, start: int, stop: int) -> Iterator[tuple[Array, Array]]:
+        """(numbers, units) of the live units [start, stop) of a queue, in blocks."""
+        for first in range(start, stop, _READ_UNITS):
+            units = self.read(queue, first, min(_READ_UNITS, stop - first))
+            chosen = np.flatnonzero(live(units))
+            yield chosen + first, units[chosen]
 
 
-def present(units: np.ndarray) -> np.ndarray:
+def _is_batch(units: Array) -> bool:
+    return units.dtype == BATCH_UNIT_DTYPE
+
+
+def present(units: Array) -> Array:
     """Which units a broker takes for valid: offset >= 0 and size > 0 (pre-blanks count).
 
     Of a batch queue also: first queue offset >= 0 and count > 0. Source: ConsumeQueue#recover,
     BatchConsumeQueue#recover.
     """
     valid = (units["physical_offset"] >= 0) & (units["size"] > 0)
-    if "batch_size" in (units.dtype.names or ()):
+    if _is_batch(units):
         valid &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
     return np.asarray(valid)
 
 
-def pre_blank(units: np.ndarray) -> np.ndarray:
+def pre_blank(units: Array) -> Array:
     """Which units are the filler below a queue's first live unit."""
-    blank = consume_queue.PRE_BLANK
     return np.asarray(
-        (units["physical_offset"] == blank.physical_offset)
-        & (units["size"] == blank.size)
-        & (units["tags_code"] == blank.tags_code)
+        (units["physical_offset"] == PRE_BLANK.physical_offset)
+        & (units["size"] == PRE_BLANK.size)
+        & (units["tags_code"] == PRE_BLANK.tags_code)
     )
+
+
+def live(units: Array) -> Array:
+    """Which units name a record: present, and not a filler. A batch queue has no fillers."""
+    return present(units) if _is_batch(units) else present(units) & ~pre_blank(units)
+
+
+def queue_offsets(units: Array, first: int) -> Array:
+    """The queue offset of each unit, i8, of a batch that of its first message.
+
+    `first` is the number of the first unit.
+    """
+    if _is_batch(units):
+        return units["base_offset"].astype(np.int64)
+    return np.arange(first, first + len(units))

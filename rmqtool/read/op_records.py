@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 NEAR = 512
 """Op records that are read one by one."""
-_BLOCK_UNITS = 1 << 15
 _WINDOW = 4 << 20
 
 
@@ -92,14 +91,11 @@ def _places(store: Store, queue: ConsumeQueue, first: int, wanted: int) -> Itera
         return
     import numpy as np
 
-    from rmqtool.queue.units import UnitReader, present
+    from rmqtool.queue.units import UnitReader
     from rmqtool.read.queue_units import Units
-    from rmqtool.storage.source import open_source
 
-    with UnitReader(open_source) as reader:
-        for start in range(first, stop, _BLOCK_UNITS):
-            units = reader.read(queue.files, start, min(_BLOCK_UNITS, stop - start))
-            units = units[present(units)]
+    with UnitReader() as reader:
+        for _, units in reader.live_between(queue, first, stop):
             block = Units(units["physical_offset"].astype(np.int64), units["size"].astype(np.int64))
             for file in store.layout.commit_log:
                 part = block.between(file.file_from_offset, file.end)

@@ -11,10 +11,9 @@ from typing import NamedTuple
 import numpy as np
 
 from rmqtool.queue.light_queues import LIGHT_PREFIX
-from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.queue.units import UnitReader, live
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
-from rmqtool.storage.source import open_source
 
 Key = tuple[str, int]
 
@@ -35,17 +34,13 @@ class QueueUnits:
     """Reads the units of many queues. What was seen of a file is remembered: where its records lie."""
 
     def __init__(self, layout: StoreLayout) -> None:
-        self._queues: dict[Key, tuple[QueueFiles, bool]] = {
-            key: (files, False) for key, files in layout.consume_queues.items()
-        }
-        self._queues.update((key, (files, True)) for key, files in layout.batch_queues.items())
-        self._readers = (UnitReader(open_source), UnitReader(open_source, BATCH_UNIT_DTYPE))
+        self._queues: dict[Key, QueueFiles] = layout.consume_queues | layout.batch_queues
+        self._reader = UnitReader()
         self._spans: dict[StoreFile, tuple[int, int]] = {}
 
     def close(self) -> None:
         """Close every open file."""
-        for reader in self._readers:
-            reader.close()
+        self._reader.close()
 
     def __enter__(self) -> QueueUnits:
         return self
@@ -64,22 +59,18 @@ class QueueUnits:
         Raises:
             OSError: a file cannot be read.
         """
-        found = self._queues.get(key)
-        if found is None:
+        queue = self._queues.get(key)
+        if queue is None:
             return
-        files, is_batch = found
-        for file in files.files:
+        for file in queue.files:
             low, high = self._spans.get(file, (start, stop))
-            if low >= stop or high <= start:
-                continue
-            yield from self._blocks_of(file, self._readers[is_batch], start, stop)
+            if low < stop and high > start:
+                yield from self._blocks_of(file, queue.unit_size, start, stop)
 
-    def _blocks_of(self, file: StoreFile, reader: UnitReader, start: int, stop: int) -> Iterator[Units]:
+    def _blocks_of(self, file: StoreFile, unit_size: int, start: int, stop: int) -> Iterator[Units]:
         low, high = np.iinfo(np.int64).max, -1
-        for _, units in reader.blocks(file):
-            is_there = present(units)
-            if reader.dtype == UNIT_DTYPE:
-                is_there &= ~pre_blank(units)
+        for _, units in self._reader.blocks(file, unit_size):
+            is_there = live(units)
             offsets = units["physical_offset"].astype(np.int64)
             sizes = units["size"].astype(np.int64)
             if not is_there.all():

@@ -37,7 +37,7 @@ def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
     yield from _no_files(layout, "CL12", layout.commit_log_strays)
     if not queues:
         return
-    for queue in (*layout.consume_queues.values(), *layout.batch_queues.values()):
+    for queue in layout.unit_queues:
         yield from _no_files(layout, "CQ15", queue.strays)
 
 

@@ -130,10 +130,9 @@ def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
 
 def _any_path(store: Store) -> str:
     layout = store.layout
-    queues = (*layout.consume_queues.values(), *layout.batch_queues.values())
     files = [file.path for file in layout.commit_log]
     files += (file.path for file in layout.index_files)
-    files += (file.path for queue in queues for file in queue.files)
+    files += (file.path for queue in layout.unit_queues for file in queue.files)
     return str(files[0]) if len(files) == 1 else str(files[0].parent) if files else ""
 
 

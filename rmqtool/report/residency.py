@@ -29,8 +29,7 @@ def residency_rows(store: Store) -> Iterator[dict[str, Any]]:
     """
     layout = store.layout
     paths = [file.path for file in layout.commit_log]
-    for queues in (layout.consume_queues, layout.batch_queues):
-        paths += (file.path for queue in queues.values() for file in queue.files)
+    paths += (file.path for queue in layout.unit_queues for file in queue.files)
     paths += (file.path for file in layout.index_files)
     for path in paths:
         try:

@@ -300,22 +300,14 @@ def unit_places(store: Store) -> Any:
     """The physical offsets that units of all queues name, rising; int64, shape (units,)."""
     import numpy as np
 
-    from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
-    from rmqtool.storage.source import open_source
+    from rmqtool.queue.units import UnitReader, live
 
     found = [np.zeros(0, np.int64)]
-    for queues, dtype in (
-        (store.layout.consume_queues, UNIT_DTYPE),
-        (store.layout.batch_queues, BATCH_UNIT_DTYPE),
-    ):
-        with UnitReader(open_source, dtype) as reader:
-            for queue in queues.values():
-                for file in queue.files:
-                    for _, units in reader.blocks(file):
-                        good = present(units)
-                        if dtype == UNIT_DTYPE:
-                            good &= ~pre_blank(units)
-                        found.append(units["physical_offset"][good].astype(np.int64))
+    with UnitReader() as reader:
+        for queue in store.layout.unit_queues:
+            for file in queue.files:
+                for _, units in reader.blocks(file, queue.unit_size):
+                    found.append(units["physical_offset"][live(units)].astype(np.int64))
     return np.unique(np.concatenate(found))
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE
 from rmqtool.spark.scan_job import ScanRequest
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class QueueFile:
     queue_id: int
     file: StoreFile
     name: str
-    is_batch: bool
+    unit_size: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +79,10 @@ def entries_frame(session: SparkSession, stores: Iterable[tuple[str, Store]]) ->
 
 def _queue_files(name: str, store: Store, request: ScanRequest) -> Iterator[QueueFile]:
     layout, chosen = store.layout, request.selection
-    for is_batch, queues in ((False, layout.consume_queues), (True, layout.batch_queues)):
-        for (topic, queue_id), queue in queues.items():
-            if chosen.matches_topic(topic) and (not chosen.queues or queue_id in chosen.queues):
-                for file in queue.files:
-                    yield QueueFile(name, topic, queue_id, file, layout.relative(file.path), is_batch)
+    for queue in layout.unit_queues:
+        if chosen.matches_topic(queue.topic) and (not chosen.queues or queue.queue_id in chosen.queues):
+            for file in queue.files:
+                yield QueueFile(name, *queue.key, file, layout.relative(file.path), queue.unit_size)
 
 
 def _index_files(name: str, store: Store) -> Iterator[IndexFile]:
@@ -146,13 +145,12 @@ def _source(source_name: str, pieces: list[list[Any]], read: _Read, source_schem
 
 def unit_columns(tasks: Iterable[QueueFile]) -> Iterator[list[pa.Array]]:
     """The columns of UNIT_SCHEMA of the units in queue files, block by block."""
-    from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
-    from rmqtool.storage.source import open_source
+    from rmqtool.queue.units import UnitReader, live
 
     for task in tasks:
-        with UnitReader(open_source, BATCH_UNIT_DTYPE if task.is_batch else UNIT_DTYPE) as reader:
-            for first, block in reader.blocks(task.file):
-                chosen = present(block) if task.is_batch else present(block) & ~pre_blank(block)
+        with UnitReader() as reader:
+            for first, block in reader.blocks(task.file, task.unit_size):
+                chosen = live(block)
                 if chosen.any():
                     yield _units(task, first, block, chosen)
 
@@ -161,19 +159,19 @@ def _units(task: QueueFile, first: int, block: np.ndarray, chosen: np.ndarray) -
     import numpy as np
     import pyarrow as pa
 
+    from rmqtool.queue.units import queue_offsets
+
     rows, count = block[chosen], int(chosen.sum())
-    if task.is_batch:
-        offsets = rows["base_offset"].astype(np.int64)
+    if task.unit_size == BATCH_UNIT_SIZE:
         sizes = pa.array(rows["batch_size"].astype(np.int16))
         times = pa.array(rows["store_timestamp"].astype(np.int64))
     else:
-        offsets = np.flatnonzero(chosen) + first + task.file.file_from_offset // UNIT_SIZE
         sizes, times = pa.nulls(count, pa.int16()), pa.nulls(count, pa.int64())
     return [
         _repeated(task.broker_name, count),
         _repeated(task.topic, count),
         pa.array(np.full(count, task.queue_id, np.int32)),
-        pa.array(offsets.astype(np.int64)),
+        pa.array(queue_offsets(block, first)[chosen]),
         pa.array(rows["physical_offset"].astype(np.int64)),
         pa.array(rows["size"].astype(np.int32)),
         pa.array(rows["tags_code"].astype(np.int64)),

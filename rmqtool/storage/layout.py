@@ -70,13 +70,28 @@ class StoreFile:
 
 @dataclass(frozen=True, slots=True)
 class QueueFiles:
-    """The files of one queue, in the order of their offsets; `strays` are all other entries of its folder."""
+    """The files of one queue, in the order of their offsets.
+
+    `strays` are all other entries of its folder. `unit_size` is 20, or 46 in a batch queue; extension files
+    have units of many sizes.
+    """
 
     topic: str
     queue_id: int
     folder: Path
     files: tuple[StoreFile, ...]
     strays: tuple[Path, ...] = ()
+    unit_size: int = UNIT_SIZE
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """Topic and queue id."""
+        return self.topic, self.queue_id
+
+    @property
+    def is_batch(self) -> bool:
+        """Whether it is a batch queue."""
+        return self.unit_size == BATCH_UNIT_SIZE
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,10 +161,15 @@ class StoreLayout:
         return Shape(self.index_slots, self.index_entries).size
 
     @property
+    def unit_queues(self) -> tuple[QueueFiles, ...]:
+        """All consume queues, then all batch queues; a topic and queue id may have one of each."""
+        return (*self.consume_queues.values(), *self.batch_queues.values())
+
+    @property
     def place(self) -> Path:
         """The root; without a root, the first folder or file."""
-        queues = (*self.consume_queues.values(), *self.batch_queues.values())
-        files = (*(queue.folder for queue in queues), *(file.path for file in self.index_files))
+        folders = (queue.folder for queue in self.unit_queues)
+        files = (*folders, *(file.path for file in self.index_files))
         return self.root or next(iter((*self.commit_log_folders, *files)), Path())
 
     @property
@@ -188,8 +208,7 @@ class StoreLayout:
 
         False if the log could not be listed, because it may have files then.
         """
-        queues = (*self.consume_queues.values(), *self.batch_queues.values())
-        has_content = any(queue.files for queue in queues) or bool(self.index_files)
+        has_content = any(queue.files for queue in self.unit_queues) or bool(self.index_files)
         is_empty = not self.commit_log and "commitlog" not in self.unreadable_parts
         return is_empty and self.has_files_of_log and self.kind == "store" and has_content
 
@@ -319,10 +338,13 @@ def _folder_of_files(path: Path, listing: Listing) -> StoreLayout:
 def _one_queue(
     kind: SingleFile, folder: Path, files: tuple[StoreFile, ...], strays: tuple[Path, ...] = ()
 ) -> StoreLayout:
-    queue = {(kind.topic, kind.queue_id): QueueFiles(kind.topic, kind.queue_id, folder, files, strays)}
-    if kind.kind == "consumequeue":
-        return StoreLayout(None, "consumequeue", consume_queues=queue)
-    return StoreLayout(None, "consumequeue", batch_queues=queue)
+    is_batch = kind.kind != "consumequeue"
+    queue = QueueFiles(
+        kind.topic, kind.queue_id, folder, files, strays, BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
+    )
+    if is_batch:
+        return StoreLayout(None, "consumequeue", batch_queues={queue.key: queue})
+    return StoreLayout(None, "consumequeue", consume_queues={queue.key: queue})
 
 
 def _store(root: Path, listing: Listing, folders: tuple[Path, ...], conf: BrokerConf | None) -> StoreLayout:
@@ -343,7 +365,9 @@ def _store(root: Path, listing: Listing, folders: tuple[Path, ...], conf: Broker
         layout.consume_queue_strays = tuple(
             stray for stray in strays_of_queues if not (twice and is_rocksdb_file(stray.name))
         )
-    layout.batch_queues, layout.batch_queue_strays = _queues(root / "batchconsumequeue", listing)
+    layout.batch_queues, layout.batch_queue_strays = _queues(
+        root / "batchconsumequeue", listing, BATCH_UNIT_SIZE
+    )
     layout.ext_queues, layout.ext_queue_strays = _queues(root / "consumequeue_ext", listing)
     _index(layout, root / "index", listing)
     layout.odd_entries = find_odd_entries(root, listing)
@@ -373,7 +397,7 @@ def _strays_and_guard(others: Sequence[Path], listing: Listing) -> tuple[tuple[P
     return tuple(entry for entry in others if entry not in guards), guards[0] if guards else None
 
 
-def _queues(folder: Path, listing: Listing) -> tuple[Queues, tuple[Path, ...]]:
+def _queues(folder: Path, listing: Listing, unit_size: int = UNIT_SIZE) -> tuple[Queues, tuple[Path, ...]]:
     """The queues under `folder` (<topic>/<queue id>/<files>), and all other entries.
 
     Source: DefaultMessageStore#loadConsumeQueue, ConsumeQueueStore#loadConsumeQueues: they skip a queue
@@ -390,8 +414,9 @@ def _queues(folder: Path, listing: Listing) -> tuple[Queues, tuple[Path, ...]]:
                 strays.append(entry)
                 continue
             files, extra = listing.mapped_files(entry)
+            store_files = tuple(StoreFile(*file) for file in files)
             queues[topic.name, queue_id] = QueueFiles(
-                topic.name, queue_id, entry, tuple(StoreFile(*file) for file in files), tuple(extra)
+                topic.name, queue_id, entry, store_files, tuple(extra), unit_size
             )
     return dict(sorted(queues.items())), tuple(strays)
 

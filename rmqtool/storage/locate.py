@@ -213,9 +213,8 @@ def _strays(layout: StoreLayout) -> Iterable[str]:
     """The names of stray entries among the files of the log, the queues and the index."""
     for strays in (layout.commit_log_strays, layout.index_strays):
         yield from (stray.name for stray in strays)
-    for queues in (layout.consume_queues, layout.batch_queues):
-        for queue in queues.values():
-            yield from (stray.name for stray in queue.strays)
+    for queue in layout.unit_queues:
+        yield from (stray.name for stray in queue.strays)
 
 
 def _holds_compressed(names: Iterable[str]) -> bool:

@@ -46,7 +46,7 @@ from rmqtool.log.frames import Frames, walk
 from rmqtool.log.key_match import Names, judge
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.log.scan_cache import pack
-from rmqtool.queue.units import UnitReader, pre_blank, present
+from rmqtool.queue.units import UnitReader, live, queue_offsets
 from rmqtool.read.filter import parser
 from rmqtool.storage.source import BytesSource
 from tests.support.records import record
@@ -324,13 +324,14 @@ def _judge(data: Input, random: Random) -> None:
 def _queue(data: Input, random: Random) -> None:
     raw = data.tobytes()
     size = len(data)
-    for dtype in (consume_queue.UNIT.dtype, consume_queue.BATCH_UNIT.dtype):
+    for unit_size in (consume_queue.UNIT_SIZE, consume_queue.BATCH_UNIT_SIZE):
         file = SimpleNamespace(path=Path("x"), file_from_offset=random.choice((0, 20, 40, 46)), size=size)
-        with UnitReader(lambda path: BytesSource(data), dtype) as reader:
-            for _, units in reader.blocks(file):
-                present(units)
-                pre_blank(units)
-            reader.read([file], random.randrange(5), random.randrange(1, 40))
+        with UnitReader(lambda path: BytesSource(data)) as reader:
+            for _, units in reader.blocks(file, unit_size):
+                live(units)
+                queue_offsets(units, 7)
+            queue = SimpleNamespace(files=[file], unit_size=unit_size)
+            reader.read(queue, random.randrange(5), random.randrange(1, 40))
     for decode in (consume_queue.decode_units, consume_queue.decode_batch_units):
         try:
             list(decode(raw))

@@ -124,8 +124,7 @@ def where(store: Store) -> str:
     layout = store.layout
     if layout.root is not None:
         return str(layout.root)
-    queues = (*layout.consume_queues.values(), *layout.batch_queues.values())
     paths = [file.path for file in layout.commit_log]
-    paths += (file.path for queue in queues for file in queue.files)
+    paths += (file.path for queue in layout.unit_queues for file in queue.files)
     paths += (file.path for file in layout.index_files)
     return str(paths[0] if len(paths) == 1 else paths[0].parent) if paths else ""

@@ -27,7 +27,7 @@ from rmqtool.check.diff.windows import Common, Range, Unread, common, differing
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import UNIT_SIZE, BatchUnit, Unit
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
-from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.queue.units import BATCH_UNIT_DTYPE, UnitReader, pre_blank, present, unit_array
 from rmqtool.storage.open_files import path_of
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class _Pair:
             found.compared += (piece.stop - piece.start) // UNIT_SIZE
             window = _WINDOW_UNITS * UNIT_SIZE
             for offset, *data in differing(piece, openers, self.unread, window):
-                left, right = (_as_units(each) for each in data)
+                left, right = (unit_array(each, UNIT_SIZE) for each in data)
                 differs = np.flatnonzero(self._differ(left, right, self._same_tags(left, right, a, b)))
                 if found.first is None and len(differs):
                     place = int(differs[0])
@@ -381,9 +381,9 @@ class _Pair:
             sources.append(self.reading.open(path))
             return sources[-1]
 
-        with UnitReader(opener, BATCH_UNIT_DTYPE) as reader:
+        with UnitReader(opener) as reader:
             for file in queue.files:
-                for _, units in reader.blocks(file):
+                for _, units in reader.blocks(file, queue.unit_size):
                     wanted = present(units) & (units["base_offset"] < high)
                     wanted &= units["base_offset"] + units["batch_size"] > low
                     if self.span is not None:
@@ -397,7 +397,3 @@ def _beyond(one: Range, other: Range) -> int:
     """The number of offsets of `one` that are not in `other`, both half-open."""
     shared = max(min(one[1], other[1]) - max(one[0], other[0]), 0)
     return max(one[1] - one[0], 0) - shared
-
-
-def _as_units(data: np.ndarray) -> np.ndarray:
-    return data[: len(data) // UNIT_SIZE * UNIT_SIZE].view(UNIT_DTYPE)

@@ -176,21 +176,21 @@ class QueueWork:
         """Read queues one after the other."""
         from rmqtool.check.verify.queue_units import UnitCheck
         from rmqtool.check.verify.queues import QueueCheck
-        from rmqtool.queue.units import BATCH_UNIT_DTYPE
 
         context = self.around.context()
         context.bad, context.covered = self.bad, self.covered
         context.log_start, context.log_end = self.log_start, self.log_end
         queues = QueueCheck(context)
         check = UnitCheck(context, queues)
-        with check.reader() as reader, check.reader(BATCH_UNIT_DTYPE) as batch_reader:
+        layout = context.layout
+        with check.reader() as reader:
             for task in tasks:
                 claimed = Span(0, 0, 0, False, 0, 0, task.is_batch, matched=task.matched)
                 queues.spans.queues[task.key] = claimed
                 if task.failed is not None:
                     queues.failed[task.key] = UnreadableError(task.failed)
-                read = check.read_batch_queue if task.is_batch else check.read_queue
-                findings = list(read(task.key, batch_reader if task.is_batch else reader))
+                queue = (layout.batch_queues if task.is_batch else layout.consume_queues)[task.key]
+                findings = list(check.read_queue(queue, reader))
                 yield QueueResult(task.key, check.units.pop(task.key), findings, context.report.vanished)
                 del queues.spans.queues[task.key]
         context.store.close()
@@ -199,12 +199,11 @@ class QueueWork:
 def queue_tasks(check: UnitCheck) -> Iterator[QueueTask]:
     """A task for every queue of the store, in the order in which findings are told."""
     layout, spans = check.context.layout, check.check.spans.queues
-    for is_batch, queues in ((False, layout.consume_queues), (True, layout.batch_queues)):
-        for key, queue in queues.items():
-            span, error = spans.get(key), check.check.failed.get(key)
-            size = sum(file.size for file in queue.files)
-            failed = None if error is None else reason_of(error)
-            yield QueueTask(key, is_batch, span.matched if span is not None else [], failed, size)
+    for queue in layout.unit_queues:
+        span, error = spans.get(queue.key), check.check.failed.get(queue.key)
+        size = sum(file.size for file in queue.files)
+        failed = None if error is None else reason_of(error)
+        yield QueueTask(queue.key, queue.is_batch, span.matched if span is not None else [], failed, size)
 
 
 def take_queue(check: UnitCheck, result: QueueResult) -> Iterator[Finding]:

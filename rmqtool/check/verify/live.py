@@ -22,7 +22,7 @@ from rmqtool.check.verify.spans import Key, Kind, Mismatch
 from rmqtool.errors import UnreadableError
 from rmqtool.queue.consume_queue import BatchConsumeQueue, ConsumeQueue
 from rmqtool.queue.units import UnitReader, present
-from rmqtool.storage.layout import StoreFile, can_be_folder
+from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import OpenFiles
 
@@ -45,15 +45,13 @@ def look_again(context: Context, check: QueueCheck, units: dict[Key, Units], rea
         return
     time.sleep(WAIT_S)
     for key in sorted(set(waiting)):
-        files = _files_now(context, key)
+        queue = _queue_now(context, key)
         if key in spans:
             found = spans[key].mismatches
-            spans[key].mismatches = [
-                item for item in found if _is_still(context, check, reader, files, key, item)
-            ]
+            spans[key].mismatches = [item for item in found if _is_still(context, check, reader, queue, item)]
         if key in units:
             gaps = units[key].gaps
-            units[key].gaps = [gap for gap in gaps if _come(reader, files, *gap) < gap[1] - gap[0]]
+            units[key].gaps = [gap for gap in gaps if _come(reader, queue, *gap) < gap[1] - gap[0]]
 
 
 def _is_judged(context: Context, item: Mismatch) -> bool:
@@ -62,16 +60,16 @@ def _is_judged(context: Context, item: Mismatch) -> bool:
 
 
 def _is_still(
-    context: Context, check: QueueCheck, reader: UnitReader, files: list[StoreFile], key: Key, item: Mismatch
+    context: Context, check: QueueCheck, reader: UnitReader, queue: QueueFiles, item: Mismatch
 ) -> bool:
     """Whether units of `item` are still missing; those that have come are taken from its beginning."""
     if item.kind is not Kind.MISSING:
         return True
-    if key in context.layout.batch_queues:
-        return _is_still_in_batch(check, key, item)
-    come = _come(reader, files, item.first, item.last + 1)
+    if queue.key in context.layout.batch_queues:
+        return _is_still_in_batch(check, queue.key, item)
+    come = _come(reader, queue, item.first, item.last + 1)
     if come:
-        first, last = (reader.read(files, item.first + place, 1)[0] for place in (0, come - 1))
+        first, last = (reader.read(queue, item.first + place, 1)[0] for place in (0, come - 1))
         if int(first["physical_offset"]) != item.start:
             return True
         item.first += come
@@ -94,10 +92,10 @@ def _is_still_in_batch(check: QueueCheck, key: Key, item: Mismatch) -> bool:
     return item.first <= item.last
 
 
-def _come(reader: UnitReader, files: list[StoreFile], first: int, stop: int) -> int:
+def _come(reader: UnitReader, queue: QueueFiles, first: int, stop: int) -> int:
     """How many units from slot `first` on are there now, without one missing."""
     try:
-        there = present(reader.read(files, first, min(stop - first, _UNITS_MAX)))
+        there = present(reader.read(queue, first, min(stop - first, _UNITS_MAX)))
     except OSError:
         return 0
     missing = np.flatnonzero(~there)
@@ -110,26 +108,21 @@ def queue_end_now(context: Context, key: Key) -> int | None:
     with OpenFiles() as open_files:
         try:
             if batch is not None:
-                files = tuple(_listed(batch.folder))
-                return BatchConsumeQueue(replace(batch, files=files), open_files).max_offset()
-            found = context.layout.consume_queues[key]
-            return ConsumeQueue(replace(found, files=tuple(_listed(found.folder))), open_files).max_offset()
+                return BatchConsumeQueue(_listed(batch), open_files).max_offset()
+            return ConsumeQueue(_listed(context.layout.consume_queues[key]), open_files).max_offset()
         except (KeyError, UnreadableError):
             return None
 
 
-def _files_now(context: Context, key: Key) -> list[StoreFile]:
-    """The files of a queue as they are now: a broker may have added some, or made the queue."""
+def _queue_now(context: Context, key: Key) -> QueueFiles:
+    """A queue with its files as they are now: a broker may have added some, or made the queue."""
     root, (topic, queue_id) = context.layout.root, key
     known = context.layout.consume_queues.get(key)
-    if known is not None:
-        folder = known.folder
-    elif root is not None and can_be_folder(topic):
-        folder = root / "consumequeue" / topic / str(queue_id)
-    else:
-        return []
-    return _listed(folder)
+    if known is None and root is not None and can_be_folder(topic):
+        known = QueueFiles(*key, root / "consumequeue" / topic / str(queue_id), ())
+    return _listed(known) if known is not None else QueueFiles(*key, Path(), ())
 
 
-def _listed(folder: Path) -> list[StoreFile]:
-    return [StoreFile(*entry) for entry in Listing().mapped_files(folder)[0]]
+def _listed(queue: QueueFiles) -> QueueFiles:
+    files = Listing().mapped_files(queue.folder)[0]
+    return replace(queue, files=tuple(StoreFile(*file) for file in files))

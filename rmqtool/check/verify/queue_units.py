@@ -24,12 +24,12 @@ import numpy as np
 from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.check.verify.live import look_again
 from rmqtool.check.verify.queue_order import OutOfOrder, judge_order
-from rmqtool.check.verify.queues import QueueCheck, unit_reader
+from rmqtool.check.verify.queues import QueueCheck
 from rmqtool.check.verify.spans import RANGES_MAX, Key, Kind, Mismatch, Span
 from rmqtool.errors import FormatError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADDRESS, UNIT_SIZE, ext_offset
 from rmqtool.problems import Finding, finding
-from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.queue.units import UnitReader, pre_blank, present
 from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder
 from rmqtool.storage.ranges import contains, inside, merged, overlaps, runs
 
@@ -97,14 +97,12 @@ class UnitCheck:
     def run(self) -> Iterator[Finding]:
         """All findings of the pass, queue by queue."""
         context, layout = self.context, self.context.layout
-        with self.reader() as reader, self.reader(BATCH_UNIT_DTYPE) as batch_reader:
+        with self.reader() as reader:
             if context.spread is not None:
                 yield from context.spread.read_queues(self)
             else:
-                for key in layout.consume_queues:
-                    yield from self.read_queue(key, reader)
-                for key in layout.batch_queues:
-                    yield from self.read_batch_queue(key, batch_reader)
+                for queue in layout.unit_queues:
+                    yield from self.read_queue(queue, reader)
             context.queue_ends.update(
                 (key, units.last + 1) for key, units in self.units.items() if not units.unread
             )
@@ -120,29 +118,25 @@ class UnitCheck:
 
     # Reading
 
-    def read_queue(self, key: Key, reader: UnitReader) -> Iterator[Finding]:
+    def read_queue(self, queue: QueueFiles, reader: UnitReader) -> Iterator[Finding]:
         """Read all units of a queue into `units`, and compare them with what its records claimed."""
-        queue = self.context.layout.consume_queues[key]
-        yield from self._read(key, queue, partial(self._read_file, key, reader), UNIT_SIZE)
-        yield from self._extension(key, reader)
+        if queue.is_batch:
+            yield from self._read(queue, partial(self._read_batch_file, queue.key, reader))
+        else:
+            yield from self._read(queue, partial(self._read_file, queue.key, reader))
+            yield from self._extension(queue.key, reader)
 
-    def read_batch_queue(self, key: Key, reader: UnitReader) -> Iterator[Finding]:
-        """The same for a batch queue."""
-        queue = self.context.layout.batch_queues[key]
-        return self._read(key, queue, partial(self._read_batch_file, key, reader), None)
-
-    def reader(self, dtype: np.dtype[np.void] = UNIT_DTYPE) -> UnitReader:
-        """A reader for `read_queue`, or with BATCH_UNIT_DTYPE for `read_batch_queue`."""
-        return unit_reader(self.context, dtype, opener=self._open)
+    def reader(self) -> UnitReader:
+        """A reader for `read_queue`."""
+        return UnitReader(self._open, self.context.files_per_reader)
 
     def _open(self, path: Path) -> ByteSource:
         self._source = self.context.open(path)
         return self._source
 
-    def _read(
-        self, key: Key, queue: QueueFiles, read: Callable[[StoreFile], None], unit_size: int | None
-    ) -> Iterator[Finding]:
-        """Read all files of one queue; slots that cannot be read follow from `unit_size`."""
+    def _read(self, queue: QueueFiles, read: Callable[[StoreFile], None]) -> Iterator[Finding]:
+        """Read all files of one queue; in a batch queue it is unknown which slots cannot be read."""
+        key, unit_size = queue.key, None if queue.is_batch else queue.unit_size
         units = self.units[key] = Units()
         told = False
         for file in queue.files:
@@ -169,10 +163,10 @@ class UnitCheck:
         self.context.report.units += units.count
 
     def _read_file(self, key: Key, reader: UnitReader, file: StoreFile) -> None:
-        span, base = self.check.spans.queues.get(key), file.file_from_offset // UNIT_SIZE
+        span = self.check.spans.queues.get(key)
         claimed = merged(span.matched) if span else []
-        for first, block in reader.blocks(file):
-            self._block(self.units[key], base + first, block, claimed)
+        for first, block in reader.blocks(file, UNIT_SIZE):
+            self._block(self.units[key], first, block, claimed)
 
     def _extension(self, key: Key, reader: UnitReader) -> Iterator[Finding]:
         """Whether a broker can go through the extension files, and comes to all units that are named."""
@@ -227,7 +221,7 @@ class UnitCheck:
     def _read_batch_file(self, key: Key, reader: UnitReader, file: StoreFile) -> None:
         units, span = self.units[key], self.check.spans.queues.get(key)
         claimed = merged(span.matched) if span else []
-        for _, block in reader.blocks(file):
+        for _, block in reader.blocks(file, BATCH_UNIT_SIZE):
             rows = block[present(block)]
             if len(rows):
                 self._batch_block(units, rows, claimed)
@@ -344,7 +338,7 @@ class UnitCheck:
             yield self._finding("CQ05", key, item.first, item.last, record=item.start)
             return
         try:
-            unit = reader.read(queue.files, item.first, 1)[0]
+            unit = reader.read(queue, item.first, 1)[0]
         except OSError:
             return  # it has gone since it was compared
         named = int(unit["physical_offset"])

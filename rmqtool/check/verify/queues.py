@@ -13,8 +13,7 @@ section 5, spec 02 section 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -29,13 +28,12 @@ from rmqtool.log.dispatch import MULTI_DISPATCH, Dispatch
 from rmqtool.log.events import OFFSET_MISMATCH
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.light_queues import light_units
-from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, present
+from rmqtool.queue.units import BATCH_UNIT_DTYPE, UnitReader, present
 from rmqtool.storage.layout import QueueFiles
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.file_scan import FileScan
     from rmqtool.log.frames import Frames
-    from rmqtool.storage.source import ByteSource
 
 _YEAR_MS = 366 * 86_400_000
 _NUMBER_LIMIT = 10**18  # queue offsets that sums of them stay within 64 bits
@@ -88,27 +86,6 @@ class Columns(NamedTuple):
         return Columns(*(column[numbers] for column in self))
 
 
-def unit_reader(
-    context: Context,
-    dtype: np.dtype[np.void] = UNIT_DTYPE,
-    *,
-    opener: Callable[[Path], ByteSource] | None = None,
-) -> UnitReader:
-    """A reader for one thread, which keeps no more files open than its share of what the process may."""
-    opened = 0
-
-    def open_file(path: Path) -> ByteSource:
-        nonlocal opened
-        if opened >= context.files_per_reader:
-            reader.close()
-            opened = 0
-        opened += 1
-        return (opener or context.open)(path)
-
-    reader = UnitReader(open_file, dtype)
-    return reader
-
-
 class QueueCheck:
     """The log side of the pass. `part` runs in threads, `take` in log order; then `spans` is complete.
 
@@ -123,7 +100,7 @@ class QueueCheck:
 
     def reader(self) -> UnitReader:
         """A reader for one thread."""
-        return unit_reader(self.context)
+        return UnitReader(self.context.open, self.context.files_per_reader)
 
     def part(self, frames: Frames, dispatch: Dispatch, reader: UnitReader, spans: Spans) -> None:
         """Compare one window of records with their units; adds what was found to `spans`."""
@@ -192,7 +169,7 @@ class QueueCheck:
         return kinds
 
     def _compare_sorted(self, key: Key, queue: QueueFiles, rows: Columns, reader: UnitReader) -> np.ndarray:
-        units = reader.gather(queue.files, rows.queue_offset)
+        units = reader.gather(queue, rows.queue_offset)
         unit_offset, unit_size = units["physical_offset"].astype(np.int64), units["size"].astype(np.int32)
         code, bad_extension = self._resolved(key, units, rows, reader)
         same_tags = code == rows.tags
@@ -260,9 +237,10 @@ class QueueCheck:
         queue = self.context.layout.batch_queues.get(key)
         parts = [np.zeros(0, BATCH_UNIT_DTYPE)]
         if queue is not None:
-            with unit_reader(self.context, BATCH_UNIT_DTYPE) as reader:
+            with self.reader() as reader:
                 for file in queue.files:
-                    parts += (units[present(units)] for _, units in reader.blocks(file))
+                    blocks = reader.blocks(file, queue.unit_size)
+                    parts += (units[present(units)] for _, units in blocks)
         units = np.concatenate(parts)
         return units[np.argsort(units["physical_offset"].astype(np.int64), kind="stable")]
 

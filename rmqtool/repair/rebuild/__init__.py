@@ -370,9 +370,7 @@ def _of_index(found: Survey, task: IndexTask | None) -> Iterator[Action]:
 
 def _of_strays(store: Store) -> Iterator[Action]:
     layout = store.layout
-    queues = (
-        *layout.consume_queues.values(), *layout.batch_queues.values(), *layout.ext_queues.values()
-    )  # fmt: skip
+    queues = (*layout.unit_queues, *layout.ext_queues.values())
     of_queues = [*layout.consume_queue_strays, *layout.batch_queue_strays]
     of_queues += (stray for queue in queues for stray in queue.strays)
     for code, part, strays in (("CQ11", "queue", of_queues), ("IX07", "index", layout.index_strays)):

@@ -129,7 +129,7 @@ def misrouted_records(
             slots = range(run.first, min(run.last + 1, run.first + left))
             left -= len(slots)
             for slot in slots:
-                unit = reader.read(queue.files, slot, 1)[0]
+                unit = reader.read(queue, slot, 1)[0]
                 named[int(unit["physical_offset"])] += 1
                 code = extension.tags_code(int(unit["tags_code"]))
                 witness = _witness(context, QueuePosition(*key, slot), unit, code)
@@ -180,7 +180,7 @@ def _has_unit(context: Context, witness: _Witness, reader: UnitReader) -> bool:
     queue = context.layout.consume_queues.get(witness.said.key)
     if queue is None:
         return False
-    unit = reader.read(queue.files, witness.said.queue_offset, 1)[0]
+    unit = reader.read(queue, witness.said.queue_offset, 1)[0]
     return int(unit["physical_offset"]) == witness.start and int(unit["size"]) > 0
 
 

@@ -26,7 +26,7 @@ from rmqtool.check.verify.spans import RANGES_MAX, Key, Span
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.problems import Finding
-from rmqtool.queue.units import BATCH_UNIT_DTYPE, present
+from rmqtool.queue.units import present, unit_array
 from rmqtool.repair.rebuild.extension_task import ExtensionTask, extension_task
 from rmqtool.repair.rebuild.header_corrections import ASTRAY
 from rmqtool.repair.rebuild.survey import WHOLE_QUEUE, Survey
@@ -150,11 +150,7 @@ def shape_of(survey: Survey, span: Span) -> Shape:
 def problems_by_queue(survey: Survey, findings: Collection[Finding]) -> dict[Key, list[str]]:
     """The codes of findings on queues, each once; strays among topics and in topics belong to none."""
     layout = survey.view.layout
-    by_folder = {
-        layout.relative(queue.folder): key
-        for queues in (layout.consume_queues, layout.batch_queues)
-        for key, queue in queues.items()
-    }
+    by_folder = {layout.relative(queue.folder): queue.key for queue in layout.unit_queues}
     by_folder |= {
         layout.relative(queue.folder): key
         for key, queue in layout.ext_queues.items()
@@ -304,7 +300,7 @@ def _expired_batches(survey: Survey, existing: dict[int, StoreFile]) -> tuple[St
     with OpenFiles() as files:
         for _, file in sorted(existing.items(), reverse=True):
             data = files.read(file.path, 0, file.size)
-            units = np.frombuffer(data, BATCH_UNIT_DTYPE, len(data) // BATCH_UNIT_SIZE)
+            units = unit_array(data, BATCH_UNIT_SIZE)
             expired = np.flatnonzero(present(units) & (units["physical_offset"] < start))
             if len(expired):
                 last = units[expired[-1]]

@@ -23,7 +23,7 @@ from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, PRE_BLANK, UNIT_SIZE,
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.queue.build import code_of, queue_codes
 from rmqtool.queue.consume_queue import ConsumeQueue
-from rmqtool.queue.units import UNIT_DTYPE, present
+from rmqtool.queue.units import present, unit_array
 from rmqtool.repair.rebuild.extension_task import Bits, KeptBits
 from rmqtool.repair.rebuild.index_task import IndexTask
 from rmqtool.repair.rebuild.queue_task import QueueTask
@@ -219,8 +219,8 @@ def lay_heads(folder: Path, tasks: Iterable[QueueTask], unit: int, file_size: in
         except OSError:
             data = b""  # what cannot be read is as good as expired
         if not task.is_batch:
-            units = np.frombuffer(_FILLER * task.head_units, UNIT_DTYPE).copy()
-            found = np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_SIZE)
+            units = unit_array(_FILLER * task.head_units, unit).copy()
+            found = unit_array(data, unit)
             there = np.flatnonzero(present(found) & (found["physical_offset"] < log_start))
             units[there] = found[there]
             data = units.tobytes()
@@ -233,7 +233,7 @@ def lay_heads(folder: Path, tasks: Iterable[QueueTask], unit: int, file_size: in
         finally:
             os.close(descriptor)
         files = (StoreFile(path, start, file_size),)
-        heads[task.key] = QueueFiles(*task.key, own, files)
+        heads[task.key] = QueueFiles(*task.key, own, files, unit_size=unit)
     return heads
 
 

@@ -22,9 +22,7 @@ from rmqtool.storage.open_files import read_head
 def stray_actions(store: Store) -> list[Action]:
     """Deletions of stray entries among queue and index files; the backup keeps them."""
     layout = store.layout
-    queues = (
-        *layout.consume_queues.values(), *layout.batch_queues.values(), *layout.ext_queues.values()
-    )  # fmt: skip
+    queues = (*layout.unit_queues, *layout.ext_queues.values())
     in_queues = (*layout.consume_queue_strays, *layout.batch_queue_strays)
     in_queues += tuple(stray for queue in queues for stray in queue.strays)
     actions = []

@@ -15,10 +15,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.properties import INNER_MULTI_DISPATCH, decode
-from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.queue.units import UnitReader, live, queue_offsets
 from rmqtool.repair.salvage.model import Claim
 from rmqtool.storage.layout import QueueFiles, StoreLayout
 
@@ -49,7 +48,6 @@ class _Hits:
     """
 
     queue: QueueFiles
-    is_batch: bool
     claims: list[Claim]
     beside: list[tuple[int, int, int]]
 
@@ -85,16 +83,14 @@ def units_in(
         jobs: number of threads.
     """
     edges = np.array(holes, np.int64).reshape(-1, 2)
-    queues = [(queue, False) for queue in layout.consume_queues.values()]
-    queues += [(queue, True) for queue in layout.batch_queues.values()]
 
-    def read(item: tuple[QueueFiles, bool]) -> tuple[list[_Hits], list[TailUnits]]:
-        return _of_queue(*item, edges, end, opener)
+    def read(queue: QueueFiles) -> tuple[list[_Hits], list[TailUnits]]:
+        return _of_queue(queue, edges, end, opener)
 
     claims: list[Claim] = []
     tails: list[TailUnits] = []
     with ThreadPoolExecutor(jobs, "rmqtool-salvage") as pool:
-        for found, tail in pool.map(read, queues):
+        for found, tail in pool.map(read, layout.unit_queues):
             for hits in found:
                 claims += _owned(hits, layout, find)
             tails += tail
@@ -104,12 +100,12 @@ def units_in(
 
 
 def _of_queue(
-    queue: QueueFiles, is_batch: bool, edges: np.ndarray, end: int, opener: Callable[[Path], ByteSource]
+    queue: QueueFiles, edges: np.ndarray, end: int, opener: Callable[[Path], ByteSource]
 ) -> tuple[list[_Hits], list[TailUnits]]:
     found: list[_Hits] = []
     tails: list[TailUnits] = []
     topic = java_utf8_encode(queue.topic)
-    for offsets, counts, units in _blocks(queue, is_batch, opener):
+    for offsets, counts, units in _blocks(queue, opener):
         start = units["physical_offset"].astype(np.int64)
         size = units["size"].astype(np.int64)
         behind = start >= end
@@ -126,7 +122,7 @@ def _of_queue(
         claims = [
             Claim(
                 int(start[row]), int(size[row]), topic, queue.queue_id, int(offsets[row]),
-                count=int(counts[row]) if is_batch else 0, known_from="unit",
+                count=int(counts[row]) if queue.is_batch else 0, known_from="unit",
             )
             for row in rows.tolist()
         ]  # fmt: skip
@@ -135,7 +131,7 @@ def _of_queue(
         near = others[max(middle - _AROUND, 0) : middle + _AROUND].tolist()
         near.sort(key=lambda row: abs(row - rows[0]))
         beside = [(int(offsets[row]), int(start[row]), int(size[row])) for row in near]
-        found.append(_Hits(queue, is_batch, claims, beside))
+        found.append(_Hits(queue, claims, beside))
     return found, tails
 
 
@@ -157,12 +153,12 @@ def _owned(hits: _Hits, layout: StoreLayout, find: Find) -> list[Claim]:
             if own == _ENOUGH and not others:
                 break
         else:
-            is_numbered = hits.is_batch or message.queue_offset == queue_offset
+            is_numbered = hits.queue.is_batch or message.queue_offset == queue_offset
             others[message.topic, message.queue_id, is_numbered] += 1
     if own >= others.total():
         return hits.claims
     ((topic, queue_id, is_numbered), count) = others.most_common(1)[0]
-    known = layout.batch_queues if hits.is_batch else layout.consume_queues
+    known = layout.batch_queues if hits.queue.is_batch else layout.consume_queues
     if count == own + others.total() == 1 and (topic, queue_id) not in known:
         return hits.claims  # only one record contradicts, and it may be damaged
     if not is_numbered or 2 * count <= own + others.total():
@@ -178,29 +174,24 @@ def _is_light(properties: bytes, topic: str) -> bool:
 
 
 def _blocks(
-    queue: QueueFiles, is_batch: bool, opener: Callable[[Path], ByteSource]
+    queue: QueueFiles, opener: Callable[[Path], ByteSource]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(queue offsets, messages per unit, units) of the present units, block by block.
 
     Files that cannot be read, or are gone, are skipped.
     """
-    with UnitReader(opener, BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE) as reader:
+    with UnitReader(opener) as reader:
         for file in queue.files:
             try:
-                for first, block in reader.blocks(file):
-                    chosen = present(block)
-                    if not is_batch:
-                        chosen &= ~pre_blank(block)
+                for first, block in reader.blocks(file, queue.unit_size):
+                    chosen = live(block)
                     units = block[chosen]
                     if not len(units):
                         continue
-                    if is_batch:
-                        offsets = units["base_offset"].astype(np.int64)
+                    counts = np.ones(len(units), np.int64)
+                    if queue.is_batch:
                         counts = np.maximum(units["batch_size"].astype(np.int64), 1)
-                    else:
-                        offsets = np.flatnonzero(chosen) + first + file.file_from_offset // UNIT_SIZE
-                        counts = np.ones(len(units), np.int64)
-                    yield offsets, counts, units
+                    yield queue_offsets(block, first)[chosen], counts, units
             except OSError:
                 continue
 

@@ -28,13 +28,12 @@ from rmqtool.errors import UnreadableError
 from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
-from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitReader, pre_blank, present
+from rmqtool.queue.units import UnitReader
 from rmqtool.read.consumer_offsets import consumer_offsets, offsets_are_lost
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.queues import first_live
 from rmqtool.report.stats.past import Past, offset_at
-from rmqtool.storage.source import open_source
 
 MEMORY_RATIO = 40
 """Percent of the memory that the broker expects to be page cache (accessMessageInMemoryMaxRatio)."""
@@ -45,7 +44,6 @@ FIELDS = (
 )  # fmt: skip
 _NAMES = {"group": "group", "topic": "topic", "queue": "queue_id"}
 _TABLE_FIELDS = ("lag_messages", "lag_bytes", "lost_messages", "oldest_time", "reads_from", "status")
-_BLOCK_UNITS = 1 << 16
 _NOT_READ = {"never_committed", "no_queue", "no_group", "offsets_missing"}
 
 
@@ -130,7 +128,7 @@ def group_lags(store: Store, selection: Selection, past: Past | None = None) -> 
         by_topic.setdefault(topic, []).append(queue_id)
     offsets = consumer_offsets(store)
     store.layout.check_forms(queues=True)
-    with UnitReader(open_source) as units, UnitReader(open_source, BATCH_UNIT_DTYPE) as batch_units:
+    with UnitReader() as reader:
         for topic, group in sorted(offsets, key=lambda pair: (pair[1], pair[0])):
             if not selection.matches_topic(topic):
                 continue
@@ -141,7 +139,7 @@ def group_lags(store: Store, selection: Selection, past: Past | None = None) -> 
                 lag = QueueLag(group, topic, queue_id, committed=of_queues.get(queue_id))
                 queue = store.queues.get((topic, queue_id))
                 try:
-                    _measure(store, queue, lag, batch_units if _is_batch(queue) else units, past)
+                    _measure(store, queue, lag, reader, past)
                 except (UnreadableError, OSError):
                     lag.status.add("unreadable")
                 yield lag
@@ -167,10 +165,6 @@ def _unread(store: Store, topic: str, queue_id: int, status: str) -> QueueLag:
         return lag
     lag.min_offset, lag.max_offset = span.min_offset, span.max_offset
     return lag
-
-
-def _is_batch(queue: AnyQueue | None) -> bool:
-    return isinstance(queue, BatchConsumeQueue)
 
 
 def _measure(
@@ -221,12 +215,8 @@ def _bytes_of(queue: AnyQueue, reader: UnitReader, start: int, stop: int) -> int
     """The total size of the records of queue offsets [start, stop), bytes."""
     if isinstance(queue, BatchConsumeQueue):
         return sum(max(unit.size, 0) for _, unit in queue.units(start, stop))
-    total = 0
-    assert reader.dtype == UNIT_DTYPE, "a simple queue has simple units"
-    for first in range(start, stop, _BLOCK_UNITS):
-        units = reader.read(queue.files, first, min(_BLOCK_UNITS, stop - first))
-        total += int(np.sum(units["size"], where=present(units) & ~pre_blank(units), dtype=np.int64))
-    return total
+    blocks = reader.live_between(queue, start, stop)
+    return sum(int(np.sum(units["size"], dtype=np.int64)) for _, units in blocks)
 
 
 def lag_rows(

@@ -25,7 +25,7 @@ from rmqtool.formats import timer as timer_format
 from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.queue.consume_queue import ConsumeQueue
-from rmqtool.queue.units import UnitReader, pre_blank, present
+from rmqtool.queue.units import UnitReader
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.queues import first_live
 from rmqtool.report.stats.dimensions import QUARTER_MS, start_of
@@ -33,7 +33,6 @@ from rmqtool.storage import config_files
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.config_files import read_file
 from rmqtool.storage.open_files import OpenFiles
-from rmqtool.storage.source import open_source
 
 FIELDS = (
     "kind", "level", "due_hour_timestamp_ms", "due_hour_time", "count", "bytes", "overdue",
@@ -45,7 +44,6 @@ READ_MAX = 100_000
 """Most timer messages whose property is read for their delivery time; for others it stays unknown."""
 UNKNOWN = 0
 """The value of an unknown delivery time."""
-_BLOCK_UNITS = 1 << 16
 
 
 class Waiting(NamedTuple):
@@ -97,14 +95,14 @@ def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
         return
     folder = root / config_files.FOLDER
     offsets = config_files.delay_offsets(folder)
-    with UnitReader(open_source) as reader:
+    with UnitReader() as reader:
         for (topic, queue_id), queue in sorted(store.queues.items()):
             if topic != SCHEDULE_TOPIC or not isinstance(queue, ConsumeQueue):
                 continue
             stop, level = queue.max_offset(), queue_id + 1
             live = first_live(queue, store.commit_log.min_offset)
             place = max(offsets.get(level, 0), live)
-            found = list(_units(queue, reader, live if at_ms is not None else place, stop))
+            found = list(reader.live_between(queue, live if at_ms is not None else place, stop))
             if not found:
                 continue
             numbers, units = (np.concatenate(each) for each in zip(*found, strict=True))
@@ -124,14 +122,6 @@ def _delay_of(store: Store, units: Array, due: Array) -> int:
     return int(due[-1]) - head.store_timestamp if head is not None else 0
 
 
-def _units(queue: ConsumeQueue, reader: UnitReader, start: int, stop: int) -> Iterator[tuple[Array, Array]]:
-    """(queue offsets, units) of [start, stop), without fillers."""
-    for first in range(start, stop, _BLOCK_UNITS):
-        units = reader.read(queue.files, first, min(_BLOCK_UNITS, stop - first))
-        there = np.flatnonzero(present(units) & ~pre_blank(units))
-        yield there + first, units[there]
-
-
 def timers(store: Store) -> Iterator[Waiting]:
     """Timer messages that have not been delivered, in the timer log and not in it yet.
 
@@ -148,8 +138,8 @@ def timers(store: Store) -> Iterator[Waiting]:
     queue = store.queues.get((TIMER_TOPIC, 0))
     if isinstance(queue, ConsumeQueue):
         live = first_live(queue, store.commit_log.min_offset)
-        with UnitReader(open_source) as reader:
-            for _, units in _units(queue, reader, max(next_offset, live), queue.max_offset()):
+        with UnitReader() as reader:
+            for _, units in reader.live_between(queue, max(next_offset, live), queue.max_offset()):
                 sizes = np.concatenate([sizes, units["size"].astype(np.int64)])
                 places = np.concatenate([places, units["physical_offset"].astype(np.int64)])
                 due = np.concatenate([due, np.full(len(units), UNKNOWN)])

@@ -21,7 +21,7 @@ from rmqtool.formats.java import tags_code
 from rmqtool.message.column_arrays import BodyKind
 from rmqtool.message.rows import OK
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
-from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE, present
+from rmqtool.queue.units import UNIT_DTYPE, present, queue_offsets, unit_array
 from rmqtool.read.access import Access, LogRange
 from rmqtool.read.messages import message_batches
 from rmqtool.read.residual import held_texts
@@ -120,8 +120,7 @@ class Bulk:
         if read is None:
             return _Units(tail, tail.number, np.zeros(0, UNIT_DTYPE))
         number, count, data = read
-        dtype = BATCH_UNIT_DTYPE if tail.is_batch else UNIT_DTYPE
-        rows = np.frombuffer(data, dtype, len(data) // dtype.itemsize)
+        rows = unit_array(data, tail.unit_size)
         absent = np.flatnonzero(~present(rows))
         there = int(absent[0]) if len(absent) else len(rows)
         if there > count or number + there == tail.stop:
@@ -138,7 +137,7 @@ class Bulk:
         wanted = np.concatenate([self._looked_at(each) for each in blocks])[order]
         sizes = np.concatenate([each.rows["size"] for each in blocks]).astype(np.int64)[order]
         queues = np.repeat(np.arange(len(blocks)), [len(each.rows) for each in blocks])[order]
-        numbers = np.concatenate([_offsets(each) for each in blocks])[order]
+        numbers = np.concatenate([queue_offsets(each.rows, each.number) for each in blocks])[order]
         places = places[order]
         if int(sizes.sum()) > _ROUND_BYTES:
             if len(sizes) < BULK_UNITS:
@@ -239,12 +238,6 @@ def _marks(rows: pa.Table | None, places: Any, offsets: Any) -> list[int]:
     columns = [rows.column(name).take(pa.array(at)).to_pylist() for name in _MARKED]
     read = (places[at] == offsets).tolist()
     return [mark_of(*values) if is_read else 0 for is_read, *values in zip(read, *columns, strict=True)]
-
-
-def _offsets(block: _Units) -> Any:
-    if block.tail.is_batch:
-        return block.rows["base_offset"].astype(np.int64)
-    return np.arange(block.number, block.number + len(block.rows))
 
 
 def _up_to(block: _Units, bound: int) -> _Units:

@@ -87,13 +87,13 @@ class QueueTail:
         self._folder = folder
         self._open_files = open_files
         self.is_batch = self._is_batch = is_batch
-        self._unit_size = BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
+        self.unit_size = BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
         self._history: deque[DeliveredUnit] = deque(maxlen=HISTORY)
         self._set(files)
 
     def _set(self, files: tuple[StoreFile, ...]) -> None:
-        self._files = tuple(file for file in files if file.size >= self._unit_size)
-        self._starts = [file.file_from_offset // self._unit_size for file in self._files]
+        self._files = tuple(file for file in files if file.size >= self.unit_size)
+        self._starts = [file.file_from_offset // self.unit_size for file in self._files]
 
     def relist(self) -> None:
         """List the queue's files anew."""
@@ -111,7 +111,7 @@ class QueueTail:
 
     def _file_of(self, number: int) -> StoreFile | None:
         at = bisect_right(self._starts, number) - 1
-        if at < 0 or number - self._starts[at] >= self._files[at].size // self._unit_size:
+        if at < 0 or number - self._starts[at] >= self._files[at].size // self.unit_size:
             return None
         return self._files[at]
 
@@ -145,19 +145,19 @@ class QueueTail:
         skipped = 0 if before is None else 1
         data = self._read(number - skipped, number + count + 1)
         if before is not None:
-            was = self._decoded(data[: self._unit_size], number - 1, 1)
+            was = self._decoded(data[: self.unit_size], number - 1, 1)
             self.is_suspect = not was or was[0].place != before
-        count = min(count, len(data) // self._unit_size - skipped)
+        count = min(count, len(data) // self.unit_size - skipped)
         if self.is_suspect or count <= 0:
             return None
-        return number, count, data[skipped * self._unit_size :]
+        return number, count, data[skipped * self.unit_size :]
 
     def _read(self, start: int, stop: int) -> bytes:
         """The units of a half-open range, of as many files as it takes, up to the first unit without one.
 
         Raises UnreadableError for the first of the files; where another cannot be read it ends.
         """
-        size = self._unit_size
+        size = self.unit_size
         parts: list[bytes] = []
         at = start
         while at < stop:
@@ -196,7 +196,7 @@ class QueueTail:
         return file
 
     def _end_of_files(self) -> int:
-        return self._files[-1].end // self._unit_size if self._files else 0
+        return self._files[-1].end // self.unit_size if self._files else 0
 
     def _decoded(self, data: bytes, number: int, count: int) -> list[PendingUnit]:
         units: list[Unit | BatchUnit] = []
@@ -243,9 +243,9 @@ class QueueTail:
         file = self._file_of(number)
         if file is None:
             return None
-        at = number * self._unit_size - file.file_from_offset
+        at = number * self.unit_size - file.file_from_offset
         try:
-            data = self._open_files.read(file.path, at, self._unit_size)
+            data = self._open_files.read(file.path, at, self.unit_size)
         except UnreadableError:
             return None
         found = self._decoded(data, number, 1)
