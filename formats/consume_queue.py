@@ -120,6 +120,11 @@ class BatchUnit(NamedTuple):
         """Whether a broker regards the unit as written."""
         return self.physical_offset >= 0 and self.size > 0 and self.base_offset >= 0 and self.batch_size > 0
 
+    @property
+    def is_pre_blank(self) -> bool:
+        """Never: a broker writes no fillers into batch queues."""
+        return False
+
 
 class ExtUnit(NamedTuple):
     """One extension unit, as stored; see `EXT_UNIT` for what the fields mean."""

@@ -1,5 +1,9 @@
 """What a starting broker does with one queue: recover it, cut it, find its smallest offset.
 
+A start is predicted on files that change: some are cut or deleted, others are made, and units are dispatched
+that are not written anywhere. So units are read here file by file, by the broker's own positions, and
+not as `queue.consume_queue` finds them in the files that are there.
+
 Source: ConsumeQueue#recover, #truncateDirtyLogicFiles, #correctMinOffset, BatchConsumeQueue; spec 02 3.5,
 3.6, 7.4.
 """
@@ -11,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rmqtool.broker.queues import QueueFile, QueueState
 from rmqtool.formats.consume_queue import PRE_BLANK, UNIT_SIZE
+from rmqtool.queue.consume_queue import searched_min
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import OpenFiles
 
@@ -42,21 +47,13 @@ class QueueReader:
 
     # reading
 
-    def _dtype(self, is_batch: bool) -> np.dtype[np.void]:
-        from rmqtool.queue.units import BATCH_UNIT_DTYPE, UNIT_DTYPE
-
-        return BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE
-
     def units(self, state: QueueState, file: QueueFile, first: int, count: int) -> Units:
         """Units [first, first + count) of one file as they will be, without what dispatch writes."""
-        import numpy as np
+        from rmqtool.queue.units import unit_array
 
-        dtype = self._dtype(state.is_batch)
-        count = min(count, self.total(state) - first)
-        units = np.zeros(max(count, 0), dtype)
-        if file.path is not None and count > 0:
-            data = self._files.read(file.path, first * state.unit_size, count * state.unit_size)
-            units.view(np.uint8)[: len(data)] = np.frombuffer(data, np.uint8)
+        length = max(min(count, self.total(state) - first), 0) * state.unit_size
+        data = b"" if file.path is None else self._files.read(file.path, first * state.unit_size, length)
+        units = unit_array(bytearray(data.ljust(length, b"\0")), state.unit_size)
         low, high = (number - file.file_from_offset // state.unit_size - first for number in state.fillers)
         if file.path is None and high > max(low, 0):
             units["size"][max(low, 0) : high] = PRE_BLANK.size
@@ -65,14 +62,6 @@ class QueueReader:
     def total(self, state: QueueState) -> int:
         """Units that a file of this queue has place for."""
         return state.file_size // state.unit_size
-
-    def _present(self, state: QueueState, units: Units) -> np.ndarray[Any, Any]:
-        from rmqtool.queue.units import present
-
-        found = present(units)
-        if state.is_batch:
-            found &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
-        return found
 
     def _run(
         self, state: QueueState, file: QueueFile, first: int, limit: int | None
@@ -83,13 +72,15 @@ class QueueReader:
         """
         import numpy as np
 
+        from rmqtool.queue.units import present
+
         base = file.file_from_offset // state.unit_size
         low, high = state.written or (0, 0)
         number, last, block = first, None, _FIRST_BLOCK
         limit = None if limit is None else min(limit, _LONG_MAX)
         while number < self.total(state):
             units = self.units(state, file, number, block)
-            good = self._present(state, units)
+            good = present(units)
             if limit is not None:
                 good &= units["physical_offset"] < limit
             numbers = np.arange(base + number, base + number + len(units))
@@ -255,20 +246,13 @@ class QueueReader:
         base = start // unit
         if is_intact and self.physical_offset(state, file, base, minimum) >= minimum:
             return
-        low, high = base, file.position // unit - 1
-        while high - low > 1:
-            middle = base + (low - base + high - base) // 2
-            offset = self.physical_offset(state, file, middle, minimum)
-            if offset > minimum:
-                high = middle
-            elif offset == minimum:
-                low = high = middle
-            else:
-                low = middle
-        for number in range(low, high + 1):
-            if self.physical_offset(state, file, number, minimum) >= minimum:
-                state.min_logic = file.file_from_offset + number * unit
-                return
+        found = searched_min(
+            file.position // unit - base,
+            lambda place: self.physical_offset(state, file, base + place, minimum),
+            minimum,
+        )
+        if found is not None:
+            state.min_logic = file.file_from_offset + (base + found) * unit
 
     # batch queues
 

@@ -1,9 +1,15 @@
-"""One consume queue, read: its units by queue offset, and its minimum and maximum by the broker's rules.
+"""One consume queue, read: which file holds unit k, the unit itself, and the three searches.
 
-Only heads and tails are read until units are asked for. Where a queue ends is written nowhere: it
-ends before the first unit that is not present, which is looked for from the third-last file on, as
-a starting broker does. In the last file of a long queue the place is found by bisection: the same
-one, unless an empty unit stands between others, which `verify` finds.
+    by_number, numbered, units    units by their number, or by queue offset, as tuples; `data` as bytes
+    first, before, number_of      bisections: by any rule that rises along the queue (the time of the
+                                  record, its physical offset), by physical offset, by queue offset
+    end, min_offset, span         where the queue begins and ends, by the broker's rules
+    refresh                       the files as they are now, for a reader that follows the queue
+
+`units.UnitReader` reads the same units in bulk, as arrays. Only heads and tails are read until units are
+asked for. Where a queue ends is written nowhere: it ends before the first unit that is not present, which
+is looked for from the third-last file on, as a starting broker does. In the last file of a long queue the
+place is found by bisection: the same one, unless an empty unit stands between others, which `verify` finds.
 
 Source: ConsumeQueue#recover, #correctMinOffset, BatchConsumeQueue; spec 01 5.4, spec 02 7.4.
 """
@@ -11,10 +17,11 @@ Source: ConsumeQueue#recover, #correctMinOffset, BatchConsumeQueue; spec 01 5.4,
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
-from typing import Generic, NamedTuple, TypeVar
+from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from rmqtool.formats.consume_queue import (
     BATCH_UNIT_SIZE,
@@ -47,15 +54,182 @@ class Span(NamedTuple):
 
 
 class _Units(ABC, Generic[UnitT]):
-    """The units of a queue by their number, which is their byte offset divided by the unit's size."""
+    """The units of a queue by their number, which is their byte offset divided by the unit's size.
 
-    def __init__(self, queue: QueueFiles, files: OpenFiles, unit_size: int) -> None:
+    Every method that reads raises UnreadableError.
+    """
+
+    unit_size: ClassVar[int]
+
+    def __init__(self, queue: QueueFiles, files: OpenFiles) -> None:
         self.topic = queue.topic
         self.queue_id = queue.queue_id
-        self.files: tuple[StoreFile, ...] = queue.files
+        self._queue_files = queue
         self._open_files = files
-        self.unit_size = self._unit_size = unit_size
-        self._starts = [file.file_from_offset // unit_size for file in queue.files]
+        self._set(queue.files)
+
+    def _set(self, files: tuple[StoreFile, ...]) -> None:
+        self.files = files
+        self._starts = [self.numbers_of(file).start for file in files]
+
+    def refresh(self) -> None:
+        """List the queue's files again; one that a broker is making, shorter than a unit, is left out."""
+        files = self._queue_files.relisted().files
+        self._set(tuple(file for file in files if file.size >= self.unit_size))
+
+    def without(self, count: int) -> AnyQueue:
+        """The queue as it is without its first `count` files."""
+        rest = replace(self._queue_files, files=self.files[count:])
+        return open_queue(rest, self._open_files)
+
+    @abstractmethod
+    def decode(self, data: bytes) -> Iterator[UnitT]:
+        """The whole units at the start of `data`, present or not."""
+
+    # which file holds a unit
+
+    @property
+    def start(self) -> int:
+        """The number of the first unit that a file has room for; 0 without files."""
+        return self._starts[0] if self._starts else 0
+
+    def numbers_of(self, file: StoreFile) -> range:
+        """The numbers of the units that a file has room for."""
+        first = file.file_from_offset // self.unit_size
+        return range(first, first + file.size // self.unit_size)
+
+    def file_of(self, number: int) -> StoreFile | None:
+        """The file that has room for a unit."""
+        place = bisect_right(self._starts, number) - 1
+        if place < 0 or number not in self.numbers_of(self.files[place]):
+            return None
+        return self.files[place]
+
+    def data(self, file: StoreFile, start: int, stop: int) -> bytes:
+        """The bytes of the units [start, stop) as far as one file, which has room for `start`, holds them."""
+        numbers = self.numbers_of(file)
+        count = min(stop, numbers.stop) - start
+        if count <= 0:
+            return b""
+        return self._open_files.read(
+            file.path, (start - numbers.start) * self.unit_size, count * self.unit_size
+        )
+
+    # units
+
+    def by_number(self, number: int) -> UnitT | None:
+        """The unit with this number; None where no file holds it or it is not present."""
+        file = self.file_of(number)
+        if file is None:
+            return None
+        units = self.decode(self.data(file, number, number + 1))
+        return next((unit for unit in units if unit.is_present), None)
+
+    def numbered(
+        self, start: int, stop: int, *, reverse: bool = False, block: int = BLOCK
+    ) -> Iterator[tuple[int, UnitT]]:
+        """(number, unit) of the present units in [start, stop), in order or from the last to the first.
+
+        `block` units are read at once.
+        """
+        for file in reversed(self.files) if reverse else self.files:
+            yield from self.numbered_in(file, start, stop, reverse=reverse, block=block)
+
+    def numbered_in(
+        self, file: StoreFile, start: int, stop: int, *, reverse: bool = False, block: int = BLOCK
+    ) -> Iterator[tuple[int, UnitT]]:
+        """As `numbered`, of one file. After a block of zeros, holes are not read."""
+        numbers, size, is_empty = self.numbers_of(file), self.unit_size, False
+        begins = range(max(start, numbers.start), min(stop, numbers.stop), block)
+        for begin in reversed(begins) if reverse else begins:
+            end = min(begin + block, begins.stop)
+            low, high = ((number - numbers.start) * size for number in (begin, end))
+            if is_empty and self._open_files.next_data(file.path, low, file.size) >= high:
+                continue
+            data = self.data(file, begin, end)
+            is_empty = data.count(0) == len(data)
+            if is_empty:
+                continue
+            units = [pair for pair in enumerate(self.decode(data), begin) if pair[1].is_present]
+            yield from reversed(units) if reverse else units
+
+    def last_unit(self) -> UnitT | None:
+        """The newest unit; None in an empty queue."""
+        return self.by_number(self.end() - 1)
+
+    @staticmethod
+    def queue_offset(number: int, unit: Unit | BatchUnit) -> int:
+        """The queue offset of the unit with this number; of a batch that of its first message."""
+        return unit.base_offset if isinstance(unit, BatchUnit) else number
+
+    def tags_code(self, unit: UnitT) -> int | None:
+        """What a broker filters by, in SCHEDULE_TOPIC_XXXX when the message is due.
+
+        None where that is in an extension unit that cannot be read.
+        """
+        return unit.tags_code
+
+    # searches
+
+    def first(self, test: Callable[[UnitT], bool], stop: int | None = None) -> int:
+        """The number of the first unit that passes a test; `stop`, else the queue's end, where none does.
+
+        Found by bisection: what passes follows what does not. Fillers and numbers without a unit do not pass.
+        """
+
+        def passes(number: int) -> bool:
+            unit = self.by_number(number)
+            return unit is not None and not unit.is_pre_blank and test(unit)
+
+        stop = self.end() if stop is None else stop
+        numbers = range(self.start, stop)
+        return self.start + bisect_left(numbers, True, key=passes) if numbers else stop
+
+    def first_live(self, min_physical_offset: int, end: int | None = None) -> int:
+        """The queue offset of the first message at or after a physical offset; the maximum without one.
+
+        `end` is `end()` where that is known.
+        """
+        end = self.end() if end is None else end
+        number = self.first(lambda unit: unit.physical_offset >= min_physical_offset, end)
+        return self.offset_at(number, end)
+
+    def offset_at(self, number: int, end: int) -> int:
+        """The queue offset of the unit with this number; the maximum for `end`, the queue's end."""
+        unit = self.by_number(number) if number < end else None
+        return max(self.max_offset(), 0) if unit is None else self.queue_offset(number, unit)
+
+    def before(self, physical_offset: int) -> UnitT | None:
+        """The last unit whose record starts at or before `physical_offset`, if there is one.
+
+        Found by bisection, for physical offsets rise along a queue.
+        """
+        return self.by_number(self.number_after(physical_offset) - 1)
+
+    def number_after(self, physical_offset: int) -> int:
+        """The number from which on records start after `physical_offset`, found as in `before`."""
+        found = self._last_until(lambda unit: unit.physical_offset > physical_offset)
+        return self.start if found is None else found + 1
+
+    def _last_until(self, is_beyond: Callable[[UnitT], bool]) -> int | None:
+        """The number of the last unit before those that are beyond something, by bisection; None without.
+
+        Each file is searched up to its first unit that is not present, the last file first: what is
+        missing from one file does not hide the next.
+        """
+
+        def tests(file: StoreFile, number: int) -> bool:
+            return any(map(is_beyond, self.decode(self.data(file, number, number + 1))))
+
+        for file in reversed(self.files):
+            first = self.numbers_of(file).start
+            numbers = range(first, first + self._present_in(file))
+            count = bisect_left(numbers, True, key=partial(tests, file))
+            if count > 0:
+                return first + count - 1
+        return None
+
+    # the broker's rules
 
     def min_offset(self, min_physical_offset: int, profile: Profile) -> int:
         """The smallest queue offset that a broker of `profile` would serve.
@@ -76,7 +250,7 @@ class _Units(ABC, Generic[UnitT]):
         """(`max_offset`, physical offset of the newest message, -1 without one)."""
         end = self.end()
         last = self.by_number(end - 1)
-        is_message = last is not None and not (isinstance(last, Unit) and last.is_pre_blank)
+        is_message = last is not None and not last.is_pre_blank
         return self._max_offset(end, last), last.physical_offset if last is not None and is_message else -1
 
     def span(self, min_physical_offset: int, profile: Profile) -> Span:
@@ -88,175 +262,92 @@ class _Units(ABC, Generic[UnitT]):
 
     @abstractmethod
     def _min_offset(self, min_physical_offset: int, profile: Profile, end: int, last: UnitT | None) -> int:
-        """See `min_offset`; `end` is the number behind the unit `last`."""
+        """See `min_offset`; `end` is the number after that of the unit `last`."""
 
     @abstractmethod
     def _max_offset(self, end: int, last: UnitT | None) -> int: ...
-
-    @abstractmethod
-    def _decode(self, data: bytes) -> Iterator[UnitT]: ...
 
     def end(self) -> int:
         """The number of the first unit that is not present; 0 without files."""
         end = 0
         for file in self.files[-_RECOVERED_FILES:]:
-            count = self._present_in(file)
-            end = file.file_from_offset // self._unit_size + count
-            if count < file.size // self._unit_size:
+            numbers, count = self.numbers_of(file), self._present_in(file)
+            end = numbers.start + count
+            if count < len(numbers):
                 break
         return end
 
-    def behind_end(self) -> tuple[int, int] | None:
-        """(the number behind the last unit, the first present one behind it), where empty ones are between.
+    def after_end(self) -> tuple[int, int] | None:
+        """(`end()`, the first number from there on that has a unit), where empty ones stand between.
 
-        A queue has such only where it is damaged: a broker serves it up to the former.
+        Only a damaged queue has such units: a broker serves it up to the former.
         """
         end = self.end()
-        for file in self.files:
-            base = file.file_from_offset // self._unit_size
-            position = max(end - base, 0) * self._unit_size
-            while position < file.size:
-                position = self._open_files.next_data(file.path, position, file.size)
-                first = position // self._unit_size
-                for number, unit in enumerate(self._units_of(file, first, BLOCK), base + first):
-                    if unit.is_present:
-                        return (end, number) if number > end else None
-                position = (first + BLOCK) * self._unit_size
-        return None
+        stop = self.numbers_of(self.files[-1]).stop if self.files else end
+        found = next((number for number, _ in self.numbered(end, stop)), end)
+        return (end, found) if found > end else None
 
     def _present_in(self, file: StoreFile) -> int:
         """How many units at the start of `file` are present."""
-        total = file.size // self._unit_size
-        if total * self._unit_size <= _WALK_LIMIT:
-            for count, unit in enumerate(self._units_of(file, 0, total)):
+        numbers, size = self.numbers_of(file), self.unit_size
+        first, total = numbers.start, len(numbers)
+        if total * size <= _WALK_LIMIT:
+            for count, unit in enumerate(self.decode(self.data(file, first, numbers.stop))):
                 if not unit.is_present:
                     return count
             return total
         # A unit in a hole is zero. Mostly the units end in the last block before the first hole.
         hole = self._open_files.first_hole(file.path, file.size)
-        stop = min(total, -(-hole // self._unit_size))
+        stop = min(total, -(-hole // size))
         start = max(stop - _TAIL, 0)
-        if start > 0 and self._is_absent(file, start - 1):
-            return self._first(start - 1, partial(self._is_absent, file))
-        data = self._open_files.read(file.path, start * self._unit_size, (stop - start) * self._unit_size)
-        # Zeros are no units: mostly they are all that the last block holds behind the units.
-        count = min(-(-len(data.rstrip(b"\0")) // self._unit_size), len(data) // self._unit_size)
-        return start + self._first(count, partial(self._is_absent_in, data))
 
-    def _is_absent_in(self, data: bytes, number: int) -> bool:
-        start = number * self._unit_size
-        return not any(unit.is_present for unit in self._decode(data[start : start + self._unit_size]))
+        def is_absent(place: int) -> bool:
+            return self._is_absent(self.data(file, first + place, first + place + 1))
 
-    def _is_absent(self, file: StoreFile, number: int) -> bool:
-        return not any(unit.is_present for unit in self._units_of(file, number, 1))
+        if start > 0 and is_absent(start - 1):
+            return bisect_left(range(start - 1), True, key=is_absent)
+        data = self.data(file, first + start, first + stop)
+        # Zeros are no units: mostly they are all that follows the units in the last block.
+        count = min(-(-len(data.rstrip(b"\0")) // size), len(data) // size)
+        places = range(0, count * size, size)
+        return start + bisect_left(places, True, key=lambda at: self._is_absent(data[at : at + size]))
 
-    def _first(self, stop: int, test: Callable[[int], bool]) -> int:
-        """The first number below `stop` that passes, or `stop`, where passing ones follow failing ones."""
-        start = 0
-        while start < stop:
-            middle = (start + stop) // 2
-            if test(middle):
-                stop = middle
-            else:
-                start = middle + 1
-        return start
+    def _is_absent(self, unit: bytes) -> bool:
+        return not any(unit.is_present for unit in self.decode(unit))
 
-    def _units_of(self, file: StoreFile, first: int, count: int) -> Iterator[UnitT]:
-        """`count` units of one file from its unit `first`; fewer at its end."""
-        count = min(count, file.size // self._unit_size - first)
-        if count > 0:
-            yield from self._decode(
-                self._open_files.read(file.path, first * self._unit_size, count * self._unit_size)
-            )
 
-    def tags_code(self, unit: UnitT) -> int | None:
-        """What a broker filters by, in SCHEDULE_TOPIC_XXXX when the message is due.
+def searched_min(count: int, offset_at: Callable[[int], int], minimum: int) -> int | None:
+    """Which of `count` units 5.x takes for the first one whose record starts at or after `minimum`.
 
-        None where that is in an extension unit that cannot be read.
-        """
-        return unit.tags_code
+    None where it finds none. Not `bisect`: in a damaged queue, whose physical offsets do not rise, the
+    answer is that of the broker.
 
-    def by_number(self, number: int) -> UnitT | None:
-        """The unit with this number; None where no file holds it or it is not present."""
-        file = self._file_of(number)
-        if file is None:
-            return None
-        first = number - file.file_from_offset // self._unit_size
-        return next((unit for unit in self._units_of(file, first, 1) if unit.is_present), None)
-
-    def _file_of(self, number: int) -> StoreFile | None:
-        place = bisect_right(self._starts, number) - 1
-        if place < 0 or number - self._starts[place] >= self.files[place].size // self._unit_size:
-            return None
-        return self.files[place]
-
-    def numbers_of_file(self, number: int) -> range:
-        """The numbers that the file of this unit has room for; empty where no file holds it."""
-        file = self._file_of(number)
-        if file is None:
-            return range(0)
-        first = file.file_from_offset // self._unit_size
-        return range(first, first + file.size // self._unit_size)
-
-    def numbered(
-        self, start: int, stop: int, *, reverse: bool = False, block: int = BLOCK
-    ) -> Iterator[tuple[int, UnitT]]:
-        """(number, unit) of the present units in [start, stop), in order or from the last to the first.
-
-        `block` units are read at once.
-        """
-        for file in reversed(self.files) if reverse else self.files:
-            first = file.file_from_offset // self._unit_size
-            low, high = max(start, first), min(stop, first + file.size // self._unit_size)
-            begins = range(low, high, block)
-            for begin in reversed(begins) if reverse else begins:
-                units = list(self._units_of(file, begin - first, min(block, high - begin)))
-                places = range(len(units))
-                for place in reversed(places) if reverse else places:
-                    if units[place].is_present:
-                        yield begin + place, units[place]
-
-    def last_unit(self) -> UnitT | None:
-        """The newest unit; None in an empty queue."""
-        return self.by_number(self.end() - 1)
-
-    def before(self, physical_offset: int) -> Iterator[UnitT]:
-        """The last unit whose record starts at or before `physical_offset`, if there is one.
-
-        Found by bisection, for physical offsets rise along a queue.
-        """
-        found = self._last_before(physical_offset)
-        if found is not None:
-            yield from self._units_of(*found, 1)
-
-    def number_behind(self, physical_offset: int) -> int:
-        """The number from which on records start behind `physical_offset`, found as in `before`."""
-        found = self._last_before(physical_offset)
-        if found is None:
-            return self._starts[0] if self._starts else 0
-        file, number = found
-        return file.file_from_offset // self._unit_size + number + 1
-
-    def _last_before(self, physical_offset: int) -> tuple[StoreFile, int] | None:
-        """The file and the place in it of the unit that `before` gives."""
-        for file in reversed(self.files):
-            count = self._first(self._present_in(file), partial(self._starts_behind, file, physical_offset))
-            if count > 0:
-                return file, count - 1
-        return None
-
-    def _starts_behind(self, file: StoreFile, physical_offset: int, number: int) -> bool:
-        return any(unit.physical_offset > physical_offset for unit in self._units_of(file, number, 1))
+    Source: ConsumeQueue#correctMinOffset.
+    """
+    low, high = 0, count - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        offset = offset_at(middle)
+        if offset > minimum:
+            high = middle
+        elif offset == minimum:
+            low = high = middle
+        else:
+            low = middle
+    return next((place for place in range(low, high + 1) if offset_at(place) >= minimum), None)
 
 
 class ConsumeQueue(_Units[Unit]):
     """A queue of 20-byte units, one per message: a unit's number is its queue offset."""
 
+    unit_size = UNIT_SIZE
+
     def __init__(self, queue: QueueFiles, files: OpenFiles, extension: QueueFiles | None = None) -> None:
-        super().__init__(queue, files, UNIT_SIZE)
+        super().__init__(queue, files)
         self.extension = Extension(() if extension is None else extension.files, files.read)
 
-    def _decode(self, data: bytes) -> Iterator[Unit]:
+    def decode(self, data: bytes) -> Iterator[Unit]:
+        """See the base class."""
         return decode_units(data)
 
     def tags_code(self, unit: Unit) -> int | None:
@@ -272,7 +363,7 @@ class ConsumeQueue(_Units[Unit]):
         It looks at the last three files. `units`: only as many at the end are looked at.
         """
         end, files = self.end(), self.files[-_RECOVERED_FILES:]
-        start = files[0].file_from_offset // UNIT_SIZE if files else end
+        start = self.numbers_of(files[0]).start if files else end
         start = start if units is None else max(start, end - units)
         found = (unit.tags_code for _, unit in self.numbered(start, end, reverse=True))
         return next((code for code in found if is_ext_address(code)), None)
@@ -296,53 +387,45 @@ class ConsumeQueue(_Units[Unit]):
             return self._searched_min_offset(min_physical_offset, end, last)
         if not self.files:
             return 0
-        file = self.files[0]
-        count = min(file.size // UNIT_SIZE, end - self._starts[0])
+        count = self._count_in_first(end)
         if count * UNIT_SIZE <= _WALK_LIMIT:
-            offsets = (unit.physical_offset for unit in self._units_of(file, 0, count))
+            units = self.decode(self.data(self.files[0], self.start, self.start + count))
+            offsets = (unit.physical_offset for unit in units)
             found = next((n for n, offset in enumerate(offsets) if offset >= min_physical_offset), count)
         else:
-            found = self._first(count, partial(self._starts_behind, file, min_physical_offset - 1))
+            found = bisect_left(range(count), min_physical_offset, key=self._offset_at)
         # Where no unit of the first file qualifies, 4.x leaves the value at 0.
-        return self._starts[0] + found if found < count else 0
+        return self.start + found if found < count else 0
 
     def _searched_min_offset(self, min_physical_offset: int, end: int, last: Unit | None) -> int:
         if last is None or not self.files:
             return 0
         if last.physical_offset < min_physical_offset:
             return end  # nothing in the queue is left in the log; the maximum stays
-        file, start = self.files[0], self._starts[0]
-        count = min(file.size // UNIT_SIZE, end - start)
-        if count <= 0:
+        count = self._count_in_first(end)
+        if count <= 0 or (self.start == 0 and self._offset_at(0) >= min_physical_offset):
             return 0
-        if start == 0 and self._offset_at(file, 0) >= min_physical_offset:
-            return 0
-        low, high = 0, count - 1
-        while high - low > 1:
-            middle = (low + high) // 2
-            offset = self._offset_at(file, middle)
-            if offset > min_physical_offset:
-                high = middle
-            elif offset == min_physical_offset:
-                low = high = middle
-            else:
-                low = middle
-        for number in range(low, high + 1):
-            if self._offset_at(file, number) >= min_physical_offset:
-                return start + number
-        return 0
+        found = searched_min(count, self._offset_at, min_physical_offset)
+        return 0 if found is None else self.start + found
 
-    def _offset_at(self, file: StoreFile, number: int) -> int:
-        return next(self._units_of(file, number, 1)).physical_offset
+    def _count_in_first(self, end: int) -> int:
+        """How many units of the first file lie before the queue's end."""
+        return min(len(self.numbers_of(self.files[0])), end - self.start)
+
+    def _offset_at(self, place: int) -> int:
+        """The physical offset in a unit of the first file, present or not; -1 where the file is shorter."""
+        number = self.start + place
+        unit = next(self.decode(self.data(self.files[0], number, number + 1)), None)
+        return -1 if unit is None else unit.physical_offset
 
 
 class BatchConsumeQueue(_Units[BatchUnit]):
     """A queue of 46-byte units, one per record: each holds a run of queue offsets."""
 
-    def __init__(self, queue: QueueFiles, files: OpenFiles) -> None:
-        super().__init__(queue, files, BATCH_UNIT_SIZE)
+    unit_size = BATCH_UNIT_SIZE
 
-    def _decode(self, data: bytes) -> Iterator[BatchUnit]:
+    def decode(self, data: bytes) -> Iterator[BatchUnit]:
+        """See the base class."""
         return decode_batch_units(data)
 
     def _max_offset(self, end: int, last: BatchUnit | None) -> int:
@@ -357,8 +440,8 @@ class BatchConsumeQueue(_Units[BatchUnit]):
         """
         low = -1
         if self.files:
-            start = self._starts[0]
-            for _, unit in self.numbered(start, min(end, start + self.files[0].size // BATCH_UNIT_SIZE)):
+            numbers = self.numbers_of(self.files[0])
+            for _, unit in self.numbered(numbers.start, min(end, numbers.stop)):
                 low = unit.base_offset if low < 0 else low
                 if unit.physical_offset >= min_physical_offset:
                     break
@@ -378,21 +461,13 @@ class BatchConsumeQueue(_Units[BatchUnit]):
 
         Found by bisection, for base offsets rise along a queue.
         """
-        for file in reversed(self.files):
-            count = self._first(self._present_in(file), partial(self._begins_behind, file, queue_offset))
-            if count > 0:
-                return file.file_from_offset // self._unit_size + count - 1
-        return None
-
-    def _begins_behind(self, file: StoreFile, queue_offset: int, number: int) -> bool:
-        return any(unit.base_offset > queue_offset for unit in self._units_of(file, number, 1))
+        return self._last_until(lambda unit: unit.base_offset > queue_offset)
 
     def units(
         self, start: int | None = None, stop: int | None = None, *, reverse: bool = False, block: int = BLOCK
     ) -> Iterator[tuple[int, BatchUnit]]:
         """(base offset, unit) of the units that hold an offset in [start, stop)."""
-        first = self._starts[0] if self.files else 0
-        for _, unit in self.numbered(first, self.end(), reverse=reverse, block=block):
+        for _, unit in self.numbered(self.start, self.end(), reverse=reverse, block=block):
             if start is not None and unit.base_offset + unit.batch_size <= start:
                 continue
             if stop is not None and unit.base_offset >= stop:
@@ -401,3 +476,8 @@ class BatchConsumeQueue(_Units[BatchUnit]):
 
 
 AnyQueue = ConsumeQueue | BatchConsumeQueue
+
+
+def open_queue(queue: QueueFiles, files: OpenFiles, extension: QueueFiles | None = None) -> AnyQueue:
+    """A queue of the kind that its units have; `extension` are its extension files, where it has any."""
+    return BatchConsumeQueue(queue, files) if queue.is_batch else ConsumeQueue(queue, files, extension)

@@ -57,7 +57,7 @@ class UnitFiles(Protocol):
         """Bytes of a unit: 20, or 46 in a batch queue."""
 
 
-def unit_array(data: bytes | Array, unit_size: int) -> Array:
+def unit_array(data: bytes | bytearray | Array, unit_size: int) -> Array:
     """The whole units at the start of `data`, shape (units,); a view."""
     return np.frombuffer(data, _DTYPES[unit_size], len(data) // unit_size)
 

@@ -52,9 +52,11 @@ class QueueBoundaries:
         places = []
         for queue in self._queues:
             try:
-                places += [unit.physical_offset for unit in queue.before(wanted)]
+                unit = queue.before(wanted)
             except UnreadableError:
                 continue
+            if unit is not None:
+                places.append(unit.physical_offset)
         return self._sound(start, sorted(set(places), reverse=True)[:_HINTS])
 
     def before_among(self, places: Array, start: int, wanted: int) -> int | None:

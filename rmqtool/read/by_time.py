@@ -5,7 +5,8 @@
            behind the time, `upper` the last one at or before it
     exact  the same two bounds, over all files of the queue
 
-All of them take the times of a queue's messages for rising, and bisect.
+All of them take the times of a queue's messages for rising, and bisect. Those of brokers are the brokers'
+own searches, which differ where times do not rise or records are gone; `exact` is `ConsumeQueue.first`.
 
 Source: ConsumeQueue#getOffsetInQueueByTime (4.x), ConsumeQueueStore#getOffsetInQueueByTime,
 MappedFileQueue#getConsumeQueueMappedFileByTime, ConsumeQueue#binarySearchInQueueByTime,
@@ -17,7 +18,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from rmqtool.errors import UnreadableError
-from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, BatchUnit, Unit
+from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
@@ -96,23 +97,38 @@ def exact_offset_by_time(
     if queue is None:
         return ExactOffset(0)
     view = _Queue(store, queue, store.profile)
-    first = queue.files[0].file_from_offset // view.unit_size if queue.files else 0
-    low, high = first, view.stop
-    while low < high:
-        middle = (low + high) // 2
-        time = view.time(middle)
-        # A unit without a time is one whose record is gone from the log: the old end of the queue.
-        if time < timestamp_ms or (bound == "upper" and time == timestamp_ms):
-            low = middle + 1
-        else:
-            high = middle
-    number = low if bound == "lower" else low - 1
-    unit = queue.by_number(number) if first <= number < view.stop else None
-    time = view.time(number)
+    # A unit without a time, -1, is one whose record is gone from the log: the old end of the queue.
+    after = timestamp_ms if bound == "lower" else timestamp_ms + 1
+    number = queue.first(lambda unit: view.time_of(unit) >= after, view.stop)
+    number -= bound == "upper"
+    unit = queue.by_number(number) if number < view.stop else None
+    time = _NO_TIME if unit is None else view.time_of(unit)
     if unit is None or time < 0:
         return ExactOffset(view.high if bound == "lower" else view.low)
-    offset = unit.base_offset if isinstance(unit, BatchUnit) else number
-    return ExactOffset(offset, unit.physical_offset, time)
+    return ExactOffset(queue.queue_offset(number, unit), unit.physical_offset, time)
+
+
+def first_stored(store: Store, queue: AnyQueue, time_ms: int, end: int) -> int:
+    """The number of a queue's first unit whose record was stored at a time or later; `end` without one.
+
+    Found by bisection, for store times rise along a queue; where a clock was set back it is one of the
+    places that fit. A record that cannot be read has expired: what is looked for comes after it.
+
+    Args:
+        store: the store.
+        queue: one of its queues.
+        time_ms: ms since 1970.
+        end: `queue.end()`.
+
+    Raises:
+        UnreadableError: the queue cannot be read.
+    """
+
+    def is_stored(unit: Unit | BatchUnit) -> bool:
+        head = store.head(unit.physical_offset)
+        return head is not None and head.store_timestamp >= time_ms
+
+    return queue.first(is_stored, end)
 
 
 class _Queue:
@@ -124,17 +140,20 @@ class _Queue:
         self._min_physical = store.commit_log.min_offset
         self.low, self.high, _ = queue.span(self._min_physical, profile)
         self.stop = queue.end()
-        self.unit_size = BATCH_UNIT_SIZE if isinstance(queue, BatchConsumeQueue) else UNIT_SIZE
 
     def time(self, number: int) -> int:
+        """When the record of a unit was stored, see `time_of`; -1 without a unit."""
+        unit = self._queue.by_number(number)
+        return _NO_TIME if unit is None else self.time_of(unit)
+
+    def time_of(self, unit: Unit | BatchUnit) -> int:
         """When the record of a unit was stored, ms since 1970; -1 where it is not in the log any more.
 
         Raises UnreadableError: without this time the search would go the wrong way.
 
         Source: CommitLog#pickupStoreTimestamp.
         """
-        unit = self._queue.by_number(number)
-        if unit is None or self._is_gone(unit):
+        if self._is_gone(unit):
             return _NO_TIME
         if isinstance(unit, BatchUnit):
             return unit.store_timestamp
@@ -155,8 +174,8 @@ class _Queue:
 
     def units_of(self, file: StoreFile) -> range:
         """The numbers of the units of one file, up to the queue's end."""
-        first = file.file_from_offset // self.unit_size
-        return range(first, max(first, min(first + file.size // self.unit_size, self.stop)))
+        numbers = self._queue.numbers_of(file)
+        return range(numbers.start, max(numbers.start, min(numbers.stop, self.stop)))
 
     # 4.x
 

@@ -67,7 +67,7 @@ def op_of(store: Store, half: Message) -> StoredMessage | None:
     queue = store.queue(OP_TOPIC_OF[half.topic], half.queue_id)
     if not isinstance(queue, ConsumeQueue):
         return None
-    first = queue.number_behind(half.physical_offset)
+    first = queue.number_after(half.physical_offset)
     for _, unit in islice(queue.units(first), NEAR):
         found = store.find(unit.physical_offset)
         if found is not None and _names(found, half):

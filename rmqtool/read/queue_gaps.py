@@ -6,7 +6,6 @@ them lies between the records of its neighbours.
 
 from __future__ import annotations
 
-from rmqtool.formats.consume_queue import Unit
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.read import coverage
 from rmqtool.read.coverage import Gap
@@ -38,14 +37,14 @@ def lacking(
             return []  # no such queue was ever made
         return coverage.whole_log(store, f"{name} is missing")
     unit = queue.unit(queue_offset)
-    if not is_wrong and unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
+    if not is_wrong and unit is not None and not unit.is_pre_blank:
         return []
     before = next((unit for _, unit in queue.units(0, queue_offset, reverse=True)), None)
     behind = next((unit for _, unit in queue.units(queue_offset + 1)), None)
     start = store.commit_log.min_offset if before is None else before.physical_offset + before.size
     stop = store.end_offset() if behind is None else behind.physical_offset
     is_idle = behind is None and not is_wrong and (store.live or store.layout.abort is None)
-    if is_idle and queue.behind_end() is None:
+    if is_idle and queue.after_end() is None:
         # No crash has taken units away: it has all that was dispatched, and may have been idle for long.
         start = max(start, store.dispatched_end())
     what = "ends before it" if behind is None else "has no unit for it"

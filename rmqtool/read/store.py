@@ -33,7 +33,7 @@ from rmqtool.log.commit_log import (
     sound,
 )
 from rmqtool.log.log_heads import Head
-from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
+from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, open_queue
 from rmqtool.read.location import Location
 from rmqtool.read.selection import Selection
 from rmqtool.storage.broker_conf import BrokerConf
@@ -55,17 +55,12 @@ __all__ = [
 _MERGE_UNITS = 1 << 18  # units held in memory on a way back through all queues
 
 
-def _last_unit(queue: AnyQueue) -> Iterator[Unit | BatchUnit]:
-    unit = queue.last_unit()
-    if unit is not None:
-        yield unit
-
-
-def _places(units: Iterable[Unit | BatchUnit]) -> Iterator[tuple[int, int]]:
+def _places(units: Iterable[Unit | BatchUnit | None]) -> Iterator[tuple[int, int]]:
     """(physical offset, size) of units, until their file cannot be read: a live store deletes files."""
     try:
         for unit in units:
-            yield unit.physical_offset, unit.size
+            if unit is not None:
+                yield unit.physical_offset, unit.size
     except UnreadableError:
         return
 
@@ -186,13 +181,10 @@ class Store:
     @cached_property
     def queues(self) -> dict[tuple[str, int], AnyQueue]:
         """All queues by (topic, queue id), batch queues included."""
-        queues: dict[tuple[str, int], AnyQueue] = {
-            key: ConsumeQueue(queue, self._files, self.layout.ext_queues.get(key))
-            for key, queue in self.layout.consume_queues.items()
+        return {
+            queue.key: open_queue(queue, self._files, self.layout.ext_queues.get(queue.key))
+            for queue in self.layout.unit_queues
         }
-        for key, queue in self.layout.batch_queues.items():
-            queues[key] = BatchConsumeQueue(queue, self._files)
-        return queues
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
         """One queue; None where the store has none of that name.
@@ -217,8 +209,7 @@ class Store:
 
     def end_offset(self) -> int:
         """The physical offset behind the last whole record. See `CommitLog.end_offset`."""
-        places = (place for queue in self.queues.values() for place in _places(_last_unit(queue)))
-        return self.commit_log.end_offset(places)
+        return self.commit_log.end_offset(self._places_in_queues(lambda queue: queue.last_unit()))
 
     def dispatched_end(self) -> int:
         """The physical offset behind the newest record that has a unit in some queue; -1 without units.
@@ -231,7 +222,7 @@ class Store:
                 unit = queue.last_unit()
             except UnreadableError:
                 continue
-            if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
+            if unit is not None and not unit.is_pre_blank:
                 end = max(end, unit.physical_offset + unit.size)
         return end
 
@@ -290,8 +281,7 @@ class Store:
         """
         queue = self.queue(topic, queue_id)
         unit = queue.unit(queue_offset) if queue is not None else None
-        is_filler = isinstance(unit, Unit) and unit.is_pre_blank
-        return None if unit is None or is_filler else self.get(unit.physical_offset)
+        return None if unit is None or unit.is_pre_blank else self.get(unit.physical_offset)
 
     def events(
         self, start: int | None = None, stop: int | None = None, *, reverse: bool = False
@@ -316,8 +306,13 @@ class Store:
 
     def _units_before(self, physical_offset: int) -> Iterator[tuple[int, int]]:
         """(physical offset, size) of every queue's last unit at or before an offset."""
-        for queue in self.queues.values():
-            yield from _places(queue.before(physical_offset))
+        return self._places_in_queues(lambda queue: queue.before(physical_offset))
+
+    def _places_in_queues(
+        self, unit_of: Callable[[AnyQueue], Unit | BatchUnit | None]
+    ) -> Iterator[tuple[int, int]]:
+        """(physical offset, size) in one unit of each queue that has it and can be read."""
+        return (place for queue in self.queues.values() for place in _places(map(unit_of, (queue,))))
 
     def messages(
         self,

@@ -62,7 +62,7 @@ def unserved(store: Store, keys: Iterable[tuple[str, int]]) -> Iterator[Finding]
     layout = store.layout
     for key in keys:
         queue = store.queue(*key)
-        found = None if queue is None else queue.behind_end()
+        found = None if queue is None else queue.after_end()
         if queue is None or found is None:
             continue
         end, number = found

@@ -16,7 +16,6 @@ from rmqtool.check.verify.files import check_files
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import index as index_format
-from rmqtool.formats.consume_queue import Unit
 from rmqtool.log.log_files import Tail
 from rmqtool.log.log_heads import Head
 from rmqtool.problems import Finding
@@ -73,11 +72,7 @@ def store_info(store: Store) -> Info:
     layout, unreadable = store.layout, _Unreadable(store)
     heads, spans = _file_heads(store, unreadable), _spans(store, unreadable)
     units = [span.last for span in spans.values() if span.last is not None]
-    places = [
-        (unit.physical_offset, unit.size)
-        for unit in units
-        if not (isinstance(unit, Unit) and unit.is_pre_blank)
-    ]
+    places = [(unit.physical_offset, unit.size) for unit in units if not unit.is_pre_blank]
     tail = store.commit_log.tail(places)
     units_end = max((offset + size for offset, size in places), default=-1)
     checkpoint, index = _checkpoint(store, unreadable), _index(store, unreadable)

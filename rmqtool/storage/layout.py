@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -92,6 +92,11 @@ class QueueFiles:
     def is_batch(self) -> bool:
         """Whether it is a batch queue."""
         return self.unit_size == BATCH_UNIT_SIZE
+
+    def relisted(self) -> QueueFiles:
+        """The queue with its files as they are now: a broker may have added or deleted some."""
+        files = Listing().mapped_files(self.folder)[0]
+        return replace(self, files=tuple(StoreFile(*file) for file in files))
 
 
 @dataclass(frozen=True, slots=True)

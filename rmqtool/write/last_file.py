@@ -208,7 +208,7 @@ def _check_unit(store: Store, place: _Place) -> None:
         if unit is not None and unit.physical_offset == place.physical_offset:
             return
         # Either the record's number is wrong, where a broker goes on, or those of the queue are.
-        slot = queue.number_behind(place.physical_offset) - 1
+        slot = queue.number_after(place.physical_offset) - 1
         if _has_unit_of(queue, place.physical_offset) and _is_numbered(store, queue, slot - 1):
             return
     is_misnamed = any(
@@ -228,7 +228,7 @@ def _check_unit(store: Store, place: _Place) -> None:
 
 def _has_unit_of(queue: AnyQueue | None, physical_offset: int) -> bool:
     """Whether it holds the unit of the record at this offset."""
-    unit = None if queue is None else queue.unit(queue.number_behind(physical_offset) - 1)
+    unit = None if queue is None else queue.before(physical_offset)
     return unit is not None and unit.physical_offset == physical_offset
 
 

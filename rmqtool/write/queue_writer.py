@@ -32,7 +32,7 @@ from rmqtool.formats.consume_queue import (
     ext_address,
 )
 from rmqtool.formats.java import java_utf8_decode
-from rmqtool.queue.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqtool.queue.consume_queue import ConsumeQueue, open_queue
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import QueueFiles, Queues, can_be_folder
 from rmqtool.storage.open_files import OpenFiles
@@ -158,17 +158,13 @@ class QueueWriter:
 
     def _end_of(self, files: QueueFiles) -> tuple[int, int]:
         """(number of the next unit, where the newest record ends or, in a batch queue, starts)."""
-        if self._is_batch:
-            batch = BatchConsumeQueue(files, self._open_files)
-            end = batch.end()
-            newest = batch.by_number(end - 1)
-            return end, -1 if newest is None else newest.physical_offset
-        queue = ConsumeQueue(files, self._open_files)
+        queue = open_queue(files, self._open_files)
         end = queue.end()
         last = queue.by_number(end - 1)
         # A broker takes the offset of a filler for that of a record, and refuses records below it.
-        known = last is not None and not last.is_pre_blank
-        return end, last.physical_offset + last.size if last is not None and known else -1
+        if last is None or last.is_pre_blank:
+            return end, -1
+        return end, last.physical_offset + (0 if self._is_batch else last.size)
 
     # taking units
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import UnreadableError
-from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.log.log_files import Tail
 from rmqtool.queue.consume_queue import Span
 from rmqtool.read.store import Store
@@ -101,7 +100,7 @@ def look_at(store: Store) -> Operand:
             if not (live and isinstance(error.__cause__, FileNotFoundError)):
                 reasons.setdefault(layout.relative(path_of(error)), error.message)
     units = (span.last for span in spans.values() if span.last is not None)
-    places = [(unit.physical_offset, unit.size) for unit in units if not is_filler(unit)]
+    places = [(unit.physical_offset, unit.size) for unit in units if not unit.is_pre_blank]
     start = _start_now(store) if live else store.commit_log.min_offset
     tail = store.commit_log.tail(places)
     return Operand(store, live, spans, start, tail, tuple(reasons.items()), dispatched)
@@ -112,11 +111,6 @@ def _start_now(store: Store) -> int:
     files = store.layout.commit_log
     there = (file.file_from_offset for file in files if file.path.exists())
     return next(there, store.commit_log.min_offset)
-
-
-def is_filler(unit: Unit | BatchUnit) -> bool:
-    """Whether a unit is a filler, which names no record."""
-    return isinstance(unit, Unit) and unit.is_pre_blank
 
 
 def where(store: Store) -> str:

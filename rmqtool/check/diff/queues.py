@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from rmqtool.check.diff.ends import SideName
-from rmqtool.check.diff.operands import Key, Operand, ReadOptions, is_filler
+from rmqtool.check.diff.operands import Key, Operand, ReadOptions
 from rmqtool.check.diff.own import OwnRecords, own_records
 from rmqtool.check.diff.windows import Common, Range, Unread, common, differing
 from rmqtool.errors import UnreadableError
@@ -227,7 +227,7 @@ class _Pair:
             return 0, 0
         if self.own is None or self.span is None:
             return span
-        number = queue.number_behind(self.span[1] - 1)
+        number = queue.number_after(self.span[1] - 1)
         if isinstance(queue, BatchConsumeQueue):
             unit = queue.by_number(number)
             number = span[1] if unit is None else unit.base_offset
@@ -283,7 +283,7 @@ class _Pair:
 
     def _is_common(self, unit: Unit | BatchUnit | None) -> bool:
         """Whether a unit names a record that both logs hold."""
-        if unit is None or is_filler(unit):
+        if unit is None or unit.is_pre_blank:
             return False
         return self.span is None or self.span[0] <= unit.physical_offset < self.span[1]
 

@@ -10,7 +10,6 @@ passed.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,10 +19,9 @@ from rmqtool.check.verify.context import Context
 from rmqtool.check.verify.queues import QueueCheck
 from rmqtool.check.verify.spans import Key, Kind, Mismatch
 from rmqtool.errors import UnreadableError
-from rmqtool.queue.consume_queue import BatchConsumeQueue, ConsumeQueue
+from rmqtool.queue.consume_queue import open_queue
 from rmqtool.queue.units import UnitReader, present
-from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder
-from rmqtool.storage.listing import Listing
+from rmqtool.storage.layout import QueueFiles, can_be_folder
 from rmqtool.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
@@ -104,13 +102,12 @@ def _come(reader: UnitReader, queue: QueueFiles, first: int, stop: int) -> int:
 
 def queue_end_now(context: Context, key: Key) -> int | None:
     """The queue offset behind a queue's last message, by its files as they are now; None without."""
-    batch = context.layout.batch_queues.get(key)
+    layout = context.layout
+    queue = layout.batch_queues.get(key) or layout.consume_queues.get(key)
     with OpenFiles() as open_files:
         try:
-            if batch is not None:
-                return BatchConsumeQueue(_listed(batch), open_files).max_offset()
-            return ConsumeQueue(_listed(context.layout.consume_queues[key]), open_files).max_offset()
-        except (KeyError, UnreadableError):
+            return None if queue is None else open_queue(queue.relisted(), open_files).max_offset()
+        except UnreadableError:
             return None
 
 
@@ -120,9 +117,4 @@ def _queue_now(context: Context, key: Key) -> QueueFiles:
     known = context.layout.consume_queues.get(key)
     if known is None and root is not None and can_be_folder(topic):
         known = QueueFiles(*key, root / "consumequeue" / topic / str(queue_id), ())
-    return _listed(known) if known is not None else QueueFiles(*key, Path(), ())
-
-
-def _listed(queue: QueueFiles) -> QueueFiles:
-    files = Listing().mapped_files(queue.folder)[0]
-    return replace(queue, files=tuple(StoreFile(*file) for file in files))
+    return QueueFiles(*key, Path(), ()) if known is None else known.relisted()

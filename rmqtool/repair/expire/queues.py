@@ -11,10 +11,8 @@ from typing import NamedTuple
 
 from rmqtool.broker.expiry_rules import Chain, going
 from rmqtool.errors import UnreadableError
-from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, Unit
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, Span
 from rmqtool.read.store import Store
-from rmqtool.storage.open_files import OpenFiles
 
 _KINDS = ("consumequeue", "batchconsumequeue")
 
@@ -71,7 +69,7 @@ class Queues(NamedTuple):
         """(physical offset, size) of each queue's newest unit, without fillers."""
         for state in self.states:
             unit = state.span.last
-            if unit is not None and not (isinstance(unit, Unit) and unit.is_pre_blank):
+            if unit is not None and not unit.is_pre_blank:
                 yield unit.physical_offset, unit.size
 
 
@@ -110,60 +108,23 @@ def queue_effects(store: Store, queues: Queues, start_before: int, start_after: 
     Both are physical offsets, -1 for a log without files.
     """
     found, unread = [], list(queues.unread)
-    with OpenFiles() as files:
-        for state in queues.states:
-            try:
-                found.append(_effect(store, state, files, start_before, start_after))
-            except UnreadableError as error:
-                unread.append(
-                    (f"{state.chain.kind}/{state.queue.topic}/{state.queue.queue_id}", error.message)
-                )
+    for state in queues.states:
+        try:
+            found.append(_effect(store, state, start_before, start_after))
+        except UnreadableError as error:
+            unread.append((f"{state.chain.kind}/{state.queue.topic}/{state.queue.queue_id}", error.message))
     return Effects(tuple(found), tuple(unread))
 
 
-def _effect(
-    store: Store, state: QueueState, files: OpenFiles, start_before: int, start_after: int
-) -> QueueEffect:
+def _effect(store: Store, state: QueueState, start_before: int, start_after: int) -> QueueEffect:
     queue, (low, high, last) = state.queue, state.span
-    first = first_live(queue, start_before, state.end)
+    first = queue.first_live(start_before, state.end)
     count = going(state.chain, start_after) if start_after > 0 else 0
     effect = QueueEffect(queue.topic, queue.queue_id, low, low, high, first, first, count)
     if count == 0 and (start_after <= start_before or last is None):
         return effect
-    rest: AnyQueue = queue
-    if count:
-        layout, key = store.layout, (queue.topic, queue.queue_id)
-        if isinstance(queue, BatchConsumeQueue):
-            kept = layout.batch_queues[key]
-            rest = BatchConsumeQueue(replace(kept, files=kept.files[count:]), files)
-        else:
-            kept = layout.consume_queues[key]
-            rest = ConsumeQueue(replace(kept, files=kept.files[count:]), files)
+    rest = queue.without(count)
     low_after = rest.min_offset(start_after, store.profile)
     return replace(
-        effect, min_after=low_after, first_after=max(first_live(rest, start_after, state.end), first)
+        effect, min_after=low_after, first_after=max(rest.first_live(start_after, state.end), first)
     )
-
-
-def first_live(queue: AnyQueue, min_physical_offset: int, end: int | None = None) -> int:
-    """The queue offset of the first message at or after a physical offset; the queue's maximum if none.
-
-    Found by bisection, because physical offsets rise along a queue. `end` is `queue.end()` if known. Raises
-    UnreadableError.
-    """
-    end = queue.end() if end is None else end
-    unit_size = BATCH_UNIT_SIZE if isinstance(queue, BatchConsumeQueue) else UNIT_SIZE
-    low = min((file.file_from_offset // unit_size for file in queue.files), default=end)
-    high = end
-    while low < high:
-        middle = (low + high) // 2
-        unit = queue.by_number(middle)
-        is_filler = isinstance(unit, Unit) and unit.is_pre_blank
-        if unit is None or is_filler or unit.physical_offset < min_physical_offset:
-            low = middle + 1
-        else:
-            high = middle
-    found = queue.by_number(low) if low < end else None
-    if found is None:
-        return max(queue.max_offset(), 0)
-    return low if isinstance(found, Unit) else found.base_offset

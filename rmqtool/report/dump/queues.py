@@ -1,15 +1,14 @@
 """Consume queues as rows: one per unit, batch queues included.
 
-Files are read block by block; blocks of zeros, the unused end of a file, are passed over. What
-stands between present units without being one is told as CQ08, a hole between files as CQ10.
+What stands between present units without being one is reported as CQ08, a hole between files as CQ10.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rmqtool import times
 from rmqtool.errors import UnreadableError, UsageError
@@ -20,34 +19,18 @@ from rmqtool.message.explain import Explanation, explain_structure
 from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import finding
+from rmqtool.queue.consume_queue import AnyQueue, ConsumeQueue, open_queue
 from rmqtool.queue.extension import Extension
 from rmqtool.read.selection import Selection
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
-from rmqtool.storage.open_files import OpenFiles, data_ranges, pread, reading
+from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.out_of_reach import report_out_of_reach
-
-if TYPE_CHECKING:
-    from rmqtool.storage.random_file import RandomFile
 
 FIELDS = (
     "topic", "queue_id", "queue_offset", "physical_offset", "size", "tags_code", "deliver_timestamp_ms",
     "deliver_time", "batch_size", "store_timestamp_ms", "store_time", "blank", "file",
 )  # fmt: skip
 _TABLE_FIELDS: tuple[str, ...] = FIELDS[:6]
-_BLOCK_UNITS = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    """How the units of a queue are read. `numbers`: unit n has queue offset n."""
-
-    unit_size: int
-    decode: Callable[[bytes], Iterator[Any]]
-    numbers: bool
-
-
-_UNITS = _Kind(consume_queue.UNIT_SIZE, consume_queue.decode_units, True)
-_BATCH_UNITS = _Kind(consume_queue.BATCH_UNIT_SIZE, consume_queue.decode_batch_units, False)
 
 
 def table_fields(rows: Sequence[Mapping[str, Any]], *, gaps: bool = False) -> Sequence[str]:
@@ -105,60 +88,50 @@ class _Reader:
     def rows(self) -> Iterator[Row]:
         tags = {java.tags_code(tag) for tag in self.selection.tags}
         with OpenFiles() as files:
-            for queue, kind in _chosen(self.layout, self.selection):
-                found = self.layout.ext_queues.get((queue.topic, queue.queue_id))
-                extension = Extension(() if found is None else found.files, files.read)
-                for number, unit, file in self._units(queue, kind):
+            for found in _chosen(self.layout, self.selection):
+                extension = Extension(_files_of(self.layout.ext_queues.get(found.key)), files.read)
+                queue = open_queue(found, files)
+                for number, unit, file in self._units(queue, self.layout.relative(found.folder)):
                     code = extension.tags_code(unit.tags_code)
-                    if self._selected(number, unit, tags, code):
+                    if self._selected(unit, tags, code):
                         yield self._row(queue, number, unit, self.layout.relative(file.path), code)
 
-    def _units(self, queue: QueueFiles, kind: _Kind) -> Iterator[tuple[int, Unit | BatchUnit, StoreFile]]:
-        """(number, unit, file) of the present units in order; the number is unit n of the queue."""
+    def _units(self, queue: AnyQueue, folder: str) -> Iterator[tuple[int, Unit | BatchUnit, StoreFile]]:
+        """(number, unit, file) of the present units in order."""
         expected: int | None = None
         before: StoreFile | None = None
         for file in reversed(queue.files) if self.reverse else queue.files:
             if before is not None:
                 low, high = (file, before) if self.reverse else (before, file)
                 if low.end < high.file_from_offset:
-                    path = self.layout.relative(queue.folder)
-                    self.report(finding("CQ10", path, None, high.file_from_offset - low.end))
+                    self.report(finding("CQ10", folder, None, high.file_from_offset - low.end))
                     expected = None
             before = file
-            for number, unit in self._units_of(file, kind):
+            for number, unit in self._units_of(queue, file):
                 if expected is not None and number != expected:
-                    self._tell_invalid(file, kind, number, expected)
+                    self._tell_invalid(queue, file, number, expected)
                 expected = number + (-1 if self.reverse else 1)
                 yield number, unit, file
 
-    def _units_of(self, file: StoreFile, kind: _Kind) -> Iterator[tuple[int, Unit | BatchUnit]]:
-        first, total = file.file_from_offset // kind.unit_size, file.size // kind.unit_size
-        low, high = 0, total
-        if kind.numbers:  # elsewhere a unit's place does not tell its queue offset
-            low = max((self.selection.from_offset or 0) - first, 0)
-            high = min(total, (self.selection.to_offset or first + total) - first)
+    def _units_of(self, queue: AnyQueue, file: StoreFile) -> Iterator[tuple[int, Unit | BatchUnit]]:
+        numbers = queue.numbers_of(file)
+        low, high = numbers.start, numbers.stop
+        if isinstance(queue, ConsumeQueue):  # in a batch queue a number is not a queue offset
+            low = max(self.selection.from_offset or low, low)
+            high = min(self.selection.to_offset or high, high)
         try:
-            with reading(file.path) as opened:
-                blocks = list(_blocks(opened, file.size, kind.unit_size, low, high))
-                for start, count in reversed(blocks) if self.reverse else blocks:
-                    data = pread(opened, count * kind.unit_size, start * kind.unit_size)
-                    if data.count(0) == len(data):
-                        continue
-                    units = list(kind.decode(data))
-                    for place in reversed(range(len(units))) if self.reverse else range(len(units)):
-                        if units[place].is_present:
-                            yield first + start + place, units[place]
-        except OSError as error:
-            name = self.layout.relative(file.path)
-            self.report(finding("CQ15", name, 0, file.size, reason=error.strerror))
+            yield from queue.numbered_in(file, low, high, reverse=self.reverse)
+        except UnreadableError as error:
+            reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error.message
+            self.report(finding("CQ15", self.layout.relative(file.path), 0, file.size, reason=reason))
 
-    def _tell_invalid(self, file: StoreFile, kind: _Kind, number: int, expected: int) -> None:
+    def _tell_invalid(self, queue: AnyQueue, file: StoreFile, number: int, expected: int) -> None:
         low, high = (number + 1, expected + 1) if self.reverse else (expected, number)
-        start = low * kind.unit_size - file.file_from_offset
-        size = (high - low) * kind.unit_size
+        start = low * queue.unit_size - file.file_from_offset
+        size = (high - low) * queue.unit_size
         self.report(finding("CQ08", self.layout.relative(file.path), max(start, 0), size))
 
-    def _selected(self, number: int, unit: Unit | BatchUnit, tags: set[int], code: int | None) -> bool:
+    def _selected(self, unit: Unit | BatchUnit, tags: set[int], code: int | None) -> bool:
         if isinstance(unit, BatchUnit):
             start, stop = self.selection.from_offset, self.selection.to_offset
             if start is not None and unit.base_offset + unit.batch_size <= start:
@@ -169,14 +142,12 @@ class _Reader:
             return self.gaps
         return not tags or code is None or code in tags  # as a broker matches what it cannot read
 
-    def _row(
-        self, queue: QueueFiles, number: int, unit: Unit | BatchUnit, file: str, code: int | None
-    ) -> Row:
+    def _row(self, queue: AnyQueue, number: int, unit: Unit | BatchUnit, file: str, code: int | None) -> Row:
         batch = isinstance(unit, BatchUnit)
         row: Row = {
             "topic": queue.topic,
             "queue_id": queue.queue_id,
-            "queue_offset": unit.base_offset if isinstance(unit, BatchUnit) else number,
+            "queue_offset": queue.queue_offset(number, unit),
             "physical_offset": unit.physical_offset,
             "size": unit.size,
             "tags_code": unit.tags_code,
@@ -194,22 +165,16 @@ class _Reader:
         return row
 
 
-def _blocks(opened: RandomFile, size: int, unit_size: int, low: int, high: int) -> Iterator[tuple[int, int]]:
-    """(first unit, number of units) of the blocks of units [low, high) that are no hole in the file."""
-    for data_start, data_stop in data_ranges(opened, size):
-        start, stop = max(low, data_start // unit_size), min(high, -(-data_stop // unit_size))
-        for first in range(start, stop, _BLOCK_UNITS):
-            yield first, min(_BLOCK_UNITS, stop - first)
+def _files_of(queue: QueueFiles | None) -> tuple[StoreFile, ...]:
+    return () if queue is None else queue.files
 
 
-def _chosen(layout: StoreLayout, selection: Selection) -> Iterator[tuple[QueueFiles, _Kind]]:
+def _chosen(layout: StoreLayout, selection: Selection) -> Iterator[QueueFiles]:
     """The selected queues; in a single file that was taken for one the names are not tested."""
-    kinds = [(queue, _UNITS) for queue in layout.consume_queues.values()]
-    kinds += [(queue, _BATCH_UNITS) for queue in layout.batch_queues.values()]
-    for queue, kind in sorted(kinds, key=lambda pair: (pair[0].topic, pair[0].queue_id)):
+    for queue in sorted(layout.unit_queues, key=lambda queue: queue.key):
         chosen = not selection.queues or queue.queue_id in selection.queues
         if chosen and selection.matches_topic(queue.topic):
-            yield queue, kind
+            yield queue
 
 
 def explain_unit(
@@ -227,22 +192,21 @@ def explain_unit(
         UsageError: more or fewer than one queue is selected, or a batch queue.
         UnreadableError: the file cannot be read, or no file holds the offset.
     """
-    chosen: Sequence[tuple[QueueFiles, _Kind]] = list(_chosen(layout, selection))
-    if len(chosen) != 1 or not chosen[0][1].numbers:
+    chosen = list(_chosen(layout, selection))
+    if len(chosen) != 1 or chosen[0].is_batch:
         raise UsageError(
             f"{len(chosen)} queues are selected, the unit of one consume queue can be explained"
             if len(chosen) != 1
             else "the unit of a batch consume queue cannot be explained",
             hint="give --topic and --queue that select one queue",
         )
-    position = queue_offset * consume_queue.UNIT_SIZE
-    for file in chosen[0][0].files:
-        if file.file_from_offset <= position < file.end:
-            start = position - file.file_from_offset
-            try:
-                with reading(file.path) as opened:
-                    data = pread(opened, consume_queue.UNIT_SIZE, start)
-            except OSError as error:
-                raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
-            return explain_structure(consume_queue.UNIT.declaration, data, start, tz)
-    raise UnreadableError(f"no file of the queue holds queue offset {queue_offset}", path=chosen[0][0].folder)
+    with OpenFiles() as files:
+        queue = open_queue(chosen[0], files)
+        file = queue.file_of(queue_offset)
+        if file is None:
+            raise UnreadableError(
+                f"no file of the queue holds queue offset {queue_offset}", path=chosen[0].folder
+            )
+        data = queue.data(file, queue_offset, queue_offset + 1)
+    start = queue_offset * queue.unit_size - file.file_from_offset
+    return explain_structure(consume_queue.UNIT.declaration, data, start, tz)

@@ -32,7 +32,6 @@ from rmqtool.queue.units import UnitReader
 from rmqtool.read.consumer_offsets import consumer_offsets, offsets_are_lost
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.repair.expire.queues import first_live
 from rmqtool.report.stats.past import Past, offset_at
 
 MEMORY_RATIO = 40
@@ -177,7 +176,7 @@ def _measure(
     lag.max_offset = max(span.max_offset, 0)
     if past is not None:
         lag.max_offset = min(lag.max_offset, offset_at(store, queue, past.time_ms))
-    first = min(first_live(queue, store.commit_log.min_offset), lag.max_offset)
+    first = min(queue.first_live(store.commit_log.min_offset), lag.max_offset)
     lag.min_offset = first
     if lag.committed is None:
         lag.status.add("never_committed")

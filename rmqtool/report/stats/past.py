@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rmqtool.errors import UnreadableError
-from rmqtool.formats.consume_queue import Unit
 from rmqtool.queue.consume_queue import AnyQueue
+from rmqtool.read.by_time import first_stored
 from rmqtool.read.store import Store
-from rmqtool.repair.expire.queues import first_live
 from rmqtool.storage import config_files
 
 
@@ -58,23 +57,13 @@ def _end_at(store: Store, queue: AnyQueue, time_ms: int) -> int:
         unit = queue.unit(offset_at(store, queue, time_ms) - 1)
     except UnreadableError:
         return -1
-    is_filler = unit is None or (isinstance(unit, Unit) and unit.is_pre_blank)
-    return -1 if is_filler or unit is None else unit.physical_offset + unit.size
+    return -1 if unit is None or unit.is_pre_blank else unit.physical_offset + unit.size
 
 
 def offset_at(store: Store, queue: AnyQueue, time_ms: int) -> int:
     """The queue offset where a queue ended at a time: that of its first message stored then or later.
 
-    Found by bisection, because store times rise along a queue; if a clock was set back, the result is one of
-    several possible places. Raises UnreadableError.
+    See `first_stored`. Raises UnreadableError.
     """
-    low, high = first_live(queue, store.commit_log.min_offset), max(queue.max_offset(), 0)
-    while low < high:
-        middle = (low + high) // 2
-        unit = queue.unit(middle)
-        head = store.head(unit.physical_offset) if unit is not None else None
-        if head is None or head.store_timestamp < time_ms:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+    end = queue.end()
+    return queue.offset_at(first_stored(store, queue, time_ms, end), end)

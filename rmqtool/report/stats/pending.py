@@ -27,7 +27,6 @@ from rmqtool.message.system_topics import SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.queue.units import UnitReader
 from rmqtool.read.store import Store
-from rmqtool.repair.expire.queues import first_live
 from rmqtool.report.stats.dimensions import QUARTER_MS, start_of
 from rmqtool.storage import config_files
 from rmqtool.storage.buffers import Array
@@ -100,7 +99,7 @@ def delayed(store: Store, at_ms: int | None = None) -> Iterator[Waiting]:
             if topic != SCHEDULE_TOPIC or not isinstance(queue, ConsumeQueue):
                 continue
             stop, level = queue.max_offset(), queue_id + 1
-            live = first_live(queue, store.commit_log.min_offset)
+            live = queue.first_live(store.commit_log.min_offset)
             place = max(offsets.get(level, 0), live)
             found = list(reader.live_between(queue, live if at_ms is not None else place, stop))
             if not found:
@@ -137,7 +136,7 @@ def timers(store: Store) -> Iterator[Waiting]:
     due, sizes, places = _logged(store, last_read)
     queue = store.queues.get((TIMER_TOPIC, 0))
     if isinstance(queue, ConsumeQueue):
-        live = first_live(queue, store.commit_log.min_offset)
+        live = queue.first_live(store.commit_log.min_offset)
         with UnitReader() as reader:
             for _, units in reader.live_between(queue, max(next_offset, live), queue.max_offset()):
                 sizes = np.concatenate([sizes, units["size"].astype(np.int64)])

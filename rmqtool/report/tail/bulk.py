@@ -120,7 +120,7 @@ class Bulk:
         if read is None:
             return _Units(tail, tail.number, np.zeros(0, UNIT_DTYPE))
         number, count, data = read
-        rows = unit_array(data, tail.unit_size)
+        rows = unit_array(data, tail.queue.unit_size)
         absent = np.flatnonzero(~present(rows))
         there = int(absent[0]) if len(absent) else len(rows)
         if there > count or number + there == tail.stop:

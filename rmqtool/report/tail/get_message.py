@@ -131,11 +131,8 @@ def get_message(
         return ended(GetMessageStatus.OFFSET_FOUND_NULL, _next_file(store, queue, offset))
     pull = _Pull(store, subscription or Subscription(), offset, max_messages, memory * _MEMORY_PERCENT // 100)
     pull.max_bytes = min(max(max_bytes, PULL_BYTES_MIN), PULL_BYTES_MAX)
-    pull.run(units, high, BATCH_SIZE if isinstance(queue, BatchConsumeQueue) else UNIT_SIZE)
+    pull.run(units, high, queue.unit_size)
     return GetMessageResult(pull.status, pull.next, low, high, tuple(pull.records))
-
-
-UNIT_SIZE, BATCH_SIZE = 20, 46
 
 
 class _Unit(NamedTuple):
@@ -156,19 +153,19 @@ def _units(queue: AnyQueue, offset: int) -> Iterator[_Unit] | None:
     """The units from `offset` to the end of its file."""
     if isinstance(queue, BatchConsumeQueue):
         number = queue.number_of(offset)
-        if number is None:
+        file = None if number is None else queue.file_of(number)
+        if number is None or file is None:
             return None
-        numbers = queue.numbers_of_file(number)
         return (
             _Unit(unit.base_offset, unit.batch_size, unit.physical_offset, unit.size, unit.tags_code)
-            for _, unit in queue.numbered(number, min(numbers.stop, queue.end()))
+            for _, unit in queue.numbered_in(file, number, queue.end())
         )
-    numbers = queue.numbers_of_file(offset)
-    if offset not in numbers:
+    file = queue.file_of(offset)
+    if file is None:
         return None
     return (
         _Unit(at, 1, unit.physical_offset, unit.size, queue.tags_code(unit))
-        for at, unit in queue.numbered(offset, min(numbers.stop, queue.end()))
+        for at, unit in queue.numbered_in(file, offset, queue.end())
     )
 
 
@@ -176,7 +173,7 @@ def _next_file(store: Store, queue: AnyQueue, offset: int) -> int:
     """Source: ConsumeQueue#rollNextFile; a batch queue answers 0."""
     if isinstance(queue, BatchConsumeQueue):
         return 0
-    room = store.layout.consume_queue_file_size // UNIT_SIZE
+    room = store.layout.consume_queue_file_size // queue.unit_size
     return offset - offset % room + room
 
 

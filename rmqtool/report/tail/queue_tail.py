@@ -8,25 +8,15 @@ behind our back, by a recovery or a restart, and is read again from the first un
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from rmqtool.errors import UnreadableError
-from rmqtool.formats.consume_queue import (
-    BATCH_UNIT_SIZE,
-    UNIT_SIZE,
-    BatchUnit,
-    Unit,
-    decode_batch_units,
-    decode_units,
-)
+from rmqtool.formats.consume_queue import BatchUnit, Unit
+from rmqtool.queue.consume_queue import AnyQueue
 from rmqtool.report.tail.log_reader import RecordRef
 from rmqtool.storage.layout import StoreFile
-from rmqtool.storage.listing import Listing
-from rmqtool.storage.open_files import OpenFiles
 
 _REMEMBERED = 16  # units before the first one that are remembered
 HISTORY = 256  # units that are remembered, to find the place where a queue was cut
@@ -63,20 +53,10 @@ class QueueTail:
     Units from `stop` on are not read.
     """
 
-    def __init__(
-        self,
-        topic: str,
-        queue_id: int,
-        folder: Path,
-        files: tuple[StoreFile, ...],
-        open_files: OpenFiles,
-        *,
-        is_batch: bool,
-        number: int,
-        stop: int | None = None,
-    ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
+    def __init__(self, queue: AnyQueue, number: int, stop: int | None = None) -> None:
+        self.queue = queue
+        self.topic = queue.topic
+        self.queue_id = queue.queue_id
         self.number = number
         self.stop = stop
         self.buffer: deque[PendingUnit] = deque()
@@ -84,20 +64,7 @@ class QueueTail:
         self.is_suspect = False
         self.skipped = 0  # units that expired before they were read
         self.late_since: float | None = None  # since when the next unit waits for its record; monotonic, s
-        self._folder = folder
-        self._open_files = open_files
-        self.is_batch = self._is_batch = is_batch
-        self.unit_size = BATCH_UNIT_SIZE if is_batch else UNIT_SIZE
         self._history: deque[DeliveredUnit] = deque(maxlen=HISTORY)
-        self._set(files)
-
-    def _set(self, files: tuple[StoreFile, ...]) -> None:
-        self._files = tuple(file for file in files if file.size >= self.unit_size)
-        self._starts = [file.file_from_offset // self.unit_size for file in self._files]
-
-    def relist(self) -> None:
-        """List the queue's files anew."""
-        self._set(tuple(StoreFile(*file) for file in Listing().mapped_files(self._folder)[0]))
 
     @property
     def next_number(self) -> int:
@@ -107,13 +74,9 @@ class QueueTail:
     @property
     def is_held_up(self) -> bool:
         """Whether units up to `stop` are left behind one that is not present: nothing more was read."""
-        return self.stop is not None and self.number < self.stop and self._file_of(self.number) is not None
-
-    def _file_of(self, number: int) -> StoreFile | None:
-        at = bisect_right(self._starts, number) - 1
-        if at < 0 or number - self._starts[at] >= self._files[at].size // self.unit_size:
-            return None
-        return self._files[at]
+        return (
+            self.stop is not None and self.number < self.stop and self.queue.file_of(self.number) is not None
+        )
 
     def fill(self, limit: int) -> bool:
         """Reads up to `limit` units behind those in the buffer; whether there were any.
@@ -141,43 +104,42 @@ class QueueTail:
         count = limit if self.stop is None else min(limit, self.stop - number)
         if count <= 0 or self._file_or_new(number) is None:
             return None
-        before = self._before(number) if self._file_of(number - 1) is not None else None
+        before = self._before(number) if self.queue.file_of(number - 1) is not None else None
         skipped = 0 if before is None else 1
         data = self._read(number - skipped, number + count + 1)
         if before is not None:
-            was = self._decoded(data[: self.unit_size], number - 1, 1)
+            was = self._decoded(data[: self.queue.unit_size], number - 1, 1)
             self.is_suspect = not was or was[0].place != before
-        count = min(count, len(data) // self.unit_size - skipped)
+        count = min(count, len(data) // self.queue.unit_size - skipped)
         if self.is_suspect or count <= 0:
             return None
-        return number, count, data[skipped * self.unit_size :]
+        return number, count, data[skipped * self.queue.unit_size :]
 
     def _read(self, start: int, stop: int) -> bytes:
         """The units of a half-open range, of as many files as it takes, up to the first unit without one.
 
         Raises UnreadableError for the first of the files; where another cannot be read it ends.
         """
-        size = self.unit_size
         parts: list[bytes] = []
         at = start
         while at < stop:
-            # The one behind the last file is there only when that one is full.
-            file = self._file_or_new(at) if not parts or any(parts[-1][-size:]) else self._file_of(at)
+            # The unit after the last file is there only when that file is full.
+            is_full = not parts or any(parts[-1][-self.queue.unit_size :])
+            file = self._file_or_new(at) if is_full else self.queue.file_of(at)
             if file is None:
                 break
-            low = at - file.file_from_offset // size
-            high = min(low + stop - at, file.size // size)
+            count = min(stop, self.queue.numbers_of(file).stop) - at
             try:
-                part = self._open_files.read(file.path, low * size, (high - low) * size)
+                part = self.queue.data(file, at, stop)
             except UnreadableError as error:
                 # A file that is gone: the next refresh tells what has happened.
                 if not parts and not isinstance(error.__cause__, FileNotFoundError):
                     raise
                 break
             parts.append(part)
-            if len(part) < (high - low) * size:
+            if len(part) < count * self.queue.unit_size:
                 break
-            at += high - low
+            at += count
         return b"".join(parts)
 
     def _before(self, number: int) -> RecordRef | None:
@@ -189,26 +151,23 @@ class QueueTail:
 
     def _file_or_new(self, number: int) -> StoreFile | None:
         """The file of a unit; a new one is looked for only behind the last."""
-        file = self._file_of(number)
-        if file is None and (not self._files or number >= self._end_of_files()):
-            self.relist()
-            file = self._file_of(number)
+        file, files = self.queue.file_of(number), self.queue.files
+        if file is None and (not files or number >= self.queue.numbers_of(files[-1]).stop):
+            self.queue.refresh()
+            file = self.queue.file_of(number)
         return file
-
-    def _end_of_files(self) -> int:
-        return self._files[-1].end // self.unit_size if self._files else 0
 
     def _decoded(self, data: bytes, number: int, count: int) -> list[PendingUnit]:
         units: list[Unit | BatchUnit] = []
-        for unit in decode_batch_units(data) if self._is_batch else decode_units(data):
+        for unit in self.queue.decode(data):
             if not unit.is_present:
                 break
             units.append(unit)
         found = []
-        for at, unit in enumerate(units[:count]):
-            offset = unit.base_offset if isinstance(unit, BatchUnit) else number + at
+        for at, unit in enumerate(units[:count], number):
             place = RecordRef(unit.physical_offset, unit.size)
-            found.append(PendingUnit(number + at, offset, place, unit.tags_code, at == len(units) - 1))
+            offset, is_newest = self.queue.queue_offset(at, unit), at == number + len(units) - 1
+            found.append(PendingUnit(at, offset, place, unit.tags_code, is_newest))
         return found
 
     def take(self, mark: int) -> None:
@@ -240,33 +199,28 @@ class QueueTail:
 
     def place_at(self, number: int) -> RecordRef | None:
         """What the unit with this number says now; None where it is not present or cannot be read."""
-        file = self._file_of(number)
-        if file is None:
-            return None
-        at = number * self.unit_size - file.file_from_offset
         try:
-            data = self._open_files.read(file.path, at, self.unit_size)
+            unit = self.queue.by_number(number)
         except UnreadableError:
             return None
-        found = self._decoded(data, number, 1)
-        return found[0].place if found else None
+        return None if unit is None else RecordRef(unit.physical_offset, unit.size)
 
     def look_again(self) -> Truncation | None:
         """After a pause: lists the files, moves over expired ones, and says where the queue was cut."""
-        self.relist()
+        self.queue.refresh()
         last = self.last
         if last is None or self.place_at(last.number) == last.place:
             self._skip_expired()
             return None
-        if self._starts and last.number < self._starts[0]:
+        if last.number < self.queue.start:
             self._skip_expired()  # the file of the last unit is gone, as it should be
             return None
         return self.go_back(lambda taken: self.place_at(taken.number) == taken.place)
 
     def _skip_expired(self) -> None:
-        if self._starts and self._starts[0] > self.number:
-            self.skipped += self._starts[0] - self.number
-            self.number, self.late_since = self._starts[0], None
+        if self.queue.start > self.number:
+            self.skipped += self.queue.start - self.number
+            self.number, self.late_since = self.queue.start, None
             self.forget()
 
     def go_back(self, still_there: Callable[[DeliveredUnit], bool]) -> Truncation:
@@ -277,7 +231,7 @@ class QueueTail:
         if self._history:
             # Of a round in bulk only the last units are remembered: the others are rather read twice.
             self.number = min(self.number, self._history[-1].number + 1)
-        first = self._starts[0] if self._starts else 0
+        first = self.queue.start
         if not self._history and self.number > first and self.place_at(self.number - 1) is None:
             self.number = first  # another queue of that name, shorter than this one was
         self.number = max(self.number, first)

@@ -15,6 +15,7 @@ from typing import Literal
 from rmqtool.errors import InputError, UsageError
 from rmqtool.formats import properties
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
+from rmqtool.read.by_time import first_stored
 from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.store import Store
 from rmqtool.report.tail.get_message import GetMessageStatus
@@ -127,7 +128,7 @@ def moved_starts(
 def _number(store: Store, key: QueueKey, queue: AnyQueue, start: StartPosition, committed: int | None) -> int:
     low = store.min_offset(*key)
     if start.since is not None and start.group is None:
-        return _number_of_time(store, queue, number_of(queue, max(low, 0)), start.since)
+        return max(first_stored(store, queue, start.since, queue.end()), number_of(queue, max(low, 0)))
     if committed is not None:
         return number_of(queue, max(committed, low, 0))
     if start.group is not None or start.position == "earliest":
@@ -146,25 +147,11 @@ def number_of(queue: AnyQueue, queue_offset: int) -> int:
         return queue_offset
     number = queue.number_of(queue_offset)
     if number is None:
-        return queue.numbers_of_file(queue.end() - 1).start if queue.files else 0
+        file = queue.file_of(queue.end() - 1)
+        return 0 if file is None else queue.numbers_of(file).start
     unit = queue.by_number(number)
     past = unit is not None and queue_offset >= unit.base_offset + unit.batch_size
     return number + 1 if past else number
-
-
-def _number_of_time(store: Store, queue: AnyQueue, low: int, since: int) -> int:
-    """The first number whose record was stored at or after a time; the end where none was."""
-    stop = queue.end()
-    while low < stop:
-        middle = (low + stop) // 2
-        unit = queue.by_number(middle)
-        head = None if unit is None else store.head(unit.physical_offset)
-        # A record that cannot be read has expired: what is looked for lies behind it.
-        if head is None or head.store_timestamp < since:
-            low = middle + 1
-        else:
-            stop = middle
-    return low
 
 
 def _of_last(
@@ -188,8 +175,7 @@ def _of_last(
 
 def _back(key: QueueKey, queue: AnyQueue, block: int) -> Iterator[tuple[int, QueueKey, int, int]]:
     """(physical offset, queue, number, tags code) of all units, the newest first."""
-    first = queue.files[0].file_from_offset // queue.unit_size if queue.files else 0
-    for number, unit in queue.numbered(first, queue.end(), reverse=True, block=block):
+    for number, unit in queue.numbered(queue.start, queue.end(), reverse=True, block=block):
         yield unit.physical_offset, key, number, unit.tags_code
 
 

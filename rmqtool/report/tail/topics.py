@@ -13,7 +13,7 @@ from pathlib import Path
 from rmqtool.errors import UsageError
 from rmqtool.findings import Report
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
-from rmqtool.queue.consume_queue import BatchConsumeQueue
+from rmqtool.queue.consume_queue import BatchConsumeQueue, open_queue
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.read.unread import unserved
@@ -23,13 +23,13 @@ from rmqtool.report.tail.queue_tail import QueueTail
 from rmqtool.report.tail.start import QueueKey, StartPosition, asked_offsets, moved_starts, start_numbers
 from rmqtool.report.tail.subscription import Subscription
 from rmqtool.report.tail.undispatched import behind_texts
-from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.layout import QueueFiles
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.single_file import queue_id_of_name
 
 _SETTLED_NS = 2_000_000_000
-_FOLDERS = (("consumequeue", False), ("batchconsumequeue", True))
+_FOLDERS = (("consumequeue", UNIT_SIZE), ("batchconsumequeue", BATCH_UNIT_SIZE))
 
 
 def open_tail(
@@ -83,14 +83,9 @@ def open_tail(
     open_files = OpenFiles()
     tails = []
     for key, queue in queues.items():
-        is_batch = isinstance(queue, BatchConsumeQueue)
-        files = (layout.batch_queues if is_batch else layout.consume_queues)[key]
+        files = (layout.batch_queues if isinstance(queue, BatchConsumeQueue) else layout.consume_queues)[key]
         stop = None if follow else queue.end()
-        tails.append(
-            QueueTail(
-                *key, files.folder, files.files, open_files, is_batch=is_batch, number=numbers[key], stop=stop
-            )
-        )  # fmt: skip
+        tails.append(QueueTail(open_queue(files, open_files), numbers[key], stop))
     log = LogReader(layout, open_files)
     follower = Follower(tails, log, open_files, wanted, start.since, Events(report, note))
     if follow:
@@ -121,17 +116,19 @@ class NewQueues:
 
     def __call__(self) -> list[QueueTail]:
         """The new ones."""
-        return [tail for name, is_batch in _FOLDERS for tail in self._in_folder(self._root / name, is_batch)]
+        return [
+            tail for name, unit_size in _FOLDERS for tail in self._in_folder(self._root / name, unit_size)
+        ]
 
-    def _in_folder(self, folder: Path, is_batch: bool) -> Iterator[QueueTail]:
+    def _in_folder(self, folder: Path, unit_size: int) -> Iterator[QueueTail]:
         if self._has_changed(folder):
             topics = Listing().folders_and_others(folder)[0]
             self._topics[folder] = [topic for topic in topics if self._selection.matches_topic(topic.name)]
         for topic in self._topics.get(folder, ()):
             if self._has_changed(topic):
-                yield from self._of_topic(topic, is_batch)
+                yield from self._of_topic(topic, unit_size)
 
-    def _of_topic(self, topic: Path, is_batch: bool) -> Iterator[QueueTail]:
+    def _of_topic(self, topic: Path, unit_size: int) -> Iterator[QueueTail]:
         listing = Listing()
         for entry in listing.folders_and_others(topic)[0]:
             queue_id = queue_id_of_name(entry.name)
@@ -141,9 +138,9 @@ class NewQueues:
             if queue_id is None or not wanted or (topic.name, queue_id) in self._known:
                 continue
             self._known.add((topic.name, queue_id))
-            files = tuple(StoreFile(*file) for file in listing.mapped_files(entry)[0])
-            first = files[0].file_from_offset // _unit_size(is_batch) if files else 0
-            yield QueueTail(topic.name, queue_id, entry, files, self._files, is_batch=is_batch, number=first)
+            files = QueueFiles(topic.name, queue_id, entry, (), unit_size=unit_size)
+            queue = open_queue(files.relisted(), self._files)
+            yield QueueTail(queue, queue.start)
 
     def _has_changed(self, folder: Path) -> bool:
         try:
@@ -158,7 +155,3 @@ class NewQueues:
             return False
         self._times[folder] = changed
         return True
-
-
-def _unit_size(is_batch: bool) -> int:
-    return BATCH_UNIT_SIZE if is_batch else UNIT_SIZE

@@ -127,9 +127,9 @@ class TestQueueOffsets:
     def test_before(self, tmp_path: Path) -> None:
         with Store.open(queue_of(tmp_path, UNITS)) as store:
             queue = store.queues["T", 0]
-            assert list(queue.before(2050)) == [UNITS[20]]
-            assert list(queue.before(1 << 40)) == [UNITS[44]]
-            assert list(queue.before(-1)) == []
+            assert queue.before(2050) == UNITS[20]
+            assert queue.before(1 << 40) == UNITS[44]
+            assert queue.before(-1) is None
 
     def test_blocks_of_units(self, tmp_path: Path) -> None:
         with Store.open(queue_of(tmp_path, UNITS)) as store:

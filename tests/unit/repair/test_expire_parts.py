@@ -17,7 +17,6 @@ from rmqtool.formats.index import Shape
 from rmqtool.formats.message import Message
 from rmqtool.read.store import Store
 from rmqtool.repair.expire import Expiry, OwnRules, Request, archive, plan_expiry, remove
-from rmqtool.repair.expire.queues import first_live
 from rmqtool.repair.expire.remove import expire
 from rmqtool.repair.plan.changes import copy_whole
 from rmqtool.storage.layout import detect
@@ -86,9 +85,9 @@ def test_start_at_the_offset_of_a_unit(base: tuple[Path, list[Message]]) -> None
             queue = store.queue(topic, queue_id)
             assert queue is not None
             for offset, unit in units.items():
-                assert first_live(queue, unit.physical_offset) == offset
-                assert first_live(queue, unit.physical_offset + 1) == offset + 1
-            assert first_live(queue, 0) == 0
+                assert queue.first_live(unit.physical_offset) == offset
+                assert queue.first_live(unit.physical_offset + 1) == offset + 1
+            assert queue.first_live(0) == 0
 
 
 def test_batch_queue(tmp_path: Path) -> None:
@@ -108,7 +107,7 @@ def test_batch_queue(tmp_path: Path) -> None:
             (501, 18),
             (9999, 18),
         ):
-            assert first_live(queue, start) == wanted, start
+            assert queue.first_live(start) == wanted, start
 
 
 def test_fillers_at_a_queues_head_are_no_messages(tmp_path: Path) -> None:
@@ -118,7 +117,7 @@ def test_fillers_at_a_queues_head_are_no_messages(tmp_path: Path) -> None:
     with Store(detect(tmp_path)) as store:
         queue = store.queue("T", 0)
         assert queue is not None
-        assert [first_live(queue, start) for start in (0, 1, 100, 101, 201)] == [3, 3, 3, 4, 5]
+        assert [queue.first_live(start) for start in (0, 1, 100, 101, 201)] == [3, 3, 3, 4, 5]
 
 
 def test_extension_files_follow_the_first_live_unit(base: tuple[Path, list[Message]], tmp_path: Path) -> None:
