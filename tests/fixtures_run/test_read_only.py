@@ -42,7 +42,7 @@ COMMANDS = (
     ["dump", "--gaps", "--body", "hex"],
     ["tail"],
     ["tail", "--last", "3", "--tag", "TagA", "--filter", "TAGS IS NOT NULL"],
-    ["tail", "--follow", "--from", "earliest", "--max-duration", "700ms"],
+    ["tail", "--follow", "--from", "earliest", "--limit", "5"],
     ["verify", *(f"--pass={name}" for name in PASSES)],
     ["verify", "--keep-cache", "--jobs", "1", "--limit-bytes", "64K"],
 )  # fmt: skip
