@@ -26,7 +26,7 @@ from rmqtool.log.dispatch import (
     Dispatch,
     dispatch_columns,
 )
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, TrailingZeros
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.light_entries import Named, named_units
@@ -158,33 +158,23 @@ def file_events(
 
 
 def _events(
-    walked: Iterable[tuple[Frames, Dispatch] | Blank | CorruptRange | TrailingZeros],
+    walked: Iterable[tuple[Frames, Dispatch] | LogGap],
     file: StoreFile,
     start: int = 0,
 ) -> Iterator[Event]:
     """The events of a start out of those of a walk over one file, which began at the position `start`."""
-    base = file.file_from_offset
-    position = start
-    is_done = False
+    end: int | None = file.file_from_offset + start
     for event in walked:
         if isinstance(event, tuple):
             batch = _batch(*event)
-            position = batch.end - base
-            is_done = False
+            end = batch.end
             yield batch
-        elif isinstance(event, Blank):
-            is_done = True
-            position = event.position
-            yield Halt(base + event.position, True, base + event.position)
-        elif isinstance(event, CorruptRange):
-            is_done = True
-            position = event.end
-            yield Halt(base + event.position, False, base + event.nonzero_end)
-        elif isinstance(event, TrailingZeros):
-            is_done = True
-            yield Halt(base + event.position, False, base + event.position)
-    if not is_done:
-        yield Halt(base + position, False, base + position)
+        else:
+            end, at = None, event.physical_offset
+            written = event.nonzero_end if isinstance(event, CorruptRange) else at
+            yield Halt(at, isinstance(event, Blank), written)
+    if end is not None:
+        yield Halt(end, False, end)
 
 
 def _batch(frames: Frames, dispatch: Dispatch) -> Batch:

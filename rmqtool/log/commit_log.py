@@ -10,79 +10,33 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
+from typing import TypeGuard
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import message as form
 from rmqtool.formats.message import Message
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, Reason, Record, TrailingZeros
+from rmqtool.log.damage import file_events, unreadable_range
+from rmqtool.log.events import (
+    BODY_CRC,
+    OFFSET_MISMATCH,
+    Blank,
+    CorruptRange,
+    LogEvent,
+    Reason,
+    StoredMessage,
+    TrailingZeros,
+)
 from rmqtool.log.log_files import LogFiles
 from rmqtool.log.log_heads import reader
 from rmqtool.log.python_scan import frame_lengths, walk_reference
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
-from rmqtool.storage.ranges import Unreadable
 from rmqtool.storage.source import open_source
 
 _READ_AHEAD = 4096  # most records are smaller
 _ANCHOR_STEP = 4096  # records walked again at a time on the way back
 _HINTS = 16  # furthest queue units that are tried; units that point nowhere are damage
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A record of the log.
-
-    `physical_offset` is its place in the log, `file` the file's name as rows show it. `status` has
-    the bits BODY_CRC and OFFSET_MISMATCH of `events`; 0 is a sound record.
-    """
-
-    message: Message
-    physical_offset: int
-    path: Path
-    file: str
-    status: int = 0
-
-    @property
-    def end(self) -> int:
-        """The physical offset just behind the record."""
-        return self.physical_offset + self.message.total_size
-
-
-@dataclass(frozen=True, slots=True)
-class StoredBlank:
-    """The blank that ends a file: `size` is what it says is left of the file."""
-
-    physical_offset: int
-    size: int
-    path: Path
-    file: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredZeros:
-    """Zeros up to the end of a file."""
-
-    physical_offset: int
-    length: int
-    path: Path
-    file: str
-
-
-@dataclass(frozen=True, slots=True)
-class StoredDamage:
-    """Bytes that are no sound record; with `to_end` nothing sound follows in the file.
-
-    `reason` is None where the operating system could not read the bytes.
-    """
-
-    physical_offset: int
-    length: int
-    path: Path
-    file: str
-    reason: Reason | None
-    to_end: bool
 
 
 def status_of(message: Message, physical_offset: int) -> int:
@@ -93,16 +47,13 @@ def status_of(message: Message, physical_offset: int) -> int:
     return status
 
 
-LogEvent = StoredMessage | StoredBlank | StoredZeros | StoredDamage
-
-
 def _before(limit: int, events: Iterable[LogEvent]) -> Iterator[LogEvent]:
     """The events before `limit`; unreadable bytes come before the event that has them, and end there."""
     for event in events:
-        if isinstance(event, StoredDamage) and event.reason is None:
+        if _is_unreadable(event):
             left = limit - event.physical_offset
             if left > 0:
-                yield replace(event, length=min(event.length, left))
+                yield event if event.end <= limit else replace(event, length=left)
         elif event.physical_offset < limit:
             yield event
         else:
@@ -111,29 +62,33 @@ def _before(limit: int, events: Iterable[LogEvent]) -> Iterator[LogEvent]:
 
 def _is_wanted(event: LogEvent, start: int) -> bool:
     """Whether an event that may begin before `start` is part of a walk from there."""
-    if isinstance(event, StoredDamage | StoredZeros):
-        return event.physical_offset + event.length > start
+    if isinstance(event, CorruptRange | TrailingZeros):
+        return event.end > start
     return event.physical_offset >= start
 
 
+def _is_unreadable(event: LogEvent) -> TypeGuard[CorruptRange]:
+    return isinstance(event, CorruptRange) and event.reason is Reason.UNREADABLE
+
+
 def sound(events: Iterable[LogEvent], *, reverse: bool) -> Iterator[LogEvent]:
-    """The events up to the first damage with records behind it, which is raised."""
-    gap: StoredDamage | StoredZeros | None = None
+    """The events up to the first damage with records after it, which is raised."""
+    gap: CorruptRange | TrailingZeros | None = None
     met_record = False
     for event in events:
         if isinstance(event, StoredMessage):
             if gap is not None and not reverse:
                 raise _damage(gap)
             met_record = True
-        elif isinstance(event, StoredDamage | StoredZeros):
+        elif isinstance(event, CorruptRange | TrailingZeros):
             if reverse and met_record:
                 raise _damage(event)
             gap = event
         yield event
 
 
-def _damage(gap: StoredDamage | StoredZeros) -> InputError:
-    unreadable = isinstance(gap, StoredDamage) and gap.reason is None
+def _damage(gap: CorruptRange | TrailingZeros) -> InputError:
+    unreadable = _is_unreadable(gap)
     kind = UnreadableError if unreadable else FormatError
     return kind(
         "cannot be read" if unreadable else "no sound record here, but some follow",
@@ -151,7 +106,7 @@ class CommitLog(LogFiles):
         self.file_size = layout.commit_log_file_size
         self._layout = layout
 
-    def read(self, physical_offset: int) -> StoredMessage | StoredBlank:
+    def read(self, physical_offset: int) -> StoredMessage | Blank:
         """The record or blank at `physical_offset`.
 
         Every length is checked before it is used. CRC and stored offset are not required to be
@@ -172,7 +127,7 @@ class CommitLog(LogFiles):
                 f"no record here: {error.message}", path=name, physical_offset=physical_offset
             ) from error
         if isinstance(found, int):
-            return StoredBlank(physical_offset, found, file.path, name)
+            return Blank(physical_offset, found, file.end - physical_offset, file.path, name)
         return StoredMessage(found, physical_offset, file.path, name, status_of(found, physical_offset))
 
     def bytes_of(self, stored: StoredMessage) -> bytes:
@@ -223,7 +178,7 @@ class CommitLog(LogFiles):
                 them a start inside a record need not be looked for from the file's start on.
 
         After damage the walk goes on with the next sound record of the file, else with the next
-        file. A file that vanished or cannot be opened is one StoredDamage without a reason.
+        file. A file that vanished or cannot be opened is one CorruptRange, unreadable.
         """
         first = self.min_offset if start is None else start
         for file in self.files:
@@ -262,43 +217,11 @@ class CommitLog(LogFiles):
         try:
             source = open_source(file.path, listed_size=file.size)
         except OSError:
-            yield StoredDamage(start, end - start, file.path, name, None, True)
+            yield unreadable_range(start, end, file.path, name, to_end=True)
             return
         with closing(source):
-            unread = Unreadable()
-            reported = 0
             walk = walk_reference(source, file_from_offset=base, start=start - base, stop=end - base)
-            cut: StoredMessage | None = None
-            for event in walk:
-                if cut is not None:
-                    # Zeros begin inside the record: its writer died, although CRC and lengths are right.
-                    is_torn = isinstance(event, TrailingZeros)
-                    size = cut.message.total_size
-                    torn = StoredDamage(cut.physical_offset, size, file.path, name, Reason.UNSOUND, True)
-                    yield torn if is_torn else cut
-                    cut = None
-                for low, high in source.unreadable[reported:]:
-                    reported += 1
-                    unread.note(low, high)
-                    yield StoredDamage(base + low, high - low, file.path, name, None, high == source.size)
-                match event:
-                    case Record(position=at, status=status, message=message):
-                        found = StoredMessage(message, base + at, file.path, name, status)
-                        if message.ends_in_zeros:
-                            cut = found
-                        else:
-                            yield found
-                    case Blank(position=at, size=size):
-                        yield StoredBlank(base + at, size, file.path, name)
-                    case TrailingZeros(position=at, length=length) if not unread.touches(at, at + length):
-                        yield StoredZeros(base + at, length, file.path, name)
-                    case TrailingZeros(position=at, length=length):
-                        yield StoredDamage(base + at, length, file.path, name, None, True)
-                    case CorruptRange(position=at, length=length, to_end=to_end):
-                        reason = None if unread.touches(at, at + length) else event.reason
-                        yield StoredDamage(base + at, length, file.path, name, reason, to_end)
-            if cut is not None:
-                yield cut
+            yield from file_events(walk, source, file, name)
 
     def walk_back(
         self,
@@ -350,8 +273,7 @@ class CommitLog(LogFiles):
             # First the places to start from, then the pieces between them, the last one first.
             anchors = array("q", [begin])
             for count, event in enumerate(_before(upper, self._walk_file(file, begin, stop))):
-                is_unread = isinstance(event, StoredDamage) and event.reason is None
-                if count >= len(anchors) * _ANCHOR_STEP and not is_unread:
+                if count >= len(anchors) * _ANCHOR_STEP and not _is_unreadable(event):
                     anchors.append(event.physical_offset)
             limit = upper
             for anchor in reversed(anchors):

@@ -1,14 +1,15 @@
 """What is wrong with the bytes between records, and with the set of commit log files.
 
-The walk says where no sound record is and why; what that is called follows from the bytes. Zeros are
-a hole, whole zeroed pages are lost writes, and a tail that was never written is a torn tail, which is
-a note and not damage.
+The only place where a corrupt range gets its code, and where the torn-tail rule stands. Both engines call
+`corrupt_range` where no sound record is; the code follows from the bytes. `file_events` completes the walk
+over one file: a last record of which zeros have taken the end is torn, and what could not be read is
+CL12. A torn tail was never written in full, which is a note and not damage.
 
-    region at the log's end      zero bytes reach from inside the record to the file's end: torn
-    all bytes zero               zero hole
-    whole 4096-byte pages zero   zeroed page
-    message magic, wrong lengths wrong length
-    anything else                unknown magic
+    region at the log's end      zero bytes reach from inside the record to the file's end: torn (CL01)
+    all bytes zero               zero hole (CL02)
+    whole 4096-byte pages zero   zeroed page (CL08)
+    message magic, wrong lengths wrong length (CL04)
+    anything else                unknown magic (CL05)
 
 Source: spec 02 section 15.1.
 """
@@ -16,29 +17,153 @@ Source: spec 02 section 15.1.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import message
-from rmqtool.log.commit_log import CommitLog, StoredBlank, StoredDamage, StoredZeros
-from rmqtool.log.events import CorruptRange, Reason
-from rmqtool.log.python_scan import first_nonzero, nonzero_end
+from rmqtool.log.events import (
+    BODY_CRC,
+    OFFSET_MISMATCH,
+    Blank,
+    CorruptRange,
+    LogGap,
+    Reason,
+    StoredMessage,
+    TrailingZeros,
+)
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreFile, StoreLayout
-from rmqtool.storage.source import open_source
+from rmqtool.storage.ranges import Unreadable
+from rmqtool.storage.source import first_nonzero, nonzero_end, open_source
 
 if TYPE_CHECKING:
+    from rmqtool.log.commit_log import CommitLog
+    from rmqtool.log.frames import Frames
     from rmqtool.storage.source import ByteSource
+
+PAGE = 4096
+_BLOCK = 1 << 20
+
+CODE_BY_STATUS = ((BODY_CRC, "CL03"), (OFFSET_MISMATCH, "CL06"))
+"""The code of each status bit of a record."""
+
+
+def corrupt_range(
+    source: ByteSource, file_from_offset: int, start: int, stop: int, reason: Reason, *, to_end: bool
+) -> CorruptRange:
+    """The positions [start, stop) of a file, where no sound record is, with the code of their bytes."""
+    declared = source.read(start, 4)
+    size = int.from_bytes(declared, signed=True) if len(declared) == 4 else 0
+    last = nonzero_end(source, start, stop)
+    if last <= start:
+        code = "CL02"
+    elif zero_page(source, start, stop) is not None:
+        code = "CL08"
+    else:
+        code = "CL05" if reason is Reason.MAGIC else "CL04"
+    base = file_from_offset
+    return CorruptRange(base + start, stop - start, code, reason, size, base + last, to_end)
+
+
+def unreadable_range(start: int, stop: int, path: Path, file: str, *, to_end: bool) -> CorruptRange:
+    """The physical offsets [start, stop), which the operating system could not read."""
+    return CorruptRange(start, stop - start, "CL12", Reason.UNREADABLE, 0, start, to_end, path, file)
+
+
+def is_torn(bad: CorruptRange) -> bool:
+    """Whether a corrupt range at the log's end is a record whose writer died: its own tail is zero.
+
+    The bytes after a torn record are zero to the file's end, because nothing was written there yet.
+    So the last byte that is not zero lies inside the record, as far as its size is known.
+    """
+    if not bad.to_end:
+        return False
+    written = bad.nonzero_end - bad.physical_offset
+    if bad.reason is Reason.MAGIC:
+        return written <= 8
+    return 0 < written < bad.declared_size if bad.declared_size > 0 else 0 < written <= 4
+
+
+def zero_page(source: ByteSource, start: int, stop: int) -> int | None:
+    """Position of the first whole page of zeros that touches [start, stop) of the file; None for none.
+
+    A lost page begins wherever the page does, often in the middle of a record whose last bytes
+    happen to be zero anyway. So the pages at both ends count too.
+    """
+    position = start // PAGE * PAGE
+    stop = min(-(-stop // PAGE) * PAGE, source.size)
+    while position < stop:
+        data = source.read(position, min(_BLOCK, stop - position))
+        if not data:
+            return None
+        for page in range(0, len(data) - PAGE + 1, PAGE):
+            if data.count(0, page, page + PAGE) == PAGE:
+                return position + page
+        position += len(data)
+    return None
+
+
+def file_events(
+    walked: Iterable[StoredMessage | Frames | LogGap], source: ByteSource, file: StoreFile, name: str
+) -> Iterator[Any]:
+    """The events of a walk over one file, by either engine, as readers get them.
+
+    Each event has the file's path and `name`. A record that ends in zeros, after which nothing but zeros
+    follows in the file, is torn: its writer died, although CRC and lengths are right. Ranges that could not
+    be read come before the event that has them, each byte once.
+    """
+    base, path = file.file_from_offset, file.path
+    told, unread = 0, Unreadable()
+    last: Any = None  # a record that ends in zeros: what follows it decides
+    for event in walked:
+        if last is not None:
+            yield _torn(source, last, file, name) if isinstance(event, TrailingZeros) else last
+            last = None
+        for low, high in source.unreadable[told:]:
+            told += 1
+            unread.note(low, high)
+            yield unreadable_range(base + low, base + high, path, name, to_end=high == source.size)
+        if isinstance(event, StoredMessage):
+            found = StoredMessage(event.message, event.physical_offset, path, name, event.status)
+            if event.message.ends_in_zeros:
+                last = found
+            else:
+                yield found
+        elif isinstance(event, TrailingZeros | CorruptRange) and unread.touches(
+            event.physical_offset - base, event.end - base
+        ):
+            to_end = isinstance(event, TrailingZeros) or event.to_end
+            yield unreadable_range(event.physical_offset, event.end, path, name, to_end=to_end)
+        elif isinstance(event, Blank | TrailingZeros | CorruptRange):
+            yield replace(event, path=path, file=name)
+        elif event.last().ends_in_zeros()[0]:
+            last = event.last().copied()
+            if len(event.rows) > 1:
+                yield replace(event, rows=event.rows[:-1])
+        else:
+            yield event
+    if last is not None:
+        end = last.end - base
+        is_torn = end < source.size and first_nonzero(source, end, source.size) >= source.size
+        yield _torn(source, last, file, name) if is_torn else last
+
+
+def _torn(source: ByteSource, record: StoredMessage | Frames, file: StoreFile, name: str) -> CorruptRange:
+    base = file.file_from_offset
+    start, stop = record.physical_offset - base, record.end - base
+    found = corrupt_range(source, base, start, stop, Reason.UNSOUND, to_end=True)
+    return replace(found, path=file.path, file=name)
 
 
 class DamageClassifier:
-    """Names what is wrong with a blank, with zeros or with bytes that are no record.
+    """Turns what lies between records into findings, by its place within the log.
 
-    A blank of the wrong size and the zeros behind it are one bad place.
+    A blank of the wrong size and the zeros after it are one bad place.
     """
 
     def __init__(self, commit_log: CommitLog, end_offset: Callable[[], int]) -> None:
@@ -47,35 +172,39 @@ class DamageClassifier:
         self._end_offset = end_offset
         self._end: int | None = None
 
-    def __call__(self, event: StoredBlank | StoredZeros | StoredDamage) -> Iterator[Finding]:
+    def __call__(self, event: LogGap) -> Iterator[Finding]:
         """What is wrong with one event of a walk; nothing for what is as it should be."""
         start = event.physical_offset
-        file = self._log.file_of(start)
-        base = start if file is None else file.file_from_offset
-        if isinstance(event, StoredBlank):
-            left = 0 if file is None else file.end - start
-            if event.size != left:
-                zeros = _are_zero(event.path, start - base + message.BLANK_SIZE, left - message.BLANK_SIZE)
-                length = left if zeros else message.BLANK_SIZE
-                yield finding("CL10", event.file, start, length, blank_size=event.size, left=left)
-        elif isinstance(event, StoredDamage):
-            code, detail = self._code(event, base, 0 if file is None else file.size)
+        if isinstance(event, Blank):
+            if not event.ends_file:
+                length = event.left if self._is_empty_after(event) else message.BLANK_SIZE
+                yield finding("CL10", event.file, start, length, blank_size=event.size, left=event.left)
+        elif isinstance(event, CorruptRange):
+            code, detail = self._code(event)
             yield finding(code, event.file, start, event.length, **detail)
-        elif file is not None and self._is_followed(file) and not self._follows_blank(start, base):
-            yield finding("CL02" if start == base else "CL11", event.file, start, event.length)
+        else:
+            file = self._log.file_of(start)
+            if file is not None and self._is_followed(file) and not self.is_covered(event):
+                is_whole = start == file.file_from_offset
+                yield finding("CL02" if is_whole else "CL11", event.file, start, event.length)
 
-    def is_covered(self, event: StoredBlank | StoredZeros) -> bool:
+    def _is_empty_after(self, blank: Blank) -> bool:
+        """Whether nothing but zeros follows a blank in its file."""
+        try:
+            with closing(open_source(blank.path)) as source:
+                start = source.size - blank.left + message.BLANK_SIZE
+                return first_nonzero(source, start, source.size) >= source.size and not source.unreadable
+        except (OSError, UnreadableError):
+            return False
+
+    def is_covered(self, event: Blank | TrailingZeros) -> bool:
         """Whether these are zeros that the bad place of a blank of the wrong size takes in."""
+        before = event.physical_offset - message.BLANK_SIZE
         file = self._log.file_of(event.physical_offset)
-        base = event.physical_offset if file is None else file.file_from_offset
-        return isinstance(event, StoredZeros) and self._follows_blank(event.physical_offset, base)
-
-    def _follows_blank(self, offset: int, base: int) -> bool:
-        before = offset - message.BLANK_SIZE
-        if before < base:
+        if isinstance(event, Blank) or file is None or before < file.file_from_offset:
             return False
         try:
-            return isinstance(self._log.read(before), StoredBlank)
+            return isinstance(self._log.read(before), Blank)
         except InputError:
             return False
 
@@ -97,39 +226,21 @@ class DamageClassifier:
             self._end = self._end_offset()
         return self._end <= offset
 
-    def _code(self, event: StoredDamage, base: int, size: int) -> tuple[str, dict[str, Any]]:
-        """(problem code, details) of bytes that are no sound record; `verify` has the same rules."""
-        if event.reason is None:
-            return "CL12", {}
-        try:
-            with closing(open_source(event.path, listed_size=size)) as source:
-                start = event.physical_offset - base
-                last = nonzero_end(source, start, start + event.length)
-                declared = int.from_bytes(source.read(start, min(4, event.length)), signed=True)
-                bad = CorruptRange(start, event.length, event.reason, declared, last, event.to_end)
-                torn = self._at_end(event.physical_offset + event.length) and is_torn(bad)
-                detail: dict[str, Any] = {"declared_size": declared}
-                if self._is_cut(bad, source.size):
-                    detail["reason"] = "cut off by the end of a file that is too short"
-                code = "CL01" if torn else kind_of(source, bad)
-                return (code, detail) if not source.unreadable else ("CL12", {})
-        except (OSError, UnreadableError):
-            return "CL12", {}
+    def _code(self, bad: CorruptRange) -> tuple[str, dict[str, Any]]:
+        """(problem code, details) of bytes that are not a sound record."""
+        if bad.reason is Reason.UNREADABLE:
+            return bad.code, {}
+        detail: dict[str, Any] = {"declared_size": bad.declared_size}
+        if self._is_cut(bad):
+            detail["reason"] = "cut off by the end of a file that is too short"
+        return "CL01" if is_torn(bad) and self._at_end(bad.end) else bad.code, detail
 
-    def _is_cut(self, bad: CorruptRange, size: int) -> bool:
+    def _is_cut(self, bad: CorruptRange) -> bool:
         """Whether a file of the wrong size ends inside the record."""
-        if size >= self._log.file_size or bad.end != size:
+        file = self._log.file_of(bad.physical_offset)
+        if file is None or file.size >= self._log.file_size or bad.end != file.end:
             return False
         return bad.reason is Reason.SIZE and bad.declared_size > bad.length or bad.length < message.BLANK_SIZE
-
-
-def _are_zero(path: Path, start: int, length: int) -> bool:
-    try:
-        with closing(open_source(path)) as source:
-            is_zero = first_nonzero(source, start, start + length) >= start + length
-            return is_zero and not source.unreadable
-    except (OSError, UnreadableError):
-        return False
 
 
 class FileFindings:
@@ -171,51 +282,3 @@ def missing_range(layout: StoreLayout, each: Finding) -> tuple[int, int]:
         return start, start + (each.length or 0)
     files, end = layout.commit_log, start + (each.length or 0)
     return end, max(end, start + each.detail["expected_bytes"] if files[-1].file_from_offset > start else end)
-
-
-PAGE = 4096
-
-
-_BLOCK = 1 << 20
-
-
-def kind_of(source: ByteSource, bad: CorruptRange) -> str:
-    """The problem code of a bad region that sound records follow, or that is no torn tail."""
-    if bad.nonzero_end <= bad.position:
-        return "CL02"
-    if zero_page(source, bad.position, bad.end) is not None:
-        return "CL08"
-    return "CL05" if bad.reason is Reason.MAGIC else "CL04"
-
-
-def is_torn(bad: CorruptRange) -> bool:
-    """Whether a region at the log's end is a record whose writer died: its own tail is zero.
-
-    The bytes behind a torn record are zero to the file's end, for nothing was written there yet;
-    so the last byte that is not zero lies inside the record, as far as its size is known.
-    """
-    if not bad.to_end:
-        return False
-    written = bad.nonzero_end - bad.position
-    if bad.reason is Reason.MAGIC:
-        return written <= 8
-    return 0 < written < bad.declared_size if bad.declared_size > 0 else 0 < written <= 4
-
-
-def zero_page(source: ByteSource, start: int, stop: int) -> int | None:
-    """Position of the first whole page of zeros that touches [start, stop) of the file; None for none.
-
-    A lost page begins wherever the page does, often in the middle of a record whose last bytes
-    happen to be zero anyway; so the pages at both ends count too.
-    """
-    position = start // PAGE * PAGE
-    stop = min(-(-stop // PAGE) * PAGE, source.size)
-    while position < stop:
-        data = source.read(position, min(_BLOCK, stop - position))
-        if not data:
-            return None
-        for page in range(0, len(data) - PAGE + 1, PAGE):
-            if data.count(0, page, page + PAGE) == PAGE:
-                return position + page
-        position += len(data)
-    return None

@@ -1,23 +1,28 @@
-"""What a walk over a commit log file yields beside sound records: blanks, zeros, bad regions.
+"""What a walk over the commit log yields: records, and what lies between them.
 
-Positions are bytes from the start of the file; every range is half-open. Nothing here needs numpy.
+Both engines yield these events: `python_scan` with one `StoredMessage` per record, `frames` with `Frames`.
+Offsets are physical; every range is half-open. `path` and `file`, the name as rows show it, are set by
+`damage.file_events`. Nothing here needs numpy.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from pathlib import Path
 
-from rmqtool.formats.message import Message
+from rmqtool.formats.message import BLANK_SIZE, Message
 
 BODY_CRC = 1
 """Status bit: the body does not match its CRC."""
 OFFSET_MISMATCH = 2
 """Status bit: the stored physical offset is not the record's place."""
 
+_NO_PATH = Path()
+
 
 class Reason(IntEnum):
-    """Why the bytes at the start of a bad region are no sound record."""
+    """Why the bytes at the start of a corrupt range are not a sound record."""
 
     ZERO = 1
     """The size and magic are zero."""
@@ -28,57 +33,94 @@ class Reason(IntEnum):
     LENGTHS = 4
     """A message magic, but the size is not the sum of the record's parts."""
     UNSOUND = 5
-    """The lengths add up, but CRC or stored offset are wrong, and a sound record starts inside or
-    the bytes follow a blank of the wrong size."""
+    """The lengths add up, but CRC or stored offset are wrong and a sound record starts inside, or
+    the bytes follow a blank of the wrong size, or the record is torn."""
+    UNREADABLE = 6
+    """The operating system could not read the bytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One record that the plain-Python walk met; `status` has the bits BODY_CRC and OFFSET_MISMATCH."""
+class StoredMessage:
+    """A record of the log; `status` has the bits BODY_CRC and OFFSET_MISMATCH, 0 is a sound record."""
 
-    position: int
-    status: int
     message: Message
+    physical_offset: int
+    path: Path = _NO_PATH
+    file: str = ""
+    status: int = 0
+
+    @property
+    def end(self) -> int:
+        """The physical offset just after the record."""
+        return self.physical_offset + self.message.total_size
 
 
 @dataclass(frozen=True, slots=True)
 class Blank:
-    """A blank at `position`. `size` is what it says, `left` what is left of the file there.
+    """A blank. `size` is what it says is left of the file, `left` what is left.
 
-    Where they are equal the walk is done: what follows a blank is undefined. Where they differ the
-    walk looks for the next sound record behind the blank's 8 bytes.
+    Where they are equal the walk ends: what follows the blank's 8 bytes is undefined. Where they differ the
+    walk looks for the next sound record after them.
     """
 
-    position: int
+    physical_offset: int
     size: int
     left: int
+    path: Path = _NO_PATH
+    file: str = ""
+
+    @property
+    def end(self) -> int:
+        """The physical offset just after the blank's 8 bytes."""
+        return self.physical_offset + BLANK_SIZE
+
+    @property
+    def ends_file(self) -> bool:
+        """Whether the blank is right: its size is what is left of the file."""
+        return self.size == self.left
 
 
 @dataclass(frozen=True, slots=True)
 class TrailingZeros:
-    """From `position` to the walk's end all `length` bytes are zero. The last event."""
+    """All `length` bytes up to the end of the walk are zero. The last event."""
 
-    position: int
+    physical_offset: int
     length: int
+    path: Path = _NO_PATH
+    file: str = ""
+
+    @property
+    def end(self) -> int:
+        """The physical offset just after the zeros."""
+        return self.physical_offset + self.length
 
 
 @dataclass(frozen=True, slots=True)
 class CorruptRange:
-    """Bytes [position, position + length) that are no sound record.
+    """Bytes that are not a sound record. Made by `damage`, which decides the `code`.
 
-    A sound record, or a blank whose size is right, follows; with `to_end` the walk's end does.
-    `declared_size` is the i32 at `position` (0 when fewer than 4 bytes are left). `nonzero_end` is
-    the position behind the last byte of the region that is not zero, `position` when all are zero.
+    A sound record, or a blank whose size is right, follows; with `to_end` the end of the walk does.
+    `code` is the problem that the bytes are, unless they are a torn record (`damage.is_torn`).
+    `declared_size` is the i32 at the start (0 where fewer than 4 bytes are left). `nonzero_end` is the
+    physical offset after the last byte that is not zero, `physical_offset` where all are zero.
     """
 
-    position: int
+    physical_offset: int
     length: int
+    code: str
     reason: Reason
     declared_size: int
     nonzero_end: int
     to_end: bool
+    path: Path = _NO_PATH
+    file: str = ""
 
     @property
     def end(self) -> int:
-        """The position behind the region."""
-        return self.position + self.length
+        """The physical offset just after the range."""
+        return self.physical_offset + self.length
+
+
+LogGap = Blank | TrailingZeros | CorruptRange
+"""What lies between records."""
+LogEvent = StoredMessage | LogGap

@@ -1,6 +1,6 @@
 """The walk over a commit log file at the speed of memory: records as rows, and what lies between.
 
-`walk` yields batches of rows (`Frames`) and the events of `events.py`, in the order of the file.
+`walk` yields batches of rows (`Frames`) and the gaps of `events.py`, in the order of the file.
 The rules are those of `python_scan`, which gives the same in plain Python; the loop over records
 is in `frame_kernel.py`, compiled, and loaded by the first walk. What a window cannot show is seen in
 the next: a record that crosses its end is walked again from its start, and a window grows to the
@@ -10,15 +10,16 @@ size of one record whose lengths add up, never beyond the file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rmqtool.formats import message as form
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, Reason, TrailingZeros
-from rmqtool.log.python_scan import CANDIDATE_COST, frame_lengths, look, nonzero_end, search_budget
+from rmqtool.log.damage import corrupt_range
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap, Reason, TrailingZeros
+from rmqtool.log.python_scan import CANDIDATE_COST, frame_lengths, look, search_budget
 from rmqtool.storage.buffers import Buffers
 from rmqtool.storage.source import WINDOW, ByteSource
 
@@ -70,6 +71,16 @@ class Frames:
     data_position: int
     file_from_offset: int
 
+    @property
+    def physical_offset(self) -> int:
+        """Where the first record begins."""
+        return int(self.rows["physical_offset"][0])
+
+    @property
+    def end(self) -> int:
+        """The physical offset just after the last record."""
+        return int(self.rows["physical_offset"][-1]) + int(self.rows["size"][-1])
+
     def starts(self) -> Integers:
         """Per row, the index of the record's first byte in `data`."""
         starts: Integers = self.rows["physical_offset"] - (self.file_from_offset + self.data_position)
@@ -96,8 +107,27 @@ class Frames:
         starts: Integers = self.topic_starts() + self.rows["topic_length"] + 2
         return starts
 
+    def ends_in_zeros(self) -> Integers:
+        """Per row, `Message.ends_in_zeros`: no writer ends properties, or a topic without them, so."""
+        bare = self.rows["properties_length"] <= 0
+        ends = self.starts() + self.rows["size"]
+        last = self.data[np.where(bare, ends - 3, ends - 1)]  # before the length of the properties
+        found: Integers = (last == 0) & (~bare | (self.rows["topic_length"] > 0))
+        return found
 
-Event = Frames | Blank | TrailingZeros | CorruptRange
+    def last(self) -> Frames:
+        """The last record alone."""
+        return replace(self, rows=self.rows[-1:])
+
+    def copied(self) -> Frames:
+        """These records, which follow each other, with bytes of their own."""
+        start, position = int(self.starts()[0]), self.physical_offset - self.file_from_offset
+        data = self.data[start : start + self.end - self.physical_offset].copy()
+        data.flags.writeable = False
+        return Frames(self.rows.copy(), self.topics, data, position, self.file_from_offset)
+
+
+Event = Frames | LogGap
 
 
 def walk(
@@ -110,14 +140,14 @@ def walk(
     check_stored_offset: bool = True,
     window: int = WINDOW,
 ) -> Iterator[Event]:
-    """Records, blanks and bad regions of a commit log file, in file order.
+    """Records, blanks and corrupt ranges of a commit log file, in file order.
 
     Args:
         source: the file; positions are bytes from its start.
         file_from_offset: physical offset of its first byte.
         start: position of the first record.
         stop: where the walk ends, the file's end when None. A record that starts before `stop` is
-            read whole; zeros and bad regions end there.
+            read whole; zeros and corrupt ranges end there.
         crc: check body CRCs; without it BODY_CRC is never set and the search for a sound record
             goes without.
         check_stored_offset: compare each record's stored physical offset with its place.
@@ -197,9 +227,9 @@ class _Walker:
             if stopped == kernel.BLANK:
                 blank = self.blank()
                 yield blank
-                if blank.size == blank.left:
+                if blank.ends_file:
                     return
-                event = self.behind_bad_blank()
+                event = self.after_bad_blank()
                 if event is not None:
                     yield event
             elif stopped == kernel.WINDOW and self.grow(self.position, int(self.result[kernel.NEED])):
@@ -265,9 +295,9 @@ class _Walker:
 
     def blank(self) -> Blank:
         size, _ = self.head(self.position)
-        return Blank(self.position, size, self.size - self.position)
+        return Blank(self.file_from_offset + self.position, size, self.size - self.position)
 
-    def behind_bad_blank(self) -> CorruptRange | TrailingZeros | None:
+    def after_bad_blank(self) -> CorruptRange | TrailingZeros | None:
         self.position += form.BLANK_SIZE
         if self.position >= self.end or self.search(self.position, self.position + 1) >= 0:
             return None
@@ -289,13 +319,13 @@ class _Walker:
         return None
 
     def region(self, position: int, reason: Reason) -> CorruptRange | TrailingZeros:
-        """The bad region or the zeros at `position`, where no sound record starts."""
+        """The corrupt range or the zeros at `position`, where no sound record starts."""
         first = position + 1
         if reason is Reason.ZERO or self.end - position < form.BLANK_SIZE:
             nonzero = self.nonzero_from(position)
             if nonzero >= self.end:
                 self.position = self.end
-                return TrailingZeros(position, self.end - position)
+                return TrailingZeros(self.file_from_offset + position, self.end - position)
             # the size field is the earliest byte of a record that is not zero
             first = max(first, nonzero - self.numbers.magic + 1)
         return self.bad(position, reason, self.search(first, self.end))
@@ -303,10 +333,7 @@ class _Walker:
     def bad(self, position: int, reason: Reason, sound: int) -> CorruptRange:
         stop = self.end if sound < 0 else sound
         self.position = stop
-        declared = self.source.read(position, 4)
-        size = int.from_bytes(declared, signed=True) if len(declared) == 4 else 0
-        last = nonzero_end(self.source, position, stop)
-        return CorruptRange(position, stop - position, reason, size, last, sound < 0)
+        return corrupt_range(self.source, self.file_from_offset, position, stop, reason, to_end=sound < 0)
 
     def search(self, start: int, stop: int) -> int:
         """The first position in [start, stop) of a sound record, or of a blank of the right size; or -1."""

@@ -1,14 +1,14 @@
 """The walk over a commit log file in plain Python: for small reads, and what the kernel is held against.
 
-Yields what `frames.walk` yields, with one `Record` per record in place of batches. Loads neither
+Yields what `frames.walk` yields, with one `StoredMessage` per record instead of batches. Loads neither
 numpy nor numba.
 
 The rules, at the position that the walk has come to:
   1. Zeros up to the walk's end: TrailingZeros, done. A blank: Blank; done when its size is what is left.
-  2. A record whose lengths add up is a Record, also when its CRC or stored offset is wrong; but
+  2. A record whose lengths add up is a StoredMessage, also when its CRC or stored offset is wrong; but
      then what follows must look like a record, a blank, zeros or the file's end, or no sound record
      may start inside it.
-  3. Anything else is bad up to the next sound record: magic, lengths that add up, stored offset ==
+  3. Anything else is a CorruptRange up to the next sound record: magic, lengths that add up, stored offset ==
      position, CRC; or up to a blank whose size is what is left of the file there.
 Copies of records inside a body are never taken for records: their stored offset differs.
 """
@@ -22,17 +22,26 @@ from typing import NamedTuple
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import message as form
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, Reason, Record, TrailingZeros
-from rmqtool.storage.source import ByteSource
+from rmqtool.log.damage import corrupt_range
+from rmqtool.log.events import (
+    BODY_CRC,
+    OFFSET_MISMATCH,
+    Blank,
+    CorruptRange,
+    LogEvent,
+    Reason,
+    StoredMessage,
+    TrailingZeros,
+)
+from rmqtool.storage.source import ByteSource, first_nonzero
 
 CANDIDATE_COST = 4096
-"""What a candidate that is no sound record costs of the budget, beside the body that CRC read."""
+"""What a candidate that is not a sound record costs of the budget, besides the body that CRC read."""
 
 _START = struct.Struct(">ii")
 _MAGICS = (form.MAGIC_V1, form.MAGIC_V2, form.BLANK_MAGIC)
 _ANY_MAGIC = re.compile(b"|".join(re.escape(struct.pack(">i", magic)) for magic in _MAGICS))
 _BLOCK = 64 << 10
-_ZEROS = bytes(_BLOCK)
 _MAGIC_OFFSET = form.BLANK.offsets["magic"]
 
 Read = Callable[[int, int], bytes]
@@ -98,34 +107,6 @@ def look(read: Read, position: int, size: int) -> tuple[Reason | None, int]:
     return (None, total) if frame_lengths(read, position, total, version) else (Reason.LENGTHS, 0)
 
 
-def first_nonzero(source: ByteSource, start: int, stop: int) -> int:
-    """The first position in [start, stop) whose byte is not zero; `stop` when there is none."""
-    position = source.data_from(start)
-    while position < stop:
-        data = source.read(position, min(_BLOCK, stop - position))
-        if data != _ZEROS[: len(data)]:
-            return position + len(data) - len(data.lstrip(b"\0"))
-        position = source.data_from(position + len(data))
-    return stop
-
-
-def nonzero_end(source: ByteSource, start: int, stop: int) -> int:
-    """The position behind the last byte of [start, stop) that is not zero; `start` when there is none."""
-    step = _BLOCK
-    while stop > start:
-        block = max(start, stop - step)
-        if source.data_from(block) >= stop:  # a hole: it may be a long one
-            stop, step = block, 2 * step
-        elif step > _BLOCK:
-            step = _BLOCK
-        else:
-            data = source.read(block, stop - block)
-            if data != _ZEROS[: len(data)]:
-                return block + len(data.rstrip(b"\0"))
-            stop = block
-    return start
-
-
 def walk_reference(
     source: ByteSource,
     *,
@@ -134,8 +115,8 @@ def walk_reference(
     stop: int | None = None,
     crc: bool = True,
     check_stored_offset: bool = True,
-) -> Iterator[Record | Blank | TrailingZeros | CorruptRange]:
-    """Records, blanks and bad regions from `start` on; arguments as for `frames.walk`."""
+) -> Iterator[LogEvent]:
+    """Records, blanks and corrupt ranges from `start` on; arguments as for `frames.walk`."""
     return _Walk(source, file_from_offset, start, stop, crc, check_stored_offset).events()
 
 
@@ -159,7 +140,7 @@ class _Walk:
         self.check_stored_offset = check_stored_offset
         self.budget = search_budget(self.size)
 
-    def events(self) -> Iterator[Record | Blank | TrailingZeros | CorruptRange]:
+    def events(self) -> Iterator[LogEvent]:
         while self.position < self.end:
             position = self.position
             reason, total = look(self.read, position, self.size)
@@ -171,16 +152,17 @@ class _Walk:
                 blank = self.blank(position)
                 yield blank
                 self.position += form.BLANK_SIZE
-                if blank.size == blank.left:
+                if blank.ends_file:
                     return
                 if self.position < self.end and self.search(self.position, self.position + 1) < 0:
                     reason, _ = look(self.read, self.position, self.size)
                     yield self.region(self.position, reason or Reason.UNSOUND, self.position + 1)
 
     def blank(self, position: int) -> Blank:
-        return Blank(position, _START.unpack(self.read(position, form.BLANK_SIZE))[0], self.size - position)
+        size = _START.unpack(self.read(position, form.BLANK_SIZE))[0]
+        return Blank(self.file_from_offset + position, size, self.size - position)
 
-    def record(self, position: int, total: int) -> Record | CorruptRange | TrailingZeros:
+    def record(self, position: int, total: int) -> StoredMessage | CorruptRange | TrailingZeros:
         try:
             message = form.decode(self.read(position, total))
         except FormatError:  # not what `look` has seen: the file became shorter, or was written over
@@ -196,7 +178,7 @@ class _Walk:
                 self.budget -= CANDIDATE_COST + len(message.body)
                 return self.bad(position, Reason.UNSOUND, sound)
         self.position = position + total
-        return Record(position, status, message)
+        return StoredMessage(message, self.file_from_offset + position, status=status)
 
     def leads_on(self, position: int) -> bool:
         """Whether the end, a record's or blank's head, or zeros are at `position`, where a record ends."""
@@ -211,12 +193,12 @@ class _Walk:
         return not total and not magic
 
     def region(self, position: int, reason: Reason, first: int) -> CorruptRange | TrailingZeros:
-        """The bad region or the zeros at `position`; the next sound record is at `first` or behind it."""
+        """The corrupt range or the zeros at `position`; the next sound record is at `first` or later."""
         if reason is Reason.ZERO or self.end - position < form.BLANK_SIZE:
             nonzero = first_nonzero(self.source, position, self.end)
             if nonzero >= self.end:
                 self.position = self.end
-                return TrailingZeros(position, self.end - position)
+                return TrailingZeros(self.file_from_offset + position, self.end - position)
             # the size field is the earliest byte of a record that is not zero
             first = max(first, nonzero - _MAGIC_OFFSET + 1)
         return self.bad(position, reason, self.search(first, self.end))
@@ -224,10 +206,7 @@ class _Walk:
     def bad(self, position: int, reason: Reason, sound: int) -> CorruptRange:
         stop = self.end if sound < 0 else sound
         self.position = stop
-        declared = self.read(position, 4)
-        size = int.from_bytes(declared, signed=True) if len(declared) == 4 else 0
-        last = nonzero_end(self.source, position, stop)
-        return CorruptRange(position, stop - position, reason, size, last, sound < 0)
+        return corrupt_range(self.source, self.file_from_offset, position, stop, reason, to_end=sound < 0)
 
     def search(self, start: int, stop: int) -> int:
         """The first position in [start, stop) of a sound record, or of a blank of the right size; or -1."""

@@ -23,8 +23,7 @@ from rmqtool.formats import properties
 from rmqtool.formats.index import KeyKind, texts_of
 from rmqtool.formats.java import index_key_hash
 from rmqtool.index.index_file import IndexFile, open_index_files
-from rmqtool.log.commit_log import StoredMessage
-from rmqtool.log.events import OFFSET_MISMATCH
+from rmqtool.log.events import OFFSET_MISMATCH, StoredMessage
 from rmqtool.read import coverage
 from rmqtool.read.coverage import Gap
 from rmqtool.read.hits import Hit, KeyMatcher, ScanMode, SearchReport

@@ -17,7 +17,7 @@ from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.formats.message_id import OffsetMessageId, offset_message_id
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.read import coverage
 from rmqtool.read.by_key import BeforeScan, KeySearch

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from rmqtool.formats import properties
 from rmqtool.formats.index import KeyKind, key_text, tag_text
 from rmqtool.formats.java import index_key_hashes
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.problems import Finding
 from rmqtool.read.coverage import Gap
 

@@ -20,8 +20,7 @@ from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.index import KeyKind
 from rmqtool.index.index_file import Candidates, IndexFile, open_index_files
-from rmqtool.log.commit_log import StoredMessage
-from rmqtool.log.events import OFFSET_MISMATCH
+from rmqtool.log.events import OFFSET_MISMATCH, StoredMessage
 from rmqtool.log.key_match import FOUND, GONE, PYTHON, Names, judge
 from rmqtool.read import coverage
 from rmqtool.read.by_key import BrokenChain, hashes_of, topics_of

@@ -10,20 +10,15 @@ from contextlib import suppress
 
 from rmqtool.findings import Progress, ScanCounters
 from rmqtool.formats import body
-from rmqtool.log.commit_log import StoredBlank, StoredDamage, StoredMessage, StoredZeros
-from rmqtool.log.damage import DamageClassifier, FileFindings
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
+from rmqtool.log.damage import CODE_BY_STATUS, DamageClassifier, FileFindings
+from rmqtool.log.events import Blank, CorruptRange, StoredMessage, TrailingZeros
 from rmqtool.message.rows import OK
 from rmqtool.problems import Finding, finding
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import data_ranges, reading
 
-Item = StoredMessage | StoredBlank | StoredZeros | Finding
-
-
-CODE_BY_STATUS = ((BODY_CRC, "CL03"), (OFFSET_MISMATCH, "CL06"))
-
+Item = StoredMessage | Blank | TrailingZeros | Finding
 
 PLAIN_BYTES = 4 << 20
 """Bytes of log that plain Python reads sooner than the compiled walk is loaded."""
@@ -105,7 +100,7 @@ def log_items(
                 return
             continue
         bad = list(judge(event))
-        if not bad and not isinstance(event, StoredDamage) and not judge.is_covered(event):
+        if not bad and not isinstance(event, CorruptRange) and not judge.is_covered(event):
             yield event
         yield from bad
     yield from files.passed(None)

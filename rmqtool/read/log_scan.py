@@ -11,7 +11,7 @@ from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.message import INNER_BATCH
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import BatchConsumeQueue
 from rmqtool.read.coverage import Gap

@@ -15,6 +15,8 @@ from rmqtool.errors import UsageError
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import body as body_form
 from rmqtool.formats.message import COMPRESSED
+from rmqtool.log.damage import CODE_BY_STATUS
+from rmqtool.log.events import LogGap
 from rmqtool.log.frames import Frames
 from rmqtool.message.bodies import plain_bodies, stored_bodies
 from rmqtool.message.column_arrays import BODY_COLUMNS, BodyKind, Chunk, codes_of, column
@@ -23,13 +25,11 @@ from rmqtool.message.system_topics import DueOf
 from rmqtool.problems import Finding, finding
 from rmqtool.read.access import Access, LogRange, plan_access
 from rmqtool.read.due_times import due_of
-from rmqtool.read.log_items import CODE_BY_STATUS
 from rmqtool.read.parallel import in_order
 from rmqtool.read.reading import BytesScanned, FrameBatch, RangeReader, Readers, Reading, chosen
 from rmqtool.read.selection import Selection
 from rmqtool.read.split import split
 from rmqtool.read.store import Store
-from rmqtool.read.walk import Event
 from rmqtool.storage.buffers import Array
 
 MAX_ROWS = 1 << 16
@@ -55,7 +55,7 @@ class BatchWithFindings:
     findings: list[Finding]
 
 
-Step = BatchWithFindings | Event | BytesScanned
+Step = BatchWithFindings | LogGap | BytesScanned
 
 
 def message_batches(
@@ -158,7 +158,7 @@ def _told(
                 yield from pending.late()
             else:
                 reading.come_to(step.physical_offset)
-                reading.event(step)
+                reading.gap(step)
         if maker.is_done:
             return
     reading.come_to(None)
@@ -204,7 +204,7 @@ def _frames(reader: RangeReader, reading: Reading, access: Access, left: int | N
                 reading.passed(item.count)
             else:
                 reading.come_to(item.physical_offset)
-                reading.event(item)
+                reading.gap(item)
     reading.come_to(None)
 
 
@@ -246,7 +246,7 @@ class _Maker:
         """Whether the limit is reached."""
         return self._left == 0
 
-    def steps(self, items: Iterator[FrameBatch | Event | BytesScanned], file: str) -> Iterator[Step]:
+    def steps(self, items: Iterator[FrameBatch | LogGap | BytesScanned], file: str) -> Iterator[Step]:
         """Batches for the frames of one range, and all else as it is."""
         for item in items:
             if self.is_done:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from rmqtool.errors import FormatError, RefusedError
 from rmqtool.formats.message import Message
-from rmqtool.log.commit_log import StoredBlank, StoredMessage
+from rmqtool.log.events import Blank, StoredMessage
 from rmqtool.message.system_topics import OP_TOPIC_OF, describe
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.store import Store
@@ -38,7 +38,7 @@ def open_half(store: Store, physical_offset: int) -> Message:
         UnreadableError, UnsupportedStoreError: as `op_of`.
     """
     found = store.commit_log.read(physical_offset)
-    if isinstance(found, StoredBlank) or found.status:
+    if isinstance(found, Blank) or found.status:
         raise FormatError("no sound record here", path=found.file, physical_offset=physical_offset)
     topic = found.message.topic
     if topic not in OP_TOPIC_OF:

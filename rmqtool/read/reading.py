@@ -18,17 +18,16 @@ import numpy as np
 from rmqtool.errors import UnreadableError
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats.java import java_utf8_decode
-from rmqtool.log.commit_log import StoredDamage, StoredZeros
-from rmqtool.log.damage import DamageClassifier, FileFindings
+from rmqtool.log.damage import DamageClassifier, FileFindings, unreadable_range
+from rmqtool.log.events import Blank, LogGap
 from rmqtool.log.frames import Frames
 from rmqtool.problems import Finding, finding
 from rmqtool.read.access import Access, LogRange
-from rmqtool.read.point_reads import PointReads
 from rmqtool.read.queue_units import QueueUnits, Units
 from rmqtool.read.residual import Residual
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.read.walk import Event, RangeWalk
+from rmqtool.read.walk import PointReads, RangeWalk
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.out_of_reach import report_out_of_reach
@@ -71,11 +70,11 @@ class RangeReader:
         self._from = selection.from_offset
         self._files = {store.layout.relative(file.path): file for file in store.layout.commit_log}
 
-    def items(self, each: LogRange) -> Iterator[FrameBatch | Event | BytesScanned]:
+    def items(self, each: LogRange) -> Iterator[FrameBatch | LogGap | BytesScanned]:
         """Batches, events that the selection's offsets touch, and how far it has come."""
         file = self._files.get(each.path)
         if file is None:  # it was there when the access was planned: a live store deletes files
-            yield StoredDamage(each.start, each.size, Path(each.path), each.path, None, True)
+            yield unreadable_range(each.start, each.stop, Path(each.path), each.path, to_end=True)
             yield BytesScanned(each.bytes_read)
             return
         walk = self._walk(file, each)
@@ -124,12 +123,10 @@ class RangeReader:
                 {java_utf8_decode(topic) for topic in found}.intersection(self._selection.topics)
             )
 
-    def _is_wanted(self, event: Event) -> bool:
+    def _is_wanted(self, gap: LogGap) -> bool:
         if self._from is None:
             return True
-        if isinstance(event, StoredDamage | StoredZeros):
-            return event.physical_offset + event.length > self._from
-        return event.physical_offset >= self._from
+        return gap.physical_offset >= self._from or (not isinstance(gap, Blank) and gap.end > self._from)
 
 
 class Readers:
@@ -193,10 +190,10 @@ class Reading:
             if (low is None or start >= low) and (high is None or start < high):
                 self.tell(each)
 
-    def event(self, event: Event) -> None:
-        """Tell what is wrong with a place that is no record."""
+    def gap(self, gap: LogGap) -> None:
+        """Report what is wrong between records."""
         if self._report is not None:
-            for each in self._judge(event):
+            for each in self._judge(gap):
                 self._report(each)
 
     def tell(self, found: Finding) -> None:

@@ -23,15 +23,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError
 from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.formats.message_id import OffsetMessageId
-from rmqtool.log.commit_log import (
-    CommitLog,
-    LogEvent,
-    StoredBlank,
-    StoredDamage,
-    StoredMessage,
-    StoredZeros,
-    sound,
-)
+from rmqtool.log.commit_log import CommitLog, sound
+from rmqtool.log.events import Blank, CorruptRange, LogEvent, StoredMessage, TrailingZeros
 from rmqtool.log.log_heads import Head
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, open_queue
 from rmqtool.read.location import Location
@@ -47,8 +40,8 @@ if TYPE_CHECKING:
     from rmqtool.storage.lock import LockState
 
 __all__ = [
-    "AnyQueue", "BatchConsumeQueue", "CommitLog", "ConsumeQueue", "LogEvent", "Store",
-    "StoreLayout", "StoredBlank", "StoredDamage", "StoredMessage", "StoredZeros", "detect",
+    "AnyQueue", "BatchConsumeQueue", "Blank", "CommitLog", "ConsumeQueue", "CorruptRange", "LogEvent",
+    "Store", "StoreLayout", "StoredMessage", "TrailingZeros", "detect",
 ]  # fmt: skip
 
 
@@ -238,7 +231,7 @@ class Store:
         if self.commit_log.file_of(physical_offset) is None:
             return None
         found = self.commit_log.read(physical_offset)
-        if isinstance(found, StoredBlank):
+        if isinstance(found, Blank):
             return None
         if found.message.physical_offset != physical_offset:
             raise FormatError(

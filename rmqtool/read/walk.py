@@ -1,7 +1,7 @@
 """The records of one range of a commit log file, batch by batch, and what lies between them.
 
-The same as `CommitLog.walk` yields record by record: damage is passed, bytes that cannot be read are
-an event, and a last record of which zeros have taken the end is torn.
+The same as `CommitLog.walk` yields record by record, by the compiled walk. A range of which queues or the
+index name all records is read at these places only (`PointReads`).
 """
 
 from __future__ import annotations
@@ -9,21 +9,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqtool.errors import UnreadableError
-from rmqtool.log.commit_log import StoredBlank, StoredDamage, StoredZeros
-from rmqtool.log.events import Blank, CorruptRange, Reason, TrailingZeros
+from rmqtool.log.damage import corrupt_range, file_events, unreadable_range
+from rmqtool.log.events import LogGap, Reason
 from rmqtool.log.frames import Frames, walk
-from rmqtool.log.python_scan import first_nonzero
+from rmqtool.log.point_read import pick
 from rmqtool.read.access import LONG_MAX, LogRange
 from rmqtool.storage.layout import StoreFile
-from rmqtool.storage.ranges import Unreadable
 from rmqtool.storage.source import WINDOW, ByteSource, open_source
 
-Event = StoredBlank | StoredDamage | StoredZeros
-Item = Frames | Event
+if TYPE_CHECKING:
+    from rmqtool.read.queue_units import Units
+
+Item = Frames | LogGap
 
 
 class RangeWalk:
@@ -58,101 +60,85 @@ class RangeWalk:
             source = open_source(self.file.path, listed_size=self.file.size)
         except (OSError, UnreadableError):
             stop = min(self.each.stop, self.end)
-            yield StoredDamage(start, stop - start, self.file.path, self.each.path, None, True)
+            yield unreadable_range(start, stop, self.file.path, self.each.path, to_end=True)
             return
         with closing(source):
-            yield from self._walk(source, start)
+            for item in file_events(self._walked(source, start), source, self.file, self.each.path):
+                self.passed = max(self.passed, item.end)
+                yield item
+            if self.end == LONG_MAX < self.each.stop:
+                base, stop = self.file.file_from_offset, source.size
+                rest = corrupt_range(source, base, self.end - base, stop, Reason.UNSOUND, to_end=True)
+                yield replace(rest, path=self.file.path, file=self.each.path)
 
-    def _walk(self, source: ByteSource, start: int) -> Iterator[Item]:
-        base = self.file.file_from_offset
-        told = len(source.unreadable)
-        unread = Unreadable()
-        cut: Frames | None = None
+    def _walked(self, source: ByteSource, start: int) -> Iterator[Item]:
+        """What begins within the range."""
+        base, stop = self.file.file_from_offset, self.each.stop
         events = walk(
             source, file_from_offset=base, start=start - base, stop=self.end - base, crc=self.crc,
             window=self.window,
         )  # fmt: skip
         for event in events:
-            if cut is not None:
-                yield self._torn(cut) if isinstance(event, TrailingZeros) else cut
-                cut = None
-            for low, high in source.unreadable[told:]:
-                unread.note(low, high)
-                yield StoredDamage(
-                    base + low, high - low, self.file.path, self.each.path, None, high == source.size
-                )
-            told = len(source.unreadable)
-            if not isinstance(event, Frames):
-                if base + event.position >= self.each.stop:
-                    return
-                yield self._stored(event, unread)
-                continue
-            frames, is_over = self._within(event)
-            if len(frames.rows):
-                last = frames.rows[-1]
-                self.passed = int(last["physical_offset"]) + int(last["size"])
-                if ends_in_zeros(frames):
-                    cut = _copied(frames)
-                    frames = replace(frames, rows=frames.rows[:-1])
-            if len(frames.rows):
-                yield frames
-            if is_over:
-                break
-        if cut is not None:
-            yield self._torn(cut) if self._is_unwritten(source, self.passed - base) else cut
-        if self.end == LONG_MAX < self.each.stop:
-            left = self.file.end - self.end
-            yield StoredDamage(self.end, left, self.file.path, self.each.path, Reason.UNSOUND, True)
-
-    def _within(self, frames: Frames) -> tuple[Frames, bool]:
-        """The records that start within the range, and whether later ones do not."""
-        rows, stop = frames.rows, self.each.stop
-        last = rows[-1]
-        if last["physical_offset"] < stop:
-            # where the range ends before the reading does, a record begins
-            return frames, stop < self.end and int(last["physical_offset"]) + int(last["size"]) >= stop
-        count = int(np.searchsorted(rows["physical_offset"], self.each.stop))
-        return replace(frames, rows=rows[:count]), True
-
-    def _is_unwritten(self, source: ByteSource, start: int) -> bool:
-        """Whether nothing but zeros follows in the file: the range ends where a torn record does."""
-        return start < source.size and first_nonzero(source, start, source.size) >= source.size
-
-    def _torn(self, cut: Frames) -> StoredDamage:
-        row = cut.rows[0]
-        start, size = int(row["physical_offset"]), int(row["size"])
-        return StoredDamage(start, size, self.file.path, self.each.path, Reason.UNSOUND, True)
-
-    def _stored(self, event: Blank | TrailingZeros | CorruptRange, unread: Unreadable) -> Event:
-        path, name = self.file.path, self.each.path
-        offset = self.file.file_from_offset + event.position
-        if isinstance(event, Blank):
-            self.passed = max(self.passed, offset)
-            return StoredBlank(offset, event.size, path, name)
-        self.passed = offset + event.length
-        if unread.touches(event.position, event.position + event.length):
-            to_end = isinstance(event, TrailingZeros) or event.to_end
-            return StoredDamage(offset, event.length, path, name, None, to_end)
-        if isinstance(event, TrailingZeros):
-            return StoredZeros(offset, event.length, path, name)
-        return StoredDamage(offset, event.length, path, name, event.reason, event.to_end)
+            if event.physical_offset >= stop:
+                return
+            if isinstance(event, Frames) and event.rows["physical_offset"][-1] >= stop:
+                yield replace(event, rows=event.rows[: np.searchsorted(event.rows["physical_offset"], stop)])
+                return
+            yield event
+            if isinstance(event, Frames) and stop < self.end and event.end >= stop:
+                return  # where the range ends before the reading does, a record begins
 
 
-def ends_in_zeros(frames: Frames) -> bool:
-    """`Message.ends_in_zeros` of the last record."""
-    last = replace(frames, rows=frames.rows[-1:])
-    row = last.rows[0]
-    stop = int(last.starts()[0]) + int(row["size"])
-    if row["properties_length"] > 0:
-        return bool(frames.data[stop - 1] == 0)
-    return bool(row["topic_length"] > 0 and frames.data[stop - 3] == 0)  # before the length of the properties
+class PointReads(RangeWalk):
+    """One range of a file, read at known places: `units` are its records.
 
+    Where a record is not what it should be, or may be torn, the rest of the range is walked, so that the
+    rows are those of a walk. Units may also have gone since the access was planned: then all of the range is
+    walked.
+    """
 
-def _copied(frames: Frames) -> Frames:
-    """The last record alone, with bytes of its own."""
-    row = frames.rows[-1:].copy()
-    position = int(row["physical_offset"][0]) - frames.file_from_offset
-    start = position - frames.data_position
-    data = frames.data[start : start + int(row["size"][0])].copy()
-    data.flags.writeable = False
-    return Frames(row, frames.topics, data, position, frames.file_from_offset)
+    def __init__(
+        self, file: StoreFile, each: LogRange, end: int | None, units: Units | None, *, crc: bool, window: int
+    ) -> None:
+        super().__init__(file, each, end, crc=crc, window=window)
+        self._units = units
+
+    def items(self) -> Iterator[Item]:
+        """See RangeWalk."""
+        units = self._units
+        ends = None if units is None else units.offsets + units.sizes
+        if units is None or ends is None or not self._is_sound(units):
+            yield from super().items()
+            return
+        base = self.file.file_from_offset
+        try:
+            source = open_source(self.file.path)
+        except (OSError, UnreadableError):
+            yield from super().items()
+            return
+        with closing(source):
+            found = 0
+            for frames in pick(
+                source, file_from_offset=base, offsets=units.offsets, sizes=units.sizes, crc=self.crc,
+                window=self.window,
+            ):  # fmt: skip
+                found += len(frames.rows)
+                self.passed = int(ends[found - 1])
+                if found == len(units.offsets) and frames.last().ends_in_zeros()[0]:
+                    # It may be the log's last record, and torn: what follows it decides.
+                    found -= 1
+                    self.passed = int(units.offsets[found])
+                    frames = replace(frames, rows=frames.rows[:-1])  # noqa: PLW2901
+                if len(frames.rows):
+                    yield frames
+        if found < len(units.offsets):
+            yield from self.walked_from(self.passed)
+
+    def _is_sound(self, units: Units) -> bool:
+        """Whether the units can be those that the access was planned with."""
+        ends = units.offsets + units.sizes
+        if int(units.sizes.sum()) != self.each.bytes_read:
+            return False
+        return bool((ends[:-1] <= units.offsets[1:]).all()) and (
+            not len(ends) or int(ends[-1]) <= self.file.end
+        )

@@ -71,6 +71,38 @@ class ByteSource(Protocol):
         ...
 
 
+_ZERO_BLOCK = 64 << 10
+_BLOCK_OF_ZEROS = bytes(_ZERO_BLOCK)
+
+
+def first_nonzero(source: ByteSource, start: int, stop: int) -> int:
+    """The first position in [start, stop) whose byte is not zero; `stop` when there is none."""
+    position = source.data_from(start)
+    while position < stop:
+        data = source.read(position, min(_ZERO_BLOCK, stop - position))
+        if data != _BLOCK_OF_ZEROS[: len(data)]:
+            return position + len(data) - len(data.lstrip(b"\0"))
+        position = source.data_from(position + len(data))
+    return stop
+
+
+def nonzero_end(source: ByteSource, start: int, stop: int) -> int:
+    """The position after the last byte of [start, stop) that is not zero; `start` when there is none."""
+    step = _ZERO_BLOCK
+    while stop > start:
+        block = max(start, stop - step)
+        if source.data_from(block) >= stop:  # a hole: it may be a long one
+            stop, step = block, 2 * step
+        elif step > _ZERO_BLOCK:
+            step = _ZERO_BLOCK
+        else:
+            data = source.read(block, stop - block)
+            if data != _BLOCK_OF_ZEROS[: len(data)]:
+                return block + len(data.rstrip(b"\0"))
+            stop = block
+    return start
+
+
 class RateLimiter:
     """Limits the total read rate of all sources that share it, in all threads."""
 

@@ -26,7 +26,7 @@ from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.index import texts_of
 from rmqtool.formats.java import index_key_hash, java_utf8_decode, parse_integer, tags_code
 from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, Message
-from rmqtool.log.events import Record
+from rmqtool.log.events import StoredMessage
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.queue.light_queues import LightUnit, light_units
@@ -190,9 +190,9 @@ class Dispatcher:
         count = 0
         for event in walk_reference(source, file_from_offset=first, start=self.position - first,
                                     stop=end - first, crc=False):  # fmt: skip
-            if isinstance(event, Record):
-                self._take_record(first + event.position, event.message)
-                self.position = first + event.position + event.message.total_size
+            if isinstance(event, StoredMessage):
+                self._take_record(event.physical_offset, event.message)
+                self.position = event.end
                 self.store_timestamp = event.message.store_timestamp
                 count += 1
         return count

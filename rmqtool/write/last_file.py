@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from rmqtool.errors import RefusedError, UnreadableError
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK
-from rmqtool.log.events import Blank, CorruptRange, Record, TrailingZeros
+from rmqtool.log.events import Blank, CorruptRange, LogGap, StoredMessage, TrailingZeros
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.queue.consume_queue import AnyQueue
 from rmqtool.read.store import Store
@@ -87,7 +87,7 @@ def _sound_places(
     """
     for event in _events(source, file, stop, dispatched):
         if isinstance(event, CorruptRange | TrailingZeros):
-            raise _damaged(store, file, file.file_from_offset + event.position)
+            raise _damaged(store, file, event.physical_offset)
         if source.unreadable:
             offset = file.file_from_offset + source.unreadable[0][0]
             raise UnreadableError("cannot read the commit log", path=file.path, physical_offset=offset)
@@ -105,15 +105,15 @@ def _gets_unit(sys_flag: int) -> bool:
 
 def _events(
     source: ByteSource, file: StoreFile, stop: int, dispatched: int
-) -> Iterator[list[_Place] | Blank | CorruptRange | TrailingZeros]:
+) -> Iterator[list[_Place] | LogGap]:
     first = file.file_from_offset
     if stop < _PLAIN_BYTES:
         for event in walk_reference(source, file_from_offset=first, stop=stop):
-            if not isinstance(event, Record):
+            if not isinstance(event, StoredMessage):
                 yield event
                 continue
             message = event.message
-            yield [_Place(first + event.position, message.topic_bytes, message.queue_id,
+            yield [_Place(event.physical_offset, message.topic_bytes, message.queue_id,
                           message.queue_offset, message.sys_flag, event.status)]  # fmt: skip
         return
     yield from _compiled_events(source, first, stop, dispatched)
@@ -121,7 +121,7 @@ def _events(
 
 def _compiled_events(
     source: ByteSource, first: int, stop: int, dispatched: int
-) -> Iterator[list[_Place] | Blank | CorruptRange | TrailingZeros]:
+) -> Iterator[list[_Place] | LogGap]:
     import numpy as np
 
     from rmqtool.log.frames import Frames, walk

@@ -15,7 +15,7 @@ from typing import Any
 
 from rmqtool.errors import InputError, RefusedError, UnreadableError, UsageError
 from rmqtool.formats import properties
-from rmqtool.log.commit_log import StoredBlank, StoredMessage
+from rmqtool.log.events import Blank, StoredMessage
 from rmqtool.message.system_topics import parse_delay_levels
 from rmqtool.read.store import Store
 from rmqtool.storage import config_files, lock, permission
@@ -308,7 +308,7 @@ def _end_of(store: Store) -> int:
         found = store.commit_log.read(end)
     except InputError:
         return end  # no whole record, and no blank
-    is_full = isinstance(found, StoredBlank) and found.size == file.end - end
+    is_full = isinstance(found, Blank) and found.ends_file
     return file.end if is_full else end
 
 

@@ -255,8 +255,8 @@ def _walk(data: Input, random: Random) -> None:
     }
     window = random.choice((1, 100, 333, 1000, 1 << 20))
     raw = data.tobytes()
-    plain = values(walk_reference(BytesSource(raw), **options), BASE)
-    assert values(walk(BytesSource(data), window=window, **options), BASE) == plain
+    plain = values(walk_reference(BytesSource(raw), **options))
+    assert values(walk(BytesSource(data), window=window, **options)) == plain
     for event in walk(BytesSource(data), window=window, **options):
         if isinstance(event, Frames):
             _columns(event)

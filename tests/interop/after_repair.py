@@ -10,7 +10,7 @@ from typing import Any
 from rmqtool.check.verify import verify
 from rmqtool.cli import main
 from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK, encode
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.system_topics import DLQ_PREFIX, is_system_topic
 from rmqtool.read.store import Store
 from tests.interop.brokers import Broker, wait_for_topic, write_settings

@@ -19,7 +19,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import message, properties
 from rmqtool.formats.message import Message
 from rmqtool.log.dispatch import BAD_NUMBER, Dispatch, dispatch_columns
-from rmqtool.log.events import BODY_CRC, Blank, Record
+from rmqtool.log.events import BODY_CRC, Blank, StoredMessage
 from rmqtool.log.frames import Frames, walk
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.message.system_topics import deliver_timestamp, parse_delay_levels
@@ -68,7 +68,7 @@ def base_records(version: str, cases: Library, states: Sequence[str]) -> list[Me
     for state in states:
         for path in sorted((cases.path(real_case(version, state).name) / "commitlog").iterdir()):
             events = walk_reference(BytesSource(path.read_bytes()), file_from_offset=int(path.name))
-            found += [event.message for event in events if isinstance(event, Record)]
+            found += [event.message for event in events if isinstance(event, StoredMessage)]
     return [record for record in found if len(record.body) <= BODY_LIMIT]
 
 
@@ -95,8 +95,8 @@ def judge(data: bytes) -> Ours:
         decoded = None
     if decoded is not None and decoded.body and message.masked_crc(decoded.body) != decoded.body_crc:
         decoded = None
-    sound = isinstance(plain, Record) and plain.position == 0 and not plain.status & BODY_CRC
-    assert (plain.message if sound and isinstance(plain, Record) else None) == decoded
+    sound = isinstance(plain, StoredMessage) and plain.physical_offset == 0 and not plain.status & BODY_CRC
+    assert (plain.message if sound and isinstance(plain, StoredMessage) else None) == decoded
     assert isinstance(plain, Blank) == isinstance(fast, Blank)
     if not sound:
         assert not (isinstance(fast, Frames) and fast.rows[0]["physical_offset"] == 0

@@ -12,7 +12,7 @@ import pytest
 
 from rmqtool.formats import message, properties
 from rmqtool.formats.message_id import OffsetMessageId
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.read.store import Store
 from tests.interop.brokers import BROKER_VERSIONS, Broker, store_settings
 from tests.interop.interop_differential import java_host

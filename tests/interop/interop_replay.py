@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from rmqtool.formats import index, properties
-from rmqtool.log.commit_log import StoredBlank
+from rmqtool.log.events import Blank
 from rmqtool.read.store import Store
 from tests.interop.brokers import store_settings
 from tests.interop.processes import Program, store_library
@@ -105,7 +105,7 @@ def test_log_is_the_brokers_byte_for_byte(name: str, replays: Any) -> None:
     replay = replays(name)
     with Store.open(replay.theirs) as store:
         end = store.end_offset()
-        blanks = [event.physical_offset for event in store.events() if isinstance(event, StoredBlank)]
+        blanks = [event.physical_offset for event in store.events() if isinstance(event, Blank)]
     with Store.open(replay.ours) as store:
         assert store.end_offset() == end
         assert replay.count == sum(1 for _ in store.messages())

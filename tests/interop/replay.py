@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.formats import message
-from rmqtool.log.commit_log import StoredBlank, StoredMessage
+from rmqtool.log.events import Blank, StoredMessage
 from rmqtool.message.system_topics import parse_delay_levels
 from rmqtool.read.store import Store
 from rmqtool.write.records.message import NewMessage
@@ -26,7 +26,7 @@ def groups(store: Store) -> Iterator[Group]:
     """
     left, group, size = 0, [], 0
     for event in store.events():
-        if isinstance(event, StoredBlank):
+        if isinstance(event, Blank):
             left = event.size
         elif isinstance(event, StoredMessage):
             group.append(event)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rmqtool.formats import filler, message
 from rmqtool.formats.message import Message
-from rmqtool.log.events import Record
+from rmqtool.log.events import StoredMessage
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.read.store import Store
 from rmqtool.repair.salvage import Salvaged, salvage
@@ -45,8 +45,8 @@ def records_of(root: Path) -> dict[int, bytes]:
     for path in sorted((root / "commitlog").glob("[0-9]*")):
         start = int(path.name)
         for event in walk_reference(BytesSource(path.read_bytes()), file_from_offset=start):
-            if isinstance(event, Record):
-                found[start + event.position] = message.encode(event.message)
+            if isinstance(event, StoredMessage):
+                found[event.physical_offset] = message.encode(event.message)
     return found
 
 
@@ -140,8 +140,8 @@ def check(
     fillers = 0
     for start, content in after.items():
         for event in walk_reference(BytesSource(content), file_from_offset=start):
-            if isinstance(event, Record):
-                fillers += check_record(start + event.position, event.message, damaged, base, says)
+            if isinstance(event, StoredMessage):
+                fillers += check_record(event.physical_offset, event.message, damaged, base, says)
     assert fillers == result.fillers, says
 
 

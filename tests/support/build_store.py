@@ -11,7 +11,7 @@ from rmqtool.formats import index, message
 from rmqtool.formats.consume_queue import BatchUnit, Unit, encode_batch_unit, encode_unit
 from rmqtool.formats.java import index_key_hash
 from rmqtool.formats.message import Message
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from tests.support.records import STORE_TIMESTAMP
 from tests.support.records import record as make_record
 

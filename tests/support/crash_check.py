@@ -11,7 +11,7 @@ from rmqtool.check.verify import verify
 from rmqtool.errors import NotAStoreError
 from rmqtool.formats import checkpoint, index, properties
 from rmqtool.formats.filler import is_filler
-from rmqtool.log.commit_log import StoredBlank, StoredDamage, StoredMessage, StoredZeros
+from rmqtool.log.events import Blank, CorruptRange, StoredMessage, TrailingZeros
 from rmqtool.problems import Finding
 from rmqtool.read.store import Store
 from rmqtool.write.store_writer import StoreWriter
@@ -208,12 +208,12 @@ def _messages(store: Store, told: Told, sure: int) -> dict[int, StoredMessage]:
     found: dict[int, StoredMessage] = {}
     next_offset = 0
     for event in store.events():
-        if isinstance(event, StoredDamage | StoredZeros):
+        if isinstance(event, CorruptRange | TrailingZeros):
             assert event.physical_offset >= sure, event
             next_offset = event.physical_offset + event.length
             continue
         assert event.physical_offset == next_offset or event.physical_offset >= sure, event
-        if isinstance(event, StoredBlank):
+        if isinstance(event, Blank):
             next_offset = event.physical_offset + event.size
             continue
         next_offset = event.end

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rmqtool.formats import message
 from rmqtool.formats.message import Message
-from rmqtool.log.events import Record
+from rmqtool.log.events import StoredMessage
 from rmqtool.log.frames import FRAME, Frames
 from tests.support.records import HOST
 from tests.support.records import record as make_record
@@ -34,19 +34,19 @@ def blank(left: int, behind: bytes = b"") -> bytes:
     return (message.encode_blank(left) + behind).ljust(left, b"\0")[:left]
 
 
-def values(events: Iterable[Any], base: int) -> list[Any]:
+def values(events: Iterable[Any]) -> list[Any]:
     """Events of either walk as comparable values; one tuple per record."""
-    return list(_values(events, base))
+    return list(_values(events))
 
 
-def _values(events: Iterable[Any], base: int) -> Iterator[Any]:
+def _values(events: Iterable[Any]) -> Iterator[Any]:
     for event in events:
         if isinstance(event, Frames):
             yield from _rows(event)
-        elif isinstance(event, Record):
+        elif isinstance(event, StoredMessage):
             m = event.message
             yield (
-                base + event.position, event.status, m.total_size, m.version,
+                event.physical_offset, event.status, m.total_size, m.version,
                 m.topic_bytes, m.properties_bytes, m.body, *(getattr(m, name) for name in COLUMNS),
             )  # fmt: skip
         else:

@@ -13,15 +13,13 @@ from typing import Any
 from rmqtool.check.diff.operands import Operand, ReadOptions
 from rmqtool.formats.message import Message
 from rmqtool.formats.properties import decode
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, Record, TrailingZeros
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, LogEvent, StoredMessage, TrailingZeros
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import ByteSource
 
 _STEPS = (64 << 10, 4 << 20, 64 << 20)  # how far before the offset to search for a sound record
 _STATUS = ((BODY_CRC, "body_crc"), (OFFSET_MISMATCH, "foreign"))
-
-Event = Record | Blank | TrailingZeros | CorruptRange
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +98,7 @@ def _around(
     """
     before = at = None
     for event in walk_reference(source, file_from_offset=file.file_from_offset, start=start):
-        for found in _found(event, file.file_from_offset):
+        for found in _found(event):
             low = found.physical_offset - file.file_from_offset
             if low > position:
                 return Neighbours(before, at, found) if sure else None
@@ -114,23 +112,20 @@ def _around(
     return Neighbours(before, at, None) if sure else None
 
 
-def _found(event: Event, base: int) -> list[Found]:
-    start = base + event.position
-    match event:
-        case Record(status=status, message=message):
-            words = [word for bit, word in _STATUS if status & bit]
-            if message.ends_in_zeros:
-                words.append("ends_in_zeros")
-            end = start + message.total_size
-            return [Found("record", start, end, "+".join(words) or "ok", message)]
-        case Blank(size=size, left=left):
-            blank = Found("blank", start, start + 8, "ok" if size == left else "wrong_size")
-            unused = Found("unused", start + 8, start + left)
-            return [blank, unused] if size == left and left > 8 else [blank]
-        case TrailingZeros(length=length):
-            return [Found("zeros", start, start + length)]
-        case CorruptRange(length=length, reason=reason):
-            return [Found("damage", start, start + length, reason.name.lower())]
+def _found(event: LogEvent) -> list[Found]:
+    start, end = event.physical_offset, event.end
+    if isinstance(event, StoredMessage):
+        words = [word for bit, word in _STATUS if event.status & bit]
+        if event.message.ends_in_zeros:
+            words.append("ends_in_zeros")
+        return [Found("record", start, end, "+".join(words) or "ok", event.message)]
+    if isinstance(event, Blank):
+        blank = Found("blank", start, end, "ok" if event.ends_file else "wrong_size")
+        unused = Found("unused", end, start + event.left)
+        return [blank, unused] if event.ends_file and unused.end > end else [blank]
+    if isinstance(event, TrailingZeros):
+        return [Found("zeros", start, end)]
+    return [Found("damage", start, end, event.reason.name.lower())]
 
 
 def changed_fields(a: Found | None, b: Found | None) -> list[str]:

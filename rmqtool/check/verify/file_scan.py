@@ -11,13 +11,12 @@ Source: spec 02 sections 2 and 15.1.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.context import Context
-from rmqtool.formats.message import BLANK_SIZE
 from rmqtool.log.damage import is_torn
 from rmqtool.log.events import Blank, CorruptRange
 from rmqtool.problems import Finding, finding
@@ -43,15 +42,14 @@ class FileRole(Enum):
 
 @dataclass
 class FileScan:
-    """What the walk over one commit log file found. Positions in events are bytes from its start.
+    """What the walk over one commit log file found.
 
-    However damaged the file is, at most REGIONS_MAX bad regions and findings are kept; the last of
+    However damaged the file is, at most REGIONS_MAX corrupt ranges and findings are kept; the last of
     them then reaches over all that follow.
 
-    `bad` pairs each bad region with the problem code it has if it is no torn tail. `end` is the
-    physical offset behind the last record (-1: no record); `zero_from` is where zeros reach to the
-    file's end; `done` says that the file ended properly, with a blank. [start, stop) was walked;
-    nothing at all of a file that is `gone`.
+    `end` is the physical offset after the last record (-1: no record); `zero_from` is where zeros reach
+    to the file's end; `done` says that the file ended properly, with a blank. The positions [start, stop)
+    of the file were walked, nothing at all of a file that is `gone`; all else is physical offsets.
     """
 
     file: StoreFile
@@ -59,7 +57,7 @@ class FileScan:
     stop: int
     gone: bool = False
     findings: list[Finding] = field(default_factory=list)
-    bad: list[tuple[CorruptRange, str]] = field(default_factory=list)
+    bad: list[CorruptRange] = field(default_factory=list)
     blanks: list[Blank] = field(default_factory=list)
     zero_from: int | None = None
     done: bool = False
@@ -90,14 +88,14 @@ class FileScan:
         self._count_of[code] += 1
         self.findings.append(finding(code, where, start, stop - start, records=records))
 
-    def add_bad(self, bad: CorruptRange, kind: Callable[[], str]) -> None:
-        """A bad region; `kind` is asked for only while there is room for one more."""
+    def add_bad(self, bad: CorruptRange) -> None:
+        """A corrupt range; joined to the one before where there is no room for one more."""
         if len(self.bad) < REGIONS_MAX:
-            self.bad.append((bad, kind()))
+            self.bad.append(bad)
             return
-        first, code = self.bad[-1]
-        self.bad[-1] = replace(first, length=bad.end - first.position, nonzero_end=bad.nonzero_end,
-                               to_end=bad.to_end), code  # fmt: skip
+        first = self.bad[-1]
+        self.bad[-1] = replace(first, length=bad.end - first.physical_offset, nonzero_end=bad.nonzero_end,
+                               to_end=bad.to_end)  # fmt: skip
 
     def count_topic(self, topic: str, count: int) -> None:
         """Count records of a topic; beyond TOPICS_MAX topics the rest are not told apart."""
@@ -113,7 +111,7 @@ class FileScan:
     def has_data(self) -> bool:
         """Whether the file holds anything but zeros."""
         return bool(self.records or self.blanks or self.unreadable or any(
-            bad.nonzero_end > bad.position for bad, _ in self.bad))  # fmt: skip
+            bad.nonzero_end > bad.physical_offset for bad in self.bad))  # fmt: skip
 
 
 def judge(context: Context, scan: FileScan, place: FileRole) -> Iterator[Finding]:
@@ -144,42 +142,39 @@ _UNUSABLE = frozenset({"CL01", "CL02", "CL04", "CL05", "CL08", "CL10", "CL11", "
 
 
 def _regions(context: Context, scan: FileScan, place: FileRole, found: list[Finding]) -> Iterator[Finding]:
-    """Bad regions and blanks of a wrong size.
+    """Corrupt ranges and blanks of a wrong size.
 
-    A record that was cut and the region right behind it are one, and so are a blank's magic in
-    place of a record's and the rest of that record.
+    A record that was cut and the range right after it are one, and so are a blank's magic instead of a
+    record's and the rest of that record.
     """
-    where, base = context.name(scan.file.path), scan.file.file_from_offset
-    blanks = {blank.position: blank for blank in scan.blanks if blank.size != blank.left}
+    where = context.name(scan.file.path)
+    blanks = {blank.end: blank for blank in scan.blanks if not blank.ends_file}
     cut = {(item.physical_offset or 0) + (item.length or 0): item
            for item in found if item.problem.code in ("CL13", "CL01")}  # fmt: skip
     unread = merged(scan.unreadable)
-    for bad, code in scan.bad:
+    for bad in scan.bad:
         if bad.to_end and scan.is_partial:
             continue
-        start = base + bad.position
-        if overlaps(unread, bad.position, bad.end):
-            if not contains(unread, bad.position, bad.end):
+        start = bad.physical_offset
+        if overlaps(unread, start, bad.end):
+            if not contains(unread, start, bad.end):
                 yield finding("CL12", where, start, bad.length, reason="a part of it cannot be read")
             continue
-        blank = blanks.pop(bad.position - BLANK_SIZE, None)
+        blank = blanks.pop(start, None)
         if blank is not None:
-            start -= BLANK_SIZE
-            yield finding(
-                "CL10", where, start, base + bad.end - start, blank_size=blank.size, left=blank.left
-            )
+            start = blank.physical_offset
+            yield finding("CL10", where, start, bad.end - start, blank_size=blank.size, left=blank.left)
             continue
         before = cut.get(start)
         if before is not None and before.physical_offset is not None:
             found.remove(before)
             start = before.physical_offset
         torn = place is FileRole.LAST_DATA and is_torn(bad)
-        yield finding("CL01" if torn else code, where, start, base + bad.end - start,
+        yield finding("CL01" if torn else bad.code, where, start, bad.end - start,
                       declared_size=bad.declared_size, reason=bad.reason.name.lower())  # fmt: skip
     for blank in blanks.values():
-        yield finding(
-            "CL10", where, base + blank.position, blank.left, blank_size=blank.size, left=blank.left
-        )
+        start = blank.physical_offset
+        yield finding("CL10", where, start, blank.left, blank_size=blank.size, left=blank.left)
 
 
 def _records(scan: FileScan, place: FileRole) -> Iterator[Finding]:
@@ -192,21 +187,19 @@ def _records(scan: FileScan, place: FileRole) -> Iterator[Finding]:
 
 
 def _unreadable(context: Context, scan: FileScan) -> Iterator[Finding]:
-    where, base = context.name(scan.file.path), scan.file.file_from_offset
+    where = context.name(scan.file.path)
     for start, stop in scan.unreadable:
-        yield finding("CL12", where, base + start, stop - start, reason=scan.error)
+        yield finding("CL12", where, start, stop - start, reason=scan.error)
 
 
 def _file_end(context: Context, scan: FileScan, place: FileRole) -> Iterator[Finding]:
     if scan.zero_from is None or scan.is_partial:
         return
-    where, base = context.name(scan.file.path), scan.file.file_from_offset
-    length = scan.file.size - scan.zero_from
-    if overlaps(merged(scan.unreadable), scan.zero_from, scan.file.size):
+    where, start = context.name(scan.file.path), scan.zero_from
+    length = scan.file.end - start
+    if overlaps(merged(scan.unreadable), start, scan.file.end):
         return
     if not scan.has_data:
-        yield finding("CL02" if place is FileRole.INSIDE else "CL24", where, base, length)
-    elif place is FileRole.INSIDE and all(
-        blank.position + BLANK_SIZE != scan.zero_from for blank in scan.blanks
-    ):
-        yield finding("CL11", where, base + scan.zero_from, length)
+        yield finding("CL02" if place is FileRole.INSIDE else "CL24", where, start, length)
+    elif place is FileRole.INSIDE and all(blank.end != start for blank in scan.blanks):
+        yield finding("CL11", where, start, length)

@@ -22,9 +22,9 @@ from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.check.verify.file_scan import FileRole, FileScan, judge
 from rmqtool.check.verify.spans import Spans
 from rmqtool.formats.java import java_utf8_decode
-from rmqtool.log.damage import kind_of, zero_page
+from rmqtool.log.damage import zero_page
 from rmqtool.log.dispatch import BAD_NUMBER, PROPERTIES_UNSOUND, PROPERTY_CRC_BAD, Dispatch, dispatch_columns
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, TrailingZeros
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
 from rmqtool.problems import Finding
 from rmqtool.storage.layout import StoreFile
@@ -110,7 +110,7 @@ class LogCheck:
 
     def scan(self, file: StoreFile, start: int, stop: int) -> FileScan:
         """Walk positions [start, stop) of one file, in bytes from its start."""
-        scan = FileScan(file, start, stop)
+        scan, base = FileScan(file, start, stop), file.file_from_offset
         try:
             source = self.context.open(file.path)
         except FileNotFoundError:
@@ -118,11 +118,11 @@ class LogCheck:
             return scan
         except OSError as error:
             scan.error = reason_of(error)
-            scan.unreadable.append((0, file.size))
+            scan.unreadable.append((base, file.end))
             return scan
         if source.size < stop:
             scan.error = "the file became shorter while it was read"
-            scan.unreadable.append((source.size, stop))
+            scan.unreadable.append((base + source.size, base + stop))
             scan.stop = stop = source.size
         reader = None
         if self.queues is not None:
@@ -135,8 +135,8 @@ class LogCheck:
                 if isinstance(event, tuple):
                     position = self._frames(scan, source, *event, reader, position)
                 else:
-                    self._event(scan, source, event)
-            scan.unreadable += source.unreadable
+                    _take_gap(scan, event)
+            scan.unreadable += [(base + low, base + high) for low, high in source.unreadable]
         finally:
             source.close()
             if reader is not None:
@@ -145,7 +145,7 @@ class LogCheck:
 
     def events(
         self, source: ByteSource, file: StoreFile, start: int, stop: int
-    ) -> Iterator[tuple[Frames, Dispatch] | Blank | TrailingZeros | CorruptRange]:
+    ) -> Iterator[tuple[Frames, Dispatch] | LogGap]:
         """What is at the positions [start, stop) of a file, in order; records with what dispatch needs."""
         for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop,
                           window=self.window):  # fmt: skip
@@ -164,7 +164,7 @@ class LogCheck:
         if self.bodies:
             scan.findings += check_bodies(frames, self.context.name(scan.file.path))
         scan.records += len(rows)
-        scan.end = int(rows["physical_offset"][-1]) + int(rows["size"][-1])
+        scan.end = frames.end
         scan.last_store_timestamp = max(scan.last_store_timestamp, int(rows["store_timestamp"].max()))
         counts = np.bincount(rows["topic_id"], minlength=len(frames.topics))
         for name, count in zip(frames.topics, counts, strict=True):
@@ -202,15 +202,16 @@ class LogCheck:
                 if code == "CL13" and last == len(rows) - 1:
                     scan.unsound_last = scan.findings[-1]
 
-    def _event(self, scan: FileScan, source: ByteSource, event: CorruptRange | Blank | TrailingZeros) -> None:
-        if isinstance(event, CorruptRange):
-            scan.unsound_last = None
-            scan.add_bad(event, lambda: kind_of(source, event))
-        elif isinstance(event, Blank):
-            scan.blanks.append(event)
-            scan.done = event.size == event.left
-        else:
-            scan.zero_from = event.position
+
+def _take_gap(scan: FileScan, gap: LogGap) -> None:
+    if isinstance(gap, CorruptRange):
+        scan.unsound_last = None
+        scan.add_bad(gap)
+    elif isinstance(gap, Blank):
+        scan.blanks.append(gap)
+        scan.done = gap.ends_file
+    else:
+        scan.zero_from = gap.physical_offset
 
 
 def without_cut(frames: Frames, dispatch: Dispatch) -> Dispatch:
@@ -219,11 +220,7 @@ def without_cut(frames: Frames, dispatch: Dispatch) -> Dispatch:
     Such a record was written only in part, and what its properties say is not all of it. Without
     properties it is the topic that ends in zero bytes.
     """
-    rows = frames.rows
-    bare = rows["properties_length"] <= 0
-    topic_ends, ends = frames.topic_starts() + rows["topic_length"], frames.starts() + rows["size"]
-    last = frames.data[np.where(bare, topic_ends, ends) - 1]
-    cut = (last == 0) & (~bare | (rows["topic_length"] > 0))
+    cut = frames.ends_in_zeros()
     if not cut.any():
         return dispatch
     flags = dispatch.flags | np.where(cut, PROPERTIES_UNSOUND, 0).astype(dispatch.flags.dtype)

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from rmqtool.check.verify.context import Context
     from rmqtool.check.verify.queue_units import Units
-    from rmqtool.log.commit_log import StoredMessage
+    from rmqtool.log.events import StoredMessage
 
 ASTRAY = "a record of it names another queue or another position in it: mend that first (rmqtool recover)"
 """Why queues and index are not repaired while the log has such records."""

@@ -36,7 +36,7 @@ from rmqtool.repair.rebuild.log_view import LogView
 from rmqtool.write.options import WriteOptions
 
 if TYPE_CHECKING:
-    from rmqtool.log.events import Blank, CorruptRange, TrailingZeros
+    from rmqtool.log.events import LogGap
     from rmqtool.log.frames import Frames
     from rmqtool.storage.layout import StoreFile
     from rmqtool.storage.source import ByteSource, RateLimiter
@@ -173,7 +173,7 @@ class SurveyedLog(LogCheck):
 
     def events(
         self, source: ByteSource, file: StoreFile, start: int, stop: int
-    ) -> Iterator[tuple[Frames, Dispatch] | Blank | TrailingZeros | CorruptRange]:
+    ) -> Iterator[tuple[Frames, Dispatch] | LogGap]:
         """See LogCheck."""
         found = None
         if (start, stop) == (0, file.size) and not self._view.changes(file.path):

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from rmqtool.broker.prediction import Prediction
 from rmqtool.errors import RefusedError
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.problems import Finding, Problem
 from rmqtool.read.log_items import log_items, record_findings
 from rmqtool.read.selection import Selection

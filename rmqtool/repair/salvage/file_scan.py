@@ -16,7 +16,7 @@ import numpy as np
 
 from rmqtool.errors import RefusedError
 from rmqtool.formats import message as form
-from rmqtool.log.damage import is_torn, kind_of
+from rmqtool.log.damage import is_torn
 from rmqtool.log.dispatch import (
     BAD_DELAY,
     BAD_NUMBER,
@@ -25,7 +25,7 @@ from rmqtool.log.dispatch import (
     Dispatch,
     dispatch_columns,
 )
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, TrailingZeros
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap, TrailingZeros
 from rmqtool.log.frames import Frames, walk
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.repair.salvage.full_size import of_full_size
@@ -129,16 +129,15 @@ class FileScan:
                 self.cuts += [claim_of(frames, dispatch, row) for row in range(low, high)]
         return False
 
-    def take_event(self, event: CorruptRange | Blank | TrailingZeros, source: ByteSource) -> None:
-        """What is no record."""
-        base = self.file.file_from_offset
-        if isinstance(event, CorruptRange):
-            if not self.code and is_torn(event):
+    def take_gap(self, gap: LogGap) -> None:
+        """Handle a blank, zeros or a corrupt range."""
+        if isinstance(gap, CorruptRange):
+            if not self.code and is_torn(gap):
                 self.is_torn = True
-            self.code = self.code or kind_of(source, event)
-        elif isinstance(event, Blank):
-            if event.size == event.left:
-                self._finish(base + event.position)
+            self.code = self.code or gap.code
+        elif isinstance(gap, Blank):
+            if gap.ends_file:
+                self._finish(gap.physical_offset)
             else:
                 self.code = self.code or "CL10"
 
@@ -306,12 +305,13 @@ def scan_file(file: LogFile, source: ByteSource, stopped: Event, sound: ScanCach
             else:
                 keeping.drop()
         else:
-            scan.take_event(event, source)
-            if isinstance(event, CorruptRange) or (isinstance(event, Blank) and event.size != event.left):
-                keeping.drop()  # the walk goes on behind it
+            scan.take_gap(event)
+            if isinstance(event, CorruptRange) or (isinstance(event, Blank) and not event.ends_file):
+                keeping.drop()  # the walk goes on after it
             else:
                 end = event
-    scan.unreadable = list(source.unreadable)
+    base = file.file_from_offset
+    scan.unreadable = [(base + start, base + stop) for start, stop in source.unreadable]
     if scan.unreadable or stopped.is_set():
         keeping.drop()
     keeping.finish(file.size, end)
@@ -326,7 +326,7 @@ def unsound(frames: Frames, dispatch: Dispatch, *, has_property_crc: bool) -> np
     rows = frames.rows
     marks = rows["status"].copy()
     marks |= np.where(dispatch.flags & PROPERTY_CRC_BAD, _OF_PROPERTIES, 0).astype(np.uint8)
-    for row in np.flatnonzero(_unfinished(frames)).tolist():
+    for row in np.flatnonzero(frames.ends_in_zeros()).tolist():
         # without its real topic a delayed message blocks its level for ever on 4.x
         is_bad = has_property_crc or frames.topics[int(rows["topic_id"][row])] == _SCHEDULE
         marks[row] |= _UNUSABLE_CUT if is_bad else _CUT
@@ -336,16 +336,6 @@ def unsound(frames: Frames, dispatch: Dispatch, *, has_property_crc: bool) -> np
         if delayed or dispatch.delay_level[row] != BAD_DELAY:
             marks[row] |= _NUMBER
     return marks
-
-
-def _unfinished(frames: Frames) -> np.ndarray:
-    """Which records end in a zero byte: no writer ends properties, or a topic without them, so."""
-    rows = frames.rows
-    bare = rows["properties_length"] <= 0
-    ends = frames.starts() + rows["size"]
-    last = np.where(bare, ends - 3, ends - 1)
-    cut = frames.data[last] == 0
-    return np.asarray(cut & (~bare | (rows["topic_length"] > 0)))
 
 
 def _code_of(mark: int) -> str:

@@ -14,13 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE
-from rmqtool.log.python_scan import first_nonzero, nonzero_end
 from rmqtool.repair.plan import Action
 from rmqtool.repair.salvage.file_scan import FileScan
 from rmqtool.repair.salvage.fillers import Filled
 from rmqtool.repair.salvage.model import Claim, Hole, LogFile, LostRecord
 from rmqtool.repair.salvage.order import Order
 from rmqtool.storage.ranges import merged, overlaps
+from rmqtool.storage.source import first_nonzero, nonzero_end
 
 if TYPE_CHECKING:
     from collections.abc import Callable

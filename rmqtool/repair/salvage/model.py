@@ -87,8 +87,8 @@ class Salvaged:
         kept: number of sound records that stay where they are.
         given_up: number of sound records that are removed: `taken`, or after the cut with fill `none`.
         fillers: number of filler records that are written.
-        unreadable: (path, start, stop) of ranges that the operating system could not read; they are not
-            changed.
+        unreadable: (path, start, stop) of ranges that the operating system could not read, positions in
+            the file; they are not changed.
         misplaced: files most of whose records belong to another place, and strays with records.
         tail: ranges of the present log with sound records after the cut, with fill `none`.
         notes: further remarks, as texts.

@@ -57,7 +57,7 @@ class Run:
         return open_source(path, keep_cache=self.keep_cache, limiter=self.limiter)
 
     def run(self) -> Salvaged:
-        """Everything, in order."""
+        """Run all steps and return the plan."""
         files = file_set(self.layout)
         odd, misplaced = self._odd(files)
         scans = self._scan(files.files)
@@ -80,7 +80,9 @@ class Run:
             given_up=(gone if tail else 0) + sum(record.fate == "taken" for record in lost),
             fillers=sum(item.fillers for item in filled.values()),
             unreadable=tuple(
-                (scan.file.name, start, stop) for scan in scans for start, stop in scan.unreadable
+                (scan.file.name, start - scan.file.file_from_offset, stop - scan.file.file_from_offset)
+                for scan in scans
+                for start, stop in scan.unreadable
             ),
             misplaced=(
                 *misplaced,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from rmqtool.log.commit_log import StoredMessage
+    from rmqtool.log.events import StoredMessage
     from rmqtool.storage.source import ByteSource
 
     Find = Callable[[int], StoredMessage | None]

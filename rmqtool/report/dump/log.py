@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rmqtool.findings import Progress, Report, ScanCounters
-from rmqtool.log.commit_log import StoredMessage, StoredZeros
 from rmqtool.log.damage import missing_range
+from rmqtool.log.events import StoredMessage, TrailingZeros
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import OK, Row, RowFormat, blank_row, damage_row, message_row, zeros_row
 from rmqtool.problems import Finding
@@ -83,7 +83,7 @@ def message_rows(
             report(item)
             if gaps:
                 yield from _gap_rows(store, item)
-        elif isinstance(item, StoredZeros):
+        elif isinstance(item, TrailingZeros):
             if gaps:
                 yield {"kind": "zeros", **zeros_row(item.physical_offset, item.length, item.file)}
         elif gaps:

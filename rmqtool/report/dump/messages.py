@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import message
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.damage import CODE_BY_STATUS
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.cells import TextLines
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.problems import Finding
 from rmqtool.read.log_items import (
-    CODE_BY_STATUS,
     PLAIN_BYTES,
     end_of_selection,
     is_small,

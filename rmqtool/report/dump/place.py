@@ -11,13 +11,12 @@ from dataclasses import replace
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import message
-from rmqtool.log.commit_log import LogEvent, StoredBlank, StoredDamage, StoredMessage, StoredZeros
-from rmqtool.log.python_scan import first_nonzero
+from rmqtool.log.events import Blank, CorruptRange, LogEvent, StoredMessage, TrailingZeros
 from rmqtool.message.explain import BODY_SHOWN, Explanation, explain_record, explain_structure
 from rmqtool.message.rows import RowFormat
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
-from rmqtool.storage.source import ByteSource, open_source
+from rmqtool.storage.source import ByteSource, first_nonzero, open_source
 
 WALK_LIMIT = 256 << 20  # bytes; some seconds in plain Python
 _EXPLAIN_LIMIT = 16 << 20  # more than any broker takes for one message
@@ -50,9 +49,9 @@ def _explain(
     source: ByteSource, file: StoreFile, event: LogEvent | None, physical_offset: int, form: RowFormat
 ) -> Explanation:
     start = physical_offset if event is None else event.physical_offset
-    is_bad = isinstance(event, StoredDamage)
+    is_bad = isinstance(event, CorruptRange)
     position = physical_offset - file.file_from_offset
-    if isinstance(event, StoredZeros):
+    if isinstance(event, TrailingZeros):
         return _zeros(source, file, start, form)
     if is_bad and _has_magic(source, position):
         start = physical_offset
@@ -89,7 +88,7 @@ def _event_at(store: Store, file: StoreFile, offset: int) -> LogEvent | None:
         found = store.commit_log.read(offset)
         if isinstance(found, StoredMessage) and not found.status:
             return found
-        if isinstance(found, StoredBlank) and found.size == file.end - offset:
+        if isinstance(found, Blank) and found.ends_file:
             return found
     except InputError:
         pass  # nothing starts here: what holds it?

@@ -18,7 +18,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.findings import Report
 from rmqtool.formats import properties
 from rmqtool.formats.consume_queue import PRE_BLANK
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.problems import finding
 from rmqtool.report.tail.log_reader import LogReader, RecordRef
 from rmqtool.report.tail.queue_tail import DeliveredUnit, PendingUnit, QueueTail

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from rmqtool.errors import InputError, UnreadableError, UsageError
 from rmqtool.formats import properties
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.report.tail.subscription import Subscription

@@ -9,7 +9,8 @@ from typing import NamedTuple
 
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import message as form
-from rmqtool.log.commit_log import StoredMessage, status_of
+from rmqtool.log.commit_log import status_of
+from rmqtool.log.events import StoredMessage
 from rmqtool.log.log_files import file_with
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.listing import Listing

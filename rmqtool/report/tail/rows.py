@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from rmqtool.findings import Report
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.read.log_items import record_findings
 from rmqtool.report.tail.follower import Follower

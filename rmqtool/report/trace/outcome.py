@@ -9,7 +9,7 @@ from typing import Any
 
 from rmqtool import times
 from rmqtool.formats.message_id import offset_message_id
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import Row
 from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.store import Store

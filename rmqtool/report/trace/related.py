@@ -14,7 +14,7 @@ from rmqtool.errors import InputError
 from rmqtool.formats import message as form
 from rmqtool.formats import properties, trace
 from rmqtool.formats.message_id import OffsetMessageId
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.system_topics import (
     DISCARDED_TOPIC,
     DLQ_PREFIX,

@@ -22,7 +22,7 @@ from rmqtool.errors import InputError, RmqtoolError
 from rmqtool.formats import config_json, properties
 from rmqtool.formats import message as form
 from rmqtool.formats import timer as timer_format
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.system_topics import OP_TOPIC_OF, describe
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.due_times import due_of

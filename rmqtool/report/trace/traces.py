@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import body, trace
 from rmqtool.formats.message_id import host_text
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import Row
 
 CONSUME_RESULTS = ("success", "time_out", "exception", "return_null", "failed")

@@ -113,7 +113,7 @@ def test_a_page_of_zeros_and_a_head_that_is_gone(pair: Pair) -> None:
 def test_bytes_behind_a_blank(pair: Pair) -> None:
     """They differ, and it says that nobody reads them; so does a blank of a wrong size."""
     with Store.open(pair[0]) as store:
-        blank = next(event for event in store.events() if type(event).__name__ == "StoredBlank")
+        blank = next(event for event in store.events() if type(event).__name__ == "Blank")
     patch_log(pair[1], blank.physical_offset + 20, b"\1")
     (each,) = log_of(*pair).ranges
     assert each.a is not None and each.b is not None and each.a.at is not None and each.b.at is not None

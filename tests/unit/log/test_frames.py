@@ -17,7 +17,15 @@ from hypothesis import strategies as st
 
 from rmqtool.formats import message
 from rmqtool.log import frames as frames_module
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, Reason, Record, TrailingZeros
+from rmqtool.log.events import (
+    BODY_CRC,
+    OFFSET_MISMATCH,
+    Blank,
+    CorruptRange,
+    Reason,
+    StoredMessage,
+    TrailingZeros,
+)
 from rmqtool.log.frames import Frames, walk
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.storage.source import BytesSource
@@ -34,21 +42,21 @@ BASES = [0, 1 << 30, 1 << 40]
 
 def events(data: bytes, **arguments: Any) -> list[Any]:
     """The events of the plain walk, which those of the compiled one equal at every window size."""
-    base = arguments.setdefault("file_from_offset", 0)
+    arguments.setdefault("file_from_offset", 0)
     plain = list(walk_reference(BytesSource(data), **arguments))
     for window in WINDOWS:
-        assert values(walk(BytesSource(data), window=window, **arguments), base) == values(plain, base)
+        assert values(walk(BytesSource(data), window=window, **arguments)) == values(plain)
     return plain
 
 
 def positions(found: list[Any]) -> list[int]:
     """Where the records are."""
-    return [event.position for event in found if isinstance(event, Record)]
+    return [event.physical_offset for event in found if isinstance(event, StoredMessage)]
 
 
 def others(found: list[Any]) -> list[Any]:
     """What is no record."""
-    return [event for event in found if not isinstance(event, Record)]
+    return [event for event in found if not isinstance(event, StoredMessage)]
 
 
 A, B, C = record("A", b"first"), record("B", b"second" * 20), record("C", b"", {"KEYS": "k"})
@@ -113,7 +121,7 @@ def test_a_blank_of_the_wrong_size_does_not() -> None:
     found = events(data + stale + sound)
     assert positions(found) == [0, len(data) + len(stale)]
     end = len(data) + len(stale) - 2  # its properties length is 0
-    bad = CorruptRange(len(data), len(stale), Reason.UNSOUND, SIZE_B, end, to_end=False)
+    bad = CorruptRange(len(data), len(stale), "CL04", Reason.UNSOUND, SIZE_B, end, to_end=False)
     assert others(found)[1] == bad
 
 
@@ -131,7 +139,7 @@ def test_a_zero_hole_ends_at_the_next_sound_record(hole: int) -> None:
     data += message.encode(replace(B, physical_offset=len(data)))
     found = events(data)
     assert positions(found) == [0, SIZE_A + hole + 8]
-    assert others(found) == [CorruptRange(SIZE_A, hole + 8, Reason.ZERO, 0, SIZE_A, to_end=False)]
+    assert others(found) == [CorruptRange(SIZE_A, hole + 8, "CL02", Reason.ZERO, 0, SIZE_A, to_end=False)]
 
 
 def test_a_zeroed_page_across_records() -> None:
@@ -140,7 +148,7 @@ def test_a_zeroed_page_across_records() -> None:
     found = events(bytes(data))
     assert positions(found) == [0, SIZE_A + 2 * SIZE_B]
     (bad,) = others(found)
-    assert (bad.position, bad.end, bad.reason) == (SIZE_A, SIZE_A + 2 * SIZE_B, Reason.LENGTHS)
+    assert (bad.physical_offset, bad.end, bad.reason) == (SIZE_A, SIZE_A + 2 * SIZE_B, Reason.LENGTHS)
 
 
 def test_a_flipped_body_bit_is_a_status_and_the_walk_goes_on() -> None:
@@ -155,7 +163,7 @@ def test_a_flipped_body_bit_is_a_status_and_the_walk_goes_on() -> None:
     # and before other damage
     data[SIZE_A + SIZE_B + 4] ^= 1
     found = events(bytes(data))
-    assert [event.status for event in found if isinstance(event, Record)] == [0, BODY_CRC]
+    assert [event.status for event in found if isinstance(event, StoredMessage)] == [0, BODY_CRC]
     assert others(found)[0].reason is Reason.MAGIC
 
 
@@ -175,7 +183,7 @@ def test_a_suspect_record_yields_to_a_sound_one_inside() -> None:
     assert positions(events(bytes(data))) == [0]  # it leads to the file's end: nothing speaks against it
     data += b"no record"
     found = events(bytes(data))
-    assert found[0] == CorruptRange(0, 98, Reason.UNSOUND, outer.total_size, 98, to_end=False)
+    assert found[0] == CorruptRange(0, 98, "CL04", Reason.UNSOUND, outer.total_size, 98, to_end=False)
     assert positions(found) == [98]
 
 
@@ -208,7 +216,7 @@ def test_a_wrong_field_makes_a_bad_region(field: str, value: int, reason: Reason
     found = events(bytes(data))
     assert positions(found) == [0, SIZE_A + SIZE_B]
     (bad,) = others(found)
-    assert (bad.position, bad.length, bad.reason, bad.to_end) == (SIZE_A, SIZE_B, reason, False)
+    assert (bad.physical_offset, bad.length, bad.reason, bad.to_end) == (SIZE_A, SIZE_B, reason, False)
     assert bad.declared_size == (value if field == "total_size" else SIZE_B)
 
 
@@ -219,11 +227,11 @@ def test_a_log_torn_at_every_byte_is_read_to_the_last_whole_record() -> None:
         whole = [end for end in ends if end <= cut]
         for torn in (data[:cut], data[:cut] + bytes(len(data) - cut), data[:cut] + bytes(4096)):
             found = events(torn)
-            read = [event for event in found if isinstance(event, Record) and not event.status]
-            assert [event.position for event in read[: len(whole)]] == [0, *ends][: len(whole)]
+            read = [event for event in found if isinstance(event, StoredMessage) and not event.status]
+            assert [event.physical_offset for event in read[: len(whole)]] == [0, *ends][: len(whole)]
             if len(read) > len(whole):
                 # Torn behind the body: no CRC covers topic and properties.
-                assert cut > read[-1].position + message.HEAD_SIZE_V4 + read[-1].message.body_length
+                assert cut > read[-1].physical_offset + message.HEAD_SIZE_V4 + read[-1].message.body_length
                 assert len(read) == len(whole) + 1
 
 
@@ -248,7 +256,8 @@ def test_compiled_and_plain_walk_say_the_same(data: st.DataObject) -> None:
     arguments["crc"] = data.draw(st.sampled_from([True, True, False]))
     arguments["check_stored_offset"] = data.draw(st.sampled_from([True, True, False]))
     found = events(stored, **arguments)
-    check_cover(found, arguments.get("start", 0), min(arguments.get("stop", len(stored)), len(stored)))
+    start, stop = arguments.get("start", 0), min(arguments.get("stop", len(stored)), len(stored))
+    check_cover(found, base + start, base + stop)
 
 
 @given(st.binary(max_size=600))
@@ -260,13 +269,10 @@ def check_cover(found: list[Any], start: int, end: int) -> None:
     """Every byte belongs to one event, in order, up to the end or a good blank."""
     position = start
     for event in found:
-        assert event.position == position
-        if isinstance(event, Record):
-            position += event.message.total_size
-        else:
-            position += message.BLANK_SIZE if isinstance(event, Blank) else event.length
+        assert event.physical_offset == position
+        position = event.end
     last = found[-1] if found else None
-    assert position >= end or (isinstance(last, Blank) and last.size == last.left)
+    assert position >= end or (isinstance(last, Blank) and last.ends_file)
 
 
 class CountingSource(BytesSource):
@@ -320,7 +326,7 @@ def test_a_file_of_plausible_heads_costs_a_few_reads_of_itself() -> None:
     # Pairwise they would cost 5,700 reads.
     assert source.total < 30 * source.size
     assert time.process_time() - started < 20
-    assert values(found, 0) == values(walk_reference(BytesSource(hostile(1 << 19)), file_from_offset=0), 0)
+    assert values(found) == values(walk_reference(BytesSource(hostile(1 << 19)), file_from_offset=0))
 
 
 def test_topic_numbers_of_one_batch_only() -> None:

@@ -161,9 +161,7 @@ def test_every_record_encodes_to_the_bytes_it_was_decoded_from(name: str, cases:
             assert properties.seal_property_crc(raw[:-20] + bytes(20)) == raw
 
 
-def walk_file(
-    path: Path,
-) -> Iterator[events.Record | events.Blank | events.TrailingZeros | events.CorruptRange]:
+def walk_file(path: Path) -> Iterator[events.LogEvent]:
     """The plain-Python walk over one commit log file."""
     with closing(open_source(path)) as source:
         yield from reference.walk_reference(source, file_from_offset=int(path.name))
@@ -175,9 +173,9 @@ def test_walk_meets_the_records_blanks_and_ends_that_java_met(name: str, cases: 
     met: list[tuple[str, int, int]] = []
     for path in log_files(cases.path(name)):
         for event in walk_file(path):
-            offset = int(path.name) + event.position
+            offset = event.physical_offset
             match event:
-                case events.Record():
+                case events.StoredMessage():
                     assert event.status == 0
                     met.append(("record", offset, event.message.total_size))
                 case events.Blank():

@@ -16,8 +16,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import message, message_id
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.formats.message import Message
-from rmqtool.log.commit_log import StoredBlank, StoredMessage, StoredZeros
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, StoredMessage, TrailingZeros
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from tests.support.build_store import (
@@ -54,9 +53,9 @@ class TestMessages:
 
     def test_events_name_blanks_zeros_and_files(self, store: Store, stored: list[Message]) -> None:
         events = list(store.events())
-        blanks = [event for event in events if isinstance(event, StoredBlank)]
+        blanks = [event for event in events if isinstance(event, Blank)]
         assert [blank.physical_offset + blank.size for blank in blanks] == [4096, 8192, 12288]
-        assert isinstance(events[-1], StoredZeros)
+        assert isinstance(events[-1], TrailingZeros)
         assert events[-1].physical_offset == stored[-1].physical_offset + stored[-1].total_size
         assert {event.file for event in events} == {f"commitlog/{file_name(4096 * n)}" for n in range(4)}
         assert list(store.events(reverse=True)) == events[::-1]
@@ -119,7 +118,7 @@ class TestGet:
         assert store.get_by_queue_offset("TopicTest", 1, 8) == found
 
     def test_nothing_there(self, store: Store, stored: list[Message]) -> None:
-        blank = next(event for event in store.events() if isinstance(event, StoredBlank))
+        blank = next(event for event in store.events() if isinstance(event, Blank))
         assert store.get(1 << 40) is store.get(-1) is store.get(blank.physical_offset) is None
         assert store.get_by_queue_offset("TopicTest", 1, 20) is None
         assert store.get_by_queue_offset("TopicTest", 1, -1) is None

@@ -15,7 +15,7 @@ from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import message
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.formats.message import Message
-from rmqtool.log.commit_log import StoredDamage
+from rmqtool.log.events import CorruptRange, Reason
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage import open_files
@@ -58,7 +58,7 @@ class TestDamage:
                 assert caught.value.physical_offset == bad.physical_offset
                 skipping = store.messages(reverse=reverse, damage="skip")
                 assert messages(skipping) == (rest[::-1] if reverse else rest)
-            damage = [event for event in store.events() if isinstance(event, StoredDamage)]
+            damage = [event for event in store.events() if isinstance(event, CorruptRange)]
             assert [(d.physical_offset, d.length, d.to_end) for d in damage] == [
                 (bad.physical_offset, bad.total_size, False)
             ]
@@ -102,7 +102,7 @@ class TestDamage:
             (tmp_path / "store/commitlog" / file_name(0)).unlink()
             left = [one for one in stored if one.physical_offset >= 4096]
             first = next(store.events())
-            assert isinstance(first, StoredDamage) and first.reason is None
+            assert isinstance(first, CorruptRange) and first.reason is Reason.UNREADABLE
             assert messages(store.messages(damage="skip")) == left
             assert messages(store.messages(damage="skip", reverse=True)) == left[::-1]
             assert store.end_offset() == stored[-1].physical_offset + stored[-1].total_size

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.formats.message import QUEUE_ID_OFFSET
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, is_system_topic
 from rmqtool.read.store import Store
 from rmqtool.repair.recover import Request, undo_recover

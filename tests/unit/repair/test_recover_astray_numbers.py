@@ -14,7 +14,7 @@ import pytest
 from rmqtool.formats import index, properties
 from rmqtool.formats.consume_queue import UNIT_SIZE, Unit, encode_unit
 from rmqtool.formats.message import QUEUE_OFFSET_OFFSET
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.read.store import Store
 from rmqtool.repair.recover import Request, undo_recover
 from rmqtool.storage.layout import detect

@@ -13,7 +13,7 @@ import pytest
 
 from rmqtool.findings import ScanCounters
 from rmqtool.formats import message
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.message.cells import TextLines, csv_text, field_value, json_text
 from rmqtool.message.columns import NAMES
 from rmqtool.message.rows import RowFormat

@@ -18,7 +18,7 @@ import pytest
 
 from rmqtool import NewMessage, Store
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.read.selection import Selection
 from rmqtool.report.tail.follower import Follower
 from rmqtool.report.tail.start import StartPosition

@@ -14,7 +14,7 @@ from rmqtool.cli import main
 from rmqtool.formats import config_json, properties, trace
 from rmqtool.formats import message as form
 from rmqtool.formats.message_id import offset_message_id
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.read.store import Store
 from rmqtool.report.trace import FIELDS, Fate, message_fate, table_fields
 from rmqtool.report.trace.related import finder

@@ -20,11 +20,19 @@ from rmqtool.formats import message
 from rmqtool.log import compiled, crc
 from rmqtool.log.events import CorruptRange, Reason, TrailingZeros
 from rmqtool.log.frames import Frames, walk
-from rmqtool.log.python_scan import first_nonzero, nonzero_end, walk_reference
+from rmqtool.log.python_scan import walk_reference
 from rmqtool.spark.package import write_package
 from rmqtool.storage.page_cache import PAGE, resident_bytes
 from rmqtool.storage.ranges import Unreadable, merged
-from rmqtool.storage.source import WINDOW, BytesSource, FileSource, RateLimiter, open_source
+from rmqtool.storage.source import (
+    WINDOW,
+    BytesSource,
+    FileSource,
+    RateLimiter,
+    first_nonzero,
+    nonzero_end,
+    open_source,
+)
 from tests import ROOT
 from tests.support.programs import PATIENCE_S
 from tests.support.records import record
@@ -143,7 +151,7 @@ def test_a_walk_sees_a_file_of_zeros_where_it_became_shorter_between_two_looks(t
     size = source.size
     (found,) = walk_reference(source, file_from_offset=0)
     assert isinstance(found, CorruptRange)  # its head was there
-    assert (found.position, found.length, found.reason) == (0, size, Reason.LENGTHS)
+    assert (found.physical_offset, found.length, found.reason) == (0, size, Reason.LENGTHS)
     assert merged(source.unreadable) == [(4, size)]
     assert sum(stop - start for start, stop in source.unreadable) == size - 4  # each byte once
     source.close()
@@ -169,7 +177,7 @@ def test_a_magic_that_has_gone_between_two_looks(tmp_path: Path) -> None:
     found = list(walk_reference(source, file_from_offset=0))
     assert len(found) == 1, found
     assert isinstance(found[0], CorruptRange)
-    assert (found[0].position, found[0].length) == (0, source.size)
+    assert (found[0].physical_offset, found[0].length) == (0, source.size)
     source.close()
 
 

@@ -22,7 +22,7 @@ from rmqtool.cli import main
 from rmqtool.formats import properties
 from rmqtool.formats.index import Shape
 from rmqtool.formats.java import string_hash
-from rmqtool.log.commit_log import StoredMessage
+from rmqtool.log.events import StoredMessage
 from rmqtool.read.store import Store
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.schedule import plan

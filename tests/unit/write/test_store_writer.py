@@ -30,7 +30,7 @@ from rmqtool.errors import (
 )
 from rmqtool.formats import checkpoint, message, properties
 from rmqtool.formats.config_json import TopicConfig
-from rmqtool.log.commit_log import StoredBlank
+from rmqtool.log.events import Blank
 from rmqtool.write.dispatcher import Dispatcher
 from rmqtool.write.options import MAPPED_SIZE_MAX, WriteOptions
 from rmqtool.write.store_writer import StoreWriter
@@ -103,7 +103,7 @@ def test_files_roll_with_blanks(tmp_path: Path) -> None:
             writer.put(one)
         end = writer.log.end
     with Store.open(writer.root) as store:
-        blanks = [event for event in store.events() if isinstance(event, StoredBlank)]
+        blanks = [event for event in store.events() if isinstance(event, Blank)]
         files = store.layout.commit_log
         sizes = {event.physical_offset: event for event in store.messages()}
     assert len(blanks) == len(files) - 1 > 0
