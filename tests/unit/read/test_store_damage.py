@@ -15,6 +15,7 @@ from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import message
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.formats.message import Message
+from rmqtool.log.damage import is_torn
 from rmqtool.log.events import CorruptRange, Reason
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
@@ -95,6 +96,20 @@ class TestDamage:
             assert messages(store.messages()) == left
             assert messages(store.messages(reverse=True)) == left[::-1]
             assert store.get(5000) is None
+
+    def test_a_torn_last_record_is_torn_also_where_the_walk_ends_with_it(
+        self, tmp_path: Path, stored: list[Message]
+    ) -> None:
+        last = stored[-1]
+        end = last.physical_offset + last.total_size
+        path, position = log_path(tmp_path / "store", last.physical_offset)
+        patch(path, position + last.total_size - 3, bytes(3))  # the end of the topic
+        with Store.open(tmp_path / "store") as store:
+            for stop in (None, end):
+                (torn,) = (event for event in store.events(stop=stop) if isinstance(event, CorruptRange))
+                assert (torn.physical_offset, torn.end, torn.to_end) == (last.physical_offset, end, True)
+                assert is_torn(torn)
+                assert messages(store.messages(Selection(to_offset=stop))) == stored[:-1]
 
     def test_files_that_vanish_are_events(self, tmp_path: Path, stored: list[Message]) -> None:
         with Store.open(tmp_path / "store") as store:

@@ -234,6 +234,33 @@ class TestFiles:
         assert result.unreadable == ((name, 0, LOG_FILE_SIZE),)
         assert [action.path for action in result.actions] == [f"commitlog/{file_name(0)}"]
 
+    def test_a_range_that_cannot_be_read_is_left(
+        self, tmp_path: Path, stored: list[Message], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Also in a later file: no filler is planned over bytes that may be sound."""
+        root = tmp_path / "store"
+        bad = next(one for one in stored if one.physical_offset > LOG_FILE_SIZE)
+        path = log_path(root, bad.physical_offset)
+        low = bad.physical_offset % LOG_FILE_SIZE
+        high = low + bad.total_size
+
+        class Unreadable(source.FileSource):
+            def _fill(self, buffer: memoryview, offset: int) -> None:
+                super()._fill(buffer, offset)
+                start, stop = max(low - offset, 0), min(high - offset, len(buffer))
+                if start < stop:
+                    buffer[start:stop] = bytes(stop - start)
+                    self._unreadable.note(offset + start, offset + stop)
+
+        def opened(asked: Path, **arguments: Any) -> source.FileSource:
+            return (Unreadable if asked == path else source.FileSource)(asked, **arguments)
+
+        zero(root, stored[5])
+        monkeypatch.setattr("rmqtool.repair.salvage.run.open_source", opened)
+        result = salvaged(root)
+        assert result.unreadable == ((f"commitlog/{path.name}", low, high),)
+        assert [action.path for action in result.actions] == [f"commitlog/{file_name(0)}"]
+
 
 class TestFillNone:
     """Without fillers the log ends at the first hole."""
