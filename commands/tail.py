@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -18,7 +18,6 @@ from rmqtool.times import parse_duration
 if TYPE_CHECKING:
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
-    from rmqtool.report.tail.lines import BulkLines
     from rmqtool.report.tail.start import StartPosition
     from rmqtool.report.tail.subscription import Subscription
 
@@ -105,8 +104,7 @@ def tail(
     from rmqtool.findings import ScanCounters
     from rmqtool.report.dump.log import FIELDS, table_fields
     from rmqtool.report.export.lines import can_be_lines
-    from rmqtool.report.tail.lines import BulkLines
-    from rmqtool.report.tail.rows import tail_rows
+    from rmqtool.report.tail.rows import BulkLines, tail_rows
     from rmqtool.report.tail.topics import open_tail
 
     duration_ms = None if max_duration is None else parse_duration(max_duration)
@@ -128,11 +126,13 @@ def tail(
             if topic is not None:
                 code = tell_unknown([opened], selection, ScanCounters(), found=False)
             code = worst_exit_code(code, tell_unread(opened, writer, queues=True))
-            bulk, is_lines = None, opened.is_local and writer.line_format == "jsonl"
-            if is_lines and can_be_lines(opened, writer.fields, form):
-                bulk = BulkLines(follower, form, writer.fields, in_background=follow)
-            rows = tail_rows(follower, form, seen.report, follow=follow, limit=limit, duration_ms=duration_ms)
-            count = writer.write_rows(_with_lines(rows, bulk), FIELDS, table_fields)
+            bulk, line_format = None, writer.line_format if opened.is_local else None
+            if line_format is not None and can_be_lines(opened, writer.fields, form):
+                bulk = BulkLines(follower, form, writer.fields, line_format, in_background=follow)
+            rows = tail_rows(
+                follower, form, seen.report, bulk=bulk, follow=follow, limit=limit, duration_ms=duration_ms
+            )
+            count = writer.write_rows(rows, FIELDS, table_fields)
         except KeyboardInterrupt:
             if not follow:
                 raise
@@ -181,11 +181,3 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
 
 def _told(writer: Output) -> Callable[[str], None]:
     return lambda text: writer.note(f"rmqtool: {text}")
-
-
-def _with_lines(rows: Iterator[Any], bulk: BulkLines | None) -> Iterator[Any]:
-    for row in rows:
-        if row is None or isinstance(row, dict) or bulk is None:
-            yield row
-        else:
-            yield bulk.lines(row)

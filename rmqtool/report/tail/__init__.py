@@ -7,11 +7,10 @@
     follower.py      the messages of many queues in the log's order, as they come
     queue_tail.py    the units of one queue: files that roll, expire, are cut
     log_reader.py    records by their places
-    rows.py          what comes as rows, up to a limit
     bulk.py          rounds of many units, as Arrow batches, when it has fallen behind
-    lines.py         these as lines of JSON
+    rows.py          what comes as rows, and rounds as lines of JSON or CSV, up to a limit
 
 Reading takes no lock and writes nothing; a running broker does not notice it.
 """
 
-__all__ = ["lines", "rows", "start", "subscription", "topics"]
+__all__ = ["rows", "start", "subscription", "topics"]

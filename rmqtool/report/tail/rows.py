@@ -1,16 +1,22 @@
-"""What a follower gives as rows, up to a limit and for a time."""
+"""The messages of a follower: rows, and lines of what it reads in bulk; up to a limit and for a time."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from threading import Thread
+from typing import TYPE_CHECKING, Any
 
 from rmqtool.findings import Report
 from rmqtool.log.events import StoredMessage
+from rmqtool.message.cells import TextLines
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.read.log_items import record_findings
-from rmqtool.report.tail.follower import Follower
+from rmqtool.report.tail.follower import BulkRound, Follower
+
+if TYPE_CHECKING:
+    from rmqtool.report.export.lines import LineFormat, LineMaker
+    from rmqtool.report.tail.bulk import Bulk
 
 
 def tail_rows(
@@ -18,18 +24,18 @@ def tail_rows(
     form: RowFormat,
     report: Report,
     *,
+    bulk: BulkLines | None = None,
     follow: bool = False,
     limit: int | None = None,
     duration_ms: int | None = None,
-) -> Iterator[Row | Any | None]:
+) -> Iterator[Row | TextLines | None]:
     """Rows of the messages, in the order of the log; None where the next one may be long in coming.
-
-    What the follower reads in bulk comes as record batches.
 
     Args:
         follower: the queues.
         form: which fields, and how they are written.
-        report: told about records whose status is not ok.
+        report: called for records whose status is not ok.
+        bulk: reads large rounds, and gives them as lines; None: all messages are rows.
         follow: go on when there is nothing more.
         limit: end after this many messages.
         duration_ms: end after this time.
@@ -48,10 +54,84 @@ def tail_rows(
             yield row
             left = None if left is None else left - 1
         else:
+            assert bulk is not None  # it has read the round
             for batch in item.rows:
                 part = batch if left is None else batch.slice(0, left)
                 if len(part):
-                    yield part
+                    yield bulk.lines(part)
                     left = None if left is None else left - len(part)
         if left == 0 or (end is not None and time.monotonic() >= end):
             return
+
+
+class BulkLines:
+    """Has a follower read in bulk, and makes the lines that its rows would be.
+
+    The libraries for it are loaded when there is first enough to read.
+
+    Args:
+        follower: the queues.
+        form: how messages become rows; see `can_be_lines`.
+        names: the columns, in the order asked for; None is all that say something.
+        format: of the lines.
+        in_background: load in a thread, and go on one by one meanwhile: the first time on a machine
+            kernels are compiled, which takes many seconds.
+    """
+
+    def __init__(
+        self,
+        follower: Follower,
+        form: RowFormat,
+        names: Sequence[str] | None,
+        format: LineFormat,
+        *,
+        in_background: bool = False,
+    ) -> None:
+        self._follower = follower
+        self._form = form
+        self._names = names
+        self._format = format
+        self._made: tuple[Bulk, LineMaker] | None = None
+        self._error: Exception | None = None
+        self._loading = Thread(target=self._warm, daemon=True) if in_background else None
+        self._is_loading = False
+        follower.bulk = self._round
+
+    def _make(self) -> tuple[Bulk, LineMaker]:
+        from rmqtool.report.export.lines import LineMaker
+        from rmqtool.report.tail.bulk import Bulk
+
+        maker = LineMaker(self._names, self._form, self._format)
+        return Bulk(self._follower, maker.reads, maker.body), maker
+
+    def _warm(self) -> None:
+        try:
+            made = self._make()
+            for batch in made[0].warm():
+                self._lines(batch, *made)
+            self._made = made
+        except Exception as error:  # raised again where somebody waits for it
+            self._error = error
+
+    def _round(self) -> BulkRound | None:
+        if self._error is not None:
+            raise self._error
+        if self._made is None and self._loading is None:
+            self._made = self._make()
+        if self._made is not None:
+            return self._made[0].round()
+        if self._loading is not None and not self._is_loading:
+            self._is_loading = True
+            self._loading.start()
+        return None
+
+    def lines(self, batch: Any) -> TextLines:
+        """The lines of a batch."""
+        assert self._made is not None  # it has made the batch
+        return self._lines(batch, *self._made)
+
+    def _lines(self, batch: Any, bulk: Bulk, maker: LineMaker) -> TextLines:
+        try:
+            return maker.lines(bulk.store, batch)
+        finally:
+            bulk.store.close()

@@ -9,20 +9,20 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rmqtool import Store
 from rmqtool.cli import main
 from rmqtool.formats.consume_queue import UNIT, UNIT_SIZE
-from rmqtool.message.cells import json_text
+from rmqtool.message.cells import TextLines, json_text
 from rmqtool.message.rows import RowFormat
 from rmqtool.read.due_times import due_of
 from rmqtool.read.filter import parse
 from rmqtool.read.selection import Selection
 from rmqtool.report.tail import bulk as bulk_module
-from rmqtool.report.tail.lines import BulkLines
-from rmqtool.report.tail.rows import tail_rows
+from rmqtool.report.tail.rows import BulkLines, tail_rows
 from rmqtool.report.tail.start import StartPosition
 from rmqtool.report.tail.subscription import Subscription
 from rmqtool.report.tail.topics import open_tail
@@ -52,17 +52,15 @@ def both_ways(
         slow = tail_rows(open_tail(store, Selection(), start, wanted), form, pytest.fail)
         lines = [json_text(row) for row in slow if row is not None]
         tail = open_tail(store, Selection(), start, wanted)
-        maker = BulkLines(tail, form, names)
+        bulk = BulkLines(tail, form, names, "jsonl")
         found: list[str] = []
         count = 0
-        for row in tail_rows(tail, form, pytest.fail):
-            if isinstance(row, dict):
-                found.append(json_text(row))
+        for row in tail_rows(tail, form, pytest.fail, bulk=bulk):
+            if isinstance(row, TextLines):
+                found += bytes(row.data).decode().splitlines()
+                count += row.count
             elif row is not None:
-                made = maker.lines(row)
-                data, rows = made.data, made.count
-                found += bytes(data).decode().splitlines()
-                count += rows
+                found.append(json_text(row))
     return lines, found, count
 
 
@@ -99,13 +97,26 @@ def test_a_round_goes_on_in_the_next_files_of_a_queue(tmp_path: Path) -> None:
     with Store.open(path) as store:
         assert max(len(queue.files) for queue in store.layout.consume_queues.values()) > 3
         tail = open_tail(store, Selection(), StartPosition(), Subscription())
-    maker = BulkLines(tail, RowFormat(), None)
-    counts = [
-        maker.lines(row).count
-        for row in tail_rows(tail, RowFormat(), pytest.fail)
-        if not isinstance(row, dict)
-    ]
-    assert max(counts) > 600
+    bulk = BulkLines(tail, RowFormat(), None, "jsonl")
+    rows = tail_rows(tail, RowFormat(), pytest.fail, bulk=bulk)
+    assert max(row.count for row in rows if isinstance(row, TextLines)) > 600
+
+
+@pytest.mark.usefixtures("eager")
+def test_lines_of_csv(cases: Library, capfd: pytest.CaptureFixture[str], monkeypatch: Any) -> None:
+    made: list[int] = []
+    lines = BulkLines.lines
+    monkeypatch.setattr(BulkLines, "lines", lambda self, batch: made.append(len(batch)) or lines(self, batch))
+    arguments = ["tail", str(cases.path("ok_540_expired")), "--format", "csv", "--tz", "UTC"]
+    for more in ([], ["--fields", "keys,body,status", "--limit", "300"]):
+        assert main([*arguments, *more]) == 0
+        in_bulk, made[:] = sum(made), []
+        found = capfd.readouterr().out
+        with monkeypatch.context() as patched:
+            patched.setattr("rmqtool.report.export.lines.can_be_lines", lambda *_: False)
+            assert main([*arguments, *more]) == 0
+        assert capfd.readouterr().out == found
+        assert in_bulk > 100 and not made
 
 
 @pytest.mark.usefixtures("eager")
@@ -152,7 +163,7 @@ def test_bulk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         put(writer, 0, 300)
         tail = follower(path, StartPosition(position="earliest"))
         form = RowFormat(names=("physical_offset",))
-        maker = BulkLines(tail, form, form.names)
+        lines = BulkLines(tail, form, form.names, "jsonl")
         numbers = iter(range(300, 1500, 60))
         idle = 0
 
@@ -167,13 +178,12 @@ def test_bulk_while_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         tail.wait = wait
         found: list[int] = []
         bulk = 0
-        for row in tail_rows(tail, form, pytest.fail, follow=True):
-            if isinstance(row, dict):
-                found.append(row["physical_offset"])
+        for row in tail_rows(tail, form, pytest.fail, bulk=lines, follow=True):
+            if isinstance(row, TextLines):
+                found += [json.loads(line)["physical_offset"] for line in bytes(row.data).splitlines()]
+                bulk += row.count
             elif row is not None:
-                lines = bytes(maker.lines(row).data).splitlines()
-                found += [json.loads(line)["physical_offset"] for line in lines]
-                bulk += len(lines)
+                found.append(row["physical_offset"])
             elif idle > 4:
                 break
     assert found == all_places(path) and len(found) == 1500 and bulk > 700
@@ -201,7 +211,7 @@ def test_a_cut_is_seen_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     tail = follower(path, StartPosition(position="earliest"))
     form = RowFormat(names=("keys",))
-    maker = BulkLines(tail, form, form.names)
+    lines = BulkLines(tail, form, form.names, "jsonl")
     changes, idle = steps(), 0
 
     def wait(_: float) -> None:
@@ -210,11 +220,11 @@ def test_a_cut_is_seen_in_bulk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     tail.wait = wait
     found: list[str] = []
-    for row in tail_rows(tail, form, pytest.fail, follow=True):
-        if isinstance(row, dict):
-            found += row["keys"]
+    for row in tail_rows(tail, form, pytest.fail, bulk=lines, follow=True):
+        if isinstance(row, TextLines):
+            found += [json.loads(line)["keys"][0] for line in bytes(row.data).splitlines()]
         elif row is not None:
-            found += [json.loads(line)["keys"][0] for line in bytes(maker.lines(row).data).splitlines()]
+            found += row["keys"]
         elif idle > 3:
             break
     assert found == [f"key-{number}" for number in (*range(130), *range(600, 640))]
