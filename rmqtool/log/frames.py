@@ -119,6 +119,10 @@ class Frames:
         """The last record alone."""
         return replace(self, rows=self.rows[-1:])
 
+    def at(self, places: Integers) -> Frames:
+        """The records at some places (rising) among these; the batch itself if these are all."""
+        return self if len(places) == len(self.rows) else replace(self, rows=self.rows[places])
+
     def copied(self) -> Frames:
         """These records, which follow each other, with bytes of their own."""
         start, position = int(self.starts()[0]), self.physical_offset - self.file_from_offset

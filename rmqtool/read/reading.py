@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -209,7 +209,4 @@ class Reading:
 
 def chosen(batch: FrameBatch, left: int | None) -> Frames:
     """The selected records of a batch, `left` at most."""
-    if left is None and batch.mask.all():
-        return batch.frames
-    places = np.flatnonzero(batch.mask)[:left]
-    return replace(batch.frames, rows=batch.frames.rows[places])
+    return batch.frames.at(np.flatnonzero(batch.mask)[:left])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -27,7 +28,6 @@ from rmqtool.log.commit_log import CommitLog, sound
 from rmqtool.log.events import Blank, CorruptRange, LogEvent, StoredMessage, TrailingZeros
 from rmqtool.log.log_heads import Head
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue, open_queue
-from rmqtool.read.location import Location
 from rmqtool.read.selection import Selection
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.layout import StoreFile, StoreLayout, detect
@@ -103,9 +103,11 @@ class Store:
         """
         given = None if profile is None else named(profile)
         found = {
-            "commitlog_paths": commitlog_paths, "read_only_paths": read_only_paths,
-            "broker_conf": broker_conf, "file_sizes": file_sizes,
-        }  # fmt: skip
+            "commitlog_paths": tuple(map(located, commitlog_paths)),
+            "read_only_paths": tuple(map(located, read_only_paths)),
+            "broker_conf": located(broker_conf) if isinstance(broker_conf, str | Path) else broker_conf,
+            "file_sizes": file_sizes,
+        }
         arguments: dict[str, Any] = {name: value for name, value in found.items() if value}
         place = located(path, storage_options)
         store = cls(find_layout(place, announce or (lambda _: None), **arguments))
@@ -358,3 +360,33 @@ class Store:
             found = self.get(unit.physical_offset)
             if found is not None:
                 yield found
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """What opens a store again, in another process or on another machine that reaches the same place.
+
+    It can be pickled. What is printed of it shows no secret; what is pickled holds those that are needed.
+    """
+
+    path: Path
+    arguments: tuple[tuple[str, Any], ...] = field(default=(), repr=False)
+
+    @classmethod
+    def of(cls, path: Path, arguments: Mapping[str, Any]) -> Location:
+        """Of the store at `path`, opened with these arguments; relative paths are made absolute."""
+        return cls(path.absolute(), tuple((name, _absolute(value)) for name, value in arguments.items()))
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def open(self) -> Store:
+        """The same store, opened for reading. Raises as `Store.open` does."""
+        store: Store = Store.open(self.path, **dict(self.arguments))
+        return store
+
+
+def _absolute(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(path.absolute() for path in value)
+    return value.absolute() if isinstance(value, Path) else value

@@ -23,8 +23,7 @@ from rmqtool.formats.java import java_utf8_encode
 from rmqtool.storage.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.storage.index_shape import index_shape, usual_shape
 from rmqtool.storage.listing import Listing
-from rmqtool.storage.locate import located
-from rmqtool.storage.roots import check_new_log, commit_log_folders, is_store, not_a_store
+from rmqtool.storage.roots import as_path, check_new_log, commit_log_folders, is_store, not_a_store
 from rmqtool.storage.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
 from rmqtool.storage.unexpected_entries import OddEntry, find_odd_entries
 from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
@@ -267,7 +266,7 @@ def detect(
         UnreadableError: the folder or file, or broker.conf, cannot be read.
         InputError: a commit log folder that was named does not exist.
     """
-    path = located(path)
+    path = as_path(path)
     conf = _conf(broker_conf)
     listing = Listing()
     if listing.is_file(path):
@@ -306,7 +305,7 @@ def new_layout(root: Path, *, broker_conf: Path | str | BrokerConf | None = None
 
 
 def _conf(given: Path | str | BrokerConf | None) -> BrokerConf | None:
-    return read_broker_conf(located(given)) if isinstance(given, str | Path) else given
+    return read_broker_conf(as_path(given)) if isinstance(given, str | Path) else given
 
 
 def _nothing_at(path: Path, listing: Listing) -> InputError:

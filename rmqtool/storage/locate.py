@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from rmqtool.errors import NotAStoreError, RmqtoolError, UnreadableError, UsageError
+from rmqtool.storage.layout import StoreLayout, detect
 from rmqtool.storage.storage import StoragePath
-
-if TYPE_CHECKING:
-    from rmqtool.storage.layout import StoreLayout
 
 Announce = Callable[[str], None]
 
@@ -68,15 +66,13 @@ def find_layout(path: Path, announce: Announce, **arguments: Any) -> StoreLayout
     Args:
         path: from `located`.
         announce: called with a short text before something large is unpacked.
-        arguments: see `layout.detect`.
+        arguments: see `layout.detect`; paths are from `located`.
 
     Raises:
         FormatError: the archive is damaged, cut short, or refused.
         UnwritableError: there is too little space to unpack it.
         NotAStoreError, UnreadableError, InputError: see `layout.detect`.
     """
-    from rmqtool.storage.layout import detect
-
     if path.name.endswith((_TAR, *_COMPRESSED, *_OTHERS)) and path.is_file():
         return _closed_on_error(_inside(path, announce), arguments)
     if isinstance(path, StoragePath):
@@ -93,8 +89,6 @@ def find_layout(path: Path, announce: Announce, **arguments: Any) -> StoreLayout
 
 
 def _closed_on_error(path: StoragePath, arguments: Mapping[str, Any]) -> StoreLayout:
-    from rmqtool.storage.layout import detect
-
     try:
         return detect(_root(path), **arguments)
     except BaseException:

@@ -8,12 +8,16 @@ from pathlib import Path
 from rmqtool.errors import InputError, NotAStoreError, UnreadableError, UsageError
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.listing import Listing
-from rmqtool.storage.locate import located
 from rmqtool.storage.single_file import ROOT_HINT, is_index_name, root_hint
 
 # Each of these makes a folder a store. `config` does not: many programs have one.
 _STORE_FOLDERS = frozenset({"commitlog", "consumequeue", "batchconsumequeue"})
 _STORE_FILES = frozenset({"checkpoint", "abort"})
+
+
+def as_path(item: Path | str) -> Path:
+    """A path; text is a local one (`locate.located` reads URLs)."""
+    return item if isinstance(item, Path) else Path(item)
 
 
 def is_store(root: Path, listing: Listing) -> bool:
@@ -51,8 +55,8 @@ def commit_log_folders(
         InputError: a given folder does not exist.
         UnreadableError: the status of a given folder cannot be read.
     """
-    named = [located(item) for item in commitlog_paths] or _of_conf(root, conf, "storePathCommitLog")
-    read_only = [located(item) for item in read_only_paths]
+    named = [as_path(item) for item in commitlog_paths] or _of_conf(root, conf, "storePathCommitLog")
+    read_only = [as_path(item) for item in read_only_paths]
     read_only = read_only or _of_conf(root, conf, "readOnlyCommitLogStorePaths")
     if not named and "commitlog" in listing.folders(root):
         named = [root / "commitlog"]

@@ -28,7 +28,7 @@ from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import BUILT_IN_PREFIX, BUILT_IN_TOPICS, DLQ_PREFIX, RETRY_PREFIX
 from rmqtool.read.selection import Selection
 from rmqtool.report.stats.dimensions import OTHERS, Codes
-from rmqtool.report.stats.scanner import Aggregator, Batch, part_of
+from rmqtool.report.stats.scanner import Aggregator, Batch
 from rmqtool.storage.buffers import Array
 
 HASHES_MAX = 32 << 20
@@ -72,7 +72,7 @@ class _Seen:
         places = np.flatnonzero(batch.mask & wanted[rows["topic_id"]])
         if not len(places):
             return places, np.zeros(0, np.uint32)
-        keys = dispatch_columns(part_of(batch.frames, places)).keys
+        keys = dispatch_columns(batch.frames.at(places)).keys
         keys = keys[keys["kind"] == KIND_UNIQ]
         # The low bits of Java's hash are unevenly distributed, and they choose the part: mix them.
         mixed = keys["key_hash"].astype(np.uint32) * _MIX
@@ -150,7 +150,7 @@ class _Suspects:
         places = places[self._hashes[found] == hashes]
         if not len(places):
             return
-        frames = part_of(batch.frames, places)
+        frames = batch.frames.at(places)
         rows: Any = frames.rows
         keys = gather(value_ranges(frames, UNIQ_KEY))
         buffers = [None, pa.py_buffer(keys.offsets), pa.py_buffer(keys.data)]

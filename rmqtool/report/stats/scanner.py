@@ -5,8 +5,8 @@ An aggregator copies everything that it keeps of a batch: the next batch reuses 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -15,6 +15,9 @@ import numpy as np
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import message as form
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats.properties import TAGS
+from rmqtool.log.properties import value_ranges
+from rmqtool.log.string_ranges import Ranges, distinct
 from rmqtool.read.selection import Selection
 from rmqtool.storage.buffers import Array
 
@@ -56,7 +59,7 @@ class Batch:
     file: str
     topic_names: list[str]
     topic_codes: Array
-    tag_codes: Callable[[Frames, Array], Array] | None = None
+    tags: Codes | None = None
 
     @cached_property
     def chosen(self) -> Array:
@@ -67,7 +70,7 @@ class Batch:
     def records(self) -> Records:
         """The columns of the selected records."""
         rows = self.frames.rows if self.mask.all() else self.frames.rows[self.chosen]
-        tags = self.tag_codes(self.frames, self.chosen) if self.tag_codes is not None else None
+        tags = None if self.tags is None else _tag_codes(self.frames.at(self.chosen), self.tags)
         return Records(
             self.topic_codes[rows["topic_id"]],
             np.zeros(len(rows), np.int64) if tags is None else tags,
@@ -82,9 +85,17 @@ class Batch:
         )
 
 
-def part_of(frames: Frames, places: Array) -> Frames:
-    """The records at `places` (ascending indices) of a batch; the batch itself if these are all."""
-    return frames if len(places) == len(frames.rows) else replace(frames, rows=frames.rows[places])
+def _tag_codes(frames: Frames, tags: Codes) -> Array:
+    """Per record the code of its tag, i8, or that of None; a value is decoded once, however many have it."""
+    values = value_ranges(frames, TAGS)
+    there = np.flatnonzero(values.lengths >= 0)
+    codes = np.empty(len(frames.rows), np.int64)
+    if len(there) < len(codes):
+        codes[:] = tags.of([None])[0]
+    if len(there):
+        numbers, texts = distinct(Ranges(values.data, values.starts[there], values.lengths[there]))
+        codes[there] = tags.of([java_utf8_decode(text) for text in texts])[numbers]
+    return codes
 
 
 class Aggregator(Protocol):
@@ -123,15 +134,10 @@ def scan(
     """
     from rmqtool.read.messages import frame_batches
 
-    tag_codes = None
-    if tags is not None:
-        from rmqtool.report.stats.texts import TagCodes
-
-        tag_codes = TagCodes(tags)
     selected = 0
     for frames, mask, file in frame_batches(store, selection, crc=crc, report=report, progress=progress):
         names = [java_utf8_decode(topic) for topic in frames.topics]
-        batch = Batch(frames, mask, file, names, topics.of(names), tag_codes)
+        batch = Batch(frames, mask, file, names, topics.of(names), tags)
         if looked is not None:
             stored = frames.rows["store_timestamp"]
             looked.add(len(stored), int(stored.min()), int(stored.max()))

@@ -33,7 +33,7 @@ from rmqtool.message.string_table import decimals, gathered
 from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
 from rmqtool.report.stats.groups import PERCENTILES
 from rmqtool.report.stats.histogram import Histogram
-from rmqtool.report.stats.scanner import Batch, part_of
+from rmqtool.report.stats.scanner import Batch
 from rmqtool.storage.buffers import Array
 
 GROUP = "CID_RMQ_SYS_TRANS"
@@ -179,7 +179,7 @@ class Transactions:
             halves["topic"] = kinds[places]
             halves["place"], halves["stored"] = found["physical_offset"], found["store_timestamp"]
             halves["committed"], halves["born"] = -1, found["born_timestamp"]
-            keys = dispatch_columns(part_of(batch.frames, places)).keys
+            keys = dispatch_columns(batch.frames.at(places)).keys
             keys = keys[keys["kind"] == KIND_UNIQ]
             halves["key"][keys["row"]] = keys["key_hash"].astype(np.uint32)
             for name in ("queue_id", "queue_offset", "size"):
