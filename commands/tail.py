@@ -122,9 +122,8 @@ def tail(
             follower = open_tail(
                 opened, selection, start, wanted, follow=follow, report=seen.report, note=_told(writer)
             )
-            code = EXIT_OK
-            if topic is not None:
-                code = tell_unknown([opened], selection, ScanCounters(), found=False)
+            asked = topic is not None
+            code = tell_unknown([opened], selection, ScanCounters(), found=False) if asked else EXIT_OK
             code = worst_exit_code(code, tell_unread(opened, writer, queues=True))
             bulk, line_format = None, writer.line_format if opened.is_local else None
             if line_format is not None and can_be_lines(opened, writer.fields, form):
