@@ -13,7 +13,6 @@ import numpy as np
 
 from rmqtool.broker.extension import Extensions
 from rmqtool.broker.held import Held
-from rmqtool.broker.light import LightRule
 from rmqtool.broker.load import QueueKey
 from rmqtool.broker.log_scan import Batch
 from rmqtool.broker.queues import QueueState
@@ -32,9 +31,11 @@ from rmqtool.queue.build import (
     queue_codes,
     queue_id_of,
 )
-from rmqtool.queue.light_entries import Named, with_light
+from rmqtool.queue.light_queues import Named, with_light
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import OpenFiles, data_ranges, reading
+from rmqtool.storage.profile import Profile
+from rmqtool.write.options import WriteOptions
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
@@ -43,6 +44,21 @@ _PENDING = 1 << 17
 _LONG_MAX = (1 << 63) - 1
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 _PRE_BLANKS = encode_unit(PRE_BLANK) * (1 << 12)
+
+
+class LightRule:
+    """Which light queues one broker dispatches: 5.x skips some topics, and queues with a `/`."""
+
+    def __init__(self, profile: Profile, *, enabled: bool) -> None:
+        self._options = WriteOptions(profile=profile, multi_dispatch=enabled)
+
+    def of(self, named: tuple[Named, ...]) -> tuple[Named, ...]:
+        """The units that the broker writes."""
+        return tuple(filter(self._takes, named)) if named else ()
+
+    def _takes(self, named: Named) -> bool:
+        is_new = self._options.profile.writes_version_2
+        return self._options.may_be_light(named.topic) and not (is_new and "/" in named.unit.topic)
 
 
 class Folder:

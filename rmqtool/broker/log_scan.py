@@ -29,7 +29,7 @@ from rmqtool.log.dispatch import (
 from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
-from rmqtool.queue.light_entries import Named, named_units
+from rmqtool.queue.light_queues import Named, named_units
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.source import open_source
 

@@ -142,7 +142,7 @@ class QueueReader:
                     state.delete(file)
 
     def end_of(self, state: QueueState, file: StoreFile) -> int:
-        """The queue offset behind the first units of a file that recovery has deleted; 0 in a batch queue."""
+        """The queue offset after the first units of a file that recovery has deleted; 0 in a batch queue."""
         if state.is_batch:
             return 0
         count, _ = self._run(state, QueueFile(file.path, file.file_from_offset, 0), 0, None)
@@ -176,7 +176,7 @@ class QueueReader:
         return self._place(state, number, self.units(state, file, number - base, 1)[0])
 
     def physical_offset(self, state: QueueState, file: QueueFile, number: int, minimum: int) -> int:
-        """The physical offset in a unit of one file; behind `minimum` in one that dispatch wrote."""
+        """The physical offset in a unit of one file; after `minimum` in one that dispatch wrote."""
         base = file.file_from_offset // state.unit_size
         low, high = state.written or (0, 0)
         if low <= base + number < high:

@@ -5,10 +5,10 @@ number, `Pending` checks each unit by the broker's rules, packs it, and hands al
 by queue. The loops are in `build_kernel.py`, compiled.
 
 The rules of a plain queue, with q the record's queue offset and `next` the unit that comes next:
-  1. A record that does not end behind the newest one of the queue is a duplicate: no unit.
+  1. A record that does not end after the newest one of the queue is a duplicate: no unit.
   2. A queue without a file starts at q. Else, when q is not 0 and below `next`: no unit.
   3. The unit is number `next`, also when q is above it: the broker leaves no gap.
-Of a batch queue: a record that does not start behind the newest one has no unit, others follow densely.
+Of a batch queue: a record that does not start after the newest one has no unit, others follow densely.
 
 Source: ConsumeQueue#putMessagePositionInfo, BatchConsumeQueue#putBatchMessagePositionInfo; spec 01
 sections 5.2, 5.3, 5.7.

@@ -89,7 +89,7 @@ def admit(
     entries: Any, numbers: Any, first: int, next_unit: Any, newest: Any, words: Any, queues: Any, state: Any,
     is_batch: bool, width: int, next_ext: Any, ext_file_size: int,
 ) -> Any:  # fmt: skip
-    """Pack the units of entries[first:] behind the `state[0]` that `words` holds; where it went on to.
+    """Pack the units of entries[first:] after the `state[0]` that `words` holds; where it went on to.
 
     `queues` (i4) takes the queue of each unit, `next_unit`, `newest` and `next_ext` (i8) are per queue.
     Where `ext_file_size` is not 0 the head of an extension unit follows each unit, zero for one without.

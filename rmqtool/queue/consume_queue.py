@@ -369,7 +369,7 @@ class ConsumeQueue(_Units[Unit]):
         return next((code for code in found if is_ext_address(code)), None)
 
     def unit(self, queue_offset: int) -> Unit | None:
-        """The unit of a queue offset; None where there is none. A filler counts as a unit."""
+        """The unit of a queue offset; None if there is none. A filler counts as a unit."""
         return self.by_number(queue_offset) if queue_offset >= 0 else None
 
     def units(
@@ -436,7 +436,7 @@ class BatchConsumeQueue(_Units[BatchUnit]):
     ) -> int:
         """See the base class; -1 in a queue without units. Source: BatchConsumeQueue#correctMinOffset.
 
-        The minimum moves behind each unit of the first file whose record is gone, the last one too.
+        The minimum moves past each unit of the first file whose record is gone, also past the last one.
         """
         low = -1
         if self.files:
@@ -449,7 +449,7 @@ class BatchConsumeQueue(_Units[BatchUnit]):
         return low
 
     def unit(self, queue_offset: int) -> BatchUnit | None:
-        """The unit that holds a queue offset; None where there is none."""
+        """The unit that holds a queue offset; None if there is none."""
         number = self.number_of(queue_offset)
         unit = None if number is None else self.by_number(number)
         if unit is None or queue_offset >= unit.base_offset + unit.batch_size:

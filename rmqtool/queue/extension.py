@@ -2,10 +2,10 @@
 
 With enableConsumeQueueExt a unit holds the address of an extension unit, which has the tags code, the
 store time and, where the broker computed one, the bits of a filter. A broker that cannot read the
-extension unit takes the message for a match, and works out anew when a delayed one is due.
+extension unit takes the message for a match, and computes again when a delayed one is due.
 
 A broker that starts goes through all files, unit by unit, up to the first without a size; then it ends
-them behind the unit that the queue's last address names. Where the size of a unit leads out of its file,
+them after the unit that the queue's last address names. If the size of a unit leads out of its file,
 load() fails. Units that no unit of the queue names are normal: each record that is dispatched gets one,
 also where the queue has it already.
 
@@ -63,7 +63,7 @@ class Run(NamedTuple):
 
     @property
     def end(self) -> int:
-        """The byte behind the last one."""
+        """The byte after the last one."""
         return self.start + self.size * self.units
 
 
@@ -83,7 +83,7 @@ class Extension:
         return next((file for file in self.files if file.file_from_offset <= offset < file.end), None)
 
     def unit(self, address: int) -> ExtUnit | None:
-        """The extension unit of an address; None where there is none, or it cannot be read."""
+        """The extension unit of an address; None if there is none, or it cannot be read."""
         offset = ext_offset(address)
         file = self._file_of(offset)
         if file is None:
@@ -98,7 +98,7 @@ class Extension:
             return None
 
     def tags_code(self, code: int) -> int | None:
-        """The tags code that a unit's own stands for; None where that is known to nobody any more."""
+        """The tags code that a unit's own stands for; None if it is lost."""
         if not is_ext_address(code):
             return code
         unit = self.unit(code)
@@ -150,7 +150,7 @@ class Extension:
         )
 
     def _heads(self, file: StoreFile, start: int, places: Array) -> tuple[Array, Array] | None:
-        """The heads at `places` behind byte `start` of a file, and which are whole; None where unreadable."""
+        """The heads at `places` after byte `start` of a file, and which are whole; None if unreadable."""
         import numpy as np
 
         try:
@@ -196,14 +196,14 @@ class Extension:
             position += size * count
 
     def end_of(self, file: StoreFile) -> int:
-        """The byte of a file behind its units, see `runs`."""
+        """The byte of a file after its units, see `runs`."""
         end = 0
         for run in self.runs(file):
             end = run.end
         return end
 
     def end(self, address: int | None) -> int:
-        """The offset at which a broker would go on, once it has started: behind the unit of `address`.
+        """The offset at which a broker would go on, once it has started: after the unit of `address`.
 
         Args:
             address: the last one that the queue names; None for none.

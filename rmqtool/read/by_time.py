@@ -2,11 +2,11 @@
 
     4.x    looks into the queue file that was changed last at that time, and gives the nearest unit
     5.x    goes by the times of messages, and knows two bounds: `lower` is the first message at or
-           behind the time, `upper` the last one at or before it
+           after the time, `upper` the last one at or before it
     exact  the same two bounds, over all files of the queue
 
-All of them take the times of a queue's messages for rising, and bisect. Those of brokers are the brokers'
-own searches, which differ where times do not rise or records are gone; `exact` is `ConsumeQueue.first`.
+All assume that the times of a queue's messages rise, and bisect. Where they do not rise, or records are
+gone, the answers differ: those of 4.x and 5.x follow the broker's own code, `exact` is `ConsumeQueue.first`.
 
 Source: ConsumeQueue#getOffsetInQueueByTime (4.x), ConsumeQueueStore#getOffsetInQueueByTime,
 MappedFileQueue#getConsumeQueueMappedFileByTime, ConsumeQueue#binarySearchInQueueByTime,
@@ -84,7 +84,7 @@ class ExactOffset(NamedTuple):
 def exact_offset_by_time(
     store: Store, topic: str, queue_id: int, timestamp_ms: int, bound: Bound = "lower"
 ) -> ExactOffset:
-    """The first message of a queue at or behind a time (`lower`), or the last at or before it (`upper`).
+    """The first message of a queue at or after a time (`lower`), or the last at or before it (`upper`).
 
     Found by bisection over the units whose records are still in the log; where the clock was set
     back in between, one of several places that fit is given.
@@ -180,7 +180,7 @@ class _Queue:
     # 4.x
 
     def by_file_time(self, timestamp_ms: int) -> int:
-        """The nearest unit of the file that was changed last at the time, or behind it."""
+        """The nearest unit of the file that was changed last at the time, or after it."""
         files = self._queue.files
         chosen = next((file for file in files if _changed_ms(file) >= timestamp_ms), files[-1])
         units = self.units_of(chosen)

@@ -29,7 +29,7 @@ from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_ROLLBACK, Me
 from rmqtool.log.events import StoredMessage
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.message.system_topics import SCHEDULE_TOPIC, deliver_timestamp
-from rmqtool.queue.light_queues import LightUnit, light_units
+from rmqtool.queue.light_queues import LightUnit, light_units, named_units, with_light
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.source import ByteSource, BytesSource, open_source
@@ -294,8 +294,6 @@ class Dispatcher:
 
     def _with_light(self, frames: Frames, dispatch: Dispatch, chosen: Array, entries: Array) -> Array:
         """`entries` of the records `chosen`, each followed by those of its light queues."""
-        from rmqtool.queue.light_entries import named_units, with_light
-
         named = (
             each
             for each in named_units(frames, dispatch)

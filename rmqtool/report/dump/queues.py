@@ -56,7 +56,7 @@ def queue_rows(
         layout: the store's files.
         selection: topics, queues, tags (compared by their hash) and limit; `from_offset` and
             `to_offset` are queue offsets here.
-        report: told about bad places; their offset is in bytes from the file's start.
+        report: receives findings; their offset is in bytes from the file's start.
         tz: zone of the times; None is the local zone.
         reverse: the newest unit of each queue first.
         gaps: also the fillers that a broker writes before the first unit of a queue.
@@ -109,7 +109,7 @@ class _Reader:
             before = file
             for number, unit in self._units_of(queue, file):
                 if expected is not None and number != expected:
-                    self._tell_invalid(queue, file, number, expected)
+                    self._report_invalid(queue, file, number, expected)
                 expected = number + (-1 if self.reverse else 1)
                 yield number, unit, file
 
@@ -125,7 +125,7 @@ class _Reader:
             reason = error.__cause__.strerror if isinstance(error.__cause__, OSError) else error.message
             self.report(finding("CQ15", self.layout.relative(file.path), 0, file.size, reason=reason))
 
-    def _tell_invalid(self, queue: AnyQueue, file: StoreFile, number: int, expected: int) -> None:
+    def _report_invalid(self, queue: AnyQueue, file: StoreFile, number: int, expected: int) -> None:
         low, high = (number + 1, expected + 1) if self.reverse else (expected, number)
         start = low * queue.unit_size - file.file_from_offset
         size = (high - low) * queue.unit_size

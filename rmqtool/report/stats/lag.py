@@ -212,10 +212,16 @@ def _log_end(store: Store, past: Past | None) -> int:
 
 def _bytes_of(queue: AnyQueue, reader: UnitReader, start: int, stop: int) -> int:
     """The total size of the records of queue offsets [start, stop), bytes."""
-    if isinstance(queue, BatchConsumeQueue):
-        return sum(max(unit.size, 0) for _, unit in queue.units(start, stop))
-    blocks = reader.live_between(queue, start, stop)
-    return sum(int(np.sum(units["size"], dtype=np.int64)) for _, units in blocks)
+    low, high = start, stop
+    if isinstance(queue, BatchConsumeQueue):  # whose numbers are not queue offsets
+        low, high = queue.start, queue.end()
+    total = 0
+    for _, units in reader.live_between(queue, low, high):
+        if isinstance(queue, BatchConsumeQueue):
+            base = units["base_offset"]
+            units = units[(base < stop) & (base + units["batch_size"] > start)]
+        total += int(np.sum(units["size"], dtype=np.int64))
+    return total
 
 
 def lag_rows(

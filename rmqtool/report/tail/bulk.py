@@ -1,7 +1,7 @@
 """Many messages at a time: what a follower that has fallen behind reads, as Arrow batches and lines.
 
 The same messages in the same order as one by one. A round that is not plain in every respect (a record
-that is not what its unit says, damage, a light queue) is left to the follower, which tells what is wrong.
+that is not what its unit says, damage, a light queue) is left to the follower, which reports what is wrong.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _LOWEST_HASH = -(1 << 31)
 
 @dataclass(frozen=True)
 class _Units:
-    """Units of one queue, present and with another one behind the last of them.
+    """Units of one queue, present, and followed by another one.
 
     `newest` is the physical offset of that other one where it may be half written; else None.
     """
@@ -61,7 +61,7 @@ class Bulk:
 
     Args:
         follower: its queues are read; what they have in their buffers is read again.
-        columns: engine names that the batches have beside those that are judged.
+        columns: engine names that the batches have besides those that are judged.
         body: whether bodies are unpacked, see `message_batches`.
     """
 
@@ -116,7 +116,7 @@ class Bulk:
         try:
             read = tail.read(limit)
         except UnreadableError:
-            read = None  # told when it is read by itself
+            read = None  # reported when it is read by itself
         if read is None:
             return _Units(tail, tail.number, np.zeros(0, UNIT_DTYPE))
         number, count, data = read
@@ -241,7 +241,7 @@ def _marks(rows: pa.Table | None, places: Any, offsets: Any) -> list[int]:
 
 
 def _up_to(block: _Units, bound: int) -> _Units:
-    """The units before the first one that lies behind a physical offset."""
+    """The units before the first one that lies after a physical offset."""
     beyond = np.flatnonzero(block.rows["physical_offset"] > bound)
     if not len(beyond):
         return block

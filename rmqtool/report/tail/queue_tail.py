@@ -3,7 +3,7 @@
 Nothing is locked and nothing is mapped. A unit is taken when it is present; the newest one may be
 half written while it is read, so it is only believed together with its record (see `follower`). The
 last unit that was taken is read again with every block: where it has changed the queue was cut
-behind our back, by a recovery or a restart, and is read again from the first unit that differs.
+while it was read, by a recovery or a restart, and is read again from the first unit that differs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class DeliveredUnit(NamedTuple):
 
 
 class PendingUnit(NamedTuple):
-    """A unit that was read. `is_newest`: none was present behind it, so it may be half written."""
+    """A unit that was read. `is_newest`: none was present after it, so it may be half written."""
 
     number: int
     queue_offset: int
@@ -48,7 +48,7 @@ class Truncation(NamedTuple):
 
 
 class QueueTail:
-    """A place in one queue, by the number of the next unit; for BatchCQ a number is no queue offset.
+    """A place in one queue, by the number of the next unit; for BatchCQ a number is not a queue offset.
 
     Units from `stop` on are not read.
     """
@@ -68,18 +68,18 @@ class QueueTail:
 
     @property
     def next_number(self) -> int:
-        """The number behind the last unit in the buffer."""
+        """The number after the last unit in the buffer."""
         return self.buffer[-1].number + 1 if self.buffer else self.number
 
     @property
     def is_held_up(self) -> bool:
-        """Whether units up to `stop` are left behind one that is not present: nothing more was read."""
+        """Whether a unit before `stop` is not present: nothing from there on was read."""
         return (
             self.stop is not None and self.number < self.stop and self.queue.file_of(self.number) is not None
         )
 
     def fill(self, limit: int) -> bool:
-        """Reads up to `limit` units behind those in the buffer; whether there were any.
+        """Read up to `limit` units after those in the buffer; whether there were any.
 
         Afterwards `is_full` says whether more may follow at once, `is_suspect` that the unit before
         them is no longer the one that was read: `look_again` then. Raises UnreadableError for what
@@ -95,9 +95,9 @@ class QueueTail:
         return bool(found)
 
     def read(self, limit: int) -> tuple[int, int, bytes] | None:
-        """(number, count, bytes) of up to `limit` units behind those in the buffer, and of one more.
+        """(number, count, bytes) of up to `limit` units after those in the buffer, and of one more.
 
-        None where there are none, or `is_suspect`. Only the units at the start that are present count.
+        None if there are none, or `is_suspect`. Only the units at the start that are present count.
         """
         self.is_full = self.is_suspect = False
         number = self.next_number
@@ -132,7 +132,7 @@ class QueueTail:
             try:
                 part = self.queue.data(file, at, stop)
             except UnreadableError as error:
-                # A file that is gone: the next refresh tells what has happened.
+                # A file that is gone: the next refresh reports what has happened.
                 if not parts and not isinstance(error.__cause__, FileNotFoundError):
                     raise
                 break
@@ -150,7 +150,7 @@ class QueueTail:
         return last.place if last is not None and last.number == number - 1 else None
 
     def _file_or_new(self, number: int) -> StoreFile | None:
-        """The file of a unit; a new one is looked for only behind the last."""
+        """The file of a unit; a new one is looked for only after the last."""
         file, files = self.queue.file_of(number), self.queue.files
         if file is None and (not files or number >= self.queue.numbers_of(files[-1]).stop):
             self.queue.refresh()
@@ -224,7 +224,7 @@ class QueueTail:
             self.forget()
 
     def go_back(self, still_there: Callable[[DeliveredUnit], bool]) -> Truncation:
-        """Goes back to behind the newest unit of which that is still so, as far as is remembered."""
+        """Go back to the unit after the newest one for which that still holds, among those remembered."""
         stop, self.late_since = self.number, None
         while self._history and not still_there(self._history[-1]):
             self.number = self._history.pop().number

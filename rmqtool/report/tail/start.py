@@ -142,7 +142,7 @@ def _number(store: Store, key: QueueKey, queue: AnyQueue, start: StartPosition, 
 
 
 def number_of(queue: AnyQueue, queue_offset: int) -> int:
-    """The number of the unit that holds a queue offset, or would: that of the end for all behind it."""
+    """The number of the unit that holds a queue offset, or would hold it; the end for later ones."""
     if not isinstance(queue, BatchConsumeQueue):
         return queue_offset
     number = queue.number_of(queue_offset)

@@ -50,8 +50,8 @@ def open_tail(
         start: where to begin.
         wanted: which messages.
         follow: keep looking for new messages, files, queues and topics.
-        report: told about bad places.
-        note: told in words about queues that were cut, expired or new, about offsets that are not there,
+        report: receives findings.
+        note: receives texts about queues that were cut, expired or new, about offsets that are not there,
             and about queues that are behind the log of a stopped store.
 
     Raises:
