@@ -65,11 +65,6 @@ def _open_for_small_reads(path: Path) -> RandomFile:
     return file if isinstance(file, LocalFile) else CachedFile(file)
 
 
-def pread(file: RandomFile, length: int, offset: int) -> bytes:
-    """Bytes of a file of `reading`; fewer only at its end, unlike os.pread. Raises OSError."""
-    return file.read(offset, length)
-
-
 def descriptor_of(path: Path) -> int:
     """As `opened`, but the caller closes the descriptor."""
     descriptor = os.open(path, _FLAGS)
