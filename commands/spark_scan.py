@@ -50,7 +50,7 @@ class _Run:
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
         """A session, told about and watched, while it works."""
-        from rmqtool.spark.scan_job_progress import watched
+        from rmqtool.spark.session import watched
 
         with self.start() as session:
             url = session.sparkContext.uiWebUrl
@@ -330,14 +330,14 @@ def _tell_missed(run: _Run) -> int:
 
 
 def _query(run: _Run, *, sql: str) -> int:
-    from rmqtool.spark.scan_job import spark_errors
+    from rmqtool.spark.errors import spark_errors
     from rmqtool.spark.scan_job_rows import sql_columns, sql_rows
     from rmqtool.spark.scan_job_sql import query_frame, reads_of
 
-    with run.stores() as stores, run.session() as session, spark_errors():
+    with run.session() as session, spark_errors():
         reads = reads_of(session, sql)
-        tell_unselected(reads.views, run.request.selection, run.writer)
-        frame = query_frame(session, run.request, stores, sql, reads)
+        tell_unselected(reads.columns, run.request.selection, run.writer)
+        frame = query_frame(session, run.request, sql, reads)
         rows = sql_rows(frame, run.request.selection.limit, run.tz)
         run.writer.write_rows(rows, sql_columns(frame))
     return EXIT_OK

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from rmqtool.output import Output
     from rmqtool.read.selection import Selection
-    from rmqtool.spark.scan_job_damage import Bad
+    from rmqtool.spark.scan_job import Bad
 
 _OF_QUEUES = ("--topic", "--exclude-topic", "--queue")
 """What units of queues are selected by too; entries of the index by nothing."""

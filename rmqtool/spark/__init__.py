@@ -6,12 +6,14 @@
     spark.read.format("rocketmq-store").option("subscribe", "TopicTest").load("/data/store")
 
     options.py offsets.py stores.py     what the options mean; stores, globs and broker names
-    schema.py convert.py                the columns, and batches with exactly Spark's schema
-    request.py extra_filter.py          what is wanted: a Selection, and what it cannot say
+    schema.py convert.py                the columns of each table, and batches with exactly Spark's schema
+    request.py                          which messages: a Selection, and what it cannot say
     pushdown.py                         the filters of a query
-    queue_bounds.py                     options that name queue offsets, as a store has them
-    partitions.py task.py               what is read in which pieces; what a task does
+    bounds.py                           topics, queues and offsets that options name, as the stores have them
+    partitions.py task.py               messages: what is read in which pieces; what a task does
+    tables.py                           units and index entries: the same
     reader.py stream.py writer.py       what Spark calls; source.py has the source itself
+    session.py scan_job.py              the session and the jobs of `rmqtool spark-scan`
 
 Nothing here is loaded before it is asked for: pyspark is an extra.
 """
@@ -27,15 +29,14 @@ NAME = "rocketmq-store"
 
 __all__ = [
     "NAME",
+    "errors",
     "options",
     "options_page",
     "partitions",
     "register",
     "scan_job",
-    "scan_job_damage",
     "scan_job_groups",
     "scan_job_output",
-    "scan_job_progress",
     "scan_job_rows",
     "scan_job_sql",
     "scan_job_verify",

@@ -58,6 +58,10 @@ _PLACES: Final = {
     ),
 }
 _COLUMNS: Final = {
+    "table": (
+        "Selects what a row is, see TABLES. The options that other tables than `messages` accept are listed"
+        " there. Streams read only messages."
+    ),
     "columnSet": "Selects the columns of a row, see COLUMN SETS.",
     "columns": (
         "Selects single columns instead of a set, in this order, see COLUMNS. It contradicts a schema that"
@@ -274,6 +278,35 @@ COLUMN_TEXTS: Final = {
     "_corrupt_record": (
         "what is wrong, as JSON; null for sound messages; `columnNameOfCorruptRecord` renames it"
     ),
+}
+
+TABLES: Final = """
+## Tables
+
+The option `table` selects what is read. Besides messages, a store has consume queues and an index:
+
+```python
+units = spark.read.format("rocketmq-store").option("table", "units").load("/data/store")
+units.groupBy("topic", "queueId").count().show()
+```
+
+A row of `units` is a unit that is present in a consume queue file; zeros and the fillers before the first
+message of a queue are not rows. The table accepts `topic`, `subscribe`, `topics`, `subscribePattern`,
+`excludeTopics` and `queueId`, and `failOnDataLoss` for topics that do not exist. A row of `index_entries` is
+an entry that an index file uses. Both tables accept `columns` or a schema, the options that name stores, and
+`maxBytesPerPartition`, here the bytes of files, by default 64M. All other options that select or shape
+messages are errors. Rows are not checked against the log; `rmqtool verify` does that.
+
+Name the columns that a query needs in `columns`: Spark does not tell a Python data source which ones these
+are, and reads the others too.
+"""
+TABLE_COLUMN_TEXTS: Final = {
+    "tagsCode": "the hash of the tag, the address of an extension unit, or a delivery time",
+    "batchSize": "messages of the record; only in batch queues, which also have `storeTimestampMs`",
+    "entry": "number of the entry in its file, from 1",
+    "keyHash": "hash of topic and key",
+    "timeDiffSeconds": "seconds since the first time of the file; `storeTimestampMs` is their sum",
+    "previous": "number of the previous entry in the same slot; 0 if there is none",
 }
 
 REST: Final = """

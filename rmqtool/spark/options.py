@@ -41,6 +41,7 @@ from rmqtool.spark.values import (
 if TYPE_CHECKING:
     from rmqtool.read.filter import Expression
 
+Table = Literal["messages", "units", "index_entries"]
 ColumnSet = Literal["rocketmq", "kafka", "minimal", "full"]
 Mode = Literal["PERMISSIVE", "DROPMALFORMED", "FAILFAST"]
 Via = Literal["auto", "commitlog", "consumequeue", "index"]
@@ -53,6 +54,21 @@ STORAGE_PREFIX: Final = "storage."
 WRITE_PREFIX: Final = "write."
 """Options of the store that is written: the names of `WriteOptions` in camelCase."""
 
+OF_EVERY_TABLE: Final = (
+    "path", "table", "columns", "brokerName", "brokerConf", "commitlogPaths", "readOnlyCommitlogPaths",
+    "maxBytesPerPartition",
+)  # fmt: skip
+OF_UNITS: Final = (
+    "topic",
+    "subscribe",
+    "topics",
+    "subscribePattern",
+    "excludeTopics",
+    "queueId",
+    "failOnDataLoss",
+)
+"""What the table `units` takes besides OF_EVERY_TABLE. All other options are for messages."""
+
 IGNORED: Final = ("nameServer", "groupIdPrefix", "pullTimeoutMs", "pullBatchSize")
 IGNORED_PREFIXES: Final = ("kafka.", "kafkaConsumer.", "fetchOffset.", "consumer.")
 
@@ -64,6 +80,7 @@ class SourceOptions:
     Attributes:
         paths: stores: folders, globs or URLs.
         broker_names: in the order of `paths`, or by path.
+        table: what a row is: a message, a unit of a consume queue, or an entry of an index file.
         column_set: which columns there are without `.schema(...)` and `columns`.
         columns: single columns, in their order.
         corrupt_column: name of the column that says what is wrong with a bad range.
@@ -83,8 +100,8 @@ class SourceOptions:
         starting, ending: bounds by queue offset; None where a time bounds it instead.
         since, until: store times, ms since 1970, half-open.
         from_offset, to_offset: physical offsets, half-open.
-        timestamp_strategy: what a time behind a queue's last message is as a start.
-        fail_on_data_loss: whether what is no longer there is an error.
+        timestamp_strategy: what happens to a queue that ends before its start time.
+        fail_on_data_loss: whether missing offsets, files and stores are errors.
         min_partitions, max_records_per_partition, max_bytes_per_partition: how a read is divided.
         via: the way to the messages.
         pushdown: whether filters of the query are taken where Spark offers them; see `pushdown`.
@@ -100,6 +117,7 @@ class SourceOptions:
 
     paths: tuple[str, ...] = ()
     broker_names: BrokerNames = field(default_factory=BrokerNames)
+    table: Table = "messages"
     column_set: ColumnSet = "rocketmq"
     columns: tuple[str, ...] | None = None
     corrupt_column: str = "_corrupt_record"
@@ -154,6 +172,7 @@ class SourceOptions:
 _Parser = Callable[[str, str], Any]
 TABLE: Final[tuple[tuple[str, str, _Parser], ...]] = (
     ("brokerName", "broker_names", parse_broker_names),
+    ("table", "table", one_of(Table)),
     ("columnSet", "column_set", one_of(ColumnSet)),
     ("columns", "columns", parse_names),
     ("columnNameOfCorruptRecord", "corrupt_column", parse_text),
@@ -247,8 +266,20 @@ def parse_options(given: Mapping[str, str]) -> SourceOptions:
         if name.lower() in texts:
             values[attribute] = parse(name, texts[name.lower()])
     options = SourceOptions(**values)
+    _check_table(options.table, given)
     _check(options)
     return options
+
+
+def _check_table(table: Table, given: Mapping[str, str]) -> None:
+    """Raises UsageError for an option that says nothing to the table."""
+    if table == "messages":
+        return
+    known = {name.lower() for name in (*OF_EVERY_TABLE, *(OF_UNITS if table == "units" else ()))}
+    for name in given:
+        low = name.lower()
+        if low not in known and not low.startswith((STORAGE_PREFIX, WRITE_PREFIX)) and not _is_ignored(low):
+            raise UsageError(f"options table={table} and {name} contradict each other")
 
 
 def _check(options: SourceOptions) -> None:
@@ -293,6 +324,8 @@ def check_read(options: SourceOptions) -> None:
 
 def check_write(options: SourceOptions) -> None:
     """Raises UsageError for options that choose what is read."""
+    if options.table != "messages":
+        raise UsageError("option table is for reading")
     chosen = {
         "subscribe, topic, topics, subscribePattern and assign": options.names_topics,
         "tags, keys and filter": options.tags or options.keys or options.filter,

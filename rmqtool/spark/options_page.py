@@ -19,6 +19,8 @@ from rmqtool.spark.option_texts import (
     INTRODUCTION,
     OTHER_TEXTS,
     REST,
+    TABLE_COLUMN_TEXTS,
+    TABLES,
     WRITE_TEXTS,
 )
 from rmqtool.spark.options import (
@@ -31,7 +33,7 @@ from rmqtool.spark.options import (
     WRITE_PREFIX,
     SourceOptions,
 )
-from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, Field, asked_by_options
+from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, TABLE_FIELDS, Field, asked_by_options
 from rmqtool.spark.stores import parse_broker_names, parse_paths
 from rmqtool.spark.values import (
     PARTITIONS_MAX,
@@ -94,7 +96,7 @@ def text() -> str:
     parts += ["\n".join(_write_entry(name, WRITE_TEXTS[name]) for name in WRITE_TEXTS)]
     parts += ["## Options together", "\n\n".join(_together())]
     parts += ["## Options of other sources", _ignored()]
-    parts += ["## Column sets", *_column_sets(), "## Columns", *_columns(), REST]
+    parts += ["## Column sets", *_column_sets(), "## Columns", *_columns(), TABLES, *_tables(), REST]
     return "\n" + "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
 
@@ -105,6 +107,7 @@ def _check() -> None:
         ("options", {name for _, _, texts in GROUPS for name in texts}, known),
         ("options of writing", set(WRITE_TEXTS), set(PARSERS)),
         ("columns", set(COLUMN_TEXTS), {each.name for each in (*FIELDS, CORRUPT)} - set(_SPARK_TEXTS)),
+        ("columns of tables", set(TABLE_COLUMN_TEXTS), {each.name for each in _own_of_tables()}),
     ):
         if said != there:
             raise ValueError(f"{what} without a text, or texts without one: {sorted(said ^ there)}")
@@ -189,3 +192,21 @@ def _column(field: Field) -> str:
     meaning = _SPARK_TEXTS.get(field.name) or COLUMN_TEXTS[field.name]
     unit = next((each.unit for each in MESSAGE_COLUMNS.values() if each.spark_name == field.name), "")
     return f"- {field.name}. {' or '.join(field.types)}{f', {unit}' if unit else ''}: {meaning}."
+
+
+def _own_of_tables() -> Iterator[Field]:
+    """The columns that messages do not have."""
+    for fields in TABLE_FIELDS.values():
+        yield from (each for each in fields if each not in FIELDS)
+
+
+def _tables() -> Iterator[str]:
+    """The columns of each table, and what those mean that messages do not have."""
+    for table, fields in TABLE_FIELDS.items():
+        names = ", ".join(f"`{each.name}` {each.types[0]}" for each in fields)
+        yield f"The columns of `{table}`: {names}."
+    entries = (
+        f"- {each.name}. {' or '.join(each.types)}: {TABLE_COLUMN_TEXTS[each.name]}."
+        for each in _own_of_tables()
+    )
+    yield "\n".join(entries)

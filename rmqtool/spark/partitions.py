@@ -17,8 +17,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqtool.errors import UsageError
-from rmqtool.spark.check_names import check_names, check_offsets
-from rmqtool.spark.queue_bounds import StoreQueues, envelope
+from rmqtool.spark.bounds import StoreQueues, check_names, check_offsets, envelope
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, Request, build_request, intersect
 from rmqtool.spark.stores import StoreLocation, find_places, open_place
 
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from rmqtool.spark.options import SourceOptions
 
 PIECE_BYTES: Final = (128 << 20, 512 << 20)
-"""What a task reads of the log when no option says it: an eighth of it all, but so much at least and at most.
+"""What a task reads of the log when no option says it: an eighth of everything, within these bounds.
 
-A task costs a tenth of a second beside what it reads, a log is read at more than a gigabyte in a second.
+A task costs a tenth of a second besides its reading, and reads more than a gigabyte of log a second.
 """
 PIECE_BYTES_MIN: Final = 32 << 10
 """No option asks for smaller pieces: a task costs more than reading so much."""
@@ -166,9 +165,9 @@ def plan_store(
 
 
 def _with_whole_damage(store: Store, request: Request) -> Request:
-    """The request with the next record behind its end in it.
+    """The request extended by the next record after its end.
 
-    A filter that ends in the middle of a bad range must not change what is told of it: its length, and
+    A filter that ends in the middle of a bad range must not change what is reported of it: its length, and
     that sound records follow.
     """
     from rmqtool.read.boundaries import longest_queues
@@ -177,11 +176,9 @@ def _with_whole_damage(store: Store, request: Request) -> Request:
     end = selection.to_offset
     if end is None or not files or end >= files[-1].end:
         return request
-    behind = [file.end for file in files if file.end > end]
-    found, stop = (
-        behind[0],
-        behind[min(1, len(behind) - 1)],
-    )  # where no unit helps: to the end of the next file
+    later = [file.end for file in files if file.end > end]
+    # where no unit helps: to the end of the next file
+    found, stop = later[0], later[min(1, len(later) - 1)]
     for queue in longest_queues(store):
         low, high = max(queue.min_offset(store.commit_log.min_offset, store.profile), 0), queue.max_offset()
         while low < high:  # physical offsets rise along a queue

@@ -1,4 +1,4 @@
-"""The reader of a batch query: the driver plans, each task reads one piece as Arrow batches."""
+"""The readers of a batch query: the driver plans, each task reads its part as Arrow batches."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
-from rmqtool.spark.explain_errors import explain_errors
+from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.partitions import Piece, plan_scan
 from rmqtool.spark.pushdown import pushed_of
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed
-from rmqtool.spark.schema import asked_of
+from rmqtool.spark.schema import arrow_schema_of, asked_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -54,3 +54,25 @@ class PushdownReader(StoreReader):
         """Remember what helps to read less; every filter is left to Spark as well."""
         self._pushed = pushed_of(filters, self._options.corrupt_column)
         return filters
+
+
+class TableReader(DataSourceReader):
+    """Reads the files of a table other than messages."""
+
+    def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._asked = asked_of(schema, options)
+
+    def partitions(self) -> list[InputPartition]:
+        """Files of some megabytes for each task; none where the stores have none."""
+        from rmqtool.spark.tables import plan_files
+
+        with explain_errors():
+            return [InputPartition(files) for files in plan_files(self._options)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of the files of one task. An empty plan is one partition without a value: no rows."""
+        from rmqtool.spark.tables import read_files
+
+        return read_files(partition.value or (), self._asked, arrow_schema_of(self._schema))

@@ -1,4 +1,4 @@
-"""What is wanted of one store: a Selection, and what a Selection cannot say (the rest).
+"""What is wanted of one store: a Selection, and what a Selection cannot say (the rest) with its test.
 
 A `Request` comes from the options, from the filters that Spark pushed down, and from the store's
 queues where options name queue offsets. The Selection decides how the store is read; the rest is
@@ -16,12 +16,16 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.read.selection import Selection
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from rmqtool.spark.options import SourceOptions
+    from rmqtool.storage.buffers import Array
 
 OFFSET_MAX = (1 << 63) - 1
+_TIME_MIN, _TIME_MAX = -(1 << 63), (1 << 63) - 1
 
 Range = tuple[int | None, int | None]
-"""Half-open; None is no bound."""
+"""Half-open; None means unbounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +42,7 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class ExtraPredicate:
-    """What rows must pass beside the Selection.
+    """What rows must pass besides the Selection.
 
     Attributes:
         topic_pattern: a regular expression that the whole topic matches.
@@ -86,7 +90,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What filters of the query say, as far as it helps to read less. None is no condition.
+    """What filters of the query say, as far as it helps to read less. None means any value.
 
     Sets are alternatives, ranges half-open. It may let more through than the filters: Spark tests
     every row again.
@@ -111,7 +115,7 @@ NOTHING_PUSHED = Pushed()
 
 
 def topics_and_pattern(options: SourceOptions) -> tuple[frozenset[str], str | None]:
-    """The globs that the options' topics come to, and the pattern where globs cannot say it."""
+    """The globs for the topics of the options, and the pattern where globs cannot express it."""
     topics = options.topics or tuple(dict.fromkeys(name.topic for name in options.assign))
     if topics:
         return frozenset(map(escape, topics)), None
@@ -124,7 +128,7 @@ def topics_and_pattern(options: SourceOptions) -> tuple[frozenset[str], str | No
 def globs_of_pattern(pattern: str) -> frozenset[str] | None:
     """Globs for a regular expression made of plain characters, `.`, `.*` and `|` only; else None.
 
-    A `.` is no line end in an expression, but `?` is any character: topics have no line ends, and
+    A `.` does not match a line end in an expression, but `?` is any character: topics have no line ends, and
     what the broker takes for a topic is in the set of plain characters below.
     """
     if not re.fullmatch(r"[\w%.*|-]*", pattern, re.ASCII) or re.search(r"(?:^|[^.])\*", pattern):
@@ -220,3 +224,78 @@ def _both(first: frozenset[Any] | None, second: frozenset[Any] | None) -> frozen
     if first is None or second is None:
         return second if first is None else first
     return first & second
+
+
+class ExtraFilter:
+    """Keeps the rows of batches that an `ExtraPredicate` wants, by whole columns; one per partition."""
+
+    def __init__(self, rest: ExtraPredicate) -> None:
+        self._rest = rest
+        self._pattern = None if rest.topic_pattern is None else re.compile(rest.topic_pattern)
+        self._by_topic: dict[str, list[QueueRange]] = {}
+        for each in rest.queues or ():
+            self._by_topic.setdefault(each.topic, []).append(each)
+
+    def __call__(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """The rows that pass; the batch has the columns `ExtraPredicate.columns`."""
+        rest = self._rest
+        if rest.is_empty or not len(batch):
+            return batch
+        import numpy as np
+        import pyarrow as pa
+
+        keep = np.ones(len(batch), np.bool_)
+        if rest.start is not None or rest.stop is not None:
+            offsets = _numbers(batch, "queue_offset")
+            if rest.start is not None:
+                keep &= offsets >= rest.start
+            if rest.stop is not None:
+                keep &= offsets < rest.stop
+        if self._pattern is not None or rest.queues is not None:
+            encoded = batch.column("topic").dictionary_encode()
+            topics: list[str] = encoded.dictionary.to_pylist()
+            numbers: Array = encoded.indices.to_numpy()
+            if self._pattern is not None:
+                wanted = [self._pattern.fullmatch(topic) is not None for topic in topics]
+                keep &= np.array(wanted, np.bool_)[numbers]
+            if rest.queues is not None:
+                keep &= self._in_queues(batch, topics, numbers)
+        return batch if keep.all() else batch.filter(pa.array(keep))
+
+    def _in_queues(self, batch: pa.RecordBatch, topics: list[str], numbers: Array) -> Array:
+        """Which rows are in one of the queues, and in its range."""
+        import numpy as np
+
+        known = [
+            (number, each) for number, topic in enumerate(topics) for each in self._by_topic.get(topic, ())
+        ]
+        if not known:
+            return np.zeros(len(batch), np.bool_)
+        codes = np.array([_code(number, each.queue_id) for number, each in known], np.int64)
+        order = np.argsort(codes)
+        codes = codes[order]
+        ranges = [known[place][1] for place in order]
+        mine = (numbers.astype(np.int64) << 32) | (_numbers(batch, "queue_id") & 0xFFFFFFFF)
+        places = np.minimum(np.searchsorted(codes, mine), len(codes) - 1)
+        offsets = _numbers(batch, "queue_offset")
+        keep = codes[places] == mine
+        keep &= offsets >= np.array([each.start for each in ranges], np.int64)[places]
+        keep &= offsets < np.array([each.stop for each in ranges], np.int64)[places]
+        if "store_timestamp_ms" in self._rest.columns:
+            times = _numbers(batch, "store_timestamp_ms")
+            since = [_TIME_MIN if each.since is None else each.since for each in ranges]
+            until = [_TIME_MAX if each.until is None else each.until for each in ranges]
+            keep &= (times >= np.array(since, np.int64)[places]) & (times < np.array(until, np.int64)[places])
+        return np.asarray(keep)
+
+
+def _code(topic: int, queue_id: int) -> int:
+    return (topic << 32) | (queue_id & 0xFFFFFFFF)
+
+
+def _numbers(batch: pa.RecordBatch, name: str) -> Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    column: Array = pc.cast(batch.column(name), pa.int64()).to_numpy(zero_copy_only=False)
+    return column

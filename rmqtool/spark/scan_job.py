@@ -1,35 +1,36 @@
-"""What `rmqtool spark-scan` asks of Spark: stores and a selection as a DataFrame, and what is read for it.
+"""What `rmqtool spark-scan` reads: stores and a selection as a DataFrame, and the damage that a read meets.
 
-scan_job.py            the request, the DataFrame of its messages, what was pruned, errors
-scan_job_damage.py     ranges without a record, damaged records
-scan_job_rows.py       messages and rows of SQL as rows for the writer
+Everything is read by the data source itself; each action is an ordinary Spark job over its tables:
+
+scan_job.py            the request, the DataFrame of its messages, damage, what was pruned
+scan_job_rows.py       rows of Spark as rows for the writer
 scan_job_groups.py     counts: of all, by group, by topic and queue
-scan_job_sql.py        queries of --sql
-scan_job_values.py     values of their results
-scan_job_views.py      their views of queues and index
+scan_job_sql.py        queries of --sql over the tables of the source
 scan_job_verify.py     the checks of `verify` as jobs, and what `rebuild` would write
 scan_job_output.py     messages as files
-scan_job_progress.py   how far the jobs are
+
+Damage is ranges that hold no record, and records with a wrong status. Both have a text in the column
+DAMAGE. Only the ranges are not messages: they have no RECORD.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.errors import InputError, UnreadableError, UsageError
+from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.message.columns import BY_NAME, COLUMNS
+from rmqtool.problems import BY_CODE, Finding, finding
 from rmqtool.queue.consume_queue import BatchConsumeQueue
 from rmqtool.read.selection import Selection
 from rmqtool.spark.request import OFFSET_MAX
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from rmqtool.read.access import Access
     from rmqtool.read.store import Store
@@ -39,14 +40,13 @@ EXPLAIN_FIELDS = (
     "store", "broker_name", "access", "files_read", "files_total", "bytes_read", "bytes_total",
     "estimated_records_read", "estimated_records_total", "partitions", "reason",
 )  # fmt: skip
-_COLUMNS_HINT = f"columns of messages: {', '.join(column.spark_name for column in COLUMNS)}, brokerName"
-_NO_CONNECTOR = ("No FileSystem for scheme", "S3AFileSystem not found")
-_CONNECTOR_HINT = (
-    "Spark writes there through Hadoop's connector: for s3a:// URLs --conf"
-    " spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, with the version of Spark's Hadoop;"
-    " rmqtool export writes to s3:// by itself"
-)
-_CAUSE = re.compile(r"rmqtool\.(?:errors|[a-z_.]+)\.(\w+Error): (.+)")
+Report = Callable[[str, Finding], None]
+"""Takes the name of a broker, and something bad in its store."""
+
+DAMAGE = "_corrupt_record"
+"""Spark's name of the column that says what is wrong: with a range, or with a record."""
+RECORD = "bodyLength"
+"""A column that every record has, however damaged, and no range without a record."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,11 @@ class ScanRequest:
     commitlog_paths: tuple[str, ...] = ()
     read_only_paths: tuple[str, ...] = ()
 
-    def options(self) -> dict[str, str]:
-        """The options of the source that mean the same, but for times of `born`: see `messages`."""
+    def options(self, table: str = "messages") -> dict[str, str]:
+        """The options of the source that mean the same, except times of `born`: see `messages`.
+
+        Of another table: those that it knows.
+        """
         chosen = self.selection
         values: dict[str, Any] = {
             "path": json.dumps(self.stores),
@@ -86,6 +89,11 @@ class ScanRequest:
         }
         if chosen.time_field == "store":
             values |= {"startingTimestamp": chosen.since, "endingTimestamp": chosen.until}
+        if table != "messages":
+            from rmqtool.spark.options import OF_EVERY_TABLE, OF_UNITS
+
+            known = {*OF_EVERY_TABLE, *(OF_UNITS if table == "units" else ())}
+            values = {"table": table, **{name: value for name, value in values.items() if name in known}}
         return {name: str(value) for name, value in values.items() if value not in (None, "")}
 
 
@@ -99,7 +107,7 @@ def _texts(values: Any) -> str:
 
 
 def spark_name(name: str) -> str:
-    """Spark's name of a column, which may be given by either name. Raises UsageError for another name."""
+    """Spark's name of a column, which may be given by either name. Raises UsageError for any other name."""
     if name in BY_NAME:
         return BY_NAME[name].spark_name
     low = name.lower()
@@ -124,14 +132,14 @@ def messages(
     *,
     options: dict[str, str] | None = None,
 ) -> DataFrame:
-    """The selected messages, in Spark's names; the limit is not looked at.
+    """The selected messages, in Spark's names; the limit is not applied.
 
     Args:
         session: with the source registered.
         request: which messages.
-        columns: Spark names; only these are read. With `status` or `scan_job_damage.DAMAGE` among
-            them, ranges that hold no record are rows too.
-        options: of the source, beside those of the request.
+        columns: Spark names; only these are read. With `status` or DAMAGE among them, ranges that hold
+            no record are rows too.
+        options: of the source, besides those of the request.
     """
     chosen = request.selection
     bounded = chosen.time_field == "born" and (chosen.since is not None or chosen.until is not None)
@@ -145,6 +153,12 @@ def messages(
             found = found.where(f"bornTimestampMs < {chosen.until}")
         found = found.select(*columns)
     return found
+
+
+def table(session: SparkSession, request: ScanRequest, name: str, columns: Sequence[str]) -> DataFrame:
+    """The rows of another table of the source; `columns` are Spark names."""
+    values = {**request.options(name), "columns": json.dumps(list(columns))}
+    return session.read.format("rocketmq-store").options(**values).load()
 
 
 def plan(request: ScanRequest, *, columns: Sequence[str] = ("topic",)) -> ScanPlan:
@@ -161,7 +175,7 @@ def plan(request: ScanRequest, *, columns: Sequence[str] = ("topic",)) -> ScanPl
 
 def within_log(request: ScanRequest) -> ScanRequest:
     """The request with offsets that the log has: for `dump`, and so here, others are bounds like any."""
-    from rmqtool.spark.check_names import log_bounds
+    from rmqtool.spark.bounds import log_bounds
     from rmqtool.spark.options import parse_options
     from rmqtool.spark.stores import find_places, open_place
 
@@ -251,48 +265,49 @@ def _records_read(store: Store, selection: Selection, access: Access, total: int
     return min(total, -(-total * inside // whole)) if whole else 0
 
 
-@contextmanager
-def spark_errors() -> Iterator[None]:
-    """Errors of Spark as ours: a query that makes no sense is of usage, a job that fails of input."""
-    from py4j.protocol import Py4JError, Py4JJavaError
-    from pyspark.errors import AnalysisException, ParseException, PySparkException
-
-    try:
-        yield
-    except (AnalysisException, ParseException) as error:
-        ours = _ours(str(error))
-        if ours is not None:
-            raise ours from error
-        if "Traceback" in str(error):  # of a Python worker that plans a read
-            raise InputError(f"Spark cannot plan the read: {_cause(str(error))}") from error
-        unknown = "UNRESOLVED_COLUMN" in (error.getCondition() or "")
-        raise UsageError(_first_line(str(error)), hint=_COLUMNS_HINT if unknown else None) from error
-    except (PySparkException, Py4JJavaError) as error:
-        text = str(error)
-        hint = _CONNECTOR_HINT if any(word in text for word in _NO_CONNECTOR) else None
-        if "OutOfMemoryError" in text:
-            hint = "--driver-memory 4g, or more, gives it more"
-        raise _ours(text) or InputError(f"the Spark job failed: {_cause(text)}", hint=hint) from error
-    except Py4JError as error:
-        raise InputError("Spark has ended", hint=_first_line(str(error))) from error
+# damage
 
 
-def _ours(text: str) -> InputError | UsageError | None:
-    """The error of this package that a worker of Spark told as text."""
-    found = _CAUSE.findall(text)
-    if not found:
-        return None
-    kind, message = found[-1]
-    return UsageError(message) if kind == "UsageError" else InputError(message)
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """How many ranges held no record, and how many records had a wrong status."""
+
+    ranges: int = 0
+    records: int = 0
+
+    def __add__(self, other: Bad) -> Bad:
+        """Both together."""
+        return Bad(self.ranges + other.ranges, self.records + other.records)
 
 
-def _first_line(text: str) -> str:
-    line = text.strip().splitlines()[0] if text.strip() else "no reason was given"
-    return re.sub(r"\s*SQLSTATE: \w+.*", "", line)
+def bad_sums() -> list[Column]:
+    """The aggregates that `bad_of` reads."""
+    from pyspark.sql import functions
+
+    has_none = functions.col(RECORD).isNull()
+    return [
+        functions.count_if(has_none).alias("bad_ranges"),
+        functions.count_if(~has_none & functions.col(DAMAGE).isNotNull()).alias("bad_records"),
+    ]
 
 
-def _cause(text: str) -> str:
-    """The line of a Java or Python trace that says why."""
-    lines = [line.strip().removeprefix(": ") for line in text.splitlines()]
-    causes = [line for line in lines if re.match(r"(Caused by: )?[\w.$]+(Error|Exception)\b", line)]
-    return (causes or [_first_line(text)])[-1].removeprefix("Caused by: ")
+def bad_of(row: Any) -> Bad:
+    """The counts in a row with the aggregates of `bad_sums`; `row` is one of Spark's, or a dict."""
+    return Bad(int(row["bad_ranges"]), int(row["bad_records"]))
+
+
+def findings_of(values: Mapping[str, Any]) -> Iterator[Finding]:
+    """What `dump` reports where it meets the same.
+
+    Args:
+        values: of a row, by Spark name: DAMAGE, RECORD, file, physicalOffset, size.
+    """
+    if values[DAMAGE] is None:
+        return
+    found = json.loads(values[DAMAGE])
+    if values[RECORD] is None:
+        place = (found["path"], found["physical_offset"], found["length"], found["detail"], found["message"])
+        yield Finding(BY_CODE[found["problem"]], *place)
+        return
+    for code in found["status"]:
+        yield finding(code, values["file"], values["physicalOffset"], values["size"])

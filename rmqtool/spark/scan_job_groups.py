@@ -1,50 +1,74 @@
 """Counts as Spark jobs: of all messages, by group, by topic and queue. Only small columns are read.
 
 Groups are columns, or what messages are counted by in `rmqtool stats`: `queue`, `tag`, `hour`, `day`.
-Hours and days are those of a zone: Spark adds up quarters of an hour of UTC, with which every zone's
-hours begin, and what is left is added up here.
+Hours and days are those of a zone. Spark adds up quarters of an hour of UTC, because the hours of every zone
+begin with one, and the quarters are added up here: Spark would need the name of the zone, which the local
+zone does not have, and Java's rules for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import operator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import UsageError
 from rmqtool.message.rows import Row
-from rmqtool.spark.scan_job import ScanRequest, engine_name, messages, spark_errors, spark_name
-from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Bad, bad_of, bad_sums
+from rmqtool.spark.errors import spark_errors
+from rmqtool.spark.scan_job import (
+    DAMAGE,
+    RECORD,
+    Bad,
+    ScanRequest,
+    bad_of,
+    bad_sums,
+    engine_name,
+    messages,
+    spark_name,
+)  # fmt: skip
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, SparkSession
 
 
-VALUE_FIELDS = (
-    "count", "bytes", "body_bytes", "first_store_timestamp_ms", "first_store_time",
-    "last_store_timestamp_ms", "last_store_time",
-)  # fmt: skip
-QUEUE_FIELDS = (
-    "topic", "queue_id", "count", "bytes", "body_bytes", "min_queue_offset", "max_queue_offset",
-    "first_physical_offset", "last_physical_offset", *VALUE_FIELDS[3:],
-)  # fmt: skip
-"""Of `queue_rows`: the same as those of `rmqtool dump --stats-only`."""
+_Values = Mapping[str, tuple[str, str, Callable[[int, int], int]]]
+"""By field of a row: Spark's aggregate, the column, and what makes one value of two."""
+
+_SIZES: _Values = {
+    "count": ("count", RECORD, operator.add),
+    "bytes": ("sum", "size", operator.add),
+    "body_bytes": ("sum", RECORD, operator.add),
+}
+_ENDS: _Values = {
+    "min_queue_offset": ("min", "queueOffset", min),
+    "max_queue_offset": ("max", "queueOffset", max),
+    "first_physical_offset": ("min", "physicalOffset", min),
+    "last_physical_offset": ("max", "physicalOffset", max),
+}
+_TIMES: _Values = {
+    "first_store_timestamp_ms": ("min", "storeTimestampMs", min),
+    "last_store_timestamp_ms": ("max", "storeTimestampMs", max),
+}
+_GROUP_VALUES = {**_SIZES, **_TIMES}
+_QUEUE_VALUES = {**_SIZES, **_ENDS, **_TIMES}
 
 _BUCKETS_MS = {"hour": 3_600_000, "day": 86_400_000}
 _QUARTER_MS = 900_000
 _SHORT = {"queue": "queue_id", "tag": "tags"}
+_TEXT_TIMES = {"born_time": "bornTimestampMs", "store_time": "storeTimestampMs"}
+"""Times that a row shows as text are counted by their number."""
 _NO_GROUPS = ("body", "properties", "keys", "status", "stored_body", "properties_base64", "system")
-_READ = ("size", RECORD, "storeTimestampMs")
 _NO_BODIES = {"includeBody": "false"}
-"""Whether they unpack is not looked at for a count."""
+"""A count does not check whether bodies unpack."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """One thing that messages are counted by: its name in rows, and the Spark column; `unit_ms` of a time."""
+    """What messages are counted by: its name in rows, and the Spark column; `unit_ms` of a time."""
 
     name: str
     column: str
@@ -53,14 +77,14 @@ class Group:
     @property
     def fields(self) -> tuple[str, ...]:
         """Its fields in a row."""
-        return (self.name,) if self.unit_ms is None else (f"{self.name}_timestamp_ms", f"{self.name}_time")
+        return (self.name,) if self.unit_ms is None else _with_times((f"{self.name}_timestamp_ms",))
 
 
 def parse_groups(text: str) -> tuple[Group, ...]:
     """Groups given as names with commas between.
 
     Raises:
-        UsageError: a name that is no column, or one of many values.
+        UsageError: an unknown column, or one with lists or bodies.
     """
     groups: list[Group] = []
     for name in filter(None, map(str.strip, text.split(","))):
@@ -68,9 +92,10 @@ def parse_groups(text: str) -> tuple[Group, ...]:
             groups.append(Group(name, "storeTimestampMs", _BUCKETS_MS[name]))
             continue
         column = spark_name(_SHORT.get(name, name))
-        if engine_name(column) in _NO_GROUPS:
+        found = engine_name(column)
+        if found in _NO_GROUPS:
             raise UsageError(f"messages are not counted by {name}")
-        groups.append(Group(engine_name(column), column))
+        groups.append(Group(found, _TEXT_TIMES.get(found, column)))
     if not groups:
         raise UsageError("there is nothing to count by", hint="use --group-by topic,hour for instance")
     if len({group.name for group in groups}) < len(groups):
@@ -80,11 +105,25 @@ def parse_groups(text: str) -> tuple[Group, ...]:
 
 def group_fields(groups: Sequence[Group]) -> tuple[str, ...]:
     """The fields of the rows of `group_rows`."""
-    return (*(name for group in groups for name in group.fields), *VALUE_FIELDS)
+    return (*(name for group in groups for name in group.fields), *_with_times(_GROUP_VALUES))
+
+
+def _with_times(names: Iterable[str]) -> tuple[str, ...]:
+    """The fields, and after each time in milliseconds the same as text."""
+    return tuple(
+        each
+        for name in names
+        for each in (name, *((name.replace("_timestamp_ms", "_time"),) if name.endswith("_ms") else ()))
+    )
+
+
+_QUEUES = (Group("topic", "topic"), Group("queue_id", "queueId"))
+QUEUE_FIELDS = ("topic", "queue_id", *_with_times(_QUEUE_VALUES))
+"""Of `queue_rows`: the same as those of `rmqtool dump --stats-only`."""
 
 
 def count(session: SparkSession, request: ScanRequest) -> tuple[int, Bad]:
-    """(messages, what was bad)."""
+    """(messages, damage)."""
     from pyspark.sql import functions
 
     with spark_errors():
@@ -95,7 +134,7 @@ def count(session: SparkSession, request: ScanRequest) -> tuple[int, Bad]:
 
 
 class Counts:
-    """Rows of groups; `bad` is what was bad, once the rows have begun."""
+    """Rows of groups; `bad` is the damage that was met, once the rows have begun."""
 
     def __init__(self, session: SparkSession, request: ScanRequest) -> None:
         self._session = session
@@ -104,73 +143,51 @@ class Counts:
 
     def group_rows(self, groups: Sequence[Group], tz: tzinfo | None) -> Iterator[Row]:
         """A row for every group that has messages, sorted by group."""
-        from pyspark.sql import functions
-
-        units = {group.name: _unit(group, tz) for group in groups}
-        keys = [_key(group, units[group.name]).alias(f"key{number}") for number, group in enumerate(groups)]
-        with spark_errors():
-            frame = self._frame([group.column for group in groups])
-            no_record = functions.col(RECORD).isNull().alias("no_record")
-            found = frame.groupBy(no_record, *keys).agg(*_sums()).collect()
-        sums: dict[tuple[Any, ...], list[int]] = {}
-        for row in found:
-            self.bad += bad_of(row)
-            if row["no_record"]:
-                continue
-            key = tuple(
-                _begin(row[f"key{number}"] * units[group.name], group, tz)
-                if group.unit_ms
-                else row[f"key{number}"]
-                for number, group in enumerate(groups)
-            )
-            _add(sums, key, [row[name] for name in ("count", "bytes", "body_bytes", "first", "last")])
-        for key in sorted(sums, key=lambda values: [(value is not None, value) for value in values]):
-            yield _row(groups, key, sums[key], tz)
+        return self._rows(groups, _GROUP_VALUES, tz)
 
     def queue_rows(self, tz: tzinfo | None) -> Iterator[Row]:
         """A row of QUEUE_FIELDS for every queue that has messages, sorted by topic and queue."""
+        return self._rows(_QUEUES, _QUEUE_VALUES, tz)
+
+    def _rows(self, groups: Sequence[Group], values: _Values, tz: tzinfo | None) -> Iterator[Row]:
         from pyspark.sql import functions
 
-        ends = [
-            function(column).alias(name)
-            for function, column, name in (
-                (functions.min, "queueOffset", "min_queue_offset"),
-                (functions.max, "queueOffset", "max_queue_offset"),
-                (functions.min, "physicalOffset", "first_physical_offset"),
-                (functions.max, "physicalOffset", "last_physical_offset"),
-            )
+        fields = (*(name for group in groups for name in group.fields), *_with_times(values))
+        units = [_unit(group, tz) for group in groups]
+        keys = [
+            _key(group, unit).alias(f"key{number}")
+            for number, (group, unit) in enumerate(zip(groups, units, strict=True))
         ]
+        no_record = functions.col(RECORD).isNull()
+        read = [*(group.column for group in groups), *(column for _, column, _ in values.values()), DAMAGE]
+        sums = [getattr(functions, aggregate)(column) for aggregate, column, _ in values.values()]
         with spark_errors():
-            frame = self._frame(["topic", "queueId", "queueOffset", "physicalOffset"])
-            no_record = functions.col(RECORD).isNull().alias("no_record")
-            rows = frame.groupBy(no_record, "topic", "queueId").agg(*_sums(), *ends).collect()
-        self.bad = sum(map(bad_of, rows), Bad())
-        records = (row for row in rows if not row["no_record"])
-        for row in sorted(records, key=lambda row: (row["topic"], row["queueId"])):
-            values = {
-                "topic": row["topic"],
-                "queue_id": row["queueId"],
-                **_times(row["first"], row["last"], tz),
+            frame = messages(self._session, self._request, list(dict.fromkeys(read)), options=_NO_BODIES)
+            found = frame.groupBy(no_record, *keys).agg(*sums, *bad_sums()).collect()
+        merged: dict[tuple[Any, ...], Sequence[int]] = {}
+        for row in found:
+            self.bad += bad_of(row)
+            if row[0]:
+                continue
+            key = tuple(
+                value if group.unit_ms is None else _begin(value * unit, group, tz)
+                for group, unit, value in zip(groups, units, row[1:], strict=False)
+            )
+            new = row[1 + len(groups) :][: len(values)]
+            if key in merged:
+                both = zip(values.values(), merged[key], new, strict=True)
+                new = [merge(first, second) for (_, _, merge), first, second in both]
+            merged[key] = new
+        for key in sorted(merged, key=lambda parts: [(part is not None, part) for part in parts]):
+            names = (*(group.fields[0] for group in groups), *values)
+            shown = [
+                format_time(part, tz) if group.name in _TEXT_TIMES else part
+                for group, part in zip(groups, key, strict=True)
+            ]
+            values_of = dict(zip(names, (*shown, *merged[key]), strict=True))
+            yield {
+                name: values_of[name] if name in values_of else _time(values_of, name, tz) for name in fields
             }
-            values |= {name: row[name] for name in QUEUE_FIELDS if name in row}
-            yield {name: values[name] for name in QUEUE_FIELDS}
-
-    def _frame(self, columns: Sequence[str]) -> DataFrame:
-        names = list(dict.fromkeys((*columns, *_READ, DAMAGE)))
-        return messages(self._session, self._request, names, options=_NO_BODIES)
-
-
-def _sums() -> list[Column]:
-    from pyspark.sql import functions
-
-    return [
-        functions.count(functions.lit(1)).alias("count"),
-        functions.sum("size").alias("bytes"),
-        functions.sum("bodyLength").alias("body_bytes"),
-        functions.min("storeTimestampMs").alias("first"),
-        functions.max("storeTimestampMs").alias("last"),
-        *bad_sums(),
-    ]
 
 
 def _unit(group: Group, tz: tzinfo | None) -> int:
@@ -181,9 +198,8 @@ def _unit(group: Group, tz: tzinfo | None) -> int:
 def _key(group: Group, unit_ms: int) -> Column:
     from pyspark.sql import functions
 
-    if group.unit_ms is None:
-        return functions.col(group.column)
-    return functions.floor(functions.col(group.column) / unit_ms)
+    column = functions.col(group.column)
+    return column if group.unit_ms is None else functions.floor(column / unit_ms)
 
 
 def _begin(time_ms: int, group: Group, tz: tzinfo | None) -> int:
@@ -200,30 +216,6 @@ def _begin(time_ms: int, group: Group, tz: tzinfo | None) -> int:
     return (start - _EPOCH) // timedelta(milliseconds=1)
 
 
-def _add(sums: dict[tuple[Any, ...], list[int]], key: tuple[Any, ...], values: list[int]) -> None:
-    have = sums.get(key)
-    if have is None:
-        sums[key] = values
-        return
-    for number in range(3):
-        have[number] += values[number]
-    have[3], have[4] = min(have[3], values[3]), max(have[4], values[4])
-
-
-def _row(groups: Sequence[Group], key: tuple[Any, ...], values: list[int], tz: tzinfo | None) -> Row:
-    row: Row = {}
-    for group, value in zip(groups, key, strict=True):
-        row[group.fields[0]] = value
-        if group.unit_ms is not None:
-            row[group.fields[1]] = format_time(value, tz)
-    row |= dict(zip(VALUE_FIELDS, values, strict=False))
-    return {**row, **_times(values[3], values[4], tz)}
-
-
-def _times(first: int, last: int, tz: tzinfo | None) -> Row:
-    return {
-        "first_store_timestamp_ms": first,
-        "first_store_time": format_time(first, tz),
-        "last_store_timestamp_ms": last,
-        "last_store_time": format_time(last, tz),
-    }
+def _time(row: Row, name: str, tz: tzinfo | None) -> str | None:
+    """The field `..._time` of a row that has `..._timestamp_ms`."""
+    return format_time(row[f"{name}stamp_ms"], tz)

@@ -12,8 +12,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.message.columns import BY_NAME, COLUMNS
-from rmqtool.spark.scan_job import ScanRequest, engine_name, messages, spark_errors, spark_name
-from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Bad, bad_of, bad_sums
+from rmqtool.spark.errors import spark_errors
+from rmqtool.spark.scan_job import (
+    DAMAGE,
+    RECORD,
+    Bad,
+    ScanRequest,
+    bad_of,
+    bad_sums,
+    engine_name,
+    messages,
+    spark_name,
+)  # fmt: skip
 from rmqtool.storage.locate import located
 from rmqtool.storage.output_guard import keep_out_of
 from rmqtool.storage.remote_url import is_url, local_path, parse
@@ -23,7 +33,7 @@ if TYPE_CHECKING:
 
 OutputFormat = Literal["parquet", "orc", "jsonl", "csv"]
 PARTITIONS = ("date", "hour")
-"""What files can be parted by that is no column: of the store time, in UTC."""
+"""What partitions files besides columns: parts of the store time, in UTC."""
 
 _DEFAULT = tuple(
     column.name for column in COLUMNS if not column.optional and column.name != "body_encoding"
@@ -88,7 +98,7 @@ def write_messages(
     """Write the selected messages below `url`, which must not exist; the limit counts messages.
 
     Returns:
-        What was met that is bad; ranges that hold no record are not written.
+        The damage that was met; ranges that hold no record are not written.
 
     Raises:
         RefusedError: something is there already.
@@ -133,7 +143,7 @@ def _shaped(
         column = functions.col(spark_name(name))
         kind = BY_NAME[name].arrow_type if name in BY_NAME else "string"
         if kind == "binary" and format in ("jsonl", "csv"):
-            # Spark puts a line end behind every 76 characters.
+            # Spark puts a line end after every 76 characters.
             column = functions.regexp_replace(functions.base64(column), r"\s", "")
         elif format == "csv" and kind.startswith(("list<", "map<")):
             column = functions.to_json(column)

@@ -4,21 +4,33 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterator, Sequence
-from datetime import UTC, tzinfo
-from itertools import islice
+import math
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime, timedelta, tzinfo
+from decimal import Decimal
+from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from rmqtool.errors import InputError
 from rmqtool.message.columns import BY_NAME, COLUMNS, FIXED_NAMES
 from rmqtool.message.rows import BodyForm, Row, spell_body
-from rmqtool.spark.scan_job import ScanRequest, messages, spark_errors, spark_name
-from rmqtool.spark.scan_job_damage import DAMAGE, RECORD, Report, findings_of
-from rmqtool.spark.scan_job_values import CAST, numbered, shower
+from rmqtool.spark.errors import spark_errors
+from rmqtool.spark.scan_job import (
+    DAMAGE,
+    RECORD,
+    Report,
+    ScanRequest,
+    findings_of,
+    messages,
+    spark_name,
+)
 from rmqtool.times import format_time
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import DataType
 
 
 FIELDS = (*(column.name for column in COLUMNS), "broker_name")
@@ -29,6 +41,12 @@ _OPTIONAL = ("stored_body", "properties_base64")
 """What a row has without being asked where it says something. `system` would take too long."""
 _ALL = tuple(name for name in FIELDS if name in (*FIXED_NAMES, *_OPTIONAL, "broker_name"))
 _TAKEN_MAX = 1000  # rows that are fetched at once; more come partition by partition
+
+CAST = "CAST(... AS STRING) shows it, or to_json(...)"
+Show = Callable[[Any], Any]
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MS = timedelta(milliseconds=1)
 
 
 def columns_for(names: Sequence[str] | None, body: BodyForm) -> list[str]:
@@ -55,7 +73,7 @@ def message_rows(
     """The selected messages in the order of the log, store by store, up to the limit; True with each.
 
     A range that holds no record is a row of `physical_offset, size, status, file, broker_name`, False
-    with it. `report` is told about these, and about damaged records, where they come.
+    with it. `report` gets these ranges, and damaged records, in the order of the rows.
     """
     options = {"includeBody": "false"} if body == "none" else {}
     columns = columns_for(names, body)
@@ -69,7 +87,7 @@ def message_rows(
 
 
 def _in_order(frame: DataFrame) -> DataFrame:
-    """With properties as a list of pairs: a map of Spark comes to Python as a dict of any order."""
+    """With properties as a list of pairs: Python gets a map of Spark as a dict in any order."""
     from pyspark.sql import functions
 
     if "properties" not in frame.columns:
@@ -109,7 +127,7 @@ def _message_row(
 
 
 def sql_rows(frame: DataFrame, limit: int | None, tz: tzinfo | None) -> Iterator[Row]:
-    """The rows of any DataFrame; names that are there twice get a number.
+    """The rows of any DataFrame; repeated names get a number.
 
     Raises:
         InputError: a type, or a value, that Python has nothing for.
@@ -129,3 +147,112 @@ def sql_rows(frame: DataFrame, limit: int | None, tz: tzinfo | None) -> Iterator
 def sql_columns(frame: DataFrame) -> list[str]:
     """The names of `sql_rows`."""
     return numbered(frame.columns)
+
+
+# values of SQL, by their types
+
+
+def shower(data_type: DataType, tz: tzinfo | None) -> Show:
+    """A function that gives a value of a type, never None, as JSON has it.
+
+    Times are shown in `tz`; those without a zone as they are, and numbers that are none by their names.
+
+    Raises:
+        InputError: a type whose values do not get from Spark to Python.
+    """
+    from pyspark.sql import types
+
+    if isinstance(data_type, types.TimestampType):
+        return lambda value: _time(value, tz)
+    if isinstance(data_type, types.TimestampNTZType):
+        return lambda value: value.isoformat(timespec=_digits(value))
+    if isinstance(data_type, types.DateType):
+        return lambda value: value.isoformat()
+    if isinstance(data_type, types.DecimalType):
+        return _decimal
+    if isinstance(data_type, types.FloatType):
+        return lambda value: _float(float(str(np.float32(value))))
+    if isinstance(data_type, types.DoubleType):
+        return _float
+    if isinstance(data_type, types.DayTimeIntervalType):
+        return _interval
+    if isinstance(data_type, types.BinaryType):
+        return lambda value: spell_body(bytes(value), "text")[0]
+    if isinstance(data_type, types.ArrayType):
+        item = _or_none(shower(data_type.elementType, tz))
+        return lambda value: [item(each) for each in value]
+    if isinstance(data_type, types.StructType):
+        names = numbered(data_type.names)
+        items = [_or_none(shower(field.dataType, tz)) for field in data_type.fields]
+        return lambda value: {
+            name: item(each) for name, item, each in zip(names, items, value, strict=True)
+        }  # fmt: skip
+    if isinstance(data_type, types.MapType):
+        return _map(data_type, tz)
+    if isinstance(data_type, types.CalendarIntervalType | types.YearMonthIntervalType):
+        raise InputError(f"Spark gives Python no values of type {data_type.simpleString()}", hint=CAST)
+    return lambda value: value if isinstance(value, str | int) else str(value)
+
+
+def numbered(names: Sequence[str]) -> list[str]:
+    """The names; a number is appended to a repeated one, and makes it different from all others."""
+    found: list[str] = []
+    for place, name in enumerate(names, 1):
+        others = chain((name,), (f"{name}_{number}" for number in count(place)))
+        taken = {*found, *names} if name in found else set(found)
+        found.append(next(each for each in others if each not in taken))
+    return found
+
+
+_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
+
+
+def _or_none(show: Show) -> Show:
+    return lambda value: None if value is None else show(value)
+
+
+def _map(data_type: Any, tz: tzinfo | None) -> Show:
+    from pyspark.sql import types
+
+    if isinstance(data_type.keyType, types.ArrayType | types.MapType | types.StructType):
+        raise InputError(
+            f"a map by {data_type.keyType.simpleString()} has no keys that can be shown", hint=CAST
+        )
+    key, item = shower(data_type.keyType, tz), _or_none(shower(data_type.valueType, tz))
+    return lambda value: {_key(key(name)): item(each) for name, each in value.items()}
+
+
+def _key(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _time(value: datetime, tz: tzinfo | None) -> str | None:
+    """Spark's times come in the zone of this process, without saying so."""
+    if value.microsecond % 1000:
+        return value.astimezone(tz).isoformat(timespec="microseconds")
+    time_ms = (value.astimezone(UTC) - _EPOCH) // _MS
+    return format_time(time_ms, tz) or format_time(time_ms, UTC)
+
+
+def _digits(value: datetime) -> str:
+    return "microseconds" if value.microsecond % 1000 else "milliseconds"
+
+
+def _float(value: float) -> float | str:
+    return value if math.isfinite(value) else _NOT_FINITE[str(value)]
+
+
+def _interval(value: timedelta) -> str:
+    """`[-]DAYS HH:MM:SS[.ffffff]`, as SQL writes it."""
+    sign, value = ("-", -value) if value < timedelta(0) else ("", value)
+    hours, rest = divmod(value.seconds, 3600)
+    seconds = f"{rest // 60:02}:{rest % 60:02}" + (f".{value.microseconds:06}" if value.microseconds else "")
+    return f"{sign}{value.days} {hours:02}:{seconds}"
+
+
+def _decimal(value: Decimal) -> int | float | str:
+    """A number where JSON's readers get the same one, else its digits."""
+    if value == value.to_integral_value():
+        return int(value)
+    near = float(value)
+    return near if Decimal(repr(near)) == value else format(value, "f")

@@ -1,27 +1,30 @@
-"""Queries of `--sql`: what they may be, and what they read, told by Spark's own plan and not by their text.
+"""Queries of `--sql`: `spark.sql` over views of the source's tables, once it is sure that a query only reads.
 
-The views are first there with their columns and without rows, so that the plan can be made, and looked at,
-before anything runs. Then `messages` is made anew: a column that the plan does not need is not read, it is
-null there.
+Both that and what a query reads are taken from Spark's own plan, not from the text. For this the views
+first exist with their columns and without rows. Then each view that the plan reads becomes the table of
+the source.
+
+Spark 4.3.0 prunes no columns of a Python data source: its PythonScanBuilder has only SupportsPushDownFilters.
+So the columns of a view that Spark's optimizer does not need are not read, and are null in the view.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.errors import UsageError
-from rmqtool.spark.scan_job import ScanRequest, messages
-from rmqtool.spark.scan_job_views import ENTRY_SCHEMA, UNIT_SCHEMA, entries_frame, units_frame
-from rmqtool.spark.schema import COLUMN_SETS, Asked, ddl, find_field
+from rmqtool.spark.options import SourceOptions
+from rmqtool.spark.scan_job import ScanRequest, messages, table
+from rmqtool.spark.schema import asked_by_options, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
-    from rmqtool.read.store import Store
-
-_COLUMNS = tuple(COLUMN_SETS["full"])
+VIEWS = {"messages": "messages", "consume_queue": "units", "index_entries": "index_entries"}
+"""The views by name: tables of the source."""
 _ANY_COLUMN = "physicalOffset"  # where rows are wanted, and no column of them
 _COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 _RUN_BY_ANALYSIS = ("UnresolvedExecuteImmediate", "CompoundBody", "Call")
@@ -29,7 +32,7 @@ _RUN_BY_ANALYSIS = ("UnresolvedExecuteImmediate", "CompoundBody", "Call")
 _WRITES = "InsertInto"
 _PROGRAM = "ScriptTransformation"
 _TELLS = ("Show", "Describe")
-"""How the names of commands begin that only tell of tables."""
+"""How the names of commands begin that only describe tables."""
 _CALLS = ("reflect", "java_method", "try_reflect")
 """Functions that run methods of Java."""
 _CALLED = re.compile(rf"`({'|'.join(_CALLS)})`", re.IGNORECASE)
@@ -40,56 +43,44 @@ _QUOTED = re.compile(
     r"""--[^\n]* | /\*(?:.*?\*/|.*) | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" | `[^`]*`""",
     re.DOTALL | re.VERBOSE,
 )
-"""Comments, texts and names, in which a bracket is none."""
-_NEW_COLUMNS = ("Project", "Aggregate")
-"""Nodes whose rows have only what their own expressions name."""
-_KEEP_COLUMNS = (
-    "Filter", "Sort", "GlobalLimit", "LocalLimit", "Offset", "Tail", "Join", "Window", "Generate", "Sample",
-    "SubqueryAlias", "Repartition", "RepartitionByExpression", "Deduplicate", "Expand",
-)  # fmt: skip
-"""Nodes whose rows have columns of the rows below them."""
+"""Comments, texts and names, in which brackets do not count."""
 
 
 class Reads(NamedTuple):
-    """What a query reads: views by name, columns of `messages`, and at how many places it scans that."""
+    """What a query reads: columns by view, and at how many places it scans `messages`."""
 
-    views: frozenset[str]
-    columns: frozenset[str]
+    columns: Mapping[str, frozenset[str]]
     scans: int
 
 
-def query_frame(
-    session: SparkSession, request: ScanRequest, stores: Iterable[tuple[str, Store]], sql: str, reads: Reads
-) -> DataFrame:
-    """The frame of a query over `messages`, `consume_queue` and `index_entries`; nothing has run yet.
+def query_frame(session: SparkSession, request: ScanRequest, sql: str, reads: Reads) -> DataFrame:
+    """The frame of a query over the views; nothing has run yet.
 
     Args:
         session: with the source registered.
-        request: which messages.
-        stores: (broker name, store) of all.
+        request: which messages; units are selected by its topics and queues.
         sql: a query, or SHOW, DESCRIBE, EXPLAIN.
         reads: what `reads_of` says of the query.
 
     Raises:
         ParseException, AnalysisException: of Spark.
     """
-    if "messages" in reads.views:
-        # Spark 4.3 reads two scans of a view by the filters of one, see `pushdown`.
-        options = {"pushdown": "on"} if reads.scans == 1 else {}
-        names = [name for name in _COLUMNS if name in reads.columns] or [_ANY_COLUMN]
-        _whole(messages(session, request, names, options=options)).createOrReplaceTempView("messages")
-    opened = list(stores)
-    if "consume_queue" in reads.views:
-        units_frame(session, opened, request).createOrReplaceTempView("consume_queue")
-    if "index_entries" in reads.views:
-        entries_frame(session, opened).createOrReplaceTempView("index_entries")
+    for view, columns in reads.columns.items():
+        schema = _schema(view)
+        names = [name for name in schema.names if name in columns] or [_ANY_COLUMN]
+        if view == "messages":
+            # Spark 4.3 reads two scans of a view by the filters of one, see `pushdown`.
+            frame = messages(session, request, names, options={"pushdown": "on"} if reads.scans == 1 else {})
+        else:
+            frame = table(session, request, VIEWS[view], names)
+        _whole(frame, schema).createOrReplaceTempView(view)
     return session.sql(sql)
 
 
 def reads_of(session: SparkSession, sql: str) -> Reads:
-    """What a query reads, once it is sure that it only reads.
+    """What a query reads, after making sure that it only reads.
 
-    Functions that run Java are taken away from the session.
+    Removes the functions that run Java from the session.
 
     Raises:
         UsageError: a statement that would write, change the session, or run something else; or one that is
@@ -110,7 +101,7 @@ def reads_of(session: SparkSession, sql: str) -> Reads:
     if _is_command(session, analyzed):
         if shown is parsed and not _kind(analyzed).startswith(_TELLS):
             raise _refused(analyzed)
-        return Reads(frozenset(views), frozenset(_COLUMNS), 2)
+        return Reads({view: frozenset(schema.names) for view, schema in views.items()}, 2)
     for node in _nodes(analyzed):
         if _kind(node) == _PROGRAM or _is_command(session, node):
             raise _refused(node)
@@ -136,7 +127,7 @@ def _parsed(session: SparkSession, sql: str) -> Any:
 
 
 def _check_depth(sql: str) -> None:
-    """Raises UsageError for a text that Spark's parser would refuse too, but after minutes."""
+    """Raises UsageError for a text that Spark's parser would also refuse, but only after minutes."""
     depth = 0
     for bracket in _BRACKETS.findall(_QUOTED.sub("", sql)):
         depth = depth + 1 if bracket in "([" else max(depth - 1, 0)
@@ -171,32 +162,30 @@ def _analyzed(session: SparkSession, plan: Any) -> Any:
 # the views
 
 
-def _stand_ins(session: SparkSession) -> dict[str, list[str]]:
-    """The views without rows; their columns by name."""
+def _schema(view: str) -> StructType:
+    """All columns of a view."""
     from pyspark.sql.types import StructType
 
-    schemas = {"messages": _schema_text(), "consume_queue": UNIT_SCHEMA, "index_entries": ENTRY_SCHEMA}
-    found = {}
+    options = SourceOptions(table=VIEWS[view], column_set="full")  # type: ignore[arg-type]
+    found: Any = StructType.fromDDL(ddl(asked_by_options(options)))
+    schema: StructType = found
+    return schema
+
+
+def _stand_ins(session: SparkSession) -> dict[str, StructType]:
+    """Make the views without rows; their columns by name."""
     maker: Any = session
-    for name, text in schemas.items():
-        schema: Any = StructType.fromDDL(text)
+    views = {view: _schema(view) for view in VIEWS}
+    for view, schema in views.items():
         rows = maker.sparkContext.emptyRDD()
-        maker.createDataFrame(rows, schema, verifySchema=False).createOrReplaceTempView(name)
-        found[name] = schema.fieldNames()
-    return found
+        maker.createDataFrame(rows, schema, verifySchema=False).createOrReplaceTempView(view)
+    return views
 
 
-def _schema_text() -> str:
-    fields = [find_field(name, "", "messages") for name in _COLUMNS]
-    return ddl(Asked(field.name, field, field.types[0]) for field in fields)
-
-
-def _whole(frame: DataFrame) -> DataFrame:
-    """The frame with all columns of `messages`, null where they are not read."""
+def _whole(frame: DataFrame, schema: StructType) -> DataFrame:
+    """The frame with all columns of a view, null where they are not read."""
     from pyspark.sql import functions
-    from pyspark.sql.types import StructType
 
-    schema: Any = StructType.fromDDL(_schema_text())
     read = set(frame.columns)
     return frame.select(
         *(
@@ -210,12 +199,15 @@ def _whole(frame: DataFrame) -> DataFrame:
 # the plan
 
 
-def _needs(plan: Any, views: dict[str, list[str]]) -> Reads:
-    """What an optimized plan needs of the views: columns that no node above them names are not read."""
-    found: set[str] = set()
-    columns: set[str] = set()
+def _needs(plan: Any, views: Mapping[str, StructType]) -> Reads:
+    """What an optimized plan reads of the views.
+
+    The optimizer leaves a Project over each view of which not every column is needed; it may have moved
+    Filters below the Project. Under any other node a view is read as a whole.
+    """
+    columns: dict[str, frozenset[str]] = {}
     scans = 0
-    pending: list[tuple[Any, frozenset[int] | None]] = [(plan, _ids(plan.output()))]
+    pending: list[tuple[Any, frozenset[int] | None]] = [(plan, None)]
     while pending:
         node, wanted = pending.pop()
         kind = _kind(node)
@@ -223,21 +215,20 @@ def _needs(plan: Any, views: dict[str, list[str]]) -> Reads:
         children = _items(node.children())
         if not children:
             names = {_id(each): str(each.name()) for each in _items(node.output())}
-            view = next((view for view, its in views.items() if [*names.values()] == its), None)
+            view = next((view for view, schema in views.items() if [*names.values()] == schema.names), None)
             if view is not None:
-                found.add(view)
-            if view == "messages":
-                scans += 1
-                columns.update(name for number, name in names.items() if wanted is None or number in wanted)
-        if kind in _NEW_COLUMNS:
+                scans += view == "messages"
+                read = {name for number, name in names.items() if wanted is None or number in wanted}
+                columns[view] = columns.get(view, frozenset()) | read
+        if kind == "Project":
             wanted = _ids(node.references().toSeq())
-        elif kind in _KEEP_COLUMNS:
-            wanted = None if wanted is None else wanted | _ids(node.references().toSeq())
+        elif kind == "Filter" and wanted is not None:
+            wanted |= _ids(node.references().toSeq())
         else:
             wanted = None
         pending += [(child, wanted) for child in children]
-        pending += [(each, _ids(each.output())) for each in _items(node.subqueries())]
-    return Reads(frozenset(found), frozenset(columns), scans)
+        pending += [(each, None) for each in _items(node.subqueries())]
+    return Reads(columns, scans)
 
 
 def _nodes(plan: Any) -> Iterator[Any]:

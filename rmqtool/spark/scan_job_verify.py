@@ -23,7 +23,7 @@ from rmqtool.check.verify.distributed import (
     take_queue,
 )
 from rmqtool.problems import Finding
-from rmqtool.spark.scan_job import spark_errors
+from rmqtool.spark.errors import spark_errors
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -99,7 +99,7 @@ def _groups(tasks: Iterable[QueueTask]) -> Iterator[list[QueueTask]]:
 
 
 def rebuild_rows(findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
-    """What `rmqtool rebuild` would write anew, by the findings that it mends: a row for each queue or file.
+    """What `rmqtool rebuild` would replace, by the findings that it repairs: a row for each queue or file.
 
     `units` are those that are missing or wrong, as far as findings say so.
     """

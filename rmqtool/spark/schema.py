@@ -1,8 +1,9 @@
-"""The columns of the source: which there are, their Spark types, and what is read for each.
+"""The columns of the source's tables: which there are, their Spark types, and what is read for each.
 
-Names and types come from `message.columns`, the one table; what only Spark has (the broker, the Kafka
-names, `properties` as JSON text) is here. A user chooses columns by `columnSet`, by `columns`, or by
-`.schema(...)`, where the types listed for a column are free to choose from.
+Names and types of messages come from `message.columns`, the one table; what only Spark has (the broker,
+the Kafka names, `properties` as JSON text, the columns of units and index entries) is here. A user
+chooses columns of messages by `columnSet`, of any table by `columns` or by `.schema(...)`. A schema can
+choose any of the types listed for a column.
 
 Source: rocketmq-spark's RocketMQSource#schema; Kafka's structured streaming guide.
 """
@@ -10,7 +11,7 @@ Source: rocketmq-spark's RocketMQSource#schema; Kafka's structured streaming gui
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -44,7 +45,8 @@ class Field:
     Attributes:
         name: Spark's name.
         types: the Spark types it can have, the usual one first.
-        source: the column of `message.columns` (engine name) that it is made of; None for a constant.
+        source: the column of `message.columns` (engine name) that it is made of; of the other tables the
+            name in `tables`; None for a constant.
     """
 
     name: str
@@ -86,6 +88,26 @@ BY_NAME: Final = {
     **{each.name: field for each, field in zip(COLUMNS, FIELDS, strict=False)},  # engine names do as well
     **{field.name.lower(): field for field in FIELDS},
 }
+_FILE: Final = BY_NAME["file"]
+_OFFSET: Final = BY_NAME["physical_offset"]
+_BROKER: Final = BY_NAME["brokername"]
+TABLE_FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
+    "units": (
+        _BROKER, BY_NAME["topic"], BY_NAME["queue_id"], BY_NAME["queue_offset"], _OFFSET, BY_NAME["size"],
+        Field("tagsCode", ("bigint",), "tags_code"), Field("batchSize", _types("smallint"), "batch_size"),
+        BY_NAME["store_timestamp_ms"], _FILE,
+    ),
+    "index_entries": (
+        _BROKER, Field("entry", _types("int"), "entry"), Field("keyHash", _types("int"), "key_hash"),
+        _OFFSET, Field("timeDiffSeconds", _types("int"), "time_diff"), BY_NAME["store_timestamp_ms"],
+        Field("previous", _types("int"), "previous"), _FILE,
+    ),
+}  # fmt: skip
+"""The columns of the tables that do not hold messages, in their order."""
+_BY_NAME: Final = {
+    "messages": BY_NAME,
+    **{table: {each.name.lower(): each for each in fields} for table, fields in TABLE_FIELDS.items()},
+}
 CORRUPT: Final = Field("_corrupt_record", ("string",), None)
 """What is wrong with a range that holds no record, as JSON; its name is an option."""
 
@@ -97,7 +119,7 @@ _ROCKETMQ = (
 _KAFKA = "key value topic partition offset timestamp timestampType".split()
 _MINIMAL = "topic queueId queueOffset physicalOffset size storeTimestamp".split()
 _FULL = [*(each.spark_name for each in COLUMNS), "brokerName"]
-COLUMN_SETS: Final[dict[str, Sequence[str]]] = {
+COLUMN_SETS: Final[Mapping[str, Sequence[str]]] = {
     "rocketmq": _ROCKETMQ,
     "kafka": _KAFKA,
     "minimal": _MINIMAL,
@@ -108,7 +130,11 @@ _AS_TEXT = {("rocketmq", "properties")}  # rocketmq-spark has them as JSON text
 
 def asked_by_options(options: SourceOptions) -> tuple[Asked, ...]:
     """The columns without a schema of the user's. Raises UsageError for an unknown name in `columns`."""
-    names: Iterable[str] = options.columns or COLUMN_SETS[options.column_set]
+    if options.table != "messages":
+        names: Sequence[str] = options.columns or [each.name for each in TABLE_FIELDS[options.table]]
+        fields = (find_field(name, "", "option columns", options.table) for name in names)
+        return _checked(tuple(Asked(each.name, each, each.types[0]) for each in fields), "option columns")
+    names = options.columns or COLUMN_SETS[options.column_set]
     if options.columns is None and options.column_set == "kafka" and options.include_headers:
         names = (*names, "headers")
     asked = []
@@ -120,15 +146,17 @@ def asked_by_options(options: SourceOptions) -> tuple[Asked, ...]:
     return _checked(tuple(asked), "option columns")
 
 
-def asked_by_schema(fields: Iterable[tuple[str, str]], corrupt_column: str) -> tuple[Asked, ...]:
-    """The columns of a schema: (name, Spark type as `simpleString` gives it) of each.
+def asked_by_schema(
+    fields: Iterable[tuple[str, str]], corrupt_column: str, table: str = "messages"
+) -> tuple[Asked, ...]:
+    """The columns of a schema of a table: (name, Spark type as `simpleString` gives it) of each.
 
     Raises:
         UsageError: an unknown column, twice the same one, or a type that it cannot have.
     """
     asked = []
     for name, kind in fields:
-        field = find_field(name, corrupt_column, "schema")
+        field = find_field(name, corrupt_column, "schema", table)
         if kind not in field.types:
             raise UsageError(
                 f"schema: column {name} cannot be {kind}", hint=f"it can be {' or '.join(field.types)}"
@@ -137,21 +165,21 @@ def asked_by_schema(fields: Iterable[tuple[str, str]], corrupt_column: str) -> t
     return _checked(tuple(asked), "schema")
 
 
-def find_field(name: str, corrupt_column: str, where: str) -> Field:
-    """The field of a name, in any case. Raises UsageError for a name that is none."""
-    low = name.lower()
+def find_field(name: str, corrupt_column: str, where: str, table: str = "messages") -> Field:
+    """The field of a name, in any case. Raises UsageError for a name that the table does not have."""
+    low, by_name = name.lower(), _BY_NAME[table]
     if corrupt_column.lower() in BY_NAME:
         raise UsageError(f"option columnNameOfCorruptRecord: {corrupt_column} is a column of messages")
-    if low == corrupt_column.lower():
+    if low == corrupt_column.lower() and table == "messages":
         return CORRUPT
-    if low not in BY_NAME:
-        near = difflib.get_close_matches(low, BY_NAME, 1)
-        known = ", ".join(field.name for field in FIELDS)
+    if low not in by_name:
+        near = difflib.get_close_matches(low, by_name, 1)
+        known = ", ".join(field.name for field in TABLE_FIELDS.get(table, FIELDS))
         raise UsageError(
             f"{where}: there is no column {name!r}",
-            hint=f"did you mean {BY_NAME[near[0]].name}?" if near else f"the columns are {known}",
+            hint=f"did you mean {by_name[near[0]].name}?" if near else f"the columns are {known}",
         )
-    return BY_NAME[low]
+    return by_name[low]
 
 
 def _checked(asked: tuple[Asked, ...], where: str) -> tuple[Asked, ...]:
@@ -177,7 +205,7 @@ def asked_of(schema: StructType, options: SourceOptions) -> tuple[Asked, ...]:
         each.name for each in asked_by_options(options)
     ]:
         raise UsageError("option columns and a schema contradict each other", hint="give one of them")
-    return asked_by_schema(fields, options.corrupt_column)
+    return asked_by_schema(fields, options.corrupt_column, options.table)
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
@@ -194,5 +222,5 @@ def sources_of(asked: Iterable[Asked]) -> frozenset[str]:
 
 
 def tells_damage(asked: Iterable[Asked]) -> bool:
-    """Whether a row can say that it is no message: by its status, or by what is wrong with it."""
+    """Whether a row can say that it is not a message: by its status, or by what is wrong with it."""
     return any(each.field == CORRUPT or each.field.name == "status" for each in asked)

@@ -1,4 +1,4 @@
-"""A Spark session that suits message stores: Java found, PYSPARK_PYTHON set, quiet, in UTC.
+"""A Spark session that suits message stores: Java found, PYSPARK_PYTHON set, quiet, in UTC; and its progress.
 
 What PySpark needs and does not set by itself, each measured:
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -29,15 +30,17 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from rmqtool.errors import InputError, UsageError
-from rmqtool.spark.java import find_java, java_version
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext, StatusTracker
     from pyspark.sql import SparkSession
 
 INSTALL_PYSPARK = "pip install 'rmqtool[spark]'"
+JAVA_MIN = 17
+INSTALL_JAVA = "apt-get install openjdk-17-jre-headless (or set JAVA_HOME)"
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 WAREHOUSE = "spark.sql.warehouse.dir"
 DEFAULTS = {
@@ -47,11 +50,14 @@ DEFAULTS = {
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
 }
-"""What is set where the user does not; see the module."""
+"""Settings that the user did not make; see the module."""
 
+_JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"))
+_VERSION = re.compile(r'"?(?:1\.)?([0-9]+)[^"\n]*"?')
 _MEMORY = re.compile(r"[1-9][0-9]{0,12}[kmgt]?b?", re.IGNORECASE)
 _LOG_TAIL_BYTES = 8192
 _STOP_SECONDS = 20
+_LOOK_SECONDS = 0.5
 _CONNECT_SECONDS = 10.0
 _PROBE = "import rmqtool.read.store, pyarrow"
 _PROBE_SECONDS = 60.0
@@ -66,7 +72,7 @@ _PYTHON_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 
 
 def require_spark() -> Path:
-    """See that Spark can be started; returns the home of its Java.
+    """Check that Spark can be started; returns the home of its Java.
 
     Raises:
         InputError: pyspark or Java is missing; the hint says what to install.
@@ -77,7 +83,7 @@ def require_spark() -> Path:
 
 
 def is_utf8(text: str) -> bool:
-    """Whether Java has a text for it; an argument's bytes may be none."""
+    """Whether Java can represent the text; the bytes of an argument may not be UTF-8."""
     return not any("\ud800" <= letter <= "\udfff" for letter in text)
 
 
@@ -85,7 +91,7 @@ def parse_conf(settings: Sequence[str]) -> dict[str, str]:
     """Settings of Spark given as `name=value`.
 
     Raises:
-        UsageError: a text without a name or without `=`, or a level of the log that is none.
+        UsageError: a text without a name or without `=`, or an unknown log level.
     """
     values = {}
     for text in settings:
@@ -124,7 +130,7 @@ def spark_session(
     Raises:
         InputError: pyspark or Java is missing, the Python of PYSPARK_PYTHON lacks rmqtool, the master cannot
             be reached, or Spark does not start.
-        UsageError: a setting, or a size of memory, that is none.
+        UsageError: an invalid setting or size of memory.
     """
     settings = parse_conf(conf)
     if driver_memory is not None and not _MEMORY.fullmatch(driver_memory):
@@ -193,7 +199,7 @@ def check_master(master: str) -> None:
 def check_python() -> None:
     """Where PYSPARK_PYTHON names another Python, which plans and reads: whether it has what that takes.
 
-    Spark itself tells of a data source that it cannot create, at the length of a trace.
+    Spark itself reports a data source that it cannot create with a long trace.
 
     Raises:
         InputError: it cannot be run, or cannot import rmqtool and what rmqtool needs.
@@ -218,7 +224,7 @@ def check_python() -> None:
 
 
 def set_environment(java: Path) -> None:
-    """What the JVM and the workers that it starts read from the environment; the user's values stay."""
+    """Set what the JVM and its workers read from the environment; the user's values stay."""
     if java_version(Path(os.environ.get("JAVA_HOME", "/nonexistent"))) != java_version(java):
         os.environ["JAVA_HOME"] = str(java)
     os.environ["PYSPARK_PYTHON"] = os.environ.get("PYSPARK_PYTHON") or sys.executable
@@ -260,7 +266,7 @@ def _start(values: dict[str, str], log: IO[bytes]) -> SparkSession:
 
 
 def _children() -> set[int]:
-    """The processes that this one has started and that still run, as far as the system tells."""
+    """The processes that this one has started and that still run, as far as the system says."""
     found: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with suppress(OSError):
@@ -292,7 +298,7 @@ def _output_into(log: IO[bytes] | None) -> Iterator[None]:
 def _own_interrupts() -> Iterator[None]:
     """While a context is made: keeps the handler of SIGINT.
 
-    PySpark's calls the JVM from within another call to it, which cannot work and is told at length.
+    PySpark's calls the JVM from within another call to it, which fails with a long trace.
     """
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGINT) if is_main else None
@@ -347,14 +353,14 @@ def _reason(log: IO[bytes]) -> str | None:
     """The line of the JVM's log that says what went wrong."""
     size = log.seek(0, os.SEEK_END)
     log.seek(max(size - _LOG_TAIL_BYTES, 0))
-    told = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
-    lines = [line for line in told if not line.startswith(_OF_EVERY_START)]
+    written = [line.strip() for line in log.read().decode("utf-8", "replace").splitlines()]
+    lines = [line for line in written if not line.startswith(_OF_EVERY_START)]
     causes = (line for word in ("Exception: ", "Exception", "rror") for line in lines if word in line)
     return next(causes, None) or next(filter(None, lines), None)
 
 
 def _stop(session: SparkSession) -> None:
-    """Stop jobs, session and JVM; one that has died already, as on Ctrl-C in a group, is no error.
+    """Stop jobs, session and JVM; one that has died already, as on Ctrl-C in a group, is not an error.
 
     In a thread, which has a connection to the JVM of its own: this one's may wait for the answer to the
     call that was interrupted.
@@ -378,7 +384,7 @@ def _end_jvm(before: set[int] | None = None) -> None:
     """End the JVM that PySpark started: it would live until this process ends, and a little longer.
 
     PySpark has no public way to do so; it starts a new one when the next session is made. One that was
-    interrupted while it started is known to nobody: `before` are the children that there were then.
+    interrupted while it started is not registered anywhere: `before` are the children that existed then.
     """
     from pyspark import SparkContext
 
@@ -401,3 +407,120 @@ def _end_jvm(before: set[int] | None = None) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
+
+
+# Java
+
+
+def find_java() -> Path:
+    """The home of a Java that Spark runs on: JAVA_HOME, that of `java` on PATH, below /usr/lib/jvm.
+
+    Of several below /usr/lib/jvm the oldest that will do.
+
+    Raises:
+        InputError: no Java of version 17 or later was found.
+    """
+    seen: list[int] = []
+    for home in _java_homes():
+        version = java_version(home)
+        if version is not None and version >= JAVA_MIN:
+            return home
+        if version is not None:
+            seen.append(version)
+    found = f"only version {max(seen)} was found" if seen else "none was found"
+    raise InputError(f"Spark needs Java {JAVA_MIN} or later, {found}", hint=INSTALL_JAVA)
+
+
+def java_version(home: Path) -> int | None:
+    """The feature version (8, 17, 21) of the Java in `home`; None where none runs."""
+    program = home / "bin" / "java"
+    if not os.access(program, os.X_OK):
+        return None
+    with suppress(OSError):
+        for line in (home / "release").read_text("utf-8", "replace").splitlines():
+            if line.startswith("JAVA_VERSION="):
+                match = _VERSION.fullmatch(line.partition("=")[2].strip())
+                return int(match[1]) if match is not None else None
+    try:
+        done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    match = re.search(r'version "(?:1\.)?([0-9]+)', done.stderr)
+    return int(match[1]) if match is not None else None
+
+
+def _java_homes() -> Iterator[Path]:
+    if os.environ.get("JAVA_HOME"):
+        yield Path(os.environ["JAVA_HOME"])
+    program = shutil.which("java")
+    if program is not None:
+        yield Path(program).resolve().parent.parent
+    homes = [home for folder in _JVM_FOLDERS if folder.is_dir() for home in folder.iterdir()]
+    homes += [home / "Contents" / "Home" for home in homes if (home / "Contents" / "Home").is_dir()]
+    yield from sorted(homes, key=lambda home: (java_version(home) or 0, home))
+
+
+# progress
+
+
+class Bar(Protocol):
+    """What shows the progress; see `rmqtool.terminal.ProgressBar`."""
+
+    def advance(self, count_bytes: int) -> None:
+        """Add bytes that are done."""
+
+    def describe(self, title: str) -> None:
+        """Show what is being done."""
+
+
+class JobProgress:
+    """Adds up the tasks of all stages seen so far; never decreases."""
+
+    def __init__(self, tracker: StatusTracker, bar: Bar, total_bytes: int) -> None:
+        self._tracker = tracker
+        self._bar = bar
+        self._total_bytes = total_bytes
+        self._shown_bytes = 0
+        self._tasks: dict[int, tuple[int, int]] = {}
+
+    def look(self) -> None:
+        """Ask the tracker once, and advance the bar."""
+        active: list[int] = []
+        for job_id in self._tracker.getActiveJobsIds():
+            job = self._tracker.getJobInfo(job_id)
+            for stage_id in job.stageIds if job is not None else ():
+                stage = self._tracker.getStageInfo(stage_id)
+                if stage is not None and stage.numTasks:
+                    self._tasks[stage_id] = (stage.numCompletedTasks, stage.numTasks)
+                    if stage.numActiveTasks:
+                        active.append(stage_id)
+        done, tasks = (sum(pair[side] for pair in self._tasks.values()) for side in (0, 1))
+        if active:
+            completed, of_stage = self._tasks[active[-1]]
+            self._bar.describe(f"spark stage {active[-1]}, task {completed} of {of_stage}")
+        now = self._total_bytes * done // tasks if tasks else 0
+        self._bar.advance(max(now - self._shown_bytes, 0))
+        self._shown_bytes = max(now, self._shown_bytes)
+
+
+@contextmanager
+def watched(context: SparkContext, bar: Bar, total_bytes: int) -> Iterator[None]:
+    """While the block runs, a thread advances `bar` by the progress of its jobs."""
+    from py4j.protocol import Py4JError
+
+    progress, done = JobProgress(context.statusTracker(), bar, total_bytes), threading.Event()
+
+    def watch() -> None:
+        while not done.wait(_LOOK_SECONDS):
+            try:
+                progress.look()
+            except (Py4JError, OSError):  # the session has gone: the job itself reports why
+                return
+
+    thread = threading.Thread(target=watch, name="rmqtool-spark-progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.datasource import DataSource
 
-from rmqtool.spark.explain_errors import explain_errors
+from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.options import check_read, check_write, parse_options
 from rmqtool.spark.schema import asked_by_options, ddl
 
@@ -48,11 +48,13 @@ class RocketMQStoreSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader; one that takes filters where the option asks for it and Spark offers them."""
-        from rmqtool.spark.reader import PushdownReader, StoreReader
+        from rmqtool.spark.reader import PushdownReader, StoreReader, TableReader
 
-        takes_filters = self.settings.pushdown and filters_are_offered()
         with explain_errors():
             check_read(self.settings)
+            if self.settings.table != "messages":
+                return TableReader(self.settings, schema)
+            takes_filters = self.settings.pushdown and filters_are_offered()
             return (PushdownReader if takes_filters else StoreReader)(self.settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -25,12 +25,10 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from rmqtool.errors import UsageError
-from rmqtool.spark.explain_errors import explain_errors
+from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.partitions import Piece
 from rmqtool.spark.schema import asked_of
-from rmqtool.spark.stream_log import LogStream
-from rmqtool.spark.stream_places import Limits
-from rmqtool.spark.stream_queues import QueueStream
+from rmqtool.spark.stream_batches import Limits, LogStream, QueueStream
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -45,6 +43,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """Reads what stores get, in micro-batches."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
+        if options.table != "messages":
+            raise UsageError("a stream reads messages: option table is for batch reads")
         for name in _BATCH_ONLY:
             if getattr(options, name) is not None:
                 raise UsageError(

@@ -11,10 +11,10 @@ import pyarrow as pa
 from rmqtool.errors import InputError
 from rmqtool.message.columns import NAMES
 from rmqtool.problems import BY_CODE, Finding
+from rmqtool.spark.bounds import DataLossError
 from rmqtool.spark.convert import Converter, sound
-from rmqtool.spark.explain_errors import explain_errors
-from rmqtool.spark.extra_filter import ExtraFilter
-from rmqtool.spark.queue_bounds import DataLossError
+from rmqtool.spark.errors import explain_errors
+from rmqtool.spark.request import ExtraFilter
 from rmqtool.spark.schema import Asked, arrow_schema_of, tells_damage
 from rmqtool.spark.stores import open_place
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _OF_RECORDS = frozenset(("CL03", "CL06", "CL09", "CL13", "CL14", "UN01"))
 """The codes that `message.rows` gives a record: it is a row, with the code in `status`."""
-_TOLD_MAX = 20  # bad places of a task that are told on stderr
+_TOLD_MAX = 20  # bad places that a task reports on stderr
 
 
 class DamageError(InputError):
@@ -116,7 +116,7 @@ class _Damage:
         return rows
 
     def check_files(self, store: Store) -> None:
-        """Raises DataLossError for a file that has gone since the read was planned, if that is one."""
+        """Raises DataLossError for a file that has gone since the read was planned, if that is an error."""
         there = {store.layout.relative(file.path) for file in store.layout.commit_log}
         for each in self._piece.access.ranges:
             if each.path not in there:
@@ -129,7 +129,7 @@ class _Damage:
         self._tell(f"{what}: {self._piece.place.path}: {path}")
 
     def report(self, found: Finding) -> None:
-        """Told of every bad place that is read past, and of records that are not as they should be."""
+        """Report a bad range that is skipped, or a record with a wrong status."""
         problem, start = found.problem, found.physical_offset
         if problem.severity == "note":
             return

@@ -29,7 +29,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES
 from rmqtool.formats.message import INNER_BATCH
-from rmqtool.spark.explain_errors import explain_errors
+from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.write_columns import WriteColumns, write_columns
 from rmqtool.spark.write_options import write_arguments
 

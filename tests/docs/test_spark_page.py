@@ -15,7 +15,7 @@ import pytest
 from rmqtool.errors import UsageError
 from rmqtool.spark import option_texts, options_page
 from rmqtool.spark.options import IGNORED, IGNORED_PREFIXES, OPTION_NAMES, TABLE, SourceOptions, parse_options
-from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, asked_by_options
+from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, TABLE_FIELDS, asked_by_options
 from rmqtool.spark.values import OneOf
 from rmqtool.spark.write_options import DEFAULT_QUEUES, PARSERS, write_arguments
 from rmqtool.write.options import WriteOptions
@@ -81,6 +81,8 @@ def test_defaults_of_writing_are_those_of_the_writer(name: str) -> None:
 def test_every_column_and_set_is_in_the_page_and_no_other() -> None:
     """Names in their order, with the types that a read has."""
     assert [term for term, _ in entries("Columns")] == [each.name for each in (*FIELDS, CORRUPT)]
+    own = [each.name for fields in TABLE_FIELDS.values() for each in fields if each not in FIELDS]
+    assert [term for term, _ in entries("Tables")] == own
     sets = dict(entries("Column sets"))
     assert list(sets) == list(COLUMN_SETS)
     for name, text in sets.items():

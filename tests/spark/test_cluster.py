@@ -87,7 +87,7 @@ class Told:
 @pytest.fixture(scope="module")
 def told(spark_installed: None, cases: Library, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Told]:
     """Everything that happens, once; all processes have ended before the first test looks at it."""
-    from rmqtool.spark.java import find_java
+    from rmqtool.spark.session import find_java
 
     folder = tmp_path_factory.mktemp("cluster")
     real, damaged = cases.path(REAL), cases.path(DAMAGED)

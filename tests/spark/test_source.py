@@ -29,7 +29,7 @@ from rmqtool.spark.reader import PushdownReader, StoreReader
 from rmqtool.spark.schema import asked_by_options
 from rmqtool.spark.source import RocketMQStoreSource
 from rmqtool.spark.stream import StoreStreamReader
-from rmqtool.spark.stream_offsets import log_offset, queue_offset, read_log_offset, read_queue_offset
+from rmqtool.spark.stream_batches import log_offset, queue_offset, read_log_offset, read_queue_offset
 from tests import ROOT
 from tests.spark.frames import Row, library_rows, read, struct
 from tests.support.stores import Library
@@ -405,9 +405,10 @@ def test_secrets_are_in_no_plan_and_no_error(
     spark: Any, cases: Library, capfd: pytest.CaptureFixture[str]
 ) -> None:
     secret = "HUNTER2"
-    frame = load(spark, cases.path(CLEAN), columns="topic", **{"storage.secret_key": secret})
-    for mode in ("extended", "formatted", "cost"):
-        frame.where("topic = 'a'").explain(mode=mode)
+    for table in ("messages", "units"):
+        frame = load(spark, cases.path(CLEAN), table=table, columns="topic", **{"storage.secret_key": secret})
+        for mode in ("extended", "formatted", "cost"):
+            frame.where("topic = 'a'").explain(mode=mode)
     shown = capfd.readouterr().out
     assert "rocketmq-store" in shown
     assert secret not in shown

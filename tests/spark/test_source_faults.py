@@ -9,9 +9,9 @@ import pytest
 
 from rmqtool.errors import InputError, UsageError
 from rmqtool.read.store import Store
+from rmqtool.spark.bounds import DataLossError
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.partitions import PIECE_BYTES_MIN, plan_scan
-from rmqtool.spark.queue_bounds import DataLossError
 from rmqtool.spark.schema import asked_by_options
 from rmqtool.spark.stream import StoreStreamReader
 from tests.spark.frames import read, read_pieces, struct

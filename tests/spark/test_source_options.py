@@ -98,6 +98,10 @@ def test_options_of_a_cluster_are_taken_and_do_nothing() -> None:
         ({"path": "[]"}, ["path"]),
         ({"brokerName": "a,a"}, ["brokerName"]),
         ({"via": "guess"}, ["via"]),
+        ({"table": "queues"}, ["table", "units", "index_entries"]),
+        ({"table": "units", "tags": "a"}, ["table=units", "tags"]),
+        ({"table": "units", "columnSet": "full"}, ["table=units", "columnSet"]),
+        ({"table": "index_entries", "SUBSCRIBE": "a"}, ["table=index_entries", "subscribe"]),
     ],
 )  # fmt: skip
 def test_what_makes_no_sense_is_named(given: dict[str, str], words: list[str]) -> None:
@@ -216,7 +220,7 @@ def test_options_are_of_reading_or_of_writing() -> None:
         with pytest.raises(UsageError, match=next(iter(wrong))):
             check_read(options(**wrong))
     for wrong in ({"subscribe": "a"}, {"keys": "k"}, {"filter": "a = 1"}, {"startingTimestamp": "5"},
-                  {"endingOffsets": "latest"}):  # fmt: skip
+                  {"endingOffsets": "latest"}, {"table": "units"}):  # fmt: skip
         with pytest.raises(UsageError, match=next(iter(wrong))):
             check_write(options(**wrong))
     check_read(options(subscribe="a"))

@@ -100,6 +100,9 @@ def test_counts_and_groups(run: Run, store: Path) -> None:
     found = {(row["tags"], row["hour_time"]): row["count"] for row in groups}
     assert found == Counter((row["tags"], row["store_time"][:13] + ":00:00.000+00:00") for row in rows)
     assert sum(row["bytes"] for row in groups) == sum(row["size"] for row in rows)
+    times = run("spark-scan", store, "--group-by", "store_time,born_timestamp_ms").rows
+    found = {(row["store_time"], row["born_timestamp_ms"]): row["count"] for row in times}
+    assert found == Counter((row["store_time"], row["born_timestamp_ms"]) for row in rows)
 
 
 def test_hours_and_days_of_a_zone(run: Run, store: Path) -> None:
@@ -150,7 +153,7 @@ def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
     stores = tuple(str(cases.path(name)) for name in (REAL, "ok_540_small_ipv6"))
     query = f"SELECT physicalOffset FROM messages WHERE brokerName = '{REAL}'"
     for sql, partitions in ((query, 1), (f"{query} UNION ALL {query}", 4)):
-        frame = query_frame(spark, ScanRequest(stores), [], sql, reads_of(spark, sql))
+        frame = query_frame(spark, ScanRequest(stores), sql, reads_of(spark, sql))
         assert frame.rdd.getNumPartitions() == partitions
 
 
@@ -176,7 +179,7 @@ def test_filters_of_sql_reach_the_source(spark: Any, cases: Library) -> None:
     ],
 )  # fmt: skip
 def test_sql_reads_what_it_needs(spark: Any, query: str, columns: list[str]) -> None:
-    assert sorted(reads_of(spark, query).columns) == columns
+    assert sorted(reads_of(spark, query).columns["messages"]) == columns
 
 
 @pytest.mark.parametrize(
@@ -187,7 +190,7 @@ def test_sql_reads_what_it_needs(spark: Any, query: str, columns: list[str]) -> 
 )  # fmt: skip
 def test_sql_that_reads_every_column(spark: Any, query: str) -> None:
     """A star, a table as a whole, or groups by all that is left."""
-    assert {"topic", "body", "properties", "brokerName"} <= reads_of(spark, query).columns
+    assert {"topic", "body", "properties", "brokerName"} <= reads_of(spark, query).columns["messages"]
 
 
 def test_sql_that_names_more_than_it_needs(run: Run, store: Path) -> None:

@@ -20,11 +20,10 @@ from rmqtool.cli import main
 from rmqtool.errors import InputError, RefusedError, UsageError
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.spark import java, scan_job, session
+from rmqtool.spark import errors, scan_job, session
 from rmqtool.spark.package import write_package
 from rmqtool.spark.scan_job_groups import group_fields, parse_groups
 from rmqtool.spark.scan_job_output import output_names, output_place, partition_names
-from rmqtool.spark.scan_job_progress import JobProgress
 from rmqtool.spark.scan_job_verify import rebuild_rows
 from tests.spark.conftest import ROOT
 from tests.support.programs import PATIENCE_S, started, until
@@ -122,17 +121,17 @@ def test_java_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     old = fake_java(tmp_path / "old", "1.8.0_292")
     fake_java(tmp_path / "jvm" / "java-25", "25.0.1")
     wanted = fake_java(tmp_path / "jvm" / "java-21", "21.0.2")
-    monkeypatch.setattr(java, "_JVM_FOLDERS", (tmp_path / "jvm",))
+    monkeypatch.setattr(session, "_JVM_FOLDERS", (tmp_path / "jvm",))
     monkeypatch.setenv("JAVA_HOME", str(old))
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert [java.java_version(home) for home in (old, wanted, tmp_path)] == [8, 21, None]
-    assert java.find_java() == wanted
+    assert [session.java_version(home) for home in (old, wanted, tmp_path)] == [8, 21, None]
+    assert session.find_java() == wanted
     own = fake_java(tmp_path / "own", "17.0.9")
     monkeypatch.setenv("PATH", str(own / "bin"))
-    assert java.find_java() == own
+    assert session.find_java() == own
     newer = fake_java(tmp_path / "newer", "26-ea")
     monkeypatch.setenv("JAVA_HOME", str(newer))
-    assert java.find_java() == newer
+    assert session.find_java() == newer
 
 
 def test_missing_java(
@@ -140,7 +139,7 @@ def test_missing_java(
 ) -> None:
     """One line says what to install, and that what is there is too old."""
     pytest.importorskip("pyspark")
-    monkeypatch.setattr(java, "_JVM_FOLDERS", ())
+    monkeypatch.setattr(session, "_JVM_FOLDERS", ())
     monkeypatch.setenv("JAVA_HOME", str(fake_java(tmp_path / "old", "11.0.2")))
     monkeypatch.setenv("PATH", str(tmp_path))
     assert main(["spark-scan", str(store), "--count"]) == 3
@@ -240,16 +239,16 @@ def test_errors_of_spark_are_ours() -> None:
     pytest.importorskip("pyspark")
     from pyspark.errors import AnalysisException, PySparkRuntimeError
 
-    with pytest.raises(UsageError, match="option mode: bad"), scan_job.spark_errors():
+    with pytest.raises(UsageError, match="option mode: bad"), errors.spark_errors():
         raise AnalysisException("x\n  rmqtool.errors.UsageError: option mode: bad\n at y")
-    with pytest.raises(UsageError, match="^no table$"), scan_job.spark_errors():
+    with pytest.raises(UsageError, match="^no table$"), errors.spark_errors():
         raise AnalysisException("no table SQLSTATE: 42P01; line 1")
     no_connector = 'calling o1.save.\n: org.a.UnsupportedFileSystemException: No FileSystem for scheme "s3"'
-    with pytest.raises(InputError, match="No FileSystem") as found, scan_job.spark_errors():
+    with pytest.raises(InputError, match="No FileSystem") as found, errors.spark_errors():
         raise PySparkRuntimeError(no_connector)
     assert "hadoop-aws" in (found.value.hint or "")
     trace = "Job aborted\nCaused by: java.io.IOException: disk gone\n\tat x"
-    with pytest.raises(InputError, match="disk gone"), scan_job.spark_errors():
+    with pytest.raises(InputError, match="disk gone"), errors.spark_errors():
         raise PySparkRuntimeError(trace)
 
 
@@ -265,9 +264,9 @@ def test_an_interrupt_stays_one() -> None:
 
     with pytest.raises(KeyboardInterrupt), session._interrupts_first():
         fail()
-    with pytest.raises(KeyboardInterrupt), session._interrupts_first(), scan_job.spark_errors():
+    with pytest.raises(KeyboardInterrupt), session._interrupts_first(), errors.spark_errors():
         fail()
-    with pytest.raises(InputError), session._interrupts_first(), scan_job.spark_errors():
+    with pytest.raises(InputError), session._interrupts_first(), errors.spark_errors():
         raise Py4JNetworkError("the connection is closed")
 
 
@@ -341,7 +340,7 @@ class Bar:
 def test_progress_follows_the_tracker() -> None:
     """Bytes by the share of tasks; never back."""
     tracker, bar = Tracker(), Bar()
-    progress = JobProgress(tracker, bar, 1000)  # type: ignore[arg-type]
+    progress = session.JobProgress(tracker, bar, 1000)  # type: ignore[arg-type]
     for done, known in ((0, 0), (1, 250), (3, 750), (2, 750), (4, 1000)):
         tracker.done = done
         progress.look()

@@ -12,8 +12,8 @@ import pytest
 
 from rmqtool import NewMessage, Store
 from rmqtool.errors import InputError, UsageError
+from rmqtool.spark.bounds import DataLossError
 from rmqtool.spark.options import parse_options
-from rmqtool.spark.queue_bounds import DataLossError
 from rmqtool.spark.schema import asked_by_options
 from rmqtool.spark.stream import StoreStreamReader
 from rmqtool.write.store_writer import StoreWriter

@@ -1,15 +1,21 @@
-"""Options that speak of queue offsets, as one store has them: which queues, from where to where.
+"""What options name, as the stores have it: topics, queues, queue offsets, offsets in the log.
 
-The rules are Kafka's: offsets by queue name exactly the queues that are read; -2 is a queue's minimum,
--1 its maximum; what lies outside of what the queue still has is data loss, an error unless
+The rules of queue offsets are Kafka's: offsets by queue name exactly the queues that are read; -2 is a
+queue's minimum, -1 its maximum. An offset outside of what the queue still has is data loss, an error unless
 `failOnDataLoss` is false.
+
+`check_names` and `check_offsets` are for batch reads. A stream waits for topics that come later, and
+checks by itself where it was read up to. `spark-scan` names topics by globs and offsets as `dump` does,
+and reports by itself what does not exist.
 """
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import InputError, UnsupportedStoreError, UsageError
@@ -18,8 +24,6 @@ from rmqtool.spark.offsets import EARLIEST, LATEST, Bound, QueueName
 from rmqtool.spark.request import QueueRange, topics_and_pattern
 
 if TYPE_CHECKING:
-    import re
-
     from rmqtool.read.store import Store
     from rmqtool.spark.options import SourceOptions
     from rmqtool.spark.stores import StoreLocation
@@ -28,14 +32,28 @@ Key = tuple[str, int]
 
 
 class DataLossError(InputError):
-    """Messages that were asked for are not there any more."""
+    """Messages that were asked for no longer exist."""
 
 
 def tell_loss(options: SourceOptions, what: str, path: str | None = None) -> None:
-    """What was asked for is not there: an error, or a warning, as `failOnDataLoss` says."""
+    """Report what was asked for and does not exist: an error, or a warning, as `failOnDataLoss` says."""
     if options.fail_on_data_loss:
         raise DataLossError(what, path=path, hint="failOnDataLoss=false reads what exists")
     warnings.warn(what if path is None else f"{path}: {what}", stacklevel=3)
+
+
+def queue_test(options: SourceOptions) -> Callable[[str, int], bool]:
+    """Whether options select a queue, by its topic and id; `assign` is not looked at."""
+    globs, pattern = topics_and_pattern(options)
+    regex = None if pattern is None else re.compile(pattern)
+    chosen = Selection(topics=globs, exclude_topics=options.exclude_topics)
+
+    def is_selected(topic: str, queue_id: int) -> bool:
+        if options.queues and queue_id not in options.queues:
+            return False
+        return chosen.matches_topic(topic) and (regex is None or regex.fullmatch(topic) is not None)
+
+    return is_selected
 
 
 @dataclass(frozen=True)
@@ -58,16 +76,8 @@ class StoreQueues:
             raise UnsupportedStoreError(
                 "queue offsets are asked for, but the consume queues are in RocksDB", path=self.place.path
             )
-        globs, pattern = topics_and_pattern(self.options)
-        regex = _compiled(pattern)
-        chosen = Selection(topics=globs, exclude_topics=self.options.exclude_topics)
-        found = [
-            (topic, queue_id)
-            for topic, queue_id in self.store.queues
-            if chosen.matches_topic(topic)
-            and (regex is None or regex.fullmatch(topic))
-            and (not self.options.queues or queue_id in self.options.queues)
-        ]
+        wanted = queue_test(self.options)
+        found = [key for key in self.store.queues if wanted(*key)]
         if self.options.assign:
             assigned = {(name.topic, name.queue_id) for name in self.mine(self.options.assign)}
             found = [key for key in found if key in assigned]
@@ -163,7 +173,7 @@ class StoreQueues:
 
 
 def envelope(store: Store, queues: Iterable[QueueRange]) -> tuple[int, int] | None:
-    """Physical offsets [start, stop) that hold the records of ranges of queues; None where nobody can say.
+    """Physical offsets [start, stop) that hold the records of ranges of queues; None where it is unknown.
 
     Units rise along a queue with the log, so a range of queue offsets is one of the log too. Only
     for queues that the way to the messages trusts.
@@ -185,7 +195,59 @@ def envelope(store: Store, queues: Iterable[QueueRange]) -> tuple[int, int] | No
     return None if low is None or high <= low else (max(low, 0), high)
 
 
-def _compiled(pattern: str | None) -> re.Pattern[str] | None:
-    import re
+def check_names(options: SourceOptions, stores: Sequence[tuple[StoreLocation, Store]]) -> None:
+    """Report topics and queues that options name and no store has.
 
-    return None if pattern is None else re.compile(pattern)
+    A store knows its topics by queues and by topics.json. Where one of them has neither, nothing is checked.
+
+    Raises:
+        DataLossError: one of them does not exist, unless `failOnDataLoss` is false.
+    """
+    if not options.topics and not options.assign:
+        return
+    from rmqtool.read.known_topics import topic_names
+
+    names = [topic_names(store.layout) for _, store in stores]
+    if not all(names):
+        return
+    known = set().union(*names)
+    for topic in options.topics:
+        if topic not in known:
+            near = ", ".join(get_close_matches(topic, known))
+            tell_loss(options, f"no store has the topic {topic}" + (f"; nearest: {near}" if near else ""))
+    for name in options.assign:
+        if not any(_has(store, name) for place, store in stores if name.broker in (None, place.broker_name)):
+            tell_loss(options, f"option assign: no store has queue {name}")
+
+
+def _has(store: Store, name: QueueName) -> bool:
+    """Whether a store has the queue: as files, in topics.json, or of a system topic without files."""
+    from rmqtool.read.known_topics import queue_ids, topic_names
+
+    if name.topic not in topic_names(store.layout):
+        return False
+    ids = queue_ids(store.layout, lambda topic: topic == name.topic)
+    return ids is None or name.queue_id in ids
+
+
+def log_bounds(store: Store) -> tuple[int, int] | None:
+    """The first offset of the log, and the end of its last file; None where it has no files."""
+    files = store.commit_log.files
+    return (files[0].file_from_offset, files[-1].end) if files else None
+
+
+def check_offsets(options: SourceOptions, place: StoreLocation, store: Store) -> None:
+    """Report offsets in the log that options name and that lie outside of its files.
+
+    Raises:
+        DataLossError: as `check_names`.
+    """
+    bounds = log_bounds(store)
+    for name, value in (
+        ("startingPhysicalOffset", options.from_offset),
+        ("endingPhysicalOffset", options.to_offset),
+    ):
+        if bounds is None or value is None or bounds[0] <= value <= bounds[1]:
+            continue
+        what = f"option {name}: the log has offsets {bounds[0]} to {bounds[1]}, not {value}"
+        tell_loss(options, what, place.path)
