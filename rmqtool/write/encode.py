@@ -5,8 +5,9 @@ row the number of a template: how its property string is put together. `encode_r
 records into a buffer until it is full, and assigns queue offsets. What a broker adds to messages, and
 which rows it takes, is the caller's business.
 
-Small batches go through plain Python (`encode_plain`), which gives the same bytes; it is the
-reference in tests, and loads no numba.
+The rows are encoded by `encode_kernel`, or by `formats.message.encode` (`encode_plain`): small batches, for
+which loading numba would take longer; tests compare the two. Single messages are packed by
+`records.prepared.pack`, or by `fast_path`, because a put must be as fast as a broker's.
 
 Source: MessageExtEncoder#encode, CommitLog.DefaultAppendMessageCallback#doAppend; spec 01 3.2 to 3.6.
 """
@@ -170,7 +171,7 @@ def encode_rows(
     Args:
         batch: measured, every row within the limits of the format.
         first: the first row.
-        stop: behind the last row.
+        stop: after the last row.
         next_offsets: i8 by `queue`: the queue offset of the next message; advanced. Prepared and rolled
             back messages have queue offset 0 and advance nothing.
         physical_offset: of out[0].

@@ -112,7 +112,7 @@ def measure_rows(rows: Any, topics: Topics, t: Templates, values: Values, seals:
 
 @inlined
 def _put_seal(out: Any, start: int, position: int, crc_name: Any, crc: Crc, tables: Any, f: Form) -> None:
-    """Write the property CRC of the record out[start:position] behind it."""
+    """Append the property CRC of the record out[start:position] to it."""
     value = np.int64(crc_of(out, start, position - start, crc.address, tables)) & f.crc_mask
     for k in range(len(crc_name)):
         out[position + k] = crc_name[k]

@@ -17,22 +17,25 @@ import os
 import shutil
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
+from queue import Empty, SimpleQueue
+from threading import Lock, Thread
+from typing import Generic, TypeVar
 
 from rmqtool.errors import RefusedError, UnwritableError
 from rmqtool.formats.message import BLANK_SIZE, encode_blank
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.page_cache import LockedMemory, anonymous, pages_of
-from rmqtool.write.allocate import AllocateAhead
 from rmqtool.write.options import WriteOptions
 
 _BUFFER_SIZE = 16 << 20
 _AHEAD = 256 << 20  # bytes left in a file when the next one is made
 _ZEROS = bytes(1 << 20)
+File = TypeVar("File")
 _NEARLY_FULL = 0.85  # DefaultMessageStore: a folder fuller than that gets no new file
 
 
@@ -84,7 +87,7 @@ class LogWriter:
         self._current: _LogFile | None = None
         self._unflushed: deque[_LogFile] = deque()  # files with bytes that are not on the device
         self._flush_lock, self._commit_lock = Lock(), Lock()
-        self._ahead = AllocateAhead(self._make_or_open)
+        self._ahead = _AllocateAhead(self._make_or_open)
         self._buffer = anonymous(min(_BUFFER_SIZE, self._size)) if options.write_buffer else None
 
     def room(self) -> int:
@@ -289,3 +292,61 @@ class LogWriter:
 def _is_nearly_full(folder: Path) -> bool:
     usage = shutil.disk_usage(folder)
     return usage.used > _NEARLY_FULL * usage.total
+
+
+class _AllocateAhead(Generic[File]):
+    """Makes the log's next file in a thread, while the current one is filled.
+
+    The thread starts here, and gets its requests through queues, which stay whole whatever a signal
+    interrupts: an executor that is interrupted while it starts a thread can keep the process from ending.
+    """
+
+    def __init__(self, make: Callable[[int], File]) -> None:
+        """See the class; `make` takes the file's physical offset."""
+        self._make = make
+        self._requests: SimpleQueue[int | None] = SimpleQueue()
+        self._answers: SimpleQueue[File | None] = SimpleQueue()
+        self._asked = False
+        self._file: File | None = None
+        self._thread = Thread(target=self._run, name="allocate", daemon=True)
+        self._thread.start()
+
+    def request(self, start: int) -> None:
+        """Begin to make the file at `start`, unless there is one that is not `taken`."""
+        if not self._asked and self._file is None:
+            self._asked = True
+            self._requests.put(start)
+
+    def file(self, start: int) -> File:
+        """The file at `start`, the one that was asked for; it is given again until it is `taken`.
+
+        If none was, or making it failed, it is made now: there may be space again.
+        """
+        if self._asked and self._file is None:
+            self._file = self._answers.get()
+        self._asked = False
+        if self._file is None:
+            self._file = self._make(start)
+        return self._file
+
+    def taken(self) -> None:
+        """The file that `file` gave is in use: the next is another one."""
+        self._file = None
+
+    def close(self) -> File | None:
+        """End the thread; the file that was made and not taken."""
+        self._requests.put(None)
+        self._thread.join()
+        with suppress(Empty):
+            self._file = self._answers.get_nowait() or self._file
+        file, self._file = self._file, None
+        return file
+
+    def _run(self) -> None:
+        while (start := self._requests.get()) is not None:
+            file = None
+            try:
+                with suppress(Exception):  # whoever needs the file makes it, and is told what is wrong
+                    file = self._make(start)
+            finally:
+                self._answers.put(file)

@@ -49,7 +49,7 @@ class Putter(Protocol[Result]):
 
 
 class QueueChoice:
-    """Chooses the queues of new messages that name none; round robin is left to the writer."""
+    """Chooses queues for new messages that name none; leaves round robin to the writer."""
 
     def __init__(self, writer: Putter[object], how: QueueBy) -> None:
         self._writer = writer
@@ -59,7 +59,7 @@ class QueueChoice:
         """The message with its queue.
 
         Raises:
-            IllegalMessageError, RefusedError: there is no queue for it, or none to be chosen.
+            IllegalMessageError, RefusedError: no queue can be chosen for it.
         """
         if self._how == "round-robin" or message.queue_id is not None:
             return message
@@ -115,7 +115,7 @@ class InputAppender:
             writer: of the store.
             source: the input, with the same `on_error` and `report`; `QueueChoice.of_batch` completes it.
             on_error: what a row that the store does not take does.
-            report: is told of every row left out.
+            report: called for every row left out.
         """
         from rmqtool.write.table.appender import TableAppender
 

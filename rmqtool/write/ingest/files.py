@@ -69,7 +69,7 @@ def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
             if "Empty CSV" in str(error) and source.has_quotes:  # all of it is the first cell
                 raise RowError(_UNCLOSED, row=1) from error
             if "straddl" in str(error):
-                raise InputError(f"a row has {_TOO_LONG}") from error  # the header, or the first behind it
+                raise InputError(f"a row has {_TOO_LONG}") from error  # the header, or the first row after it
             raise
         names = _names(reader.schema.names, rules, {})
     try:
@@ -155,11 +155,11 @@ def _holds_end(batch: pa.RecordBatch) -> bool:
 
 
 def parquet_rows(file: BinaryIO, rules: RowRules, advance: Callable[[int], None]) -> Iterator[Raw]:
-    """The rows of a Parquet file; `advance` is told of bytes read, in proportion to the rows."""
+    """The rows of a Parquet file; `advance` gets the bytes read, in proportion to the rows."""
     from pyarrow import parquet
 
     with _explained("Parquet"):
-        # Opened anew by pyarrow itself: through a Python object every read would copy and take the GIL.
+        # pyarrow opens the file itself: through a Python object every read would copy and take the GIL.
         own = pa.OSFile(f"/dev/fd/{file.fileno()}")
         opened = parquet.ParquetFile(own, buffer_size=1 << 20)
         names = _names(opened.schema_arrow.names, rules, _BY_SPARK_NAME)
@@ -225,7 +225,7 @@ def _names(found: Sequence[str], rules: RowRules, others: Mapping[str, str]) -> 
 class _CsvBytes:
     """What the CSV reader reads: not UTF-16, and one row more at the end, `_CSV_END`.
 
-    A quoted cell without an end takes that in with all rows behind it, for pyarrow says nothing then.
+    A quoted cell that never ends contains it, with all rows that follow; pyarrow does not report such a cell.
     """
 
     closed = False
@@ -255,7 +255,7 @@ class _CsvBytes:
         return data
 
     def leave(self) -> bool:
-        """Nobody wants more: the reader's thread meets the end at its next read; whether there was more."""
+        """End the input at the next read of the reader's thread; return whether there was more."""
         self._is_left = True
         return not self._has_ended
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -23,8 +22,8 @@ from rmqtool.message.arrow_arrays import binary_array
 from rmqtool.storage.buffers import Array
 from rmqtool.write.ingest import json_kernel
 from rmqtool.write.ingest.json_kernel import BOOL, MAP, NO_VALUE, SCALAR, TEXT, TEXTS
-from rmqtool.write.ingest.json_rows import NOT_NEEDED
-from rmqtool.write.ingest.rows import I32, I64, InputRow
+from rmqtool.write.ingest.json_rows import FIELD_TYPES, NOT_NEEDED
+from rmqtool.write.ingest.rows import I32, I64
 
 _LEAST_CHILD = 2  # bytes of a text in a list: its quotes
 
@@ -190,9 +189,8 @@ _KIND_OF: dict[Any, int] = {
     list[str] | str | None: TEXTS,
     dict[str, str] | None: MAP,
 }
-_TYPES = {field.name: field.type for field in msgspec.structs.fields(InputRow)}
-_KINDS = {name: _kind(type_) for name, type_ in _TYPES.items()}
-_WORDS = {name: words for name, type_ in _TYPES.items() if (words := _words(type_)) is not None}
+_KINDS = {name: _kind(type_) for name, type_ in FIELD_TYPES.items()}
+_WORDS = {name: words for name, type_ in FIELD_TYPES.items() if (words := _words(type_)) is not None}
 _NUMBERS = {name: number for number, name in enumerate(_KINDS)}
 _NAMES = np.frombuffer("".join(_KINDS).encode(), np.uint8)
 _NAME_ENDS = np.cumsum([0, *map(len, _KINDS)], dtype=np.int32)

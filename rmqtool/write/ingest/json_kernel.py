@@ -39,7 +39,7 @@ _HIGH_BITS = np.uint64(0x8080808080808080)
 _QUOTES = np.uint64(0x2222222222222222)
 _BACKSLASHES = np.uint64(0x5C5C5C5C5C5C5C5C)
 _SPACES = np.uint64(0x2020202020202020)
-_ESCAPED = (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74)  # behind a backslash, and what that means:
+_ESCAPED = (0x22, 0x5C, 0x2F, 0x62, 0x66, 0x6E, 0x72, 0x74)  # after a backslash, and what that means:
 _MEANINGS = (0x22, 0x5C, 0x2F, 0x08, 0x0C, 0x0A, 0x0D, 0x09)
 _NULL = (0x6E, 0x75, 0x6C, 0x6C)
 _TRUE = (0x74, 0x72, 0x75, 0x65)
@@ -51,13 +51,13 @@ _FALSE = (0x66, 0x61, 0x6C, 0x73, 0x65)
 
 @inlined
 def at(data: Any, i: Any, stop: Any) -> Any:
-    """The byte there; 0, which has no place in JSON, behind the end."""
+    """The byte there; 0, which JSON never contains, after the end."""
     return np.int64(u8(data, i)) if i < stop else 0
 
 
 @inlined
 def skip(data: Any, i: Any, stop: Any) -> Any:
-    """The first index from `i` on that is no blank of the line."""
+    """The first index from `i` on that is not a space, a tab or a carriage return."""
     while i < stop and (data[i] == 0x20 or data[i] == 0x09 or data[i] == 0x0D):
         i += 1
     return i
@@ -99,7 +99,7 @@ def _hex(data: Any, i: Any) -> Any:
 
 @inlined
 def _escape_end(data: Any, i: Any, stop: Any) -> Any:
-    """The index behind the escape whose backslash is at `i`; below 0 for one that is none."""
+    """The index after the escape whose backslash is at `i`; below 0 if it is not an escape."""
     mark = at(data, i + 1, stop)
     if mark != 0x75:
         for known in _ESCAPED:
@@ -121,7 +121,7 @@ def _escape_end(data: Any, i: Any, stop: Any) -> Any:
 
 @compiled
 def text_length(data: Any, i: Any, stop: Any) -> Any:
-    """The length of the text that begins at `i`, behind its quote; -1 for none.
+    """The length of the text that begins at `i`, after its quote; -1 for none.
 
     Where it has escapes: -2 - length.
     """
@@ -146,7 +146,7 @@ def raw_length(length: Any) -> Any:
 
 @inlined
 def _put_utf8(data: Any, at: Any, code: Any) -> Any:
-    """The UTF-8 bytes of a code point; the index behind them."""
+    """Write the UTF-8 bytes of a code point; return the index after them."""
     if code < 0x80:
         put_8(data, at, code)
         return at + 1
@@ -238,7 +238,7 @@ def _is_word(data: Any, i: Any, stop: Any, word: Any) -> Any:
 
 @compiled
 def number_at(data: Any, i: int, stop: int, kind: int, values: Any, place: int) -> Any:
-    """Reads a whole number that `kind` can hold to values[place]; the index behind it, or -1."""
+    """Reads a whole number that `kind` can hold to values[place]; returns the index after it, or -1."""
     is_negative = at(data, i, stop) == _MINUS
     if is_negative:
         i += 1
@@ -265,7 +265,7 @@ def number_at(data: Any, i: int, stop: int, kind: int, values: Any, place: int) 
 def texts_at(data: Any, i: int, stop: int, result: Any, starts: Any, lengths: Any) -> Any:
     """Reads a list of texts, whose bracket is at `i`, or one text, to the children.
 
-    The index behind it, or -1.
+    Returns the index after it, or -1.
     """
     child = result[CHILDREN]
     is_list = data[i] == _OPEN_LIST
@@ -301,7 +301,7 @@ def texts_at(data: Any, i: int, stop: int, result: Any, starts: Any, lengths: An
 def map_at(data: Any, i: int, stop: int, result: Any, starts: Any, lengths: Any) -> Any:
     """Reads an object of texts, whose brace is at `i`, to the children: name, value, name, value.
 
-    The index behind it, or -1.
+    Returns the index after it, or -1.
     """
     first = child = result[CHILDREN]
     i = skip(data, i + 1, stop)
@@ -345,7 +345,7 @@ def value_at(
     data: Any, i: int, stop: int, kind: int, row: int, starts: Any, lengths: Any,
     result: Any, child_starts: Any, child_lengths: Any,
 ) -> Any:  # fmt: skip
-    """Reads a value of a field to starts[row], lengths[row]; the index behind it, or -1."""
+    """Reads a value of a field to starts[row], lengths[row]; returns the index after it, or -1."""
     mark = at(data, i, stop)
     if mark == 0x6E:
         return i + 4 if _is_word(data, i, stop, _NULL) else -1
@@ -392,7 +392,7 @@ def parse_lines(
     value as the start, of lists and objects the first child and how many. `child_starts` and
     `child_lengths` get the texts of those, in their order; `lines` the line of each row, from 0;
     `result` how many children there are, and how many texts with escapes. `seen` is of one number
-    for each field, below 0; `follows` of one more, 0: the field that came last behind each, the first
+    for each field, below 0; `follows` of one more, 0: the field that last followed each, the first
     one at the start of a line.
     """
     stop = len(data)

@@ -1,7 +1,7 @@
 """Rows from JSON lines: one object a line, read in blocks of lines.
 
 A block is decoded at once, with the types of `rows.InputRow`: to columns in compiled code where
-all of it is plain, else row by row; line by line only where that fails, to tell which lines are wrong.
+all of it is plain, else row by row; line by line only where that fails, to find the wrong lines.
 Memory holds a few blocks, or one line of up to LINE_LIMIT.
 """
 
@@ -16,13 +16,13 @@ import msgspec
 from msgspec.structs import astuple
 
 from rmqtool.errors import InputError
-from rmqtool.write.ingest.rows import RowError, RowRules, unknown_column
+from rmqtool.write.ingest.rows import I32, I64, InputRow, RowError, RowRules, unknown_column
 
 LINE_LIMIT = 64 << 20
 """Bytes that one line may have; one of up to twice as many may pass."""
 BLOCK_SIZE = 8 << 20
 COMPILED_FROM = 16 << 20
-"""Bytes of an input behind which loading the compiled reader, or compiling it once, is worth it."""
+"""Bytes of an input after which loading the compiled reader, or compiling it once, is worth it."""
 BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE = ord("\n")
@@ -70,7 +70,7 @@ def line_blocks(file: Readable, *, size: int = BLOCK_SIZE, limit: int = LINE_LIM
     started = too_long = False
     while True:
         rest = stop - begin
-        # In a new buffer, not a longer one: the last block may still be looked at.
+        # In a new buffer, not a longer one: the last block may still be in use.
         room = bytearray(max(size, 2 * rest)) if len(buffer) != max(size, 2 * rest) else buffer
         room[:rest] = buffer[begin:stop]
         buffer, begin, stop = room, 0, rest
@@ -188,6 +188,7 @@ def _explain(error: Exception, line: bytes, number: int) -> RowError:
 
 # rows -> columns
 
+FIELD_TYPES = {field.name: field.type for field in msgspec.structs.fields(InputRow)}
 NOT_NEEDED = ("queue_offset", "body_crc", "offset_msg_id", "file", "system", "record")
 
 
@@ -214,16 +215,8 @@ def raw_columns(rows: Sequence[Any]) -> dict[str, Any]:
 def _type(name: str) -> Any:
     import pyarrow as pa
 
-    if name in ("blank", "wait"):
-        return pa.bool_()
-    if name == "body":
-        return pa.string()
-    if name in ("physical_offset", "prepared_transaction_offset") or name.endswith("_timestamp_ms"):
-        return pa.int64()
-    return pa.int32() if name in _I32 else pa.string()
-
-
-_I32 = ("size", "version", "queue_id", "flag", "sys_flag", "reconsume_times", "body_length", "delay_level")
+    types = {I32 | None: pa.int32(), I64 | None: pa.int64(), bool | None: pa.bool_()}
+    return types.get(FIELD_TYPES[name], pa.string())
 
 
 def _maps(values: Sequence[dict[str, str] | None]) -> Any:

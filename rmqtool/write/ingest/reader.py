@@ -44,8 +44,8 @@ _SUFFIXES: dict[str, Format] = {
 _PACKED = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
 _PARQUET, _ARROW_FILE, _ARROW_STREAM = b"PAR1", b"ARROW1", b"\xff\xff\xff\xff"
 _AHEAD = 2
-_PATIENCE_MS = 200  # without new bytes, after which what a pipe gave is taken
-_LONGEST_MS = 1000  # behind the first bytes, after which it is taken though more come
+_PATIENCE_MS = 200  # without new bytes: then what a pipe gave is taken
+_LONGEST_MS = 1000  # after the first bytes: then they are taken although more come
 _NUMBERS_KEPT = 16  # batches whose row numbers are kept: more than can be between reading and writing
 
 
@@ -60,21 +60,21 @@ def row_error(error: RmqtoolError, number: int, column: str | None) -> RowError:
 
 
 def open_input(path: Path, advance: Callable[[int], None] | None = None) -> io.BufferedReader:
-    """The input at `path`, `-` for standard input; `advance` is told how many bytes were read.
+    """The input at `path`, `-` for standard input; `advance` gets the number of bytes read.
 
     Raises:
         UsageError: standard input is a terminal.
         OSError: it cannot be opened.
     """
     if path != STANDARD_INPUT:
-        return io.BufferedReader(CountedFile(io.FileIO(path), advance or _nobody), 1 << 20)
+        return io.BufferedReader(CountedFile(io.FileIO(path), advance or _ignore), 1 << 20)
     if sys.stdin is None:
         raise InputError("standard input is closed")
     if sys.stdin.isatty():
         raise UsageError("standard input is a terminal", hint="pipe rows into it, or name a file")
     # Its own file: one that a thread waits for must not be closed when the interpreter ends.
     own = io.FileIO(sys.stdin.fileno(), closefd=False)
-    return io.BufferedReader(CountedFile(own, advance or _nobody), 1 << 20)
+    return io.BufferedReader(CountedFile(own, advance or _ignore), 1 << 20)
 
 
 def size_of(file: io.BufferedReader) -> int | None:
@@ -86,7 +86,7 @@ def format_of(file: io.BufferedReader, path: Path) -> Format:
     """What an input is, by its name, else by how it starts.
 
     Raises:
-        UsageError: neither tells.
+        UsageError: neither shows it.
     """
     known = _SUFFIXES.get(path.suffix.lower())
     if known is not None:
@@ -139,9 +139,9 @@ class Input:
             file: of `open_input`.
             format: what it is.
             rules: how rows are read.
-            on_error: what a wrong row does: `stop` raises it, behind the rows before it; `skip` leaves it
+            on_error: what a wrong row does: `stop` raises it, after the rows before it; `skip` leaves it
                 out.
-            report: is told of every row left out.
+            report: called for every row left out.
         """
         self.complete: Complete | None = None
         self.rows = self.skipped = self.empty = 0
@@ -186,7 +186,7 @@ class Input:
             self._handle({number: errors[number] for number in wrong})
 
     def _handed(self, items: Iterator[Read]) -> Iterator[pa.RecordBatch]:
-        """The batches; wrong rows are told here, in the thread and the order of who takes the batches."""
+        """The batches; reports wrong rows in the thread of the consumer, in its order."""
         for batch, errors in items:
             if self._on_error == "skip":
                 self._handle(errors)
@@ -273,22 +273,22 @@ class Input:
 
 @contextmanager
 def _searchable(file: io.BufferedReader) -> Iterator[tuple[BinaryIO, Callable[[int], None]]]:
-    """The file itself, or a copy of a pipe in a file without a name; whom to tell of reading past `file`."""
+    """The file itself, or a nameless copy of a pipe; with what reads past `file` have to call."""
     if file.seekable():
-        yield file, file.raw.advance if isinstance(file.raw, CountedFile) else _nobody
+        yield file, file.raw.advance if isinstance(file.raw, CountedFile) else _ignore
         return
     with tempfile.TemporaryFile() as copy:
         shutil.copyfileobj(file, copy, 1 << 20)
         copy.seek(0)
-        yield copy, _nobody  # the copying has told it
+        yield copy, _ignore  # the copying has called it
 
 
-def _nobody(count: int) -> None:
-    """Nobody is to be told."""
+def _ignore(count: int) -> None:
+    """Ignore progress."""
 
 
 class CountedFile(io.RawIOBase):
-    """A file that is only read, and tells how far it was read; `count` is bytes."""
+    """A file that counts the bytes read from it, and passes them to `advance`."""
 
     def __init__(self, file: io.FileIO, advance: Callable[[int], None]) -> None:
         self._file = file
@@ -296,19 +296,19 @@ class CountedFile(io.RawIOBase):
         self.count = 0
 
     def readable(self) -> bool:
-        """Yes."""
+        """True: see io.RawIOBase."""
         return True
 
     def seekable(self) -> bool:
-        """Whether it is no pipe."""
+        """Whether it is a file, not a pipe."""
         return self._file.seekable()
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """As of any file."""
+        """See io.RawIOBase."""
         return self._file.seek(offset, whence)
 
     def tell(self) -> int:
-        """As of any file."""
+        """See io.RawIOBase."""
         return self._file.tell()
 
     def fileno(self) -> int:
@@ -316,7 +316,7 @@ class CountedFile(io.RawIOBase):
         return self._file.fileno()
 
     def readinto(self, buffer: Any, /) -> int | None:
-        """As of any file."""
+        """See io.RawIOBase."""
         count = self._file.readinto(buffer)
         self.count += count or 0
         self.advance(count or 0)
@@ -329,10 +329,10 @@ class CountedFile(io.RawIOBase):
 
 
 class Flowing:
-    """An input whose writer may pause, or be slow: what has come is given, in place of a full buffer.
+    """An input whose writer may pause, or be slow: gives what has come instead of waiting for a full buffer.
 
-    Read from the file itself, behind what was looked at: a thread that waits in the buffer would keep
-    everybody from closing it, on an interrupt for instance.
+    Reads from the file itself, after the bytes that were peeked at: a thread that waits in the buffer would
+    prevent others from closing it, for instance on an interrupt.
     """
 
     def __init__(self, file: io.BufferedReader) -> None:

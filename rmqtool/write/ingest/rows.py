@@ -65,7 +65,7 @@ NO_PROPERTIES = (
 
 
 class RowError(InputError):
-    """A row of the input that is no message.
+    """A row of the input that is not a message.
 
     `row` counts from 1 (a line of JSONL; in CSV the header is row 1), `column` is its column, and
     `status` what a broker would call it, where it is a broker's rule.
@@ -166,7 +166,7 @@ class RowRules:
     """How rows are read.
 
     Attributes:
-        profile: whose dialect property strings are in, where a row does not tell.
+        profile: whose dialect property strings have if a row does not show its own.
         zone: of times without an offset; None is the local zone.
         defaults: values of columns that a row leaves empty, by column; times as integers.
         ignore_unknown: columns that no row has are passed over.
@@ -235,7 +235,7 @@ def stored_body(
     left to the append, which leaves small bodies alone.
 
     Raises:
-        RowError: `sys_flag` names a compression that there is not.
+        RowError: `sys_flag` names an unknown compression.
     """
     bits = sys_flag & COMPRESSION_BITS
     sys_flag &= ~(HOST_BITS | COMPRESSION_BITS)
@@ -318,7 +318,7 @@ def stored_properties(
     Args:
         pairs: the column properties.
         base64: the column properties_base64, which counts where a row has both.
-        dialect: of the string, where `room` does not tell.
+        dialect: of the string, if `room` does not show it.
         room: bytes that the stored record has for the string; None where the row does not say.
 
     Raises:

@@ -1,7 +1,7 @@
 """From a message to its record: checks, what client and broker add.
 
 `prepare` does all that needs no place in the log; `pack` makes the bytes once the place is known.
-An ordinary message has a shorter way, `write.quick_put`, which gives the same bytes.
+An ordinary message takes `write.fast_path`, which gives the same bytes.
 
 Source: DefaultMQProducerImpl#sendKernelImpl, SendMessageProcessor#sendMessage, HookUtils,
 CommitLog#asyncPutMessage, MessageExtEncoder#encode; spec 01 10.1 to 10.5.

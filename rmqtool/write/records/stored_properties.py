@@ -138,17 +138,6 @@ def place_stored(
     )  # fmt: skip
 
 
-def check_string(text: str, data: bytes, options: WriteOptions) -> None:
-    """Check the string of a message that stays under its topic; `data` are its bytes.
-
-    Raises:
-        IllegalMessageError: it is too long; 4.x has its own name for that.
-    """
-    if options.profile.checks_properties_early:
-        check_units(text)
-    check_size(data, sealed=options.property_crc)
-
-
 def check_size(data: bytes, *, sealed: bool) -> None:
     """Raises IllegalMessageError for more than 32767 bytes, those of the property CRC included."""
     size = len(data) + sealed * PROPERTY_CRC_SIZE

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 __all__ = ["TableAppender", "TableResult", "WrongRowError"]
 
 ROWS_AT_ONCE = 1 << 14
-"""Rows that are looked at together, while no other put can come between."""
+"""Rows that are stored together, with no other put between them."""
 BUFFER_SIZE = 4 << 20
 _BUFFERS = 6
 _WITHOUT_OFFSET = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
@@ -102,7 +102,7 @@ class TableAppender:
             writer: of the store.
             on_error: what a wrong row does: `stop` raises, when the rows before it are stored; `skip`
                 leaves it out.
-            report: is told of every row left out.
+            report: called for every row left out.
         """
         self._writer = writer
         self._on_error = on_error
@@ -197,7 +197,7 @@ class TableAppender:
             first = following
 
     def _settle(self, pipe: Pipe) -> None:
-        """Wait until all is written; queue offsets are those behind it. Raises UnwritableError."""
+        """Wait until all is written; queue offsets are those after it. Raises UnwritableError."""
         try:
             pipe.drain()
         finally:  # of an interrupt while it waits: what was sent is written all the same
@@ -270,12 +270,14 @@ class Tally:
 
 
 class Pipe:
-    """Buffers on their way into the log. The caller holds the put lock from `restart` to `drain`.
+    """Buffers on their way into the log, one written while the next is filled.
+
+    The caller holds the put lock from `restart` to `drain`.
 
     Attributes:
-        end: physical offset behind the last buffer sent.
-        room: bytes of records that fit behind it into the log's current file.
-        next_offsets: of the queues, behind what was written; read it behind `drain`.
+        end: physical offset after the last buffer sent.
+        room: bytes of records that fit after it into the log's current file.
+        next_offsets: of the queues, after what was written; valid after `drain`.
     """
 
     def __init__(self, writer: StoreWriter, tally: Tally) -> None:
@@ -322,7 +324,7 @@ class Pipe:
             rows: records in them.
             last_size: bytes of the last one.
             store_timestamp: of the last one.
-            next_offsets: of all queues, behind these records.
+            next_offsets: of all queues, after these records.
         """
         task = self._hand.submit(
             self._write, self._filling, used, self.end, rows, last_size, store_timestamp, next_offsets
@@ -344,13 +346,13 @@ class Pipe:
             self._take_back()
 
     def check(self) -> None:
-        """Raises the UnwritableError of the first buffer that failed; none behind it was written."""
+        """Raises the UnwritableError of the first buffer that failed; none after it was written."""
         if self._error is not None:
             raise self._error
 
     def _take_back(self) -> None:
         self._free.append(self._sent[0].result())
-        self._sent.popleft()  # behind the wait, which may be interrupted
+        self._sent.popleft()  # after the wait, which may be interrupted
 
     def _write(
         self, buffer: Array, used: int, start: int, rows: int, last_size: int, store_timestamp: int,

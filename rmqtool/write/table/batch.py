@@ -42,7 +42,7 @@ STORED_TEMPLATE = (Part(b"", STORED),)
 
 _TOPIC = "TopicTest"
 _LENGTH_SIZE = 2  # of the properties' length
-_NAMES_LIMIT = 512  # rows with more properties are looked at one by one
+_NAMES_LIMIT = 512  # rows with more properties take the careful path
 _HOST_BITS = form.BORN_HOST_V6 | form.STORE_HOST_V6
 # In a property string that is kept as stored these names mean queue offsets, or a CRC.
 _MEANT_IN_STORED = (b"INNER_", form.PROPERTY_CRC_NAME.encode())
@@ -125,7 +125,7 @@ class BatchBuilder:
 
         Returns:
             `stop`, or the first row whose queue takes no plain messages: it is odd then, and rows
-            behind it have changed nothing.
+            after it have changed nothing.
         """
         topics, stored = made.topics[first:stop], columns.stored[first:stop]
         queue_ids, named = columns.queue_ids[first:stop], columns.has_queue_id[first:stop]

@@ -304,7 +304,7 @@ def _hosts(array: pa.Array | None, column: str, odd: SlowRows) -> tuple[Array | 
 
 
 def _host(value: str | bytes) -> bytes | None:
-    """The stored bytes; None for what is no host, or an IPv6 address that is stored as IPv4."""
+    """The stored bytes; None for what is not a host, or an IPv6 address that is stored as IPv4."""
     try:
         host = host_bytes(value) if isinstance(value, str) else value
     except FormatError:
@@ -335,7 +335,7 @@ def _keys(array: pa.Array, odd: SlowRows) -> Texts:
 
 
 def _maps(array: pa.Array, odd: SlowRows) -> Maps:
-    """Maps with null or empty values, or values with 0x01 or 0x02, are marked. Names are not looked at."""
+    """Maps with null or empty values, or values with 0x01 or 0x02, are marked. Names are not checked."""
     kind = array.type
     is_map = pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)
     _need(is_map, "properties", kind, "map<string, string>")

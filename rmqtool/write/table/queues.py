@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rmqtool.write.store_writer import StoreWriter
 
 
-_QUEUE_ID_LIMIT = 1 << 17  # rows of higher queue ids are looked at one by one
+_QUEUE_ID_LIMIT = 1 << 17  # rows of higher queue ids take the careful path
 _FIRST_WIDTH = 4
 _FIRST_CAPACITY = 256
 _UNKNOWN, _TAKES, _REFUSES = range(3)
@@ -41,7 +41,7 @@ class Queues:
         self._keys: list[tuple[int, int]] = []  # topic number and queue id
         self._queues: list[QueueOffset] = []  # the writer's, where they were asked for
         self.next_offsets = np.zeros(_FIRST_CAPACITY, np.int64)
-        self._known = np.zeros(_FIRST_CAPACITY, np.int64)  # what the writer was told last
+        self._known = np.zeros(_FIRST_CAPACITY, np.int64)  # what the writer got last
         self._first = np.zeros(_FIRST_CAPACITY, np.int64)  # at the first message of this table
         self._counts = np.zeros(_FIRST_CAPACITY, np.int64)  # messages of this table
         self._loaded = np.zeros(_FIRST_CAPACITY, bool)
@@ -51,7 +51,7 @@ class Queues:
         """The numbers of rows' queues, their offsets loaded; up to the first row that is refused.
 
         What a row does to the topics (one can be made, or get queues) is done in the order of rows,
-        and not for rows behind the one refused.
+        and not for rows after the one refused.
 
         Args:
             topics: per row the topic's number.
@@ -117,7 +117,7 @@ class Queues:
         return queue
 
     def _widen(self, topic: int, width: int) -> None:
-        """Give a topic at least `width` numbers, behind all others; what is known of its old ones moves."""
+        """Give a topic at least `width` numbers, after all others; what is known of its old ones moves."""
         topics = self.topics
         old_base, old_width = int(topics.bases[topic]), int(topics.widths[topic])
         width = max(width, _FIRST_WIDTH, 2 * old_width)
@@ -216,7 +216,7 @@ class Topics:
 
 
 def longer(array: Array, least: int) -> Array:
-    """The array with zeros behind its last axis: twice as long, or `least`; itself when it is long enough."""
+    """The array, or if it is shorter than `least`, with zeros appended: twice as long, or `least`."""
     size = array.shape[-1]
     if size >= least:
         return array

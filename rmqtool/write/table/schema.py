@@ -16,6 +16,7 @@ from rmqtool.formats.body import Compression
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.formats.properties import KEY_SEPARATOR
 from rmqtool.write.records.message import NewMessage
+from rmqtool.write.records.property_map import illegal
 
 MAP = pa.map_(pa.string(), pa.string())
 TYPES: dict[str, pa.DataType] = {
@@ -45,8 +46,6 @@ I32_COLUMNS = tuple(name for name, kind in TYPES.items() if kind == pa.int32())
 I64_COLUMNS = tuple(name for name, kind in TYPES.items() if kind == pa.int64())
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 
-_ILLEGAL = "MESSAGE_ILLEGAL"
-
 
 class WrongRowError(IllegalMessageError):
     """A row that cannot be appended.
@@ -63,7 +62,7 @@ class WrongRowError(IllegalMessageError):
             f"row {row}, column {column}: {reason.message}", hint=reason.hint, column=column
         )
         self.row = row
-        self.status = getattr(reason, "status", _ILLEGAL)
+        self.status = getattr(reason, "status", "MESSAGE_ILLEGAL")
         self.reason = reason
 
 
@@ -89,20 +88,20 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[NewMessage]:
 def _message(values: dict[str, Any]) -> NewMessage:
     given = {name: value for name, value in values.items() if value is not None}
     if "topic" not in given:
-        raise _illegal("topic", "there is no topic")
+        raise illegal("there is no topic", column="topic")
     for names, bits in ((I32_COLUMNS, 31), (I64_COLUMNS, 63)):
         for name in names:
             value = given.get(name, 0)
             if not -(1 << bits) <= value < 1 << bits:
-                raise _illegal(name, f"{value} does not fit {bits + 1} bits")
+                raise illegal(f"{value} does not fit {bits + 1} bits", column=name)
     compression = given.get("body_compression", "none")
     if compression not in COMPRESSIONS:
-        raise _illegal("body_compression", f"{compression!r} is not one of {', '.join(COMPRESSIONS)}")
+        raise illegal(f"{compression!r} is not one of {', '.join(COMPRESSIONS)}", column="body_compression")
     keys = given.get("keys", ())
     if isinstance(keys, str):
         keys = tuple(keys.split(KEY_SEPARATOR)) if keys else ()
     elif None in keys:
-        raise _illegal("keys", "a key is null")
+        raise illegal("a key is null", column="keys")
     body = given.get("body", b"")
     return NewMessage(
         given["topic"],
@@ -129,11 +128,11 @@ def _message(values: dict[str, Any]) -> NewMessage:
 def _properties(given: dict[str, Any]) -> dict[str, str] | bytes:
     pairs = given.get("properties", [])
     if any(value is None for _, value in pairs):
-        raise _illegal("properties", "the value of a property is null")
+        raise illegal("the value of a property is null", column="properties")
     if "properties_bytes" not in given:
         return dict(pairs)
     if pairs:
-        raise _illegal("properties", "a row has properties and properties_bytes")
+        raise illegal("a row has properties and properties_bytes", column="properties")
     stored = given["properties_bytes"]
     return stored.encode() if isinstance(stored, str) else bytes(stored)
 
@@ -143,9 +142,4 @@ def _host(given: dict[str, Any], column: str) -> bytes | None:
     try:
         return host_bytes(host) if isinstance(host, str) else host
     except FormatError as error:
-        raise _illegal(column, error.message) from error
-
-
-def _illegal(column: str, message: str) -> IllegalMessageError:
-    """The error for a value that no message can have."""
-    return IllegalMessageError(message, status=_ILLEGAL, column=column)
+        raise illegal(error.message, column=column) from error
