@@ -3,7 +3,7 @@
 A put must take no longer than the broker's, some 7 microseconds, of which the write itself is a third. So
 for a message that no rule concerns (not delayed, transactional or compressed, and with only topic, body,
 tags, keys and further properties) this module does all of `prepare`, `pack` and the append in one function.
-It gives the same bytes; `test_quick_put` compares them. Every other message, and every wrong one, takes
+It gives the same bytes; `test_fast_path` compares them. Every other message, and every wrong one, takes
 `prepare`.
 """
 

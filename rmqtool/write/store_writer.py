@@ -101,7 +101,7 @@ class StoreWriter:
             undo.callback(self._found.close)
             self.offsets = QueueOffsets(self._found)
             undo.pop_all()
-        self._quick = FastPath(self)
+        self._fast_path = FastPath(self)
         self._group_commit = GroupCommit(self.log)
         self._flusher = TimedFlush(self.log, opened.options)
         _open_writers.add(self)
@@ -184,7 +184,7 @@ class StoreWriter:
             RefusedError: its topic or queue may not be written.
             UnwritableError: it could not be written; nothing is stored.
         """
-        result = self._quick.put(message)
+        result = self._fast_path.put(message)
         if result is not None:
             return self._flushed(result) if self._waits and message.wait else result
         target = self.targets.of(message)
@@ -199,7 +199,7 @@ class StoreWriter:
             except BaseException as error:
                 self.interrupted(error)
                 raise
-        self._quick.learn(message)
+        self._fast_path.learn(message)
         return self._flushed(result) if self._waits and prepared.waits else result
 
     def put_batch(self, messages: Sequence[NewMessage]) -> PutResult:

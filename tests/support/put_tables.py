@@ -10,6 +10,7 @@ import pyarrow as pa
 from rmqtool.errors import RmqtoolError
 from rmqtool.formats import message
 from rmqtool.write.store_writer import StoreWriter
+from rmqtool.write.table import schema
 from rmqtool.write.table.appender import TableAppender, WrongRowError
 from rmqtool.write.table.batch import BatchBuilder
 from rmqtool.write.table.columns import read_columns
@@ -21,14 +22,8 @@ NOW = 1_700_000_000_000
 HOSTS = ("10.0.0.1:10911", "[2001:db8::1]:80", "127.0.0.1:0")
 Row = dict[str, Any]
 
-TYPES: dict[str, pa.DataType] = {
-    "topic": pa.string(), "body": pa.binary(), "queue_id": pa.int32(), "tags": pa.string(),
-    "keys": pa.list_(pa.string()), "uniq_key": pa.string(), "properties": pa.map_(pa.string(), pa.string()),
-    "properties_bytes": pa.binary(), "flag": pa.int32(), "sys_flag": pa.int32(),
-    "born_timestamp_ms": pa.int64(), "born_host": pa.string(), "store_timestamp_ms": pa.int64(),
-    "store_host": pa.binary(), "reconsume_times": pa.int32(), "prepared_transaction_offset": pa.int64(),
-    "delay_level": pa.int32(), "wait": pa.bool_(), "body_compression": pa.string(),
-}  # fmt: skip
+# With the forms that inputs do not have: lists of keys, hosts as bytes.
+TYPES = {**schema.TYPES, "keys": pa.list_(pa.string()), "store_host": pa.binary()}
 
 
 def plain_row(number: int = 0, **values: Any) -> Row:

@@ -5,6 +5,7 @@ __all__ = [
     "message",
     "prepare",
     "prepared",
+    "property_map",
     "record_parts",
     "tables",
     "transactions",

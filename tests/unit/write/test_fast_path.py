@@ -1,4 +1,4 @@
-"""The short way into the log gives the bytes of the long one, and leaves to it what it cannot take."""
+"""The fast path gives the bytes of `prepare` and `pack`, and leaves to them what it cannot take."""
 
 from __future__ import annotations
 
