@@ -251,7 +251,11 @@ def _topics(cells: Cells) -> None:
 
 def _plain_keys(array: Any) -> Any:
     """Keys with one separator between two of them and none around them."""
-    if array is None or not pc.any(pc.match_substring_regex(array, "^ |  | $")).as_py():
+    if array is None:
+        return None
+    # Together they take half of the time of a regular expression.
+    odd = (pc.match_substring(array, "  "), pc.starts_with(array, " "), pc.ends_with(array, " "))
+    if not any(pc.any(each).as_py() for each in odd):
         return array
     return pc.utf8_trim(pc.replace_substring_regex(array, " +", " "), " ")
 

@@ -58,7 +58,7 @@ def stored_bytes(writer: StoreWriter, offset: int, size: int) -> bytes:
 @given(message=MESSAGES)
 def test_same_bytes(writer: StoreWriter, message: NewMessage) -> None:
     try:
-        result = writer._quick.put(message)
+        result = writer._fast_path.put(message)
     except IllegalMessageError:
         pytest.fail("the short way judges no message")
     if result is None:
@@ -73,10 +73,10 @@ PLAIN = NewMessage("Plain", b"body", tags="A", keys=["k"])
 
 
 def test_ordinary_messages_go_the_short_way(writer: StoreWriter) -> None:
-    found = [writer._quick.put(replace(PLAIN, body=str(number).encode())) for number in range(8)]
+    found = [writer._fast_path.put(replace(PLAIN, body=str(number).encode())) for number in range(8)]
     queues = [result.queue_id for result in found if result is not None]
     assert sorted(queues) == [0, 0, 1, 1, 2, 2, 3, 3]
-    assert writer._quick.put(replace(PLAIN, queue_id=2)) is not None
+    assert writer._fast_path.put(replace(PLAIN, queue_id=2)) is not None
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_ordinary_messages_go_the_short_way(writer: StoreWriter) -> None:
 )  # fmt: skip
 def test_others_are_left_to_the_long_way(writer: StoreWriter, changed: dict[str, Any]) -> None:
     end = writer.log.end
-    assert writer._quick.put(replace(PLAIN, **changed)) is None
+    assert writer._fast_path.put(replace(PLAIN, **changed)) is None
     assert writer.log.end == end
 
 
@@ -99,6 +99,6 @@ def test_the_end_of_a_file_is_left_to_the_long_way(writer: StoreWriter) -> None:
     room = writer.log.limit - writer.log.end
     big = replace(PLAIN, body=bytes(room - 400))
     assert writer.put(big).physical_offset == writer.log.limit - room
-    assert writer._quick.put(replace(PLAIN, body=bytes(1000))) is None
+    assert writer._fast_path.put(replace(PLAIN, body=bytes(1000))) is None
     result = writer.put(replace(PLAIN, body=bytes(1000)))
     assert result.physical_offset % writer.options.commit_log_file_size == 0
