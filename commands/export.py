@@ -176,7 +176,7 @@ def export(
     from dataclasses import replace
 
     from rmqtool.findings import ScanCounters
-    from rmqtool.report.export.run import export as run
+    from rmqtool.report.export.run import run_export
 
     wanted = _column_names(columns)
     if output is None:
@@ -199,7 +199,7 @@ def export(
     seen = BadPlaces(writer)
     with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
         with writer.progress("export", sum(file.size for file in opened.layout.commit_log)) as bar:
-            result = run(opened, selection, request, seen.report, bar.advance, jobs=jobs)
+            result = run_export(opened, selection, request, seen.report, bar.advance, jobs=jobs)
         summary(result, writer)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
         tell_batches([opened], selection, writer)

@@ -4,6 +4,7 @@
     rmqtool-store.5                          from the declarations in `formats/`
     rmqtool-problems.7                       from the table of problems
     rmqtool-recovery.7                       from the text in `recovery_page.py`
+    rmqtool-python.7                         from the text in `python_page.py`
     rmqtool-spark.7                          from the options and columns of the Spark source
 
 Only facts are taken from Typer (names, help, defaults, variables); the rendering is ours, so that
@@ -23,6 +24,7 @@ import typer
 
 from rmqtool import __version__
 from rmqtool.cli import EXIT_STATUS, PROGRAM, build_app
+from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE
 from rmqtool.formats import STRUCTURES
@@ -127,9 +129,11 @@ _PROBLEMS_TEXT = (
     "error, and with 3 when something could not be read."
 )
 
+_OVERVIEWS = ("store(5)", "problems(7)", "recovery(7)", "python(7)", "spark(7)")
 _GUIDES = (
     ("recovery", "what to do when a broker does not start or messages are missing", RECOVERY_TEXT,
      "info(1)", "recover(1)", "verify(1)", "diff(1)", "rebuild(1)", "expire(1)", "problems(7)"),
+    ("python", "message stores in Python programs", PYTHON_TEXT, "store(5)", "problems(7)", "spark(7)"),
     ("spark", "message stores as Spark data frames and streams", options_page.text(),
      "spark-scan(1)", "problems(7)"),
 )  # fmt: skip
@@ -236,7 +240,7 @@ def _main_page(group: Any, commands: dict[str, Any]) -> str:
         _exit_status(code for code, _ in EXIT_STATUS),
         _see_also(
             *(f"{PROGRAM}-{name}(1)" for name in commands),
-            *(f"{PROGRAM}-{name}" for name in ("store(5)", "problems(7)", "recovery(7)", "spark(7)")),
+            *(f"{PROGRAM}-{name}" for name in _OVERVIEWS),
         ),
     )
 

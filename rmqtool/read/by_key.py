@@ -43,36 +43,6 @@ _CONFIG_BYTES = 64 << 20
 _MANY = 2048  # chains to follow: above, they are followed by compiled code
 
 
-def find_by_key(
-    store: Store,
-    keys: str | Collection[str],
-    selection: Selection | None = None,
-    *,
-    kind: KeyKind = "key",
-    scan: ScanMode = "auto",
-    looked: SearchReport | None = None,
-    progress: Progress | None = None,
-) -> Iterator[Hit]:
-    """The messages that have one of `keys`, in the log's order, each once.
-
-    Args:
-        store: the store.
-        keys: one key, or several that are looked for together.
-        selection: what else must hold; its own keys and tags too. Topics narrow the search, for the
-            index knows a key only together with its topic: without them every topic is tried.
-        kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS.
-        scan: `auto` scans what the index does not cover, and for names that were not found all of the
-            log; `always` the whole log at once; `never` nothing, and opens no batch record.
-        looked: takes what was looked at.
-        progress: told about bytes of the log that were scanned.
-
-    Raises:
-        UnreadableError: the log cannot be read where it is scanned.
-    """
-    search = KeySearch.of(store, keys, selection, kind=kind, scan=scan, looked=looked, progress=progress)
-    return search.hits()
-
-
 def topics_of(store: Store, selection: Selection) -> list[str]:
     """The topics that a look-up tries: those that are named, and those of the store that globs select.
 
@@ -89,7 +59,7 @@ def topics_of(store: Store, selection: Selection) -> list[str]:
 
 
 class KeySearch:
-    """One look-up of names; see `find_by_key`."""
+    """One look-up of names; see `lookup_request.lookup`."""
 
     def __init__(
         self,
@@ -127,7 +97,7 @@ class KeySearch:
         progress: Progress | None = None,
         before_scan: BeforeScan | None = None,
     ) -> KeySearch:
-        """The look-up that `find_by_key` makes of these arguments.
+        """The look-up with these arguments; see `lookup_request.lookup`.
 
         Raises:
             UnsupportedStoreError: the log is in DLedger.

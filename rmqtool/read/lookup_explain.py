@@ -35,7 +35,7 @@ TABLE_FIELDS = ("step", "file", "topic", "name", "slot", "entry", "previous", "p
 def explain_rows(
     store: Store, names: Collection[str], selection: Selection, kind: KeyKind, tz: tzinfo | None = UTC
 ) -> Iterator[Row]:
-    """The rows of one look-up; arguments as for `find_by_key`, `tz` is the zone of the times.
+    """The rows of one look-up; arguments as for `lookup_request.lookup`, `tz` is the zone of the times.
 
     Times of entries are those that a broker's query takes: to the second, from the file's begin on.
     """

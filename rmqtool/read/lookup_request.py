@@ -1,12 +1,13 @@
-"""A look-up as the command knows it: names or places of one kind, their hits as rows."""
+"""A look-up: names or places of one kind, their hits, and the hits as rows."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from rmqtool.errors import UsageError
 from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.message.columns import NAMES
@@ -27,6 +28,9 @@ TABLE_FIELDS = (
 )  # fmt: skip
 
 
+LookupKind = Literal["key", "uniq_key", "tag", "msg_id", "offset", "queue_offset"]
+
+
 class Request(NamedTuple):
     """What to look up.
 
@@ -38,7 +42,7 @@ class Request(NamedTuple):
         scan: when the log is scanned.
     """
 
-    kind: Literal["key", "uniq_key", "tag", "msg_id", "offset", "queue_offset"]
+    kind: LookupKind
     names: tuple[str, ...] = ()
     offsets: tuple[int, ...] = ()
     selection: Selection = Selection()
@@ -52,7 +56,7 @@ class Request(NamedTuple):
         before_scan: BeforeScan | None = None,
         note: Note | None = None,
     ) -> Iterator[Hit]:
-        """The hits; see `find_by_key` and `places` for the order and what is raised."""
+        """The hits; see `lookup` for the order and what is raised."""
         selection = self.selection
         if self.kind in ("key", "uniq_key", "tag"):
             search = KeySearch.of(
@@ -96,6 +100,51 @@ class Request(NamedTuple):
     def asked(self) -> tuple[str, ...]:
         """Everything that is looked up, as text."""
         return (*self.names, *map(str, self.offsets))
+
+
+def lookup(
+    store: Store,
+    wanted: str | int | Collection[str | int],
+    selection: Selection | None = None,
+    *,
+    kind: LookupKind = "key",
+    scan: ScanMode = "auto",
+    looked: SearchReport | None = None,
+    progress: Progress | None = None,
+) -> Iterator[Hit]:
+    """The messages that have one of the names, or lie at one of the offsets, each once.
+
+    Messages with names come in the log's order, followed by messages inside batch records and by those that
+    the index should have known; messages with ids or at offsets come in the order of `wanted`.
+
+    Args:
+        store: the store.
+        wanted: one name or offset, or several that are looked up together.
+        selection: what else must hold. For names, topics narrow the search, because the index knows a name
+            only together with its topic: without topics every topic is tried. For `queue_offset` it names one
+            topic and one queue.
+        kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS, `msg_id`
+            offset message ids and unique keys; `offset` takes physical offsets, `queue_offset` those of one
+            queue.
+        scan: `auto` scans what the index does not cover, and the whole log for names that were not found;
+            `always` scans the whole log at once; `never` scans nothing, and opens no batch record.
+        looked: records what was searched.
+        progress: called with the bytes of the log that were scanned.
+
+    Raises:
+        UnsupportedStoreError: the log is in DLedger.
+        UnreadableError: the log cannot be read where it is scanned.
+        UsageError: `queue_offset` without one topic and one queue.
+    """
+    chosen = selection or Selection()
+    if kind == "queue_offset" and (len(chosen.topics), len(chosen.queues)) != (1, 1):
+        raise UsageError("a queue offset needs a selection with one topic and one queue")
+    values = (wanted,) if isinstance(wanted, str | int) else tuple(wanted)
+    names = tuple(value for value in values if isinstance(value, str))
+    offsets = tuple(value for value in values if isinstance(value, int))
+    if names if kind in ("offset", "queue_offset") else offsets:
+        raise UsageError(f"{kind} takes {'offsets' if names else 'texts'}")
+    return Request(kind, names, offsets, chosen, scan).hits(store, looked, progress)
 
 
 def hit_row(hit: Hit, form: RowFormat, *, several: bool) -> Row:

@@ -198,11 +198,6 @@ def written_by(layout: StoreLayout) -> WrittenBy:
     return WrittenBy(PROFILES["5.3" if is_of_5 else "4.9"], candidates, reason)
 
 
-def detect_profile(layout: StoreLayout) -> Profile:
-    """The assumed version, see `written_by`."""
-    return written_by(layout).profile
-
-
 def _has_records_of_5(layout: StoreLayout) -> bool:
     """Whether the property string of a record at the start of one of the newest log files ends in 0x02."""
     for file in reversed(layout.commit_log[-_FILES_LOOKED_AT:]):

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from rmqtool import export
 from rmqtool.message.cells import json_text
 from rmqtool.message.rows import RowFormat
 from rmqtool.read.messages import message_batches
@@ -28,7 +29,6 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.dump.log import message_rows
 from rmqtool.report.export.request import export_request
-from rmqtool.report.export.run import export
 from rmqtool.report.stats.overview import Request, overview
 from tests.benchmarks.big_store import make_store
 from tests.benchmarks.machine import SMALL, peak_of_anonymous_bytes, report
@@ -122,7 +122,7 @@ DUMPED = 20_000
 def exported(root: Path, target: Path, jobs: int) -> None:
     """An export of all messages."""
     with Store.open(root) as store:
-        export(store, Selection(), export_request(str(target), force=True), lambda _: None, jobs=jobs)
+        export(store, target, force=True, jobs=jobs)
 
 
 def dump_rate(root: Path) -> float:

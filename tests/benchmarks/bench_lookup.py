@@ -3,7 +3,7 @@
     rmqtool lookup --key, a process        <= 2 x an empty Typer command in the same run
                                            >= 10 x faster than mqadmin queryMsgByKey, a process
     ColumnLookup, 100,000 keys in a call   >= 3 x messages/s of a loop over queryMessage of the store library
-    find_by_key, one after the other       a row for comparison
+    lookup, one key after the other        a row for comparison
 
 The processes run in turn, the best of each counts: user and system time, which neighbours disturb least, and
 wall time. Java is warm and has its files mapped, as ours
@@ -28,9 +28,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from rmqtool import lookup, lookup_columns
 from rmqtool.formats import index
-from rmqtool.read.by_key import find_by_key
-from rmqtool.read.key_columns import ColumnLookup, lookup_columns
+from rmqtool.read.key_columns import ColumnLookup
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import DEFAULT_CONSUME_QUEUE_FILE_SIZE
 from rmqtool.write.store_writer import StoreWriter
@@ -153,18 +153,18 @@ def test_many_keys(store: Made, tmp_path: Path) -> None:
     path.write_text("".join(f"{key}\n" for key in store.keys), "ascii")
     java = java_seconds(store, path)
     seconds = []
-    with Store.open(store.root) as opened, ColumnLookup(opened) as lookup:
+    with Store.open(store.root) as opened, ColumnLookup(opened) as columns:
         clock = Clock()
         lookup_columns(opened, store.keys, store.topic)
         once = clock.seconds  # with its files mapped anew, and the compiled code loaded
         for _ in range(ROUNDS):
             clock = Clock()
-            found = lookup(store.keys, store.topic)
+            found = columns(store.keys, store.topic)
             seconds.append(clock.seconds)
             assert found.key.tolist() == list(range(len(store.keys)))
         clock = Clock()
         single = store.keys[:200]
-        assert all(next(find_by_key(opened, key)) for key in single)
+        assert all(next(lookup(opened, key)) for key in single)
         one_by_one = clock.seconds / len(single)
     ours = statistics.median(seconds[1:])
     ratio = java / ours
@@ -180,7 +180,7 @@ def test_many_keys(store: Made, tmp_path: Path) -> None:
         line("lookup_columns, the first call", once),
         line("Java, queryMessage", java),
         f"{'ratio':32} {ratio:12.2f} x (target 3 x){verdict}",
-        f"{'find_by_key, one by one':32} {1 / one_by_one:12,.0f}/s",
+        f"{'lookup, one by one':32} {1 / one_by_one:12,.0f}/s",
     )
 
 

@@ -15,9 +15,11 @@ from typing import Any
 import pytest
 import typer
 
+import rmqtool
 from rmqtool import __version__, manpages
 from rmqtool.cli import EXIT_STATUS, build_app
 from rmqtool.commands import COMMANDS
+from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.formats import STRUCTURES
 from rmqtool.problems import PROBLEMS
@@ -152,10 +154,35 @@ def test_recovery_page_is_real(cases: Library, tmp_path: Path) -> None:
     assert tree_digest(tmp_path / "store") == before  # it was undone
 
 
-def test_recovery_page_has_every_part_of_its_text() -> None:
+@pytest.mark.parametrize(
+    "example", tuple(readme.examples(PYTHON_TEXT)), ids=lambda example: example.command.split("\n")[0]
+)
+def test_python_example_runs(
+    example: readme.Example, store_copy: Callable[[str], Path], tmp_path: Path
+) -> None:
+    """Every example of rmqtool-python(7), on a real store, prints something and raises nothing."""
+    store_copy(readme.CASE).rename(tmp_path / "store")
+    output = example.run(tmp_path)
+    assert output and "Traceback" not in output, output
+
+
+def test_python_page_has_every_public_name() -> None:
+    """And no other; there are at least ten examples, and one for every function."""
+    entries = re.findall(r"^- (\w+)\. ", PYTHON_TEXT, re.MULTILINE)
+    assert sorted(entries) == sorted(set(rmqtool.__all__) - {"__version__"})
+    programs = [example.command for example in readme.examples(PYTHON_TEXT)]
+    assert len(programs) >= 10
+    for name in entries:
+        assert name[0].isupper() or any(re.search(rf"\b{name}\(", program) for program in programs), name
+
+
+@pytest.mark.parametrize(
+    ("page_name", "text"), [("rmqtool-recovery.7", RECOVERY_TEXT), ("rmqtool-python.7", PYTHON_TEXT)]
+)
+def test_page_has_every_part_of_its_text(page_name: str, text: str) -> None:
     """Headings, entries, blocks: nothing of the text is lost on the way to the page."""
-    page = PAGES["rmqtool-recovery.7"].replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
-    for line in RECOVERY_TEXT.splitlines():
+    page = PAGES[page_name].replace("\\-", "-").replace("\\(aq", "'").replace("\\e", "\\")
+    for line in text.splitlines():
         words = re.sub(r"^(## |- |```\w*)", "", line).replace("`", "").split()
         found = page.upper() if line.startswith("## ") else re.sub(r"\\f(?:B|P|I|\(CW)", "", page)
         for word in words:

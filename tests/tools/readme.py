@@ -1,4 +1,4 @@
-"""The examples of README.md and of the page rmqtool-recovery(7): run, compared, written.
+"""The examples of README.md, rmqtool-recovery(7) and rmqtool-python(7): run, compared, written.
 
     python -m tests.tools.readme   runs every example and writes outputs that differ into the documents
 

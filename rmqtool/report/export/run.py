@@ -7,9 +7,11 @@ unit replaces the files of that unit, which have the same names. So every messag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC
+from os import PathLike
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -27,9 +29,9 @@ from rmqtool.report.export.cursor import Cursor, Unfinished
 from rmqtool.report.export.names import file_name, partitions
 from rmqtool.report.export.outputs import OutputTarget
 from rmqtool.report.export.records import LogBytes
-from rmqtool.report.export.request import ExportRequest
+from rmqtool.report.export.request import ExportRequest, export_request
 from rmqtool.report.export.system import SystemColumn
-from rmqtool.report.export.writers import Writer, new_writer
+from rmqtool.report.export.writers import Compression, Format, Writer, new_writer
 from rmqtool.storage.output_guard import keep_out, real_path
 from rmqtool.storage.prefetch import ahead
 from rmqtool.storage.remote_url import mask
@@ -59,7 +61,7 @@ class ExportResult:
     resumed: str | None = None
 
 
-def export(
+def run_export(
     store: Store,
     selection: Selection,
     request: ExportRequest,
@@ -87,6 +89,47 @@ def export(
     store.layout.check_forms(log=True)
     with ExitStack() as held:
         return _Run(store, selection, request, held).run(report, progress, jobs)
+
+
+def export(
+    store: Store,
+    output: str | PathLike[str],
+    selection: Selection | None = None,
+    *,
+    format: Format | None = None,
+    columns: Sequence[str] | None = None,
+    body: str = "plain",
+    compression: Compression | None = None,
+    partition_by: Sequence[str] | None = None,
+    force: bool = False,
+    report: Report | None = None,
+    jobs: int = 1,
+) -> ExportResult:
+    """Write the selected messages to a file, or to files in a folder.
+
+    Args:
+        store: the store.
+        output: path or URL of the file; of the folder if it ends with `/` or is one.
+        selection: which messages; None is everything.
+        format: parquet, arrow, orc, jsonl, csv or records; None: by the suffix of `output`.
+        columns: names of columns (`rmqtool.message.columns`); None: all except those that repeat others.
+        body: `plain`, `stored`, `both` or `none`.
+        compression: zstd, lz4, gzip or none; None: zstd for columns, by the suffix for lines.
+        partition_by: `topic`, `date` or both: one folder for each value, Parquet only.
+        force: replace existing files.
+        report: called for each damaged place, possibly from another thread.
+        jobs: number of reading threads.
+
+    Raises:
+        UsageError: values that do not go together.
+        RefusedError: a file exists, or would be inside the store.
+        UnwritableError: something could not be written; completed files stay.
+    """
+    request = export_request(
+        str(output), format=format, columns=columns, body=body, compression=compression,
+        partition_by=partition_by, force=force,
+    )  # fmt: skip
+    return run_export(store, selection or Selection(), request, report or (lambda finding: None), jobs=jobs)
 
 
 class _Run:

@@ -9,16 +9,13 @@ from typing import Any
 
 import pytest
 
-from rmqtool import NewMessage
+from rmqtool import NewMessage, lookup, lookup_columns, query_message
 from rmqtool.formats import batch, body, properties
 from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE, Shape, decode_entry, key_text
 from rmqtool.formats.java import index_key_hash
-from rmqtool.read.by_key import find_by_key
 from rmqtool.read.by_position import find_by_msg_id, find_by_offset, find_by_queue_offset
 from rmqtool.read.by_time import exact_offset_by_time, offset_by_time
 from rmqtool.read.hits import SearchReport
-from rmqtool.read.key_columns import lookup_columns
-from rmqtool.read.query_message import query_message
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.write.store_writer import StoreWriter
@@ -55,7 +52,7 @@ def test_what_java_finds_after_a_start_is_found_before_it(name: str, cases: Libr
             looked = SearchReport()
             found = {
                 hit.stored.physical_offset
-                for hit in find_by_key(store, query.key, Selection(topics=[query.topic]), looked=looked)
+                for hit in lookup(store, query.key, Selection(topics=[query.topic]), looked=looked)
             }
             held = held_by(store, query.key, query.topic, query.offsets)
             assert held <= found
@@ -115,7 +112,7 @@ def test_keys_are_found_as_a_walk_finds_them(name: str, cases: Library) -> None:
         held = held_keys(store)
         for key in list(held)[:: max(len(held) // 60, 1)]:
             looked = SearchReport()
-            hits = list(find_by_key(store, key, looked=looked))
+            hits = list(lookup(store, key, looked=looked))
             assert [hit.stored.physical_offset for hit in hits] == [
                 each.physical_offset for each in held[key]
             ]
@@ -124,7 +121,7 @@ def test_keys_are_found_as_a_walk_finds_them(name: str, cases: Library) -> None:
             assert all(hit.names == (key,) for hit in hits)
             assert not looked.gaps
             topic = held[key][0].topic
-            narrow = find_by_key(store, key, Selection(topics=[topic]))
+            narrow = lookup(store, key, Selection(topics=[topic]))
             wanted = [each.physical_offset for each in held[key] if each.topic == topic]
             assert [hit.stored.physical_offset for hit in narrow] == wanted
 
@@ -176,12 +173,12 @@ def test_what_the_index_lacks_is_scanned(
         held = held_keys(store)
         for key in list(held)[:: len(held) // 2]:
             looked = SearchReport()
-            hits = list(find_by_key(store, key, looked=looked))
+            hits = list(lookup(store, key, looked=looked))
             assert [hit.stored.physical_offset for hit in hits] == [
                 each.physical_offset for each in held[key]
             ]
             assert reason in "; ".join(gap.reason for gap in looked.gaps)
-            never = [hit.stored.physical_offset for hit in find_by_key(store, key, scan="never")]
+            never = [hit.stored.physical_offset for hit in lookup(store, key, scan="never")]
             assert never == [hit.stored.physical_offset for hit in hits if hit.found_by == "index"]
         columns = lookup_columns(store, list(held))
         wanted = [each.physical_offset for key in held for each in sorted(held[key])]
@@ -203,7 +200,7 @@ def test_a_damaged_chain_is_told_and_its_records_scanned(store_copy: Callable[[s
     with Store.open(root, file_sizes={"index_slots": 1000, "index_entries": 4000}) as store:
         key = next(key for key in held if len(held[key]) > 2)
         looked = SearchReport()
-        hits = [hit.stored.physical_offset for hit in find_by_key(store, key, looked=looked)]
+        hits = [hit.stored.physical_offset for hit in lookup(store, key, looked=looked)]
         assert hits == [each.physical_offset for each in held[key]]
         assert looked.broken
         assert lookup_columns(store, [key]).physical_offset.tolist() == hits
@@ -219,7 +216,7 @@ def test_tags_are_found_with_and_without_an_index_of_them(name: str, cases: Libr
             if tags:
                 held.setdefault((each.message.topic, tags), []).append(each.physical_offset)
         for topic, tags in list(held)[:: len(held) // 6]:
-            hits = list(find_by_key(store, tags, Selection(topics=[topic]), kind="tag"))
+            hits = list(lookup(store, tags, Selection(topics=[topic]), kind="tag"))
             assert [hit.stored.physical_offset for hit in hits] == held[topic, tags]
             assert {hit.found_by for hit in hits} == {"index" if name == CLEAN else "scan"}
 
@@ -233,12 +230,12 @@ def test_messages_inside_of_batches_are_found(cases: Library) -> None:
         key = inside[properties.UNIQ_KEY]
         held = held_keys(store)
         assert [each.inside for each in held[key]] == [True]
-        (hit,) = find_by_key(store, key)
+        (hit,) = lookup(store, key)
         assert (hit.found_by, hit.stored.physical_offset) == ("batch", record.physical_offset)
-        assert not list(find_by_key(store, key, scan="never"))
+        assert not list(lookup(store, key, scan="never"))
         both = next(key for key in held if {each.inside for each in held[key]} == {True, False})
         for scan in ("auto", "always"):
-            found = [hit.stored.physical_offset for hit in find_by_key(store, [both, key], scan=scan)]
+            found = [hit.stored.physical_offset for hit in lookup(store, [both, key], scan=scan)]
             assert sorted(found) == sorted({each.physical_offset for each in (*held[both], *held[key])})
 
 
@@ -264,10 +261,10 @@ def test_what_the_index_should_know_and_does_not(damage: str, tmp_path: Path) ->
     with Store.open(root, file_sizes=sizes) as store:
         held = held_keys(store)
         for asked in (keys, lost[:1], keys[:6], [*lost, "nothing"]):
-            hits = list(find_by_key(store, asked))
+            hits = list(lookup(store, asked))
             assert sorted(name for hit in hits for name in hit.names) == sorted(set(asked) & set(keys))
             assert all(hit.found_by == ("scan" if set(hit.names) & set(lost) else "index") for hit in hits)
-            never = find_by_key(store, asked, scan="never")
+            never = lookup(store, asked, scan="never")
             assert {name for hit in never for name in hit.names} == set(asked) - set(lost) - {"nothing"}
             columns = lookup_columns(store, asked)
             assert columns.physical_offset.tolist() == [
@@ -296,7 +293,7 @@ def test_a_lost_page_of_slots_hides_no_message(count: int, tmp_path: Path) -> No
             is_hidden = shape.slot_offset(slot) >= 4096
             for scan in ("auto", "never"):
                 looked = SearchReport()
-                hits = list(find_by_key(store, key, scan=scan, looked=looked))
+                hits = list(lookup(store, key, scan=scan, looked=looked))
                 found = [hit.stored.physical_offset for hit in hits]
                 assert looked.broken == (
                     [(f"index/{first.name}", "has lost its slot", slot)] if is_hidden else []
@@ -323,7 +320,7 @@ def three_files(tmp_path: Path) -> tuple[Path, dict[str, list[int]]]:
 def found_everywhere(root: Path, **options: Any) -> list[list[int]]:
     """What both ways find of key `k`."""
     with Store.open(root, file_sizes=THREE) as store:
-        hits = [hit.stored.physical_offset for hit in find_by_key(store, "k", **options)]
+        hits = [hit.stored.physical_offset for hit in lookup(store, "k", **options)]
         return [sorted(hits), sorted(lookup_columns(store, ["k"], **options).physical_offset.tolist())]
 
 
@@ -404,7 +401,7 @@ def test_a_lost_sector_of_slots_hides_no_message(key: str, tmp_path: Path) -> No
         file.seek(max(at - at % 512, HEADER_SIZE))
         file.write(bytes(512 if at >= 512 else 512 - HEADER_SIZE))
     with Store.open(root, file_sizes=sizes) as store:
-        assert len(list(find_by_key(store, key))) == 5
+        assert len(list(lookup(store, key))) == 5
 
 
 def test_a_misplaced_file_hides_nothing(cases: Library) -> None:
@@ -448,6 +445,6 @@ def test_a_bare_commit_log_is_scanned(cases: Library, tmp_path: Path) -> None:
     with Store.open(folder) as store:
         held = held_keys(store)
         key = next(iter(held))
-        hits = list(find_by_key(store, key))
+        hits = list(lookup(store, key))
         assert [hit.stored.physical_offset for hit in hits] == [each.physical_offset for each in held[key]]
         assert {hit.found_by for hit in hits} == {"scan"}

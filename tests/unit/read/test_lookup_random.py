@@ -9,12 +9,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rmqtool import lookup, lookup_columns, query_message
 from rmqtool.formats import index, properties
 from rmqtool.formats.message import Message
-from rmqtool.read.by_key import find_by_key
 from rmqtool.read.hits import SearchReport
-from rmqtool.read.key_columns import lookup_columns
-from rmqtool.read.query_message import query_message
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from tests.support.build_store import write_index, write_store
@@ -95,12 +93,12 @@ def test_a_lookup_finds_what_a_walk_finds(messages: list[Message], cuts: list[in
                     if has(each, name, kind) and topic in (None, each.topic)
                 ]
                 looked = SearchReport()
-                hits = list(find_by_key(store, name, selection, kind=kind, looked=looked))
+                hits = list(lookup(store, name, selection, kind=kind, looked=looked))
                 assert [hit.stored.physical_offset for hit in hits] == wanted, (name, kind, topic, parts)
-                always = find_by_key(store, name, selection, kind=kind, scan="always")
+                always = lookup(store, name, selection, kind=kind, scan="always")
                 assert [hit.stored.physical_offset for hit in always] == wanted
                 known = [hit.stored.physical_offset for hit in hits if hit.found_by == "index"]
-                never = find_by_key(store, name, selection, kind=kind, scan="never")
+                never = lookup(store, name, selection, kind=kind, scan="never")
                 assert [hit.stored.physical_offset for hit in never] == known
 
 
@@ -120,7 +118,7 @@ def test_columns_are_what_single_lookups_find(messages: list[Message], cuts: lis
                 for place, key in enumerate(keys):
                     topic = topics if topics is None or isinstance(topics, str) else topics[place]
                     selection = Selection(topics=() if topic is None else [topic])
-                    for hit in find_by_key(store, key, selection):
+                    for hit in lookup(store, key, selection):
                         wanted.append((place, hit.stored.physical_offset, hit.stored.message.total_size))
                 columns = (found.key.tolist(), found.physical_offset.tolist(), found.size.tolist())
                 assert list(zip(*columns, strict=True)) == wanted
@@ -147,7 +145,7 @@ def test_damaged_index_files_end_in_sound_answers(
             keys = list(filter(None, KEYS))
             held = {key: {each.physical_offset for each in stored if has(each, key, "key")} for key in keys}
             for key in keys:
-                assert {hit.stored.physical_offset for hit in find_by_key(store, key)} <= held[key]
+                assert {hit.stored.physical_offset for hit in lookup(store, key)} <= held[key]
                 query_message(store, "T", key)
             found = lookup_columns(store, keys)
             for place, offset in zip(found.key.tolist(), found.physical_offset.tolist(), strict=True):

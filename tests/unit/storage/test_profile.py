@@ -9,7 +9,7 @@ import pytest
 
 from rmqtool.errors import UsageError
 from rmqtool.read.store import Store
-from rmqtool.storage.profile import PROFILES, WrittenBy, detect_profile, profile_named
+from rmqtool.storage.profile import PROFILES, WrittenBy, profile_named
 from tests.support.build_store import (
     two_queues,
     write_log,
@@ -25,7 +25,7 @@ class TestProfile:
         with Store.open(tmp_path) as store:
             assert store.profile.name == "5.4"
         with Store.open(tmp_path / "commitlog") as store:
-            assert detect_profile(store.layout).name == "5.4"
+            assert store.profile.name == "5.4"
 
     @pytest.mark.parametrize(
         ("made", "content", "name"),
