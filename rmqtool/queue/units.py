@@ -67,14 +67,14 @@ class UnitReader:
 
     Args:
         opener: opens a file.
-        open_max: how many files stay open.
+        open_max: how many files stay open, at most 256.
     """
 
     def __init__(
         self, opener: Callable[[Path], ByteSource] = open_source, open_max: int = _OPEN_FILES_MAX
     ) -> None:
         self._opener = opener
-        self._open_max = open_max
+        self._open_max = min(open_max, _OPEN_FILES_MAX)
         self._open: OrderedDict[Path, ByteSource] = OrderedDict()
 
     def close(self) -> None:
