@@ -65,7 +65,7 @@ class Batch:
 
     @property
     def end(self) -> int:
-        """The physical offset behind the last record."""
+        """The physical offset after the last record."""
         return int(self.positions[-1]) + int(self.rows["size"][-1])
 
 
@@ -74,7 +74,7 @@ class Halt:
     """No record at physical offset `at`.
 
     `is_blank`: a blank is there, so a broker goes on in the next file. `end` is the physical offset
-    behind the last byte of the bad region that is not zero.
+    after the last byte of the corrupt range that is not zero.
     """
 
     at: int
@@ -104,14 +104,14 @@ def scan(
 ) -> Iterator[tuple[int, Event]]:
     """(number of the file, event) for all files, in order; a file ends with a Halt.
 
-    Records behind a Halt are those that a resynchronising walk finds.
+    Records after a Halt are those that a resynchronising walk finds.
 
     Args:
         files: of the log.
         settings: whether CRCs are checked.
         sound: files that were walked already, by salvage.
         keep_cache: leave what was read in the page cache.
-        progress: is told how many bytes more were walked.
+        progress: called with the bytes just walked.
 
     Raises:
         UnreadableError: a file cannot be opened or read.
@@ -197,7 +197,7 @@ def _batch(frames: Frames, dispatch: Dispatch) -> Batch:
 def first_unsound(batch: Batch, rules: StartRules, settings: StartSettings) -> int:
     """The first row at which a broker's scan ends; the number of rows when it goes on.
 
-    Its lengths add up; what a broker checks beside is the magic, a CRC, and numbers among the properties.
+    Its lengths add up; what a broker checks besides is the magic, a CRC, and numbers among the properties.
     """
     rows, flags = batch.rows, batch.dispatch.flags
     checks_property_crc = settings.checks_property_crc and rules.profile.has_inner_batch

@@ -173,7 +173,7 @@ class CommitLog(LogFiles):
 
         Args:
             start: physical offset of a record, or anything up to the next one; None: the log's start.
-            stop: records that start at or behind it are left out.
+            stop: records that start at or after it are left out.
             units_before: gives (physical offset, size) of queue units at or before an offset: with
                 them a start inside a record need not be looked for from the file's start on.
 
@@ -197,7 +197,7 @@ class CommitLog(LogFiles):
         offset: int,
         units_before: Callable[[int], Iterable[tuple[int, int]]] | None,
     ) -> int:
-        """A place in `file` to walk from so that nothing at or behind `offset` is missed."""
+        """A place in `file` to walk from so that nothing at or after `offset` is missed."""
         if offset <= file.file_from_offset or self.is_sound_at(offset):
             return max(offset, file.file_from_offset)
         units = units_before(offset) if units_before is not None else ()

@@ -118,14 +118,14 @@ def file_events(
     be read come before the event that has them, each byte once.
     """
     base, path = file.file_from_offset, file.path
-    told, unread = 0, Unreadable()
+    reported, unread = 0, Unreadable()
     last: Any = None  # a record that ends in zeros: what follows it decides
     for event in walked:
         if last is not None:
             yield _torn(source, last, file, name) if isinstance(event, TrailingZeros) else last
             last = None
-        for low, high in source.unreadable[told:]:
-            told += 1
+        for low, high in source.unreadable[reported:]:
+            reported += 1
             unread.note(low, high)
             yield unreadable_range(base + low, base + high, path, name, to_end=high == source.size)
         if isinstance(event, StoredMessage):
@@ -244,7 +244,7 @@ class DamageClassifier:
 
 
 class FileFindings:
-    """Files of a wrong size and ranges that no file holds, told when the walk has left them behind."""
+    """Files of a wrong size and ranges that no file holds, reported once the walk has passed them."""
 
     def __init__(self, layout: StoreLayout, start: int, stop: int | None, *, reverse: bool) -> None:
         size = layout.commit_log_file_size
@@ -266,7 +266,7 @@ class FileFindings:
         self._reverse = reverse
 
     def passed(self, offset: int | None) -> Iterator[Finding]:
-        """What a walk that has come to `offset` has left behind, each once; None: the walk is over."""
+        """What a walk that has come to `offset` has passed, each once; None: the walk is over."""
         while self._found:
             low, high, each = self._found[0]
             if offset is not None and ((offset >= low) if self._reverse else (offset < high)):

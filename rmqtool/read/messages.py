@@ -89,9 +89,9 @@ def message_batches(
         jobs: threads that read; batches keep their order.
         crc: check bodies and, for `status`, whole records; without it CL03 is not found.
         hold_s: seconds that rows wait for more of them, about; None: until a batch is worth while.
-        report: told about bad places, and about records of which the walk or `status` says so.
-        progress: told about the bytes of log that were passed.
-        looked: told about the records that were looked at; then `jobs` is 1.
+        report: called for damaged ranges, and for records of which the walk or `status` says so.
+        progress: called with the bytes of log that were passed.
+        looked: counts the records that were looked at; then `jobs` is 1.
 
     `status` holds CL14 and UN01 only where `body` is `plain`.
 
@@ -145,13 +145,13 @@ def _shared(store: Store, access: Access, jobs: int) -> tuple[LogRange, ...]:
 def _told(
     tasks: Iterable[tuple[LogRange, Iterable[Step]]], reading: Reading, maker: _Maker, pending: _Pending
 ) -> Iterator[pa.RecordBatch]:
-    """The batches of all ranges, and all else told."""
+    """The batches of all ranges; everything else is reported."""
     for each, found in tasks:
         reading.come_to(each.start)
         for step in found:
             if isinstance(step, BatchWithFindings):
                 for wrong in step.findings:
-                    reading.tell(wrong)
+                    reading.report(wrong)
                 yield from pending.add(step.batch)
             elif isinstance(step, BytesScanned):
                 reading.passed(step.count)
@@ -176,7 +176,7 @@ def frame_batches(
 ) -> Iterator[FrameBatch]:
     """The records of the log in batches, with a mask of those selected; see `message_batches`.
 
-    Batches without a selected record are left out. Findings on records are told for selected ones.
+    Batches without a selected record are left out. Findings on records are reported for selected ones.
     """
     access = plan_access(store, selection) if access is None else access
     reading = Reading(store, selection, access, report, progress)
@@ -198,7 +198,7 @@ def _frames(reader: RangeReader, reading: Reading, access: Access, left: int | N
                     left -= min(left, len(places))
                 if len(places):
                     for wrong in _record_findings(item.frames.rows, item.file, item.mask):
-                        reading.tell(wrong)
+                        reading.report(wrong)
                     yield item
             elif isinstance(item, BytesScanned):
                 reading.passed(item.count)
@@ -247,7 +247,7 @@ class _Maker:
         return self._left == 0
 
     def steps(self, items: Iterator[FrameBatch | LogGap | BytesScanned], file: str) -> Iterator[Step]:
-        """Batches for the frames of one range, and all else as it is."""
+        """Batches for the frames of one range, and everything else as it is."""
         for item in items:
             if self.is_done:
                 return

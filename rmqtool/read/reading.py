@@ -1,4 +1,4 @@
-"""One reading of an access: its records in batches, and findings on what is no record, in the log's order.
+"""One reading of an access: its records in batches, findings on what lies between them, in the log's order.
 
 What is slow is done by `RangeReader`, range by range and in threads if wanted; what knows the whole
 store (what damage is called, which files are missing) by `Reading`, in the thread that asked.
@@ -172,7 +172,7 @@ class Reading:
             self._files = FileFindings(store.layout, selection.from_offset or 0, access.end, reverse=False)
 
     def begin(self) -> None:
-        """Tell what is wrong with the log as a whole."""
+        """Report what is wrong with the log as a whole."""
         layout = self.store.layout
         if self._report is None or not self.access.is_first:
             return
@@ -181,14 +181,14 @@ class Reading:
             self._report(finding("CL26", "commitlog"))
 
     def come_to(self, offset: int | None) -> None:
-        """Tell what is wrong with the files that lie behind; None: all of them."""
+        """Report what is wrong with the files that were passed; None: with all of them."""
         if self._files is None:
             return
         low, high = self.access.start, self.access.stop
         for each in self._files.passed(offset):
             start = each.physical_offset or 0
             if (low is None or start >= low) and (high is None or start < high):
-                self.tell(each)
+                self.report(each)
 
     def gap(self, gap: LogGap) -> None:
         """Report what is wrong between records."""
@@ -196,13 +196,13 @@ class Reading:
             for each in self._judge(gap):
                 self._report(each)
 
-    def tell(self, found: Finding) -> None:
-        """Tell one finding."""
+    def report(self, found: Finding) -> None:
+        """Report one finding."""
         if self._report is not None:
             self._report(found)
 
     def passed(self, count: int) -> None:
-        """Tell the progress."""
+        """Report progress."""
         if self._progress is not None:
             self._progress(count)
 

@@ -7,7 +7,7 @@
             print(stored.physical_offset, stored.message.topic, stored.message.body)
 
 Opening reads the folders and nothing else. No lock is taken, so a store that a broker is using can
-be read too: its end moves, and files may vanish. Files that it adds later are not seen: open anew.
+be read too: its end moves, and files may vanish. Files that it adds later are not seen: open it again.
 """
 
 from __future__ import annotations
@@ -203,11 +203,11 @@ class Store:
         return 0 if queue is None else queue.max_offset()
 
     def end_offset(self) -> int:
-        """The physical offset behind the last whole record. See `CommitLog.end_offset`."""
+        """The physical offset after the last whole record. See `CommitLog.end_offset`."""
         return self.commit_log.end_offset(self._places_in_queues(lambda queue: queue.last_unit()))
 
     def dispatched_end(self) -> int:
-        """The physical offset behind the newest record that has a unit in some queue; -1 without units.
+        """The physical offset after the newest record that has a unit in some queue; -1 without units.
 
         A queue that cannot be read is left out.
         """
@@ -227,7 +227,7 @@ class Store:
         """The message at a physical offset; None where no file holds the offset, or a blank is there.
 
         Raises:
-            FormatError: the bytes there are no whole record, or one that belongs elsewhere.
+            FormatError: the bytes there are not a whole record, or one that belongs elsewhere.
             UnreadableError: the file cannot be read.
         """
         if self.commit_log.file_of(physical_offset) is None:
@@ -324,7 +324,7 @@ class Store:
             selection: what to yield; None is everything.
             reverse: from the last to the first.
             damage: what to do where bytes are no sound record and sound ones follow. A torn last
-                record and the zeros behind the log's end are no damage.
+                record and the zeros after the log's end are not damage.
 
         Raises:
             FormatError: damage, unless it is to be skipped.

@@ -46,7 +46,7 @@ def check_last_file(store: Store, end: int, dispatched: int) -> None:
 
     Args:
         store: opened for reading.
-        end: physical offset behind the log's last record.
+        end: physical offset after the log's last record.
         dispatched: physical offset up to which the log's records have units.
 
     Raises:
@@ -83,7 +83,7 @@ def _sound_places(
 ) -> Iterator[_Place]:
     """Records before `stop` that get units; raises at damage.
 
-    Of each queue at least the last that has its unit, and of those behind it the first of each run.
+    Of each queue at least the last that has its unit, and of those after it the first of each run.
     """
     for event in _events(source, file, stop, dispatched):
         if isinstance(event, CorruptRange | TrailingZeros):

@@ -230,7 +230,7 @@ def without_cut(frames: Frames, dispatch: Dispatch) -> Dispatch:
 def chosen_files(context: Context) -> Iterator[tuple[StoreFile, int, int]]:
     """The commit log files to walk, oldest first, with the half-open range of positions in each."""
     bounds = context.bounds
-    # A file at an impossible offset (CL25) is no part of the log: its records would be told thrice.
+    # A file at an impossible offset (CL25) is not a part of the log: its records would come three times.
     step = context.layout.commit_log_file_size
     files = [file for file in context.layout.commit_log if file.size and file.file_from_offset % step == 0]
     if bounds.since_ms is not None:

@@ -78,10 +78,10 @@ def count_rows(
     Args:
         store: the store.
         selection: which messages; `limit` counts messages.
-        report: told about bad places.
-        progress: told about the bytes that were passed.
+        report: called for each damaged range.
+        progress: called with the bytes that were passed.
         tz: zone of the times; None is the local zone.
-        looked: told about the records that were looked at.
+        looked: counts the records that were looked at.
         compiled_from_bytes: logs from this size on go through the compiled walk.
 
     Sizes are in bytes as stored; times are ms since 1970.

@@ -49,7 +49,7 @@ class LogReader:
             self.refresh()
 
     def refresh(self) -> None:
-        """List the log's folders anew."""
+        """List the log's folders again."""
         self._refreshed = time.monotonic()
         listing = Listing()
         found = [
@@ -102,7 +102,7 @@ class LogReader:
         return file
 
     def _run(self, places: Sequence[RecordRef], first: int, file: StoreFile) -> int:
-        """The number behind the last of the places that are read together with `first`."""
+        """The number after the last of the places that are read together with `first`."""
         start, size = places[first]
         stop, at = start + size, first + 1
         while at < len(places):
