@@ -7,6 +7,7 @@ columns, and passes all others through `message_of` to `StoreWriter.put`, which 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import Any, get_args
 
 import pyarrow as pa
@@ -77,23 +78,44 @@ def message_of(batch: pa.RecordBatch, row: int) -> NewMessage:
     Raises:
         IllegalMessageError: a value that no message can have.
     """
-    return _message(batch.slice(row, 1).to_pylist()[0])
+    values = batch.slice(row, 1).to_pylist()[0]
+    if values.get("topic") is None:
+        raise illegal("there is no topic", column="topic")
+    for names, bits in ((I32_COLUMNS, 31), (I64_COLUMNS, 63)):
+        for name in names:
+            value = values.get(name) or 0
+            if not -(1 << bits) <= value < 1 << bits:
+                raise illegal(f"{value} does not fit {bits + 1} bits", column=name)
+    return _message(values)
 
 
 def messages_of(batch: pa.RecordBatch) -> Iterator[NewMessage]:
-    """The messages of all rows, in their order. Raises as `message_of`."""
-    return map(_message, batch.to_pylist())
+    """The messages of a batch of `TYPES` whose rows all have a topic. Raises as `message_of`."""
+    names = batch.schema.names
+    columns = [_values(column) for column in batch.columns]
+    return (_message(dict(zip(names, row, strict=True))) for row in zip(*columns, strict=True))
+
+
+def _values(array: pa.Array) -> list[Any]:
+    """What `to_pylist` gives, in half of its time."""
+    if array.null_count == len(array):
+        return [None] * len(array)
+    kind = array.type
+    if kind == MAP and not array.null_count:
+        offsets = array.offsets.to_pylist()
+        names, items = (_values(each) for each in (array.keys, array.items))
+        return [
+            list(zip(names[start:stop], items[start:stop], strict=True)) for start, stop in pairwise(offsets)
+        ]
+    if kind in (pa.string(), pa.binary()) or (not array.null_count and kind in (pa.int32(), pa.int64())):
+        values: list[Any] = array.to_numpy(zero_copy_only=False).tolist()
+        return values
+    pylist: list[Any] = array.to_pylist()
+    return pylist
 
 
 def _message(values: dict[str, Any]) -> NewMessage:
     given = {name: value for name, value in values.items() if value is not None}
-    if "topic" not in given:
-        raise illegal("there is no topic", column="topic")
-    for names, bits in ((I32_COLUMNS, 31), (I64_COLUMNS, 63)):
-        for name in names:
-            value = given.get(name, 0)
-            if not -(1 << bits) <= value < 1 << bits:
-                raise illegal(f"{value} does not fit {bits + 1} bits", column=name)
     compression = given.get("body_compression", "none")
     if compression not in COMPRESSIONS:
         raise illegal(f"{compression!r} is not one of {', '.join(COMPRESSIONS)}", column="body_compression")
