@@ -7,18 +7,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from rmqtool.commands import append_options as own
+import typer
+
 from rmqtool.commands import options
-from rmqtool.commands.append_text import COLUMNS, SUMMARY, TABLE_COLUMNS, row_of, transaction_notes
+from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.interrupts import entering, interrupts_held
-from rmqtool.errors import EXIT_INPUT, EXIT_OK, IllegalMessageError, UsageError
-from rmqtool.output import Output
+from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError, IllegalMessageError, UsageError
+from rmqtool.sizes import QUEUE_ID_MAX
 from rmqtool.terminal import ProgressBar, format_size
-from rmqtool.times import parse_time, parse_zone
+from rmqtool.times import format_time, parse_time
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from rmqtool.write.ingest.append import DryRun
     from rmqtool.write.ingest.reader import Input
     from rmqtool.write.ingest.rows import RowError
@@ -32,53 +36,334 @@ _Item = TypeVar("_Item")
 _LINES = 20  # wrong rows that are told one by one
 
 
+_NEWEST = "5.4"
+_DEFAULT_QUEUES = 4
+COLUMNS = (
+    "row", "physical_offset", "queue_offset", "size", "topic", "queue_id", "store_timestamp_ms", "store_time",
+    "offset_msg_id", "flushed",
+)  # fmt: skip
+TABLE_COLUMNS = ("row", "topic", "queue_id", "queue_offset", "physical_offset", "offset_msg_id", "flushed")
+SUMMARY = (
+    "messages", "bytes", "left_out", "blanks", "topics", "queues", "first_physical_offset",
+    "last_physical_offset", "flushed", "dry_run",
+)  # fmt: skip
+
+
+def _input_path(text: str) -> Path:
+    """Raises UsageError for a URL of another place."""
+    from rmqtool.storage.remote_url import is_url, local_path
+
+    local = local_path(text)
+    if local is None and is_url(text):
+        raise UsageError(f"--input: {text} is not on this machine", hint="--input - reads from a pipe")
+    return Path(local or text)
+
+
+class AppendOptions(Group):
+    """The messages, and how the store takes them."""
+
+    topic: Annotated[
+        str | None,
+        typer.Option("--topic", metavar="TOPIC", help="Topic of the message, and of input rows without one."),
+    ] = None
+    queue: Annotated[
+        int | None,
+        typer.Option(
+            "--queue",
+            metavar="N",
+            min=0,
+            max=QUEUE_ID_MAX,
+            help="Queue of the message; default: chosen by --queue-by.",
+        ),
+    ] = None
+    tag: Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Tag of the message.")] = None
+    key: Annotated[
+        list[str] | None, typer.Option("--key", metavar="KEY", help="Key of the message (repeatable).")
+    ] = None
+    uniq_key: Annotated[
+        str | None,
+        typer.Option("--uniq-key", metavar="ID", help="Unique key of the message; default: generated."),
+    ] = None
+    property: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--property", metavar="NAME=VALUE", help="Application property of the message (repeatable)."
+        ),
+    ] = None
+    body: Annotated[
+        str | None, typer.Option("--body", metavar="TEXT", help="Body of the message, stored as UTF-8.")
+    ] = None
+    body_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--body-file",
+            metavar="FILE|-",
+            help="Read the body from this file, byte for byte; -: standard input.",
+        ),
+    ] = None
+    flag: Annotated[
+        int | None, typer.Option("--flag", metavar="N", help="Application flag of the message.")
+    ] = None
+    delay_level: Annotated[
+        int | None,
+        typer.Option(
+            "--delay-level", metavar="N", min=0, help="Delay the message: level 1 is 1 s, level 18 is 2 h."
+        ),
+    ] = None
+    compress: Annotated[
+        Literal["none", "zlib", "lz4", "zstd"] | None,
+        typer.Option(
+            "--compress",
+            metavar="none|zlib|lz4|zstd",
+            help="Compress bodies of at least 4096 bytes, as a client does.",
+        ),
+    ] = None
+    store_time: Annotated[
+        str | None,
+        typer.Option("--store-time", metavar="TIME", help="Store time of the message; default: now."),
+    ] = None
+    born_time: Annotated[
+        str | None,
+        typer.Option("--born-time", metavar="TIME", help="Born time of the message; default: now."),
+    ] = None
+    store_host: Annotated[
+        str | None,
+        typer.Option(
+            "--store-host",
+            metavar="IP:PORT",
+            help="Address of the broker; default: that of the newest record.",
+        ),
+    ] = None
+    born_host: Annotated[
+        str | None,
+        typer.Option(
+            "--born-host", metavar="IP:PORT", help="Address of the producer; default: the broker's."
+        ),
+    ] = None
+    transaction: Annotated[
+        Literal["half"] | None,
+        typer.Option(
+            "--transaction", metavar="half", help="Store half messages for --group to commit or roll back."
+        ),
+    ] = None
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="GROUP", help="Producer group of the transaction.")
+    ] = None
+    commit: Annotated[
+        int | None,
+        typer.Option(
+            "--commit", metavar="OFFSET", min=0, help="Commit the half message at this physical offset."
+        ),
+    ] = None
+    rollback: Annotated[
+        int | None,
+        typer.Option(
+            "--rollback", metavar="OFFSET", min=0, help="Roll back the half message at this physical offset."
+        ),
+    ] = None
+    input: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            metavar="FILE|-",
+            parser=_input_path,
+            help="Append the rows of this file; -: standard input.",
+        ),
+    ] = None
+    input_format: Annotated[
+        Literal["jsonl", "csv", "parquet", "arrow"] | None,
+        typer.Option(
+            "--input-format",
+            metavar="jsonl|csv|parquet|arrow",
+            help="Format of --input; default: detected from its name or its first bytes.",
+        ),
+    ] = None
+    on_error: Annotated[
+        Literal["stop", "skip"],
+        typer.Option("--on-error", metavar="stop|skip", help="On a bad row: stop, or skip it."),
+    ] = "stop"
+    ignore_unknown: Annotated[
+        bool, typer.Option("--ignore-unknown", help="Ignore unknown columns; by default they are an error.")
+    ] = False
+    queue_by: Annotated[
+        Literal["round-robin", "key-hash", "column"],
+        typer.Option(
+            "--queue-by",
+            metavar="round-robin|key-hash|column",
+            help="Choose the queue of a message that names none. round-robin: the next queue after that of"
+            " the topic's newest message. key-hash: by the Java hash of the first key. column: refuse the"
+            " message.",
+        ),
+    ] = "round-robin"
+    show: Annotated[
+        Literal["messages", "summary"] | None,
+        typer.Option(
+            "--show",
+            metavar="messages|summary",
+            help="Show a row for each message, or totals; default: totals with --input.",
+        ),
+    ] = None
+    create: Annotated[bool, typer.Option("--create", help="Create the store in a new or empty folder.")] = (
+        False
+    )
+    profile: Annotated[
+        Literal["4.9", "5.3", "5.4"] | None,
+        typer.Option(
+            "--profile",
+            metavar="4.9|5.3|5.4",
+            help="Broker version to write for; default: that of the store, or 5.4.",
+        ),
+    ] = None
+    commitlog_file_size: Annotated[
+        int | None,
+        typer.Option(
+            "--commitlog-file-size",
+            metavar="SIZE",
+            parser=options.parse_size,
+            help="With --create: size of a commit log file; default: from --broker-conf, or 1G.",
+        ),
+    ] = None
+    queue_file_size: Annotated[
+        int | None,
+        typer.Option(
+            "--queue-file-size",
+            metavar="SIZE",
+            parser=options.parse_size,
+            help="With --create: size of a consume queue file, a multiple of 20; default: from"
+            " --broker-conf, or 6000000.",
+        ),
+    ] = None
+    index_slots: Annotated[
+        int | None,
+        typer.Option(
+            "--index-slots",
+            metavar="N",
+            min=1,
+            help="With --create: hash slots of an index file; default: from --broker-conf, or 5000000.",
+        ),
+    ] = None
+    index_entries: Annotated[
+        int | None,
+        typer.Option(
+            "--index-entries",
+            metavar="N",
+            min=2,
+            help="With --create: capacity of an index file in entries; default: from --broker-conf, or"
+            " 20000000.",
+        ),
+    ] = None
+    create_topic: options.CreateTopic = False
+    queues: Annotated[
+        int | None,
+        typer.Option(
+            "--queues",
+            metavar="N",
+            min=1,
+            max=QUEUE_ID_MAX,
+            help="With --create-topic: queues of a new topic; default: 4.",
+        ),
+    ] = None
+    flush: Annotated[
+        Literal["async", "sync"] | None,
+        typer.Option(
+            "--flush",
+            metavar="async|sync",
+            help="sync: flush each message to the device before the next one. async: flush in the"
+            " background. At the end all messages are flushed.",
+        ),
+    ] = None
+    reserve: Annotated[
+        bool,
+        typer.Option(
+            "--reserve/--no-reserve", help="Allocate the whole space of a commit log file when it is created."
+        ),
+    ] = True
+    property_crc: Annotated[
+        bool,
+        typer.Option(
+            "--property-crc",
+            help="End each record with a CRC over the whole record, as 5.x can; default: as in the store.",
+        ),
+    ] = False
+    dry_run: Annotated[
+        bool,
+        typer.Option("--dry-run", help="Check everything and write nothing."),
+        Before("format"),
+    ] = False
+
+    def check(self, store: options.StoreRootOptions) -> None:
+        """Raises UsageError for options that do not go together."""
+        given = [
+            name
+            for name in ("body", "body_file", "input", "commit", "rollback")
+            if getattr(self, name) is not None
+        ]
+        if len(given) != 1:
+            what = " and ".join(f"--{name.replace('_', '-')}" for name in given)
+            raise UsageError(
+                f"{what} exclude each other" if given else "there is nothing to append",
+                hint="give one of --body, --body-file, --input, --commit, --rollback",
+            )
+        if given[0].startswith("body") and self.topic is None:
+            raise UsageError("the message has no topic", hint="--topic names it")
+        if given[0].startswith("body") and self.queue_by == "column" and self.queue is None:
+            raise UsageError("--queue-by column: the message names no queue", hint="--queue names it")
+        if given[0] in ("commit", "rollback") and self.dry_run:
+            raise UsageError("--dry-run is for messages, not for --commit and --rollback")
+        if (self.transaction is None) != (self.group is None):
+            raise UsageError("--transaction and --group go together")
+        if self.input is not None and self.uniq_key is not None:
+            raise UsageError("--uniq-key is for one message", hint="rows have a column uniq_key")
+        if self.queues is not None and not self.create_topic:
+            raise UsageError("--queues needs --create-topic")
+        sizes = (self.commitlog_file_size, self.queue_file_size, self.index_slots, self.index_entries)
+        if not self.create and any(size is not None for size in sizes):
+            raise UsageError("file sizes need --create; an existing store keeps its sizes")
+        if self.create and (store.commitlog or store.read_only_commitlog):
+            name = "--commitlog" if store.commitlog else "--read-only-commitlog"
+            raise UsageError(f"{name} is for an existing store; a new store contains its log")
+
+    def check_properties(self, given: dict[str, str]) -> None:
+        """Raises UsageError where an option says something else than the property that it is."""
+        from rmqtool.formats import properties
+        from rmqtool.write.ingest.rows import disagree, own_value, split_keys
+
+        for name, option, value in (
+            (properties.TAGS, "--tag", self.tag),
+            (properties.KEYS, "--key", self.key),
+            (properties.UNIQ_KEY, "--uniq-key", self.uniq_key),
+            (properties.DELAY, "--delay-level", self.delay_level),
+        ):
+            if value is None or name not in given:
+                continue
+            if (split_keys(value) if isinstance(value, list) else value) != own_value(name, given[name]):
+                shown = " ".join(value) if isinstance(value, list) else value
+                raise UsageError(f"{option} {disagree(name, shown, given[name])}")
+
+    def new_queues(self) -> int:
+        """How many queues a topic gets that the store lacks; 0: such a topic is an error."""
+        return (self.queues or _DEFAULT_QUEUES) if self.create_topic else 0
+
+    def given(self) -> dict[str, Any]:
+        """Options of the store by the names of `WriteOptions`."""
+        found: dict[str, Any] = {
+            "commit_log_file_size": self.commitlog_file_size, "consume_queue_file_size": self.queue_file_size,
+            "index_slots": self.index_slots, "index_entries": self.index_entries, "flush": self.flush,
+            "store_host": _host("--store-host", self.store_host),
+            "property_crc": self.property_crc or None,
+        }  # fmt: skip
+        return {
+            "reserve": self.reserve,
+            **{name: value for name, value in found.items() if value is not None},
+        }
+
+
+@with_groups
 def append(
-    store: options.StoreRoot,
-    topic: own.Topic = None,
-    queue: own.Queue = None,
-    tag: own.Tag = None,
-    key: own.Key = None,
-    uniq_key: own.UniqKey = None,
-    property: own.Property = None,
-    body: own.Body = None,
-    body_file: own.BodyFile = None,
-    flag: own.Flag = None,
-    delay_level: own.DelayLevel = None,
-    compress: own.Compress = None,
-    store_time: own.StoreTime = None,
-    born_time: own.BornTime = None,
-    store_host: own.StoreHost = None,
-    born_host: own.BornHost = None,
-    transaction: own.Transaction = None,
-    group: own.Group = None,
-    commit: own.Commit = None,
-    rollback: own.Rollback = None,
-    input: own.InputFile = None,
-    input_format: own.InputFormat = None,
-    on_error: own.OnError = "stop",
-    ignore_unknown: own.IgnoreUnknown = False,
-    queue_by: own.QueueBy = "round-robin",
-    show: own.Show = None,
-    create: own.Create = False,
-    profile: own.Profile = None,
-    commitlog_file_size: own.CommitLogFileSize = None,
-    queue_file_size: own.QueueFileSize = None,
-    index_slots: own.IndexSlots = None,
-    index_entries: own.IndexEntries = None,
-    create_topic: options.CreateTopic = False,
-    queues: own.Queues = None,
-    flush: own.Flush = None,
-    reserve: own.Reserve = True,
-    property_crc: own.PropertyCrc = False,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    dry_run: own.DryRunOnly = False,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
-    tz: options.TimeZone = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    *,
+    store: options.StoreRootOptions,
+    shown: Annotated[options.RowOutput, Only("format fields tz quiet progress")],
+    own: Annotated[AppendOptions, Before("commitlog")],
 ) -> int:
     """Append messages to a stopped or new store.
 
@@ -115,27 +400,27 @@ def append(
     queues, or --commit or --rollback names a half message that is already finished; 5 when the store is
     in use.
     """  # noqa: D301  a backspace character keeps the lines as they are
-    task = _Task(own.AppendOptions(**locals()))
-    if input is None:
+    task = _Task(store, own, shown)
+    if own.input is None:
         return task.one()
-    if dry_run:
+    if own.dry_run:
         return task.check()
-    return task.each() if show == "messages" or transaction else task.all()
+    return task.each() if own.show == "messages" or own.transaction else task.all()
 
 
 class _Task:
     """One run of the command."""
 
-    def __init__(self, asked: own.AppendOptions) -> None:
-        self._asked = asked
-        self._output = Output(
-            format=asked.format, fields=asked.fields, quiet=asked.quiet, progress=asked.progress,
-            changes=not asked.dry_run,
-        )  # fmt: skip
-        self._zone = parse_zone(asked.tz)
+    def __init__(
+        self, store: options.StoreRootOptions, own: AppendOptions, shown: options.OutputOptions
+    ) -> None:
+        self._store = store
+        self._asked = own
+        self._output = shown.writer(changes=not own.dry_run)
+        self._zone = shown.zone
         self._now_ms = time.time_ns() // 1_000_000
         self._left_out = 0
-        asked.check()
+        own.check(store)
 
     # what there is to do
 
@@ -162,7 +447,7 @@ class _Task:
                 results = [writer.put(QueueChoice(writer, asked.queue_by).of_message(message))]
             flushed = writer.flush()
         rows = (
-            row_of(None, result._replace(flushed=result.physical_offset < flushed), self._zone)
+            _row(None, result._replace(flushed=result.physical_offset < flushed), self._zone)
             for result in results
         )
         self._output.write_rows(rows, COLUMNS[1:], TABLE_COLUMNS[1:])
@@ -248,7 +533,7 @@ class _Task:
             queue_id=asked.queue,
             flag=asked.flag or 0,
             born_timestamp=self._time(asked.born_time),
-            born_host=own.host("--born-host", asked.born_host),
+            born_host=_host("--born-host", asked.born_host),
             store_timestamp=self._time(asked.store_time),
             delay_level=asked.delay_level or 0,
             uniq_key=asked.uniq_key,
@@ -301,7 +586,7 @@ class _Task:
             "store_timestamp_ms": self._time(asked.store_time),
             "born_host": asked.born_host,
         }  # fmt: skip
-        own.host("--born-host", asked.born_host)
+        _host("--born-host", asked.born_host)
         rules = RowRules(
             zone=self._zone,
             defaults={name: value for name, value in defaults.items() if value is not None},
@@ -330,12 +615,13 @@ class _Task:
         def make() -> StoreWriter:
             if asked.create:
                 return StoreWriter.create(
-                    asked.store, asked.profile or own.NEWEST, broker_conf=asked.broker_conf,
+                    self._store.store, asked.profile or _NEWEST, broker_conf=self._store.broker_conf,
                     auto_create_queues=asked.new_queues(), **asked.given(),
                 )  # fmt: skip
             return StoreWriter.open(
-                asked.store, auto_create_queues=asked.new_queues(), **asked.arguments(), **asked.given()
-            )
+                self._store.store, profile=asked.profile, auto_create_queues=asked.new_queues(),
+                **self._store.arguments(), **asked.given(),
+            )  # fmt: skip
 
         with entering(make) as writer:
             if not asked.create:
@@ -348,12 +634,13 @@ class _Task:
         asked = self._asked
         if asked.create:
             return DryRun.create(
-                asked.store, asked.profile or own.NEWEST, broker_conf=asked.broker_conf,
+                self._store.store, asked.profile or _NEWEST, broker_conf=self._store.broker_conf,
                 auto_create_queues=asked.new_queues(), **asked.given(),
             )  # fmt: skip
         return DryRun.open(
-            asked.store, auto_create_queues=asked.new_queues(), given=asked.given(), **asked.arguments()
-        )
+            self._store.store, profile=asked.profile, auto_create_queues=asked.new_queues(),
+            given=asked.given(), **self._store.arguments(),
+        )  # fmt: skip
 
     # what is shown
 
@@ -363,11 +650,11 @@ class _Task:
         """The row of each result; `counts` gets the messages by topic."""
         for number, result in results:
             counts[result.topic] += 1
-            yield row_of(number, result, self._zone)
+            yield _row(number, result, self._zone)
 
     def _tell_transactions(self, counts: Mapping[str, int]) -> None:
         if self._asked.transaction is None:
-            for note in transaction_notes(counts):
+            for note in _transaction_notes(counts):
                 self._output.note(f"rmqtool: {note}")
 
     def _tell_stored(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
@@ -410,3 +697,47 @@ def _uninterrupted(messages: Iterable[_Item]) -> Iterator[_Item]:
     for message in messages:
         with interrupts_held():
             yield message
+
+
+def _row(number: int | None, result: PutResult, zone: tzinfo | None) -> dict[str, Any]:
+    """The row of a message; `number` is that of its row in the input."""
+    row = {} if number is None else {"row": number}
+    return row | {
+        "physical_offset": result.physical_offset,
+        "queue_offset": result.queue_offset,
+        "size": result.size,
+        "topic": result.topic,
+        "queue_id": result.queue_id,
+        "store_timestamp_ms": result.store_timestamp,
+        "store_time": format_time(result.store_timestamp, zone),
+        "offset_msg_id": result.message_ids[0],
+        "flushed": result.flushed,
+    }
+
+
+def _transaction_notes(counts: Mapping[str, int]) -> Iterator[str]:
+    """What a broker does with half messages and op records among those stored, `counts` by topic."""
+    from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
+
+    halves = sum(counts.get(topic, 0) for topic in HALF_TOPICS)
+    ops = sum(counts.get(topic, 0) for topic in OP_TOPICS)
+    if halves:
+        yield (
+            f"half messages: {halves}; a broker asks the producers whether to commit those that no op record"
+            " names, and discards old ones"
+        )
+    if ops:
+        yield (
+            f"op records: {ops}; each finishes whatever half messages this store has at the queue offsets"
+            " that the op record names"
+        )
+
+
+def _host(option: str, text: str | None) -> bytes | None:
+    """The stored bytes of the address that an option gives. Raises UsageError."""
+    from rmqtool.formats.message_id import host_bytes
+
+    try:
+        return None if text is None else host_bytes(text)
+    except FormatError as error:
+        raise UsageError(f"{option}: {error.message}") from None

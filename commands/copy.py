@@ -9,7 +9,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
-from rmqtool.commands.option_values import expression
+from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.output import Output
 
@@ -59,32 +59,17 @@ Reserve = Annotated[
 ]
 
 
+@with_groups
 def copy(
-    store: options.StorePath,
+    *,
     output: NewStore = None,
     rename_topic: RenameTopic = None,
     profile: Profile = None,
     commitlog_file_size: CommitLogFileSize = None,
     reserve: Reserve = True,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    topic: options.Topic = None,
-    exclude_topic: options.ExcludeTopic = None,
-    queue: options.Queue = None,
-    tag: options.Tag = None,
-    filter: options.Filter = None,
-    key: options.Key = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    time_field: options.TimeField = "store",
-    from_offset: options.FromOffset = None,
-    to_offset: options.ToOffset = None,
-    limit: options.Limit = None,
-    tz: options.TimeZone = None,
-    format: options.ObjectFormat = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    store: options.StoreOptions,
+    selected: options.SelectionOptions,
+    shown: options.ObjectOutput,
 ) -> int:
     """Write the selected messages of a store as a new store.
 
@@ -109,26 +94,19 @@ def copy(
     matches (no store is created); 2 for a usage error; 3 when something could not be read or written; 4
     when --output exists, and for half messages; 70 for a bug in rmqtool; 130 when interrupted.
     """  # noqa: D301  a backspace character keeps the lines as they are
-    from dataclasses import replace
-
     from rmqtool.findings import ScanCounters
     from rmqtool.report.copy.run import copy as run
 
     if output is None:
         raise UsageError("--output is missing", hint="--output NEW names the folder of the new store")
     place = _place(output)
-    writer = Output(format=format, quiet=quiet, progress=progress, changes=True)
-    selection = options.selection(
-        topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
-        from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
-    )  # fmt: skip
-    selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
+    writer, selection = shown.writer(changes=True), selected.selection(shown.tz)
     given: dict[str, Any] = {"reserve": reserve}
     if commitlog_file_size is not None:
         given["commit_log_file_size"] = commitlog_file_size
     renames = _renames(rename_topic)
     seen, left_out = BadPlaces(writer), _LeftOut(writer)
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+    with store.open(quiet=shown.quiet) as opened:
         _check_renames(opened, selection, renames)
         if profile is None:
             options.tell_assumed(writer, opened.written_by, "--profile")

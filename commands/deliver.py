@@ -7,12 +7,12 @@ from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.groups import Only, with_groups
 from rmqtool.commands.interrupts import entering
 from rmqtool.errors import (
     EXIT_FINDINGS,
@@ -24,7 +24,7 @@ from rmqtool.errors import (
     worst_exit_code,
 )
 from rmqtool.output import Output
-from rmqtool.times import format_time, parse_time, parse_zone
+from rmqtool.times import format_time, parse_time
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -48,19 +48,14 @@ Now = Annotated[
 ]
 
 
+@with_groups
 def deliver(
-    store: options.StoreRoot,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    profile: options.Profile = None,
+    *,
+    store: options.ProfiledStoreOptions,
     now: Now = None,
-    apply: options.Apply = False,
+    planned: Annotated[options.PlanOptions, Only("apply")],
     create_topic: options.CreateTopic = False,
-    tz: options.TimeZone = None,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
-    quiet: options.Quiet = False,
+    shown: Annotated[options.RowOutput, Only("tz format fields quiet")],
 ) -> int:
     r"""Show delayed messages that are due, and deliver them.
 
@@ -91,15 +86,12 @@ def deliver(
     """
     from rmqtool.storage.broker_conf import read_broker_conf
 
-    output = Output(format=format, fields=fields, quiet=quiet, changes=apply)
-    zone = parse_zone(tz)
+    apply, zone = planned.apply, shown.zone
+    output = shown.writer(changes=apply)
     clock_ms = time.time_ns() // 1_000_000
     asked = _Asked(
-        path=store,
-        commitlog_paths=commitlog or (),
-        read_only_paths=read_only_commitlog or (),
-        broker_conf=None if broker_conf is None else read_broker_conf(broker_conf),
-        profile=profile,
+        store=store,
+        broker_conf=None if store.broker_conf is None else read_broker_conf(store.broker_conf),
         now_ms=clock_ms if now is None else parse_time(now, zone, clock_ms),
         create_topics=create_topic,
     )
@@ -121,13 +113,14 @@ def deliver(
 
 @dataclass(frozen=True)
 class _Asked:
-    path: Path
-    commitlog_paths: Sequence[Path]
-    read_only_paths: Sequence[Path]
+    store: options.ProfiledStoreOptions
     broker_conf: BrokerConf | None
-    profile: str | None
     now_ms: int
     create_topics: bool
+
+    def arguments(self) -> dict[str, Any]:
+        """What opening the store takes besides its path; broker.conf is read once."""
+        return {**self.store.arguments(), "broker_conf": self.broker_conf}
 
 
 class _Told:
@@ -169,18 +162,12 @@ def _planned(asked: _Asked, told: _Told) -> Generator[Delivery]:
     from rmqtool.write.schedule import plan
     from rmqtool.write.topics import TopicTable
 
-    with Store.open(
-        asked.path,
-        commitlog_paths=asked.commitlog_paths,
-        read_only_paths=asked.read_only_paths,
-        broker_conf=asked.broker_conf,
-        profile=asked.profile,
-    ) as opened:
+    with Store.open(asked.store.store, **asked.arguments()) as opened:
         options.tell_assumed(told.output, opened.written_by, "--profile")
         root = opened.layout.root
         if root is None:
             raise UsageError(
-                f"{asked.path} is not a store root", hint="name the folder that contains commitlog"
+                f"{asked.store.store} is not a store root", hint="name the folder that contains commitlog"
             )
         if opened.live:
             told.output.note("rmqtool: a broker is using the store and delivers these messages itself")
@@ -197,13 +184,7 @@ def _delivered(asked: _Asked, told: _Told) -> Generator[Delivery]:
     from rmqtool.write.store_writer import StoreWriter
 
     def make() -> StoreWriter:
-        return StoreWriter.open(
-            asked.path,
-            commitlog_paths=asked.commitlog_paths,
-            read_only_paths=asked.read_only_paths,
-            broker_conf=asked.broker_conf,
-            profile=asked.profile,
-        )
+        return StoreWriter.open(asked.store.store, **asked.arguments())
 
     with entering(make) as writer, writer.read() as opened:
         options.tell_assumed(told.output, writer.options.written_by, "--profile")

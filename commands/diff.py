@@ -10,9 +10,9 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.diff_text import lines
+from rmqtool.commands.groups import Before, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
-from rmqtool.output import Output
-from rmqtool.times import format_time, parse_zone
+from rmqtool.times import format_time
 
 if TYPE_CHECKING:
     from rmqtool.check.diff import Difference
@@ -70,20 +70,17 @@ Differences = Annotated[
 ]
 
 
+@with_groups
 def diff(
+    *,
     store_a: StoreA,
     store_b: StoreB,
     commitlog_a: CommitLogA = None,
     commitlog_b: CommitLogB = None,
     common: CommonOnly = False,
     differences: Differences = 10,
-    tz: options.TimeZone = None,
-    format: options.ObjectFormat = None,
-    jobs: options.Jobs = 0,
-    io_limit: options.IoLimit = None,
-    keep_cache: options.KeepCache = False,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    shown: options.ObjectOutput,
+    reading: Annotated[options.ScanOptions, Before("quiet")],
 ) -> int:
     r"""Compare two stores and show where they differ.
 
@@ -107,23 +104,23 @@ def diff(
     from rmqtool.check.diff import diff as compare
     from rmqtool.storage.source import RateLimiter
 
-    output, zone = Output(format=format, quiet=quiet, progress=progress), parse_zone(tz)
+    writer, zone = shown.writer(), shown.zone
     with (
-        options.open_store(store_a, commitlog_a, None, None, quiet=quiet) as a,
-        options.open_store(store_b, commitlog_b, None, None, quiet=quiet) as b,
+        options.StoreOptions(store=store_a, commitlog=commitlog_a).open(quiet=shown.quiet) as a,
+        options.StoreOptions(store=store_b, commitlog=commitlog_b).open(quiet=shown.quiet) as b,
     ):
         sides = look_at(a), look_at(b)
-        with output.progress("diff", common_bytes(*sides)) as bar:
+        with writer.progress("diff", common_bytes(*sides)) as bar:
             found = compare(
                 *sides,
                 limit=differences,
-                jobs=jobs,
-                keep_cache=keep_cache,
-                limiter=RateLimiter(io_limit) if io_limit else None,
+                jobs=reading.jobs,
+                keep_cache=reading.keep_cache,
+                limiter=RateLimiter(reading.io_limit) if reading.io_limit else None,
                 progress=bar.advance,
             )
         row = _with_times(found.row(), zone)
-        output.write_object(row, lines(row, found))
+        writer.write_object(row, lines(row, found))
     return _exit_code(found, common=common)
 
 

@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
-from rmqtool.commands.option_values import expression, row_form
+from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import counted, print_error
@@ -38,6 +38,7 @@ Part = Annotated[
         help="With --what index: show this part of the files; default: entries.",
     ),
 ]
+Reverse = Annotated[bool, typer.Option("--reverse", help="Show the newest first.")]
 Gaps = Annotated[
     bool,
     typer.Option(
@@ -68,38 +69,20 @@ StatsOnly = Annotated[
 ]
 
 
+@with_groups
 def dump(
-    store: options.StorePath,
+    *,
     what: What = None,
     part: Part = None,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    topic: options.Topic = None,
-    exclude_topic: options.ExcludeTopic = None,
-    queue: options.Queue = None,
-    tag: options.Tag = None,
-    filter: options.Filter = None,
-    key: options.Key = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    time_field: options.TimeField = "store",
-    from_offset: options.FromOffset = None,
-    to_offset: options.ToOffset = None,
-    limit: options.Limit = None,
-    reverse: options.Reverse = False,
+    store: options.StoreOptions,
+    selected: options.SelectionOptions,
+    reverse: Reverse = False,
     gaps: Gaps = False,
     explain: Explain = None,
     raw: Raw = False,
     output: OutputFile = None,
     stats_only: StatsOnly = False,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
-    body: options.Body = "text",
-    body_limit: options.BodyLimit = None,
-    tz: options.TimeZone = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    shown: options.OutputOptions,
 ) -> int:
     """Show log records, queues, index, checkpoint or configuration.
 
@@ -120,22 +103,16 @@ def dump(
     and for --explain of an offset that no file contains; 4 when the file of --output exists or would lie
     in the store; 70 for a bug in rmqtool; 130 when interrupted.
     """
-    from dataclasses import replace
     from functools import partial
 
     from rmqtool.report.dump.kinds import Dump
     from rmqtool.report.export.lines import LineMaker, can_be_lines
 
     _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
-    writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
-    selection = options.selection(
-        topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
-        from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
-    )  # fmt: skip
-    selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
+    writer, selection = shown.writer(), selected.selection(shown.tz)
     seen = BadPlaces(writer)
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
-        form = row_form(opened, writer.fields, body, body_limit, tz)
+    with store.open(quiet=shown.quiet) as opened:
+        form = shown.row_format(opened, writer.fields)
         task = Dump(opened, selection, form, seen.report, reverse, gaps)
         kind = what or _taken_for(opened, writer)
         if part is not None and kind != "index":
@@ -154,7 +131,7 @@ def dump(
             else:
                 listing = task.counts() if stats_only else task.listing(kind, part or "entries")
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
-        if not count and limit != 0:
+        if not count and selected.limit != 0:
             _tell_nothing(task, kind, writer)
         if kind == "commitlog":
             tell_batches([opened], selection, writer)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-import shlex
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +13,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.expire_text import expire_lines
+from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
@@ -71,26 +70,19 @@ All = Annotated[
 ]
 
 
+@with_groups
 def expire(
-    store: options.StoreRoot,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
+    *,
+    store: options.StoreRootOptions,
     broker: options.Brokers = None,
     at: At = None,
     keep_hours: KeepHours = None,
     until_free: UntilFree = None,
     before: Before = None,
     archive: Archive = None,
-    apply: options.Apply = False,
-    plan: options.PlanFile = None,
-    write_plan: options.WritePlan = None,
-    force: options.Force = False,
+    change: Annotated[options.PlanOptions, Only("apply plan write_plan force")],
     all: All = False,
-    tz: options.TimeZone = None,
-    format: options.ObjectFormat = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    shown: options.ObjectOutput,
 ) -> int:
     r"""Show which files expire and who needs them; delete them.
 
@@ -122,33 +114,34 @@ def expire(
     """
     from rmqtool.repair.expire.report import report
 
-    output = Output(format=format, quiet=quiet, progress=progress, changes=apply)
-    _check_options(apply=apply, archive=archive, plan=plan, write_plan=write_plan)
-    asked = _Asked(partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf), store)
+    output = shown.writer(changes=change.apply)
+    _check_options(change, archive)
+    asked = _Asked(store)
     given = (at, keep_hours, until_free, before, broker)
-    if plan is not None:
+    if change.plan is not None:
         if any(value not in (None, []) for value in given):
             raise UsageError("the plan already selects the files", hint="omit --plan or the rules")
-        asked.plan = _read_plan_file(plan)
+        asked.plan = _read_plan_file(change.plan)
         chosen = asked.plan_options()
     else:
-        chosen = _options(at, keep_hours, until_free, before, broker, tz)
-    request = chosen.request(read_only_commitlog or ())
+        chosen = _options(at, keep_hours, until_free, before, broker, shown.tz)
+    request = chosen.request(store.read_only_commitlog or ())
     manifest = None
+    apply = change.apply
     if apply:
-        expiry, manifest = _applied(asked, request, output, force=force, archive=archive)
+        expiry, manifest = _applied(asked, request, output, force=change.force, archive=archive)
     else:
-        expiry = _planned(asked, request, output, None if write_plan is None else (write_plan, chosen))
-    found = {"path": str(store), "applied": apply, **report(expiry, request.now_ms, applied=apply)}
+        write = None if change.write_plan is None else (change.write_plan, chosen)
+        expiry = _planned(asked, request, output, write)
+    found = {"path": str(store.store), "applied": apply, **report(expiry, request.now_ms, applied=apply)}
     found["refusals"] = asked.refusals
     if manifest is not None:
         found["manifest"] = str(manifest)
-    zone = parse_zone(tz)
-    shown = with_times(found, zone)
-    output.write_object(shown, expire_lines(shown, zone, everything=all))
+    found = with_times(found, shown.zone)
+    output.write_object(found, expire_lines(found, shown.zone, everything=all))
     if expiry.trigger is not None:
         options.tell_assumed(output, expiry.rules_of, "--broker")
-    output.note(f"rmqtool: {_summary(expiry, applied=apply)}{_next(asked, expiry, apply, write_plan)}")
+    output.note(f"rmqtool: {_summary(expiry, applied=apply)}{_next(asked, expiry, apply, change.write_plan)}")
     return _exit_code(expiry, applied=apply)
 
 
@@ -156,8 +149,7 @@ def expire(
 class _Asked:
     """The store, how it is opened, the plan that was given, and why --apply would be refused."""
 
-    opening: partial[Store]
-    path: Path
+    store: options.StoreRootOptions
     plan: PlanFile | None = None
     refusals: list[dict[str, str | None]] = field(default_factory=list)
 
@@ -189,12 +181,12 @@ def _read_plan_file(path: Path) -> PlanFile:
     return found
 
 
-def _check_options(*, apply: bool, archive: Path | None, plan: Path | None, write_plan: Path | None) -> None:
-    if archive is not None and not apply:
+def _check_options(change: options.PlanOptions, archive: Path | None) -> None:
+    if archive is not None and not change.apply:
         raise UsageError("--archive needs --apply", hint="add --apply, or omit --archive")
-    if plan is not None and not apply:
+    if change.plan is not None and not change.apply:
         raise UsageError("--plan needs --apply", hint="add --apply")
-    if write_plan is not None and apply:
+    if change.write_plan is not None and change.apply:
         raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
 
 
@@ -229,7 +221,7 @@ def _planned(asked: _Asked, request: Request, output: Output, write: tuple[Path,
     from rmqtool.repair.plan import fingerprint
     from rmqtool.repair.plan.plan_file import write_plan
 
-    with asked.opening() as opened:
+    with asked.store.open() as opened:
         if opened.live:
             output.note("rmqtool: a broker is using the store and deletes files itself")
         expiry = plan_expiry(opened, request)
@@ -250,8 +242,8 @@ def _applied(
 
     with output.progress("archive", None) as bar:
         done = run(
-            asked.path,
-            lambda: asked.opening().layout,
+            asked.store.store,
+            lambda: asked.store.open().layout,
             request,
             force=force,
             archive=archive,
@@ -277,7 +269,7 @@ def _next(asked: _Asked, expiry: Expiry, applied: bool, plan: Path | None) -> st
     if any(refusal["needs"] is None for refusal in asked.refusals):
         return "; --apply would be refused"
     if plan is not None:
-        command = shlex.join(["rmqtool", "expire", str(asked.path), "--apply", "--plan", str(plan), *needs])
+        command = asked.store.command("expire", "--apply", "--plan", str(plan), *needs)
         return f"; to apply the plan: {command}"
     return f"; --apply deletes {'it' if len(expiry.going) == 1 else 'them'}" + (
         f", but needs {' '.join(needs)}" if needs else ""

@@ -8,142 +8,154 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
-from rmqtool.commands.export_text import summary
-from rmqtool.commands.option_values import expression, local_file
+from rmqtool.commands.groups import Before, Group, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
+from rmqtool.terminal import print_error
 from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.report.export.request import ExportRequest
-
-OutputPath = Annotated[
-    str | None,
-    typer.Option(
-        "--output",
-        "-o",
-        metavar="PATH|URL",
-        help="Write to this file, or to a folder if the name ends with /: s3://bucket/folder/,"
-        " webhdfs://host:9870/folder/.",
-    ),
-]
-OutputFormat = Annotated[
-    Literal["parquet", "arrow", "orc", "jsonl", "csv", "records"] | None,
-    typer.Option(
-        "--output-format",
-        metavar="parquet|arrow|orc|jsonl|csv|records",
-        help="Format of the files; default: from the suffix of --output. records: the stored bytes.",
-    ),
-]
-Columns = Annotated[
-    str | None,
-    typer.Option(
-        "--columns",
-        metavar="NAMES",
-        help="Write only these columns, in this order, separated by commas. 'help' lists all columns. JSON"
-        " lines and CSV include body_encoding with body: a body that is not UTF-8 is base64.",
-    ),
-]
-Body = Annotated[
-    Literal["plain", "stored", "both", "none"],
-    typer.Option(
-        "--body",
-        metavar="plain|stored|both|none",
-        help="Write the body decompressed, as stored (column stored_body), both ways, or not at all.",
-    ),
-]
-Raw = Annotated[
-    bool,
-    typer.Option(
-        "--raw", help="Also write the whole record (column record). Without a format, write only records."
-    ),
-]
-Compression = Annotated[
-    Literal["zstd", "lz4", "gzip", "none"] | None,
-    typer.Option(
-        "--compression",
-        metavar="zstd|lz4|gzip|none",
-        help="Compress the files; default: zstd for parquet, arrow and orc; from the suffix for jsonl and csv"
-        " (.jsonl.gz, .csv.zst).",
-    ),
-]
-PartitionBy = Annotated[
-    str | None,
-    typer.Option(
-        "--partition-by",
-        metavar="KEYS",
-        help="For Parquet: partition into Hive-style folders by topic, date or topic,date. Dates are those of"
-        " the store time, in UTC or in --tz.",
-    ),
-]
-FileSize = Annotated[
-    int | None,
-    typer.Option(
-        "--file-size",
-        metavar="SIZE",
-        parser=options.parse_size,
-        help="In a folder: start a new file at about this size; default: 1G.",
-    ),
-]
-RowGroup = Annotated[
-    int | None,
-    typer.Option(
-        "--row-group",
-        metavar="SIZE",
-        parser=options.parse_size,
-        help="Write rows in groups of this size, which are held in memory; default: 64M.",
-    ),
-]
-CursorFile = Annotated[
-    str | None,
-    typer.Option(
-        "--cursor-file",
-        metavar="FILE",
-        help="Resume where the previous run stopped, and record in this local file where this run stops.",
-    ),
-]
-Spreadsheet = Annotated[
-    bool,
-    typer.Option(
-        "--spreadsheet", help="CSV: put an apostrophe before text that looks like a formula; lossy."
-    ),
-]
+    from rmqtool.report.export.run import ExportResult
 
 
+class ExportOptions(Group):
+    """What the files are, and what is in them."""
+
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output",
+            "-o",
+            metavar="PATH|URL",
+            help="Write to this file, or to a folder if the name ends with /: s3://bucket/folder/,"
+            " webhdfs://host:9870/folder/.",
+        ),
+    ] = None
+    output_format: Annotated[
+        Literal["parquet", "arrow", "orc", "jsonl", "csv", "records"] | None,
+        typer.Option(
+            "--output-format",
+            metavar="parquet|arrow|orc|jsonl|csv|records",
+            help="Format of the files; default: from the suffix of --output. records: the stored bytes.",
+        ),
+    ] = None
+    columns: Annotated[
+        str | None,
+        typer.Option(
+            "--columns",
+            metavar="NAMES",
+            help="Write only these columns, in this order, separated by commas. 'help' lists all columns."
+            " JSON lines and CSV include body_encoding with body: a body that is not UTF-8 is base64.",
+        ),
+    ] = None
+    body: Annotated[
+        Literal["plain", "stored", "both", "none"],
+        typer.Option(
+            "--body",
+            metavar="plain|stored|both|none",
+            help="Write the body decompressed, as stored (column stored_body), both ways, or not at all.",
+        ),
+    ] = "plain"
+    raw: Annotated[
+        bool,
+        typer.Option(
+            "--raw", help="Also write the whole record (column record). Without a format, write only records."
+        ),
+    ] = False
+    compression: Annotated[
+        Literal["zstd", "lz4", "gzip", "none"] | None,
+        typer.Option(
+            "--compression",
+            metavar="zstd|lz4|gzip|none",
+            help="Compress the files; default: zstd for parquet, arrow and orc; from the suffix for jsonl"
+            " and csv (.jsonl.gz, .csv.zst).",
+        ),
+    ] = None
+    partition_by: Annotated[
+        str | None,
+        typer.Option(
+            "--partition-by",
+            metavar="KEYS",
+            help="For Parquet: partition into Hive-style folders by topic, date or topic,date. Dates are"
+            " those of the store time, in UTC or in --tz.",
+        ),
+    ] = None
+    file_size: Annotated[
+        int | None,
+        typer.Option(
+            "--file-size",
+            metavar="SIZE",
+            parser=options.parse_size,
+            help="In a folder: start a new file at about this size; default: 1G.",
+        ),
+    ] = None
+    row_group: Annotated[
+        int | None,
+        typer.Option(
+            "--row-group",
+            metavar="SIZE",
+            parser=options.parse_size,
+            help="Write rows in groups of this size, which are held in memory; default: 64M.",
+        ),
+    ] = None
+    cursor_file: Annotated[
+        str | None,
+        typer.Option(
+            "--cursor-file",
+            metavar="FILE",
+            help="Resume where the previous run stopped, and record in this local file where this run stops.",
+        ),
+    ] = None
+    spreadsheet: Annotated[
+        bool,
+        typer.Option(
+            "--spreadsheet", help="CSV: put an apostrophe before text that looks like a formula; lossy."
+        ),
+    ] = False
+    force: options.Force = False
+
+    def names(self) -> list[str] | None:
+        """The columns of --columns; `help` shows all and ends."""
+        from rmqtool.report.export.columns import COLUMNS
+
+        wanted = _names(self.columns)
+        if wanted and "help" in wanted:
+            Output().show_names(COLUMNS)
+        return wanted
+
+    def request(self, output: str, columns: list[str] | None, tz: str | None) -> ExportRequest:
+        """What the options mean. Raises UsageError for options that do not go together."""
+        from rmqtool.report.export.request import GROUP_BYTES, export_request
+
+        return export_request(
+            output,
+            format=self.output_format,
+            compression=self.compression,
+            columns=columns,
+            body=self.body,
+            raw=self.raw,
+            partition_by=_names(self.partition_by),
+            file_bytes=self.file_size,
+            group_bytes=self.row_group or GROUP_BYTES,
+            tz=parse_zone(tz),
+            date_tz=parse_zone("UTC" if tz is None else tz),
+            spreadsheet=self.spreadsheet,
+            force=self.force,
+            cursor_file=None
+            if self.cursor_file is None
+            else options.local_file(self.cursor_file, "--cursor-file"),
+        )
+
+
+@with_groups
 def export(
-    store: options.StorePath,
-    output: OutputPath = None,
-    output_format: OutputFormat = None,
-    columns: Columns = None,
-    body: Body = "plain",
-    raw: Raw = False,
-    compression: Compression = None,
-    partition_by: PartitionBy = None,
-    file_size: FileSize = None,
-    row_group: RowGroup = None,
-    cursor_file: CursorFile = None,
-    spreadsheet: Spreadsheet = False,
-    force: options.Force = False,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    topic: options.Topic = None,
-    exclude_topic: options.ExcludeTopic = None,
-    queue: options.Queue = None,
-    tag: options.Tag = None,
-    filter: options.Filter = None,
-    key: options.Key = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    time_field: options.TimeField = "store",
-    from_offset: options.FromOffset = None,
-    to_offset: options.ToOffset = None,
-    limit: options.Limit = None,
-    tz: options.TimeZone = None,
-    jobs: options.Jobs = 1,
-    format: options.ObjectFormat = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    *,
+    own: ExportOptions,
+    store: options.StoreOptions,
+    selected: options.SelectionOptions,
+    shown: options.ObjectOutput,
+    jobs: Annotated[options.Jobs, Before("format")] = 1,
 ) -> int:
     """Write messages to Parquet, Arrow, ORC, JSON lines or CSV.
 
@@ -173,75 +185,47 @@ def export(
     tiered); 4 when a file exists or would lie in the store, and for a cursor of another log or selection; 70
     for a bug in rmqtool; 130 when interrupted.
     """  # noqa: D301  a backspace character keeps the lines as they are
-    from dataclasses import replace
-
     from rmqtool.findings import ScanCounters
     from rmqtool.report.export.run import run_export
 
-    wanted = _column_names(columns)
-    if output is None:
+    columns = own.names()
+    if own.output is None:
         raise UsageError(
             "--output is missing", hint="--output messages.parquet, or a folder that ends with /"
         )
-    writer = Output(format=format, quiet=quiet, progress=progress)
-    selection = options.selection(
-        topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
-        from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
-    )  # fmt: skip
-    selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
-    request = _request(
-        output, output_format=output_format, compression=compression, columns=wanted, body=body, raw=raw,
-        partition_by=partition_by, file_size=file_size, row_group=row_group, tz=tz, spreadsheet=spreadsheet,
-        force=force, cursor_file=cursor_file,
-    )  # fmt: skip
-    if spreadsheet:
+    writer, selection = shown.writer(), selected.selection(shown.tz)
+    request = own.request(own.output, columns, shown.tz)
+    if own.spreadsheet:
         writer.note("rmqtool: --spreadsheet changes texts that start with = + - @: the file is not exact")
     seen = BadPlaces(writer)
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+    with store.open(quiet=shown.quiet) as opened:
         with writer.progress("export", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run_export(opened, selection, request, seen.report, bar.advance, jobs=jobs)
-        summary(result, writer)
+        _write_sums(result, writer)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
         tell_batches([opened], selection, writer)
         unknown = tell_unknown([opened], selection, looked, found=result.messages > 0)
         return worst_exit_code(seen.exit_code(), unknown, EXIT_FINDINGS if result.lost else EXIT_OK)
 
 
-def _column_names(columns: str | None) -> list[str] | None:
-    """The names of --columns; `help` shows all and ends."""
-    from rmqtool.report.export.columns import COLUMNS
-
-    wanted = _names(columns)
-    if wanted and "help" in wanted:
-        Output().show_names(COLUMNS)
-    return wanted
-
-
 def _names(text: str | None) -> list[str] | None:
     return None if text is None else [name for name in map(str.strip, text.split(",")) if name]
 
 
-def _request(
-    output: str,
-    *,
-    output_format: Literal["parquet", "arrow", "orc", "jsonl", "csv", "records"] | None,
-    compression: Literal["zstd", "lz4", "gzip", "none"] | None,
-    columns: list[str] | None,
-    body: str,
-    raw: bool,
-    partition_by: str | None,
-    file_size: int | None,
-    row_group: int | None,
-    tz: str | None,
-    spreadsheet: bool,
-    force: bool,
-    cursor_file: str | None,
-) -> ExportRequest:
-    from rmqtool.report.export.request import GROUP_BYTES, export_request
-
-    return export_request(
-        output, format=output_format, compression=compression, columns=columns, body=body, raw=raw,
-        partition_by=_names(partition_by), file_bytes=file_size, group_bytes=row_group or GROUP_BYTES,
-        tz=parse_zone(tz), date_tz=parse_zone("UTC" if tz is None else tz), spreadsheet=spreadsheet,
-        force=force, cursor_file=None if cursor_file is None else local_file(cursor_file, "--cursor-file"),
-    )  # fmt: skip
+def _write_sums(result: ExportResult, writer: Output) -> None:
+    """Report what was lost on stderr, and write the sums."""
+    if result.resumed is not None:
+        writer.note(f"rmqtool: the previous run had finished {result.resumed}; this run resumes after it")
+    if result.lost is not None:
+        first, last = result.lost
+        print_error(
+            f"rmqtool: error: bytes {first} to {last} of the log have expired since the cursor was written;"
+            " no run exported their messages"
+        )
+    writer.write_object({
+        "messages": result.messages,
+        "files": [
+            {"file": name, "messages": messages, "bytes": size} for name, messages, size in result.files
+        ],
+        "next_offset": result.next_offset,
+    })  # fmt: skip

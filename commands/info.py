@@ -9,10 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_INPUT, EXIT_OK
 from rmqtool.output import Output
 from rmqtool.terminal import format_size
-from rmqtool.times import format_duration, format_time, parse_zone
+from rmqtool.times import format_duration, format_time
 
 _TOPICS_SHOWN = 20
 _PROBLEMS_SHOWN = 5
@@ -28,15 +29,13 @@ Residency = Annotated[
 ]
 
 
+@with_groups
 def info(
-    store: options.StorePath,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
+    *,
+    store: options.StoreOptions,
     queues: Queues = False,
     residency: Residency = False,
-    tz: options.TimeZone = None,
-    format: options.ObjectFormat = None,
+    shown: Annotated[options.ObjectOutput, Only("tz format")],
 ) -> int:
     r"""Show a store at a glance.
 
@@ -48,14 +47,14 @@ def info(
     """
     from rmqtool.report.info import store_info
 
-    output, zone = Output(format=format), parse_zone(tz)
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf) as opened:
+    writer, zone = shown.writer(), shown.zone
+    with store.open() as opened:
         found = store_info(opened)
         if residency:
             from rmqtool.report.residency import residency_rows
 
             found["residency"] = list(residency_rows(opened))
-    output.write_object(_with_times(found, zone), _lines(found, zone, every_queue=queues))
+    writer.write_object(_with_times(found, zone), _lines(found, zone, every_queue=queues))
     return EXIT_INPUT if found["unsupported"] or found["unreadable"] else EXIT_OK
 
 

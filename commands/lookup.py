@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Literal
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from rmqtool.commands import lookup_options as own
+import typer
+
 from rmqtool.commands import options
-from rmqtool.commands.option_values import row_form
+from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, InputError, UnreadableError, UsageError, worst_exit_code
 from rmqtool.output import Output
-from rmqtool.times import parse_time, parse_zone
+from rmqtool.times import parse_time
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from rmqtool.message.rows import Row, RowFormat
     from rmqtool.read.coverage import Gap
     from rmqtool.read.hits import Hit, SearchReport
@@ -25,36 +29,138 @@ if TYPE_CHECKING:
 _KEYS_MAX_BYTES = 1 << 30  # of --keys-from
 
 
+Max = Annotated[
+    int | None,
+    typer.Option(
+        "--max",
+        metavar="N",
+        min=0,
+        max=options.COUNT_MAX,
+        help="Find at most this many messages, the first ones in the log.",
+    ),
+]
+Scan = Annotated[
+    Literal["auto", "always", "never"],
+    typer.Option(
+        "--scan",
+        metavar="auto|always|never",
+        help="Scan the log. auto: only what the index does not cover, or if a queue lacks the unit.",
+    ),
+]
+Explain = Annotated[
+    bool,
+    typer.Option(
+        "--explain", help="Show the search path instead of messages: index files, slots, chains, gaps."
+    ),
+]
+Trace = Annotated[
+    bool,
+    typer.Option(
+        "--trace",
+        help="Show what happened to each message instead of the message: delay, retry, DLQ, transaction,"
+        " consumer groups, trace records.",
+    ),
+]
+
+
+class LookupOptions(Group):
+    """What is looked up."""
+
+    key: Annotated[
+        list[str] | None,
+        typer.Option("--key", metavar="KEY", help="Find messages with this key or unique key (repeatable)."),
+    ] = None
+    keys_from: Annotated[
+        str | None,
+        typer.Option(
+            "--keys-from", metavar="FILE|-", help="Read keys from a file or standard input, one per line."
+        ),
+    ] = None
+    uniq_key: Annotated[
+        list[str] | None,
+        typer.Option("--uniq-key", metavar="KEY", help="Find messages with this unique key (repeatable)."),
+    ] = None
+    tag: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--tag",
+            metavar="TAG",
+            help="Find messages with this tag; with a key, only messages that also have it (repeatable).",
+        ),
+    ] = None
+    msg_id: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--msg-id",
+            metavar="ID",
+            help="Find the message with this id: an offset message id of any host, or a unique key"
+            " (repeatable).",
+        ),
+    ] = None
+    offset: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--offset", metavar="N", min=0, help="Find the message at this physical offset (repeatable)."
+        ),
+    ] = None
+    queue_offset: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--queue-offset",
+            metavar="N",
+            min=0,
+            help="Find the message at this offset of one queue, named by --topic and --queue (repeatable).",
+        ),
+    ] = None
+    time: Annotated[
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="TIME",
+            help="Find the queue offset for this time in each queue of --topic: the broker's answer and the"
+            " exact one.",
+        ),
+    ] = None
+    bound: Annotated[
+        Literal["lower", "upper"],
+        typer.Option(
+            "--bound",
+            metavar="lower|upper",
+            help="With --time: find the first message at or after it (lower), or the last at or before it"
+            " (upper). If there is none, exact_offset is the end of the queue (lower) or null (upper).",
+        ),
+    ] = "lower"
+    broker: Annotated[
+        str | None,
+        typer.Option(
+            "--broker",
+            metavar="4.9|5.3|5.4",
+            parser=options.parse_broker,
+            help="With --time: answer as this broker version; default: the version that used the store last.",
+        ),
+    ] = None
+
+    def given(self) -> dict[str, Any]:
+        """What is looked up, by kind. Reads the keys of --keys-from; raises as `_keys_from`."""
+        has_keys = self.key or self.keys_from is not None
+        keys = [*(self.key or ()), *(_keys_from(self.keys_from) if self.keys_from is not None else ())]
+        return {
+            "key": keys if has_keys else None, "uniq_key": self.uniq_key, "msg_id": self.msg_id,
+            "offset": self.offset, "queue_offset": self.queue_offset, "time": self.time, "tag": self.tag,
+        }  # fmt: skip
+
+
+@with_groups
 def lookup(
-    store: options.StorePath,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    key: own.Key = None,
-    keys_from: own.KeysFrom = None,
-    uniq_key: own.UniqKey = None,
-    tag: own.Tag = None,
-    msg_id: own.MsgId = None,
-    offset: own.Offset = None,
-    queue_offset: own.QueueOffset = None,
-    time: own.Time = None,
-    bound: own.BoundOption = "lower",
-    broker: own.Broker = None,
-    topic: options.Topic = None,
-    queue: options.Queue = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    max_: own.Max = None,
-    scan: own.Scan = "auto",
-    explain: own.Explain = False,
-    trace: own.Trace = False,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
-    body: options.Body = "text",
-    body_limit: options.BodyLimit = None,
-    tz: options.TimeZone = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    *,
+    store: options.StoreOptions,
+    sought: LookupOptions,
+    selected: Annotated[options.SelectionOptions, Only("topic queue since until")],
+    max_: Max = None,
+    scan: Scan = "auto",
+    explain: Explain = False,
+    trace: Trace = False,
+    shown: options.OutputOptions,
 ) -> int:
     """Find messages by key, id, tag, offset or time.
 
@@ -82,11 +188,9 @@ def lookup(
     that was found; 2 for a usage error; 3 when something could not be read or is stored in a form
     rmqtool cannot read (RocksDB, DLedger, tiered); 70 for a bug in rmqtool; 130 when interrupted.
     """
-    writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
-    selection = options.selection(topic=topic, queue=queue, since=since, until=until, limit=max_, tz=tz)
-    keys = [*(key or ()), *(_keys_from(keys_from) if keys_from is not None else ())]
-    given = {"key": keys if key or keys_from is not None else None, "uniq_key": uniq_key, "msg_id": msg_id,
-             "offset": offset, "queue_offset": queue_offset, "time": time, "tag": tag}  # fmt: skip
+    writer = shown.writer()
+    selection = selected.but(limit=max_).selection(shown.tz)
+    given = sought.given()
     if writer.fields and "help" in writer.fields:
         from rmqtool.read.lookup_request import FIELDS
         from rmqtool.report.trace import FIELDS as TRACE_FIELDS
@@ -97,19 +201,18 @@ def lookup(
         raise UsageError("--explain works only for a --key, --uniq-key or --tag")
     if explain and trace:
         raise UsageError("--explain and --trace exclude each other")
-    if kind != "time" and (bound != "lower" or broker is not None):
+    if kind != "time" and (sought.bound != "lower" or sought.broker is not None):
         raise UsageError("--bound and --broker need --time")
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
-        task = _Task(opened, writer, tz)
+    with store.open(quiet=shown.quiet) as opened:
+        task = _Task(opened, writer, shown.zone)
         if kind == "time":
-            assert time is not None
-            if broker is None:
+            if sought.broker is None:
                 options.tell_assumed(writer, opened.written_by, "--broker")
-            return task.times(time, selection, bound, broker)
-        request = _request(kind, given, selection, tag, scan)
+            return task.times(sought, selection)
+        request = _request(kind, given, selection, sought.tag, scan)
         if explain:
             return task.explain(request)
-        form = row_form(opened, writer.fields, body, body_limit, tz)
+        form = shown.row_format(opened, writer.fields)
         return task.messages(request, form, trace=trace)
 
 
@@ -131,8 +234,6 @@ def _request(
     kind: str, given: Mapping[str, object], selection: Selection, tag: list[str] | None,
     scan: Literal["auto", "always", "never"],
 ) -> Request:  # fmt: skip
-    from dataclasses import replace
-
     from rmqtool.read.lookup_request import Request
 
     values = given[kind]
@@ -186,24 +287,22 @@ def _keys_from(source: str) -> list[str]:
 class _Task:
     """One run of the command over an open store."""
 
-    def __init__(self, store: Store, writer: Output, tz: str | None) -> None:
+    def __init__(self, store: Store, writer: Output, zone: tzinfo | None) -> None:
         self.store = store
         self.writer = writer
-        self.tz = tz
+        self.zone = zone
 
-    def times(
-        self, time: str, selection: Selection, bound: Literal["lower", "upper"], broker: str | None
-    ) -> int:
+    def times(self, sought: LookupOptions, selection: Selection) -> int:
         """--time: one row a queue."""
         from time import time_ns
 
         from rmqtool.read.time_rows import TIME_FIELDS, TIME_TABLE, time_rows
 
-        zone = parse_zone(self.tz)
-        wanted = parse_time(time, zone, time_ns() // 1_000_000)
+        assert sought.time is not None
+        wanted = parse_time(sought.time, self.zone, time_ns() // 1_000_000)
         if not selection.topics:
             raise UsageError("--time needs a --topic", hint="--topic '*' selects all topics")
-        rows = time_rows(self.store, selection, wanted, bound, broker, zone)
+        rows = time_rows(self.store, selection, wanted, sought.bound, sought.broker, self.zone)
         count = self.writer.write_rows(rows, TIME_FIELDS, TIME_TABLE)
         code = EXIT_OK if count else self._nothing(selection, "no queue matches")
         return worst_exit_code(code, self._unread(queues=selection))
@@ -213,9 +312,7 @@ class _Task:
         from rmqtool.read.lookup_explain import FIELDS, TABLE_FIELDS, explain_rows
 
         assert request.kind in ("key", "uniq_key", "tag")
-        rows = list(
-            explain_rows(self.store, request.names, request.selection, request.kind, parse_zone(self.tz))
-        )
+        rows = list(explain_rows(self.store, request.names, request.selection, request.kind, self.zone))
         self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
         if any(row["step"] == "entry" and row["result"] == "found" for row in rows):
             return EXIT_OK

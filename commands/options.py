@@ -1,41 +1,44 @@
-"""Every option that several commands share, declared once, with one meaning each.
+"""The options that several commands share: each is declared once and has one meaning.
 
-A command uses them as annotations, `topic: options.Topic = None`, and passes the values on. The
-defaults stay with the command, for Typer wants them in the signature: None or False everywhere,
-so that a program that calls the function can leave them out too. Every option names its own
-metavar: the man pages must not change with Typer.
+They form groups (see `groups`): the store, the selected messages, the plan of a change, the output. Every
+option names its own metavar: the man pages must not change with Typer.
 """
 
-from __future__ import annotations
+# Without `from __future__ import annotations`: the annotations of the fields are compiled with the module.
 
 import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
 from rmqtool import sizes as quantities
+from rmqtool.commands.groups import Group
 from rmqtool.errors import UsageError
+from rmqtool.output import Output
 from rmqtool.terminal import print_error
 from rmqtool.times import format_time, parse_time, parse_zone
 
 if TYPE_CHECKING:
-    from rmqtool.output import Output
+    from datetime import tzinfo
+
+    from rmqtool.message.rows import RowFormat
+    from rmqtool.read.filter import Expression
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
     from rmqtool.storage.profile import WrittenBy
 
 COUNT_MAX = (1 << 63) - 1
-"""The most rows that can be asked for: more cannot be counted by islice and arrow."""
+"""The largest --limit: islice and arrow cannot count further."""
 
 _BROKERS = ("4.9", "5.3", "5.4")
 Value = TypeVar("Value")
 
 
 def _as_option(parse: Callable[[str], Value], text: str) -> Value:
-    """What `parse` makes of the text; its UsageError as Typer's, which names the option."""
+    """Parse a text; a UsageError becomes Typer's error, which names the option."""
     try:
         return parse(text)
     except UsageError as error:
@@ -60,9 +63,9 @@ def parse_broker(text: str) -> str:
 
 
 def parse_store(text: str) -> Path:
-    """The path that STORE means: of this machine, or behind a URL, to which nothing is connected yet.
+    """The path that STORE means, on this machine or at a URL. Nothing connects to the URL yet.
 
-    Raises UsageError for a URL that cannot be one of a store.
+    Raises UsageError for a URL that cannot be that of a store.
     """
     from rmqtool.storage.locate import located
 
@@ -75,14 +78,14 @@ def _of_environment(context: typer.Context, parameter: typer.CallbackParam) -> b
 
 
 def _check_store(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
-    """Names the store of the environment."""
+    """Name the store on stderr if it comes from the environment."""
     if _of_environment(context, parameter):
         print_error(f"rmqtool: using the store of RMQTOOL_STORE: {value}")
     return value
 
 
 def _check_store_root(context: typer.Context, parameter: typer.CallbackParam, value: Path) -> Path:
-    """A command that changes stores wants a folder of this machine, spelled out. Raises UsageError."""
+    """Raise UsageError unless STORE is a folder on this machine that the command line names."""
     from rmqtool.storage.locate import is_elsewhere
 
     if is_elsewhere(value) and not context.resilient_parsing:
@@ -102,161 +105,8 @@ def _resolve_jobs(value: int) -> int:
     return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
 
 
-# The store
+# Options that commands take one by one
 
-StorePath = Annotated[
-    Path,
-    typer.Argument(
-        metavar="STORE",
-        envvar="RMQTOOL_STORE",
-        parser=parse_store,
-        callback=_check_store,
-        help="Store root, or a single commitlog, consume queue or index file. Also accepts a URL (s3://,"
-        " webhdfs://), a tar archive, and files compressed with gzip or zstd.",
-    ),
-]
-StoreRoot = Annotated[
-    Path,
-    typer.Argument(  # its variable is looked at to tell that it does not count
-        metavar="STORE", envvar="RMQTOOL_STORE", show_envvar=False, parser=parse_store,
-        callback=_check_store_root,
-        help="Store root: a folder on this machine. RMQTOOL_STORE is ignored, because the command can change"
-        " the store.",
-    ),
-]  # fmt: skip
-CommitLogPaths = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--commitlog",
-        metavar="DIR",
-        parser=parse_store,
-        help="Also use this commit log folder outside STORE (repeatable).",
-    ),
-]
-ReadOnlyCommitLogPaths = Annotated[
-    list[Path] | None,
-    typer.Option(
-        "--read-only-commitlog",
-        metavar="DIR",
-        parser=parse_store,
-        help="Also use this commit log folder, which the broker only reads (repeatable).",
-    ),
-]
-BrokerConf = Annotated[
-    Path | None,
-    typer.Option(
-        "--broker-conf",
-        metavar="FILE",
-        parser=parse_store,
-        envvar="RMQTOOL_BROKER_CONF",
-        show_envvar=True,
-        help="Take store paths and file and index sizes from the broker's configuration file.",
-    ),
-]
-
-# What to read
-
-Topic = Annotated[
-    list[str] | None,
-    typer.Option("--topic", metavar="GLOB", help="Include only topics matching GLOB (repeatable)."),
-]
-ExcludeTopic = Annotated[
-    list[str] | None,
-    typer.Option("--exclude-topic", metavar="GLOB", help="Exclude topics matching GLOB (repeatable)."),
-]
-Queue = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--queue", metavar="IDS", help="Include only these queue ids: 3, 0-3 or 0-3,7 (repeatable)."
-    ),
-]
-Tag = Annotated[
-    list[str] | None,
-    typer.Option("--tag", metavar="TAG", help="Include only messages with this tag (repeatable)."),
-]
-Filter = Annotated[
-    str | None,
-    typer.Option(
-        "--filter",
-        metavar="SQL",
-        help="Include only messages whose properties match this expression in the broker's filter language:"
-        " \"color = 'red' AND size > 10\".",
-    ),
-]
-Key = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--key", metavar="KEY", help="Include only messages with this key or unique key (repeatable)."
-    ),
-]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Start at this time: ISO 8601, epoch milliseconds, now, today, yesterday, 14:30 or '2h ago'.",
-    ),
-]
-Until = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Stop before this time.")]
-TimeField = Annotated[
-    Literal["store", "born"],
-    typer.Option("--time-field", metavar="store|born", help="Apply --since and --until to this timestamp."),
-]
-FromOffset = Annotated[
-    int | None,
-    typer.Option("--from-offset", metavar="N", min=0, help="Start at this offset (inclusive)."),
-]
-ToOffset = Annotated[
-    int | None, typer.Option("--to-offset", metavar="N", min=0, help="Stop at this offset (exclusive).")
-]
-Limit = Annotated[
-    int | None,
-    typer.Option("--limit", "-n", metavar="N", min=0, max=COUNT_MAX, help="Stop after this many rows."),
-]
-Reverse = Annotated[bool, typer.Option("--reverse", help="Show the newest first.")]
-
-# What to write
-
-CreateTopic = Annotated[
-    bool,
-    typer.Option(
-        "--create-topic",
-        help="Create topics that the store lacks. A topic gets the type BatchCQ if its first message is an"
-        " inner batch.",
-    ),
-]
-
-# What to change
-
-Apply = Annotated[bool, typer.Option("--apply", help="Apply the plan; by default it is only shown.")]
-PlanFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--plan",
-        metavar="FILE",
-        help="Use the plan in FILE. With --apply: apply it only if the store has not changed since it was"
-        " written.",
-    ),
-]
-WritePlan = Annotated[
-    Path | None,
-    typer.Option("--write-plan", metavar="FILE", help="Write the plan to FILE, replacing an existing file."),
-]
-BackupDir = Annotated[
-    Path | None,
-    typer.Option(
-        "--backup-dir",
-        metavar="DIR",
-        help="Back up everything that is cut, replaced or deleted to this new folder; default: next to STORE,"
-        " named by the time.",
-    ),
-]
-Undo = Annotated[
-    Path | None,
-    typer.Option("--undo", metavar="BACKUP", help="Restore the store from this backup."),
-]
-Force = Annotated[bool, typer.Option("--force", help="Proceed despite the refusal.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Agree to give up sound messages.")]
 Brokers = Annotated[
     list[str] | None,
     typer.Option(
@@ -266,63 +116,15 @@ Brokers = Annotated[
         help="Broker version to emulate (repeatable); versions before 4.9 are not supported.",
     ),
 ]
-
-# What to show
-
-RowFormat = Annotated[
-    Literal["table", "jsonl", "json", "csv", "tsv"] | None,
+CreateTopic = Annotated[
+    bool,
     typer.Option(
-        "--format",
-        metavar="table|jsonl|json|csv|tsv",
-        help="Output format; default: table on a terminal, jsonl otherwise.",
+        "--create-topic",
+        help="Create topics that the store lacks. A topic gets the type BatchCQ if its first message is an"
+        " inner batch.",
     ),
 ]
-ObjectFormat = Annotated[
-    Literal["text", "json"] | None,
-    typer.Option("--format", metavar="text|json", help="Output format; default: text."),
-]
-Fields = Annotated[
-    str | None,
-    typer.Option(
-        "--fields",
-        metavar="NAMES",
-        help="Show only these fields, in this order, separated by commas. A dot selects part of a field:"
-        " properties.TAGS. 'help' lists all fields.",
-    ),
-]
-Body = Annotated[
-    Literal["text", "hex", "base64", "none"],
-    typer.Option(
-        "--body",
-        metavar="text|hex|base64|none",
-        help="Show bodies in this form. With text, a body that is not UTF-8 is shown as base64.",
-    ),
-]
-BodyLimit = Annotated[
-    int | None,
-    typer.Option(
-        "--body-limit", metavar="SIZE", parser=parse_size, help="Stop decompressing a body at this size."
-    ),
-]
-TimeZone = Annotated[
-    str | None,
-    typer.Option(
-        "--tz",
-        metavar="ZONE",
-        help="Read and show times in this zone: UTC, local, +08:00 or Area/City; default: local.",
-    ),
-]
-
-# How to work
-
-Profile = Annotated[
-    Literal["4.9", "5.3", "5.4"] | None,
-    typer.Option(
-        "--profile",
-        metavar="4.9|5.3|5.4",
-        help="Broker version that used STORE last; default: detected from its files.",
-    ),
-]
+Force = Annotated[bool, typer.Option("--force", help="Proceed despite the refusal.")]
 Jobs = Annotated[
     int,
     typer.Option(
@@ -334,54 +136,397 @@ Jobs = Annotated[
         help="Number of threads; 0: one per processor core.",
     ),
 ]
-IoLimit = Annotated[
-    int | None,
-    typer.Option(
-        "--io-limit",
-        metavar="SIZE",
-        parser=parse_size,
-        help="Read at most this many bytes per second, for example 100M.",
-    ),
-]
-KeepCache = Annotated[
-    bool,
-    typer.Option("--keep-cache", help="Leave data read in the page cache; by default its state is restored."),
-]
-Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print no notes, summaries or progress on standard error.")
-]
-ShowProgress = Annotated[
-    bool | None,
-    typer.Option("--progress/--no-progress", help="Show progress; default: if standard error is a terminal."),
-]
 
 
-def open_store(
-    store: Path,
-    commitlog: Sequence[Path] | None,
-    read_only_commitlog: Sequence[Path] | None,
-    broker_conf: Path | None,
-    *,
-    quiet: bool = False,
-    profile: str | None = None,
-) -> Store:
-    """The store that these option values mean, opened for reading; raises as `Store.open` does.
+class LocationOptions(Group):
+    """Where the parts of a store are that its folder does not show."""
 
-    What takes long before the first answer, unpacking an archive, is told on stderr unless `quiet`.
-    """
-    from rmqtool.read.store import Store
+    commitlog: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--commitlog",
+            metavar="DIR",
+            parser=parse_store,
+            help="Also use this commit log folder outside STORE (repeatable).",
+        ),
+    ] = None
+    read_only_commitlog: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--read-only-commitlog",
+            metavar="DIR",
+            parser=parse_store,
+            help="Also use this commit log folder, which the broker only reads (repeatable).",
+        ),
+    ] = None
+    broker_conf: Annotated[
+        Path | None,
+        typer.Option(
+            "--broker-conf",
+            metavar="FILE",
+            parser=parse_store,
+            envvar="RMQTOOL_BROKER_CONF",
+            show_envvar=True,
+            help="Take store paths and file and index sizes from the broker's configuration file.",
+        ),
+    ] = None
 
-    return Store.open(
-        store,
-        announce=None if quiet else lambda text: print_error(f"rmqtool: {text}"),
-        commitlog_paths=commitlog or (),
-        read_only_paths=read_only_commitlog or (),
-        broker_conf=broker_conf,
-        profile=profile,
+    def arguments(self) -> dict[str, Any]:
+        """What opening the store takes besides its path."""
+        return {
+            "commitlog_paths": self.commitlog or (),
+            "read_only_paths": self.read_only_commitlog or (),
+            "broker_conf": self.broker_conf,
+        }
+
+
+class StoreOptions(LocationOptions):
+    """The store, for a command that only reads it."""
+
+    store: Annotated[
+        Path,
+        typer.Argument(
+            metavar="STORE",
+            envvar="RMQTOOL_STORE",
+            parser=parse_store,
+            callback=_check_store,
+            help="Store root, or a single commitlog, consume queue or index file. Also accepts a URL (s3://,"
+            " webhdfs://), a tar archive, and files compressed with gzip or zstd.",
+        ),
+    ]
+
+    def open(self, *, quiet: bool = False) -> "Store":
+        """The store, opened for reading; raises as `Store.open` does.
+
+        Unless `quiet`, work that takes long before the first answer, such as unpacking an archive, is
+        announced on stderr.
+        """
+        from rmqtool.read.store import Store
+
+        announce = None if quiet else lambda text: print_error(f"rmqtool: {text}")
+        return Store.open(self.store, announce=announce, **self.arguments())
+
+
+class StoreRootOptions(StoreOptions):
+    """The store, for a command that can change it: a folder on this machine, named on the command line."""
+
+    store: Annotated[
+        Path,
+        typer.Argument(  # the variable is declared so that the callback can say that it does not count
+            metavar="STORE",
+            envvar="RMQTOOL_STORE",
+            show_envvar=False,
+            parser=parse_store,
+            callback=_check_store_root,
+            help="Store root: a folder on this machine. RMQTOOL_STORE is ignored, because the command can"
+            " change the store.",
+        ),
+    ]
+
+    def command(self, name: str, *words: str) -> str:
+        """A command line of another run of rmqtool on this store, for a shell."""
+        import shlex
+
+        given: list[str] = []
+        for option, values in (
+            ("--commitlog", self.commitlog or ()),
+            ("--read-only-commitlog", self.read_only_commitlog or ()),
+            ("--broker-conf", () if self.broker_conf is None else (self.broker_conf,)),
+        ):
+            given += [word for value in values for word in (option, str(value))]
+        return shlex.join(["rmqtool", name, str(self.store), *given, *words])
+
+
+class ProfiledStoreOptions(StoreRootOptions):
+    """The store, for a command whose plan depends on the broker version that used it last."""
+
+    profile: Annotated[
+        Literal["4.9", "5.3", "5.4"] | None,
+        typer.Option(
+            "--profile",
+            metavar="4.9|5.3|5.4",
+            help="Broker version that used STORE last; default: detected from its files.",
+        ),
+    ] = None
+
+    def arguments(self) -> dict[str, Any]:
+        """What opening the store takes besides its path."""
+        return {**super().arguments(), "profile": self.profile}
+
+    def command(self, name: str, *words: str) -> str:
+        """A command line of another run of rmqtool on this store, for a shell."""
+        return super().command(name, *(("--profile", self.profile) if self.profile else ()), *words)
+
+
+class SelectionOptions(Group):
+    """The messages that are read."""
+
+    topic: Annotated[
+        list[str] | None,
+        typer.Option("--topic", metavar="GLOB", help="Include only topics matching GLOB (repeatable)."),
+    ] = None
+    exclude_topic: Annotated[
+        list[str] | None,
+        typer.Option("--exclude-topic", metavar="GLOB", help="Exclude topics matching GLOB (repeatable)."),
+    ] = None
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", metavar="IDS", help="Include only these queue ids: 3, 0-3 or 0-3,7 (repeatable)."
+        ),
+    ] = None
+    tag: Annotated[
+        list[str] | None,
+        typer.Option("--tag", metavar="TAG", help="Include only messages with this tag (repeatable)."),
+    ] = None
+    filter: Annotated[
+        str | None,
+        typer.Option(
+            "--filter",
+            metavar="SQL",
+            help="Include only messages whose properties match this expression in the broker's filter"
+            " language: \"color = 'red' AND size > 10\".",
+        ),
+    ] = None
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key", metavar="KEY", help="Include only messages with this key or unique key (repeatable)."
+        ),
+    ] = None
+    since: Annotated[
+        str | None,
+        typer.Option(
+            "--since",
+            metavar="TIME",
+            help="Start at this time: ISO 8601, epoch milliseconds, now, today, yesterday, 14:30 or '2h"
+            " ago'.",
+        ),
+    ] = None
+    until: Annotated[
+        str | None,
+        typer.Option("--until", metavar="TIME", help="Stop before this time."),
+    ] = None
+    time_field: Annotated[
+        Literal["store", "born"],
+        typer.Option(
+            "--time-field", metavar="store|born", help="Apply --since and --until to this timestamp."
+        ),
+    ] = "store"
+    from_offset: Annotated[
+        int | None,
+        typer.Option("--from-offset", metavar="N", min=0, help="Start at this offset (inclusive)."),
+    ] = None
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="Stop at this offset (exclusive).")
+    ] = None
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", "-n", metavar="N", min=0, max=COUNT_MAX, help="Stop after this many rows."),
+    ] = None
+
+    def queue_ids(self) -> set[int]:
+        """The queue ids that --queue names. Raises typer.BadParameter."""
+        return {number for text in self.queue or () for number in parse_queues(text)}
+
+    def selection(self, tz: str | None) -> "Selection":
+        """The `Selection` that the options mean; both times count from the same `now`.
+
+        Raises:
+            UsageError: a time or zone cannot be read, or a range is empty.
+            FilterError: a broker would reject the filter.
+        """
+        from rmqtool.read.selection import Selection
+
+        zone, now_ms = parse_zone(tz), time.time_ns() // 1_000_000
+        first, last = (
+            None if text is None else parse_time(text, zone, now_ms) for text in (self.since, self.until)
+        )
+        if first is not None and last is not None and last < first:
+            begin, end = (format_time(time_ms, zone) or time_ms for time_ms in (first, last))
+            raise UsageError(f"the time range ends ({end}) before it starts ({begin})")
+        return Selection(
+            topics=self.topic or (),
+            queues=self.queue_ids(),
+            tags=self.tag or (),
+            keys=self.key or (),
+            since=first,
+            until=last,
+            time_field=self.time_field,
+            from_offset=self.from_offset,
+            to_offset=self.to_offset,
+            limit=self.limit,
+            exclude_topics=self.exclude_topic or (),
+            filter=self.expression(),
+        )
+
+    def expression(self) -> "Expression | None":
+        """What --filter means. Raises FilterError, with the place, if a broker would reject it."""
+        if self.filter is None:
+            return None
+        from rmqtool.read.filter import parse
+
+        return parse(self.filter)
+
+
+class PlanOptions(Group):
+    """The plan of a change: what becomes of it."""
+
+    apply: Annotated[bool, typer.Option("--apply", help="Apply the plan; by default it is only shown.")] = (
+        False
     )
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan",
+            metavar="FILE",
+            help="Use the plan in FILE. With --apply: apply it only if the store has not changed since it was"
+            " written.",
+        ),
+    ] = None
+    write_plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--write-plan", metavar="FILE", help="Write the plan to FILE, replacing an existing file."
+        ),
+    ] = None
+    backup_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--backup-dir",
+            metavar="DIR",
+            help="Back up everything that is cut, replaced or deleted to this new folder; default: next to"
+            " STORE, named by the time.",
+        ),
+    ] = None
+    undo: Annotated[
+        Path | None,
+        typer.Option("--undo", metavar="BACKUP", help="Restore the store from this backup."),
+    ] = None
+    force: Force = False
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Agree to give up sound messages.")] = False
 
 
-def tell_assumed(output: Output, written_by: WrittenBy | None, option: str) -> None:
+class ScanOptions(Group):
+    """How the files of a store are read."""
+
+    jobs: Jobs = 0
+    io_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--io-limit",
+            metavar="SIZE",
+            parser=parse_size,
+            help="Read at most this many bytes per second, for example 100M.",
+        ),
+    ] = None
+    keep_cache: Annotated[
+        bool,
+        typer.Option(
+            "--keep-cache", help="Leave data read in the page cache; by default its state is restored."
+        ),
+    ] = False
+
+
+class OutputOptions(Group):
+    """How rows of messages are shown."""
+
+    format: Annotated[
+        Literal["table", "jsonl", "json", "csv", "tsv"] | None,
+        typer.Option(
+            "--format",
+            metavar="table|jsonl|json|csv|tsv",
+            help="Output format; default: table on a terminal, jsonl otherwise.",
+        ),
+    ] = None
+    fields: Annotated[
+        str | None,
+        typer.Option(
+            "--fields",
+            metavar="NAMES",
+            help="Show only these fields, in this order, separated by commas. A dot selects part of a field:"
+            " properties.TAGS. 'help' lists all fields.",
+        ),
+    ] = None
+    body: Annotated[
+        Literal["text", "hex", "base64", "none"],
+        typer.Option(
+            "--body",
+            metavar="text|hex|base64|none",
+            help="Show bodies in this form. With text, a body that is not UTF-8 is shown as base64.",
+        ),
+    ] = "text"
+    body_limit: Annotated[
+        int | None,
+        typer.Option(
+            "--body-limit", metavar="SIZE", parser=parse_size, help="Stop decompressing a body at this size."
+        ),
+    ] = None
+    tz: Annotated[
+        str | None,
+        typer.Option(
+            "--tz",
+            metavar="ZONE",
+            help="Read and show times in this zone: UTC, local, +08:00 or Area/City; default: local.",
+        ),
+    ] = None
+    quiet: Annotated[
+        bool, typer.Option("--quiet", "-q", help="Print no notes, summaries or progress on standard error.")
+    ] = False
+    progress: Annotated[
+        bool | None,
+        typer.Option(
+            "--progress/--no-progress", help="Show progress; default: if standard error is a terminal."
+        ),
+    ] = None
+
+    @property
+    def zone(self) -> "tzinfo | None":
+        """The zone of --tz. Raises UsageError."""
+        return parse_zone(self.tz)
+
+    def writer(self, *, changes: bool = False) -> Output:
+        """The writer of the command's output; `changes` as for `Output`."""
+        return Output(
+            format=self.format, fields=self.fields, quiet=self.quiet, progress=self.progress, changes=changes
+        )
+
+    def row_format(self, store: "Store", fields: Sequence[str] | None) -> "RowFormat":
+        """How messages become rows: `fields` are those of --fields; names that messages lack are ignored."""
+        from rmqtool.formats.body import BODY_LIMIT
+        from rmqtool.message.columns import BY_NAME
+        from rmqtool.message.rows import RowFormat
+        from rmqtool.read.due_times import due_of
+
+        roots = dict.fromkeys(name.partition(".")[0] for name in fields or ())
+        return RowFormat(
+            body=self.body,
+            tz=self.zone,
+            # Other names belong to another kind of row; the writer knows them all.
+            names=None if fields is None else tuple(name for name in roots if name in BY_NAME),
+            body_limit=BODY_LIMIT if self.body_limit is None else self.body_limit,
+            due_of=due_of(store),
+        )
+
+
+class RowOutput(OutputOptions):
+    """How rows of another kind are shown."""
+
+    OPTIONS = ("tz", "format", "fields", "quiet", "progress")
+
+
+class ObjectOutput(OutputOptions):
+    """How a single object is shown."""
+
+    OPTIONS = ("tz", "format", "quiet", "progress")
+
+    format: Annotated[
+        Literal["text", "json"] | None,
+        typer.Option("--format", metavar="text|json", help="Output format; default: text."),
+    ] = None  # type: ignore[assignment]  # other formats, for the same writer
+
+
+def tell_assumed(output: Output, written_by: "WrittenBy | None", option: str) -> None:
     """Says on stderr which broker version is assumed where the store does not tell; `option` settles it."""
     if written_by is not None and not written_by.is_known:
         output.note(
@@ -390,40 +535,14 @@ def tell_assumed(output: Output, written_by: WrittenBy | None, option: str) -> N
         )
 
 
-def selection(
-    *,
-    topic: Sequence[str] | None = None,
-    queue: Sequence[str] | None = None,
-    tag: Sequence[str] | None = None,
-    key: Sequence[str] | None = None,
-    since: str | None = None,
-    until: str | None = None,
-    time_field: Literal["store", "born"] = "store",
-    from_offset: int | None = None,
-    to_offset: int | None = None,
-    limit: int | None = None,
-    tz: str | None = None,
-) -> Selection:
-    """The `Selection` that these option values mean; both times count from the same `now`.
+def local_file(text: str, option: str) -> Path:
+    """The path that the value of `option` is. Raises UsageError for a URL of another machine, or no name."""
+    from rmqtool.storage.remote_url import is_url, local_path
 
-    Raises UsageError for a time or zone that cannot be read and for an empty range.
-    """
-    from rmqtool.read.selection import Selection
-
-    zone, now_ms = parse_zone(tz), time.time_ns() // 1_000_000
-    first, last = (None if text is None else parse_time(text, zone, now_ms) for text in (since, until))
-    if first is not None and last is not None and last < first:
-        begin, end = (format_time(time_ms, zone) or time_ms for time_ms in (first, last))
-        raise UsageError(f"the time range ends ({end}) before it starts ({begin})")
-    return Selection(
-        topics=topic or (),
-        queues={number for text in queue or () for number in parse_queues(text)},
-        tags=tag or (),
-        keys=key or (),
-        since=first,
-        until=last,
-        time_field=time_field,
-        from_offset=from_offset,
-        to_offset=to_offset,
-        limit=limit,
-    )
+    local = local_path(text)
+    if local is None and is_url(text):
+        raise UsageError(f"{option}: it must be a local file", hint="only --output may be a URL")
+    path = Path(local or text)
+    if not path.name:
+        raise UsageError(f"{option} names no file")
+    return path

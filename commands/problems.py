@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_OK, UsageError
 from rmqtool.output import Output
 from rmqtool.problems import BY_CODE, PROBLEMS
@@ -22,18 +23,18 @@ Code = Annotated[
 ]
 
 
+@with_groups
 def problems(
+    *,
     codes: Codes = None,
     code: Code = None,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
+    shown: Annotated[options.RowOutput, Only("format fields")],
 ) -> int:
     """Explain the codes of findings.
 
     Says what is wrong, what the broker does with it, and how to repair it. Shows the same table as
     rmqtool-problems(7). Named codes are shown in full.
     """
-    output = Output(format=format, fields=fields)
     asked = [*(codes or ()), *(code or ())]
     unknown = [name for name in asked if name.upper() not in BY_CODE]
     if unknown:
@@ -51,9 +52,9 @@ def problems(
         }
         for problem in chosen
     ]
-    if asked and format is None and fields is None:
+    if asked and shown.format is None and shown.fields is None:
         for row in rows:
             Output(format="text").write_object(row)
         return EXIT_OK
-    output.write_rows(rows, COLUMNS, TABLE_COLUMNS)
+    shown.writer().write_rows(rows, COLUMNS, TABLE_COLUMNS)
     return EXIT_OK

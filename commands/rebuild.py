@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +11,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import tell_unknown
+from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
 COLUMNS = ("state", "change", "path", "length", "problem", "reason", "detail")
 TABLE_COLUMNS = ("state", "change", "path", "length", "reason")
 
-Only = Annotated[
+Parts = Annotated[
     list[str] | None,
     typer.Option(
         "--only",
@@ -36,25 +35,15 @@ Only = Annotated[
 ]
 
 
+@with_groups
 def rebuild(
-    store: options.StoreRoot,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    profile: options.Profile = None,
-    only: Only = None,
-    topic: options.Topic = None,
-    queue: options.Queue = None,
-    apply: options.Apply = False,
-    plan: options.PlanFile = None,
-    write_plan: options.WritePlan = None,
-    backup_dir: options.BackupDir = None,
-    force: options.Force = False,
+    *,
+    store: options.ProfiledStoreOptions,
+    only: Parts = None,
+    selected: Annotated[options.SelectionOptions, Only("topic queue")],
+    change: Annotated[options.PlanOptions, Only("apply plan write_plan backup_dir force")],
     jobs: options.Jobs = 0,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    shown: Annotated[options.RowOutput, Only("format fields quiet progress")],
 ) -> int:
     r"""Rebuild queues, index and topics.json from the commit log.
 
@@ -81,51 +70,51 @@ def rebuild(
     """
     from rmqtool.read import kernels
 
-    output = Output(format=format, fields=fields, quiet=quiet, progress=progress, changes=apply)
-    if plan is not None and not apply:
+    output = shown.writer(changes=change.apply)
+    if change.plan is not None and not change.apply:
         raise UsageError("--plan needs --apply", hint="--write-plan FILE writes a plan")
-    if plan is not None and (only or topic or queue):
+    if change.plan is not None and (only or selected.topic or selected.queue):
         raise UsageError("--only, --topic and --queue cannot be used with --plan")
-    if apply and write_plan is not None:
+    if change.apply and change.write_plan is not None:
         raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
     output.check_fields(COLUMNS)  # before anything is changed
-    opening = partial(options.open_store, store, commitlog, read_only_commitlog, broker_conf, profile=profile)
     kernels.load_kernels()
-    if apply:
+    if change.apply:
         from rmqtool.repair.rebuild.run import rebuild_store
 
-        request = None if plan is not None else _request(only, topic, queue)
-        with opening() as opened:
+        request = None if change.plan is not None else _request(only, selected)
+        with store.open() as opened:
             options.tell_assumed(output, opened.written_by, "--profile")
         planned, applied = rebuild_store(
-            opening, request, plan_file=plan, backup_dir=backup_dir, force=force, jobs=jobs
-        )
+            store.open, request, plan_file=change.plan, backup_dir=change.backup_dir, force=change.force,
+            jobs=jobs,
+        )  # fmt: skip
         output.write_rows(_rows(planned, "done"), COLUMNS, TABLE_COLUMNS)
         if planned.earlier.text is not None:
             output.note(f"rmqtool: {planned.earlier.text}")
         output.note(f"rmqtool: {_done(planned, applied)}")
         _notes(planned, output)
-        with opening() as opened:
+        with store.open() as opened:
             unknown = _unknown(opened, planned)
         return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, unknown)
-    return _show(opening, _request(only, topic, queue), write_plan, output, jobs, store)
+    return _show(store, _request(only, selected), change.write_plan, output, jobs)
 
 
-def _request(only: Sequence[Any] | None, topic: Sequence[str] | None, queue: Sequence[str] | None) -> Request:
+def _request(only: Sequence[Any] | None, selected: options.SelectionOptions) -> Request:
     from rmqtool.repair.rebuild.run import PARTS, Request
 
     unknown = sorted(set(only or ()) - set(PARTS))
     if unknown:
         raise UsageError(f"unknown part {unknown[0]!r}", hint=f"parts: {', '.join(PARTS)}")
-    if only and "queues" not in only and (topic or queue):
+    if only and "queues" not in only and (selected.topic or selected.queue):
         raise UsageError("--topic and --queue select queues, but --only excludes queues")
-    queues = sorted({number for text in queue or () for number in options.parse_queues(text)})
-    parts = tuple(only) if only else ("queues",) if topic or queues else PARTS
-    return Request(tuple(p for p in PARTS if p in parts), tuple(topic or ()), tuple(queues))
+    queues = sorted(selected.queue_ids())
+    parts = tuple(only) if only else ("queues",) if selected.topic or queues else PARTS
+    return Request(tuple(p for p in PARTS if p in parts), tuple(selected.topic or ()), tuple(queues))
 
 
 def _show(
-    opening: Any, request: Request, write_plan: Path | None, output: Output, jobs: int, path: Path
+    store: options.ProfiledStoreOptions, request: Request, write_plan: Path | None, output: Output, jobs: int
 ) -> int:
     from rmqtool.repair import plan as plans
     from rmqtool.repair.rebuild.run import plan as make_plan
@@ -135,7 +124,7 @@ def _show(
         with output.progress("rebuild", total) as bar:
             return opened, make_plan(opened, request, jobs=jobs, progress=bar.advance)
 
-    opened, planned = plans.steady(opening, look)
+    opened, planned = plans.steady(store.open, look)
     if planned.plan.actions:
         options.tell_assumed(output, opened.written_by, "--profile")
     if opened.live:
@@ -148,9 +137,9 @@ def _show(
     if planned.refusal is not None and planned.is_needed:
         output.note(f"rmqtool: --apply is refused: {planned.refusal}; see rmqtool recover")
     elif planned.plan.actions:
-        command = ["rmqtool", "rebuild", str(path), "--apply"]
-        command += ["--plan", str(write_plan)] if write_plan is not None else []
-        output.note(f"rmqtool: nothing was changed; to apply the plan: {shlex.join(command)}")
+        words = [] if write_plan is None else ["--plan", str(write_plan)]
+        command = store.command("rebuild", "--apply", *words)
+        output.note(f"rmqtool: nothing was changed; to apply the plan: {command}")
     code = EXIT_FINDINGS if planned.is_needed or planned.rebuild.unmended else EXIT_OK
     return worst_exit_code(code, _unknown(opened, planned))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -10,13 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.groups import with_groups
 from rmqtool.commands.recover_text import recover_lines, undo_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
-from rmqtool.times import parse_zone
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from rmqtool.read.store import Store
     from rmqtool.repair.recover import Recovery, Request
 
@@ -51,28 +52,17 @@ BrokerHeap = Annotated[
 ]
 
 
+@with_groups
 def recover(
-    store: options.StoreRoot,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    profile: options.Profile = None,
+    *,
+    store: options.ProfiledStoreOptions,
     broker: options.Brokers = None,
     broker_heap: BrokerHeap = None,
     mode: Mode = None,
     fill: Fill = None,
-    apply: options.Apply = False,
-    plan: options.PlanFile = None,
-    write_plan: options.WritePlan = None,
-    backup_dir: options.BackupDir = None,
-    undo: options.Undo = None,
-    force: options.Force = False,
-    yes: options.Yes = False,
+    change: options.PlanOptions,
     jobs: options.Jobs = 0,
-    tz: options.TimeZone = None,
-    format: options.ObjectFormat = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    shown: options.ObjectOutput,
 ) -> int:
     r"""Show what a broker's start would do, and repair the store.
 
@@ -111,50 +101,21 @@ def recover(
     cannot repair; 5 when the store is in use (without --apply only if it is written to while rmqtool
     reads it).
     """
-    output = Output(format=format, quiet=quiet, progress=progress, changes=apply or undo is not None)
-    asked = _Asked(store, commitlog or (), read_only_commitlog or (), broker_conf, profile, jobs)
-    if undo is not None:
-        others = {"--apply": apply, "--plan": plan, "--write-plan": write_plan, "--mode": mode}
-        _no_others({**others, "--fill": fill, "--broker": broker, "--broker-heap": broker_heap,
-                    "--backup-dir": backup_dir}, "--undo")  # fmt: skip
-        return _undo(asked, undo, output, moved=force)
-    if plan is not None:
-        of_plan: dict[str, Any] = {"--mode": mode, "--fill": fill, "--broker-heap": broker_heap,
-                                   "--broker": broker if apply else None}  # fmt: skip
-        _no_others({**of_plan, "--write-plan": write_plan}, "--plan")
-    if apply:
-        if write_plan is not None:
-            raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
-        request = None if plan is not None else _request(mode, fill, broker, broker_heap)
-        return _apply(asked, request, plan, backup_dir, output, tz, yes=yes, force=force)
-    request = None if plan is not None else _request(mode, fill, broker, broker_heap)
-    return _show(asked, request, broker, plan, write_plan, output, tz)
-
-
-class _Asked:
-    """The store that was named, to be opened when its lock is held or not."""
-
-    def __init__(
-        self,
-        path: Path,
-        commitlog: Sequence[Path],
-        read_only: Sequence[Path],
-        broker_conf: Path | None,
-        profile: str | None,
-        jobs: int,
-    ) -> None:
-        self.path = path
-        self._commitlog = commitlog
-        self._read_only = read_only
-        self._broker_conf = broker_conf
-        self._profile = profile
-        self.jobs = jobs
-
-    def open(self) -> Store:
-        """The store, opened for reading; raises as `Store.open` does."""
-        return options.open_store(
-            self.path, self._commitlog, self._read_only, self._broker_conf, profile=self._profile
-        )
+    output = shown.writer(changes=change.apply or change.undo is not None)
+    own = {"--mode": mode, "--fill": fill, "--broker-heap": broker_heap}
+    if change.undo is not None:
+        others = {"--apply": change.apply, "--plan": change.plan, "--write-plan": change.write_plan}
+        _no_others({**others, **own, "--broker": broker, "--backup-dir": change.backup_dir}, "--undo")
+        return _undo(store, change.undo, output, moved=change.force)
+    if change.plan is not None:
+        of_plan = {**own, "--broker": broker if change.apply else None}
+        _no_others({**of_plan, "--write-plan": change.write_plan}, "--plan")
+    if change.apply and change.write_plan is not None:
+        raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
+    request = None if change.plan is not None else _request(mode, fill, broker, broker_heap)
+    if change.apply:
+        return _apply(store, request, change, output, shown.zone, jobs)
+    return _show(store, request, broker, change, output, shown.zone, jobs)
 
 
 def _no_others(others: dict[str, Any], option: str) -> None:
@@ -179,20 +140,19 @@ def _request(mode: str | None, fill: str | None, brokers: Sequence[str] | None, 
 
 
 def _show(
-    asked: _Asked,
+    store: options.ProfiledStoreOptions,
     request: Request | None,
     brokers: Sequence[str] | None,
-    plan_file: Path | None,
-    write_plan: Path | None,
+    change: options.PlanOptions,
     output: Output,
-    tz: str | None,
+    zone: tzinfo | None,
+    jobs: int,
 ) -> int:
     """Shows the plan that `request`, or else a written plan, means; returns the exit code."""
     from rmqtool.repair import plan as plans
     from rmqtool.repair.recover import BROKERS, Request, plan_and_predict
 
-    zone = parse_zone(tz)
-    written = None if plan_file is None else plans.read_plan(plan_file, "recover")
+    written = None if change.plan is None else plans.read_plan(change.plan, "recover")
     if written is not None:
         request = Request.of_options(written.options)
     assert request is not None
@@ -205,7 +165,7 @@ def _show(
         total = sum(file.size for file in opened.layout.commit_log)
         with output.progress("recover", 3 * total) as bar:  # salvage, queues and index, the brokers' starts
             recovery, starts, why_none = plan_and_predict(
-                opened, wanted, versions, jobs=asked.jobs, progress=bar.advance
+                opened, wanted, versions, jobs=jobs, progress=bar.advance
             )
         if written is not None:
             plans.agree(recovery.plan, written)
@@ -215,29 +175,31 @@ def _show(
             found["warnings"] = [*found["warnings"], why_none]
         return opened, recovery, found
 
-    opened, recovery, found = plans.steady(asked.open, look)
+    opened, recovery, found = plans.steady(store.open, look)
     if recovery.is_needed:
         options.tell_assumed(output, opened.written_by, "--profile")
     if opened.live:
         output.note("rmqtool: a broker is using the store; the plan is valid once it has stopped")
-    if write_plan is not None:
-        plans.write_plan(recovery.plan, opened.layout, write_plan)
+    if change.write_plan is not None:
+        plans.write_plan(recovery.plan, opened.layout, change.write_plan)
     found = with_times(found, zone)
     output.write_object(found, recover_lines(found))
     if recovery.plan.actions:
-        command = _command(asked.path, recovery, wanted, plan_file or write_plan)
+        command = _command(store, recovery, wanted, change.plan or change.write_plan)
         output.note(f"rmqtool: nothing was changed; to apply the plan: {command}")
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed else EXIT_OK
 
 
-def _command(store: Path, recovery: Recovery, request: Request, plan: Path | None) -> str:
+def _command(
+    store: options.ProfiledStoreOptions, recovery: Recovery, request: Request, plan: Path | None
+) -> str:
     """The command line that does what was shown."""
     from rmqtool.repair.recover import DEFAULT_HEAP_BYTES
 
     needs = sorted({f"--{refusal.needs}" for refusal in recovery.refusals if refusal.needs})
-    words = ["rmqtool", "recover", str(store)]
+    words: list[str] = []
     if plan is not None:
         words += ["--plan", str(plan)]
     elif request.broker is not None:
@@ -246,30 +208,26 @@ def _command(store: Path, recovery: Recovery, request: Request, plan: Path | Non
         words += ["--fill", request.fill]
     if plan is None and request.broker_heap_bytes != DEFAULT_HEAP_BYTES:
         words += ["--broker-heap", str(request.broker_heap_bytes)]
-    return shlex.join([*words, "--apply", *needs])
+    return store.command("recover", *words, "--apply", *needs)
 
 
 def _apply(
-    asked: _Asked,
+    store: options.ProfiledStoreOptions,
     request: Request | None,
-    plan_file: Path | None,
-    backup_dir: Path | None,
+    change: options.PlanOptions,
     output: Output,
-    tz: str | None,
-    *,
-    yes: bool,
-    force: bool,
+    zone: tzinfo | None,
+    jobs: int,
 ) -> int:
     from rmqtool.repair.recover import recover_store
 
-    zone = parse_zone(tz)
-    with asked.open() as opened:
+    with store.open() as opened:
         total = sum(file.size for file in opened.layout.commit_log)
         options.tell_assumed(output, opened.written_by, "--profile")
     with output.progress("recover", 2 * total) as bar:
         result = recover_store(
-            asked.open, request, plan_file=plan_file, backup_dir=backup_dir, yes=yes, force=force,
-            jobs=asked.jobs, progress=bar.advance,
+            store.open, request, plan_file=change.plan, backup_dir=change.backup_dir, yes=change.yes,
+            force=change.force, jobs=jobs, progress=bar.advance,
         )  # fmt: skip
     if result.earlier.text is not None:
         output.note(f"rmqtool: {result.earlier.text}")
@@ -280,10 +238,10 @@ def _apply(
     return EXIT_OK
 
 
-def _undo(asked: _Asked, backup: Path, output: Output, *, moved: bool) -> int:
+def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, moved: bool) -> int:
     from rmqtool.repair.recover import undo_recover
 
-    row = undo_recover(asked.open, backup, moved=moved)
+    row = undo_recover(store.open, backup, moved=moved)
     output.write_object(row, undo_lines(row))
     return EXIT_OK
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
 
 from rmqtool.commands import options
-from rmqtool.commands import spark_scan_options as own
-from rmqtool.commands.option_values import expression
-from rmqtool.commands.spark_scan_text import tell_bad, tell_unselected
+from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
-from rmqtool.terminal import print_error
-from rmqtool.times import parse_zone
+from rmqtool.terminal import counted, print_error
 
 if TYPE_CHECKING:
     from datetime import tzinfo
@@ -29,8 +28,130 @@ if TYPE_CHECKING:
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
     from rmqtool.spark.partitions import ScanPlan
-    from rmqtool.spark.scan_job import ScanRequest
+    from rmqtool.spark.scan_job import Bad, ScanRequest
     from rmqtool.spark.scan_job_groups import Counts
+
+
+Stores = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="STORE...",
+        help="Store roots, glob patterns or URLs that all executors can reach; default: RMQTOOL_STORE.",
+        show_default=False,
+    ),
+]
+_OF_QUEUES = ("--topic", "--exclude-topic", "--queue")
+"""Units of queues are selected by these options too; entries of the index by none."""
+
+
+class SparkOptions(Group):
+    """What Spark does with the messages, and where it runs."""
+
+    count: Annotated[bool, typer.Option("--count", help="Show only the number of messages.")] = False
+    group_by: Annotated[
+        str | None,
+        typer.Option(
+            "--group-by",
+            metavar="NAMES",
+            help="Count by these, separated by commas: topic, queue, tag, hour, day or other columns.",
+        ),
+    ] = None
+    sql: Annotated[
+        str | None,
+        typer.Option(
+            "--sql",
+            metavar="QUERY",
+            help="Run a query over the views messages, consume_queue and index_entries.",
+        ),
+    ] = None
+    verify: Annotated[bool, typer.Option("--verify", help="Check the stores as rmqtool verify does.")] = False
+    stats: Annotated[
+        bool, typer.Option("--stats", help="Show counts, offsets and times per topic and queue.")
+    ] = False
+    rebuild_report: Annotated[
+        bool,
+        typer.Option(
+            "--rebuild-report", help="Show which queues and index files rmqtool rebuild would replace."
+        ),
+    ] = False
+    output: Annotated[
+        str | None,
+        typer.Option(
+            "--output", "-o", metavar="URL", help="Let the executors write the messages to this new folder."
+        ),
+    ] = None
+    output_format: Annotated[
+        Literal["parquet", "orc", "jsonl", "csv"] | None,
+        typer.Option(
+            "--output-format",
+            metavar="parquet|orc|jsonl|csv",
+            help="With --output: write this format; default: parquet.",
+        ),
+    ] = None
+    partition_by: Annotated[
+        str | None,
+        typer.Option(
+            "--partition-by",
+            metavar="NAMES",
+            help="With --output: partition into folders by these: date, hour (both UTC), topic or other"
+            " columns.",
+        ),
+    ] = None
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Show what would be read, and how much there is: files, bytes and an estimate of records.",
+        ),
+    ] = False
+    master: Annotated[
+        str | None,
+        typer.Option(
+            "--master",
+            metavar="URL",
+            help="Run Spark here: local[4], spark://host:7077, yarn; default: local[*].",
+        ),
+    ] = None
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="NAME=VALUE", help="Set a Spark property (repeatable)."),
+    ] = None
+    driver_memory: Annotated[
+        str | None,
+        typer.Option("--driver-memory", metavar="SIZE", help="Heap of the Spark driver, for example 4g."),
+    ] = None
+
+    def action(self) -> str | None:
+        """The action that is requested; None for rows.
+
+        Raises:
+            UsageError: several actions, one without a value, or options that need another one.
+        """
+        from rmqtool.spark.session import is_utf8
+
+        asked = {name: value for name, value in self.actions().items() if value not in (None, False)}
+        for name, value in asked.items():
+            if value == "":
+                raise UsageError(f"{name} is empty")
+            if isinstance(value, str) and not is_utf8(value):
+                raise UsageError(f"{name} is not UTF-8")
+        chosen = list(asked)
+        if len(chosen) > 1:
+            raise UsageError(
+                f"{chosen[0]} and {chosen[1]} exclude each other", hint="run one after the other"
+            )
+        if (self.output_format or self.partition_by) and chosen != ["--output"]:
+            raise UsageError(
+                f"{'--output-format' if self.output_format else '--partition-by'} needs --output"
+            )
+        return chosen[0] if chosen else None
+
+    def actions(self) -> dict[str, Any]:
+        """The values of the options that are actions, by their names."""
+        return {
+            "--count": self.count, "--group-by": self.group_by, "--sql": self.sql, "--verify": self.verify,
+            "--stats": self.stats, "--rebuild-report": self.rebuild_report, "--output": self.output,
+        }  # fmt: skip
 
 
 @dataclass
@@ -77,42 +198,17 @@ class _Run:
 _Action = Callable[[_Run], int]
 
 
+@with_groups
 def spark_scan(
-    stores: own.Stores = None,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    topic: options.Topic = None,
-    exclude_topic: own.ExcludeTopic = None,
-    queue: options.Queue = None,
-    tag: options.Tag = None,
-    key: options.Key = None,
-    filter: options.Filter = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    time_field: options.TimeField = "store",
-    from_offset: options.FromOffset = None,
-    to_offset: options.ToOffset = None,
-    limit: options.Limit = None,
-    count: own.Count = False,
-    group_by: own.GroupBy = None,
-    sql: own.Sql = None,
-    verify: own.Verify = False,
-    stats: own.Stats = False,
-    rebuild_report: own.RebuildReport = False,
-    output: own.OutputUrl = None,
-    output_format: own.OutputFormats = None,
-    partition_by: own.PartitionBy = None,
-    explain: own.Explain = False,
-    master: own.Master = None,
-    conf: own.Conf = None,
-    driver_memory: own.DriverMemory = None,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
-    body: options.Body = "text",
-    tz: options.TimeZone = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    *,
+    stores: Stores = None,
+    located: options.LocationOptions,
+    selected: Annotated[
+        options.SelectionOptions,
+        Only("topic exclude_topic queue tag key filter since until time_field from_offset to_offset limit"),
+    ],
+    own: SparkOptions,
+    shown: Annotated[options.OutputOptions, Only("format fields body tz quiet progress")],
 ) -> int:
     """Read or check many stores with Spark.
 
@@ -149,48 +245,23 @@ def spark_scan(
     from rmqtool.spark.scan_job import ScanRequest, plan, within_log
     from rmqtool.spark.session import parse_conf, require_spark, spark_session
 
-    actions = {
-        "--count": count, "--group-by": group_by, "--sql": sql, "--verify": verify, "--stats": stats,
-        "--rebuild-report": rebuild_report, "--output": output,
-    }  # fmt: skip
-    action = _one_action(actions, output_format, partition_by)
-    selection = options.selection(
-        topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
-        from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
-    )  # fmt: skip
-    selection = replace(selection, exclude_topics=exclude_topic or (), filter=expression(filter))
-    _check(action, selection, body, explain=explain)
-    writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
-    work = _action(action, actions, writer, body, output_format or "parquet", partition_by or "")
-    parse_conf(conf or ())
+    action, selection = own.action(), selected.selection(shown.tz)
+    _check(action, selection, shown.body, explain=own.explain)
+    writer = shown.writer()
+    work = _action(action, own, writer, shown.body)
+    parse_conf(own.conf or ())
+    conf = located.broker_conf
     request = ScanRequest(
-        _stores(stores), selection, None if broker_conf is None else str(broker_conf),
-        tuple(map(str, commitlog or ())), tuple(map(str, read_only_commitlog or ())),
+        _stores(stores), selection, None if conf is None else str(conf),
+        tuple(map(str, located.commitlog or ())), tuple(map(str, located.read_only_commitlog or ())),
     )  # fmt: skip
     request = within_log(request)
-    start = partial(spark_session, master=master, conf=conf or (), driver_memory=driver_memory)
-    run = _Run(request, plan(request), writer, parse_zone(tz), start)
-    if explain:
+    start = partial(spark_session, master=own.master, conf=own.conf or (), driver_memory=own.driver_memory)
+    run = _Run(request, plan(request), writer, shown.zone, start)
+    if own.explain:
         return _explain(run)
     require_spark()
     return worst_exit_code(work(run), _tell_missed(run))
-
-
-def _one_action(asked: Mapping[str, Any], output_format: str | None, partition_by: str | None) -> str | None:
-    """The action that was asked for; None for rows."""
-    from rmqtool.spark.session import is_utf8
-
-    chosen = [name for name, value in asked.items() if value not in (None, False)]
-    for name in chosen:
-        if asked[name] == "":
-            raise UsageError(f"{name} is empty")
-        if isinstance(asked[name], str) and not is_utf8(asked[name]):
-            raise UsageError(f"{name} is not UTF-8")
-    if len(chosen) > 1:
-        raise UsageError(f"{chosen[0]} and {chosen[1]} exclude each other", hint="run one after the other")
-    if (output_format or partition_by) and chosen != ["--output"]:
-        raise UsageError(f"{'--output-format' if output_format else '--partition-by'} needs --output")
-    return chosen[0] if chosen else None
 
 
 def _check(action: str | None, selection: Selection, body: BodyForm, *, explain: bool) -> None:
@@ -221,10 +292,7 @@ def _stores(given: list[str] | None) -> tuple[str, ...]:
     return (store,)
 
 
-def _action(
-    action: str | None, values: Mapping[str, Any], writer: Output, body: BodyForm, output_format: Any,
-    partition_by: str,
-) -> _Action:  # fmt: skip
+def _action(action: str | None, own: SparkOptions, writer: Output, body: BodyForm) -> _Action:
     """What does the action. Its options are checked here, before Spark is started."""
     from rmqtool.commands.verify import COLUMNS as FINDING_FIELDS
     from rmqtool.spark import scan_job_groups, scan_job_output, scan_job_rows, scan_job_verify
@@ -236,7 +304,7 @@ def _action(
         case "--count":
             return _count
         case "--group-by":
-            groups = scan_job_groups.parse_groups(values[action])
+            groups = scan_job_groups.parse_groups(own.group_by or "")
             fields = scan_job_groups.group_fields(groups)
             writer.check_fields(fields)
             return partial(_counted, fields=fields, rows=lambda counts, tz: counts.group_rows(groups, tz))
@@ -252,12 +320,13 @@ def _action(
             return _rebuild_report
         case "--output":
             names = scan_job_output.output_names(writer.fields)
-            parts = scan_job_output.partition_names(partition_by) if partition_by else ()
+            parts = scan_job_output.partition_names(own.partition_by) if own.partition_by else ()
             return partial(
-                _write, url=values[action], form=output_format, parts=parts, names=names, body=body != "none"
-            )
+                _write, url=own.output or "", form=own.output_format or "parquet", parts=parts, names=names,
+                body=body != "none",
+            )  # fmt: skip
         case _:
-            return partial(_query, sql=values["--sql"])
+            return partial(_query, sql=own.sql or "")
 
 
 def _explain(run: _Run) -> int:
@@ -296,7 +365,7 @@ def _count(run: _Run) -> int:
     with run.session() as session:
         run.messages, bad = count(session, run.request)
     run.writer.write_rows([{"count": run.messages}], ("count",))
-    return tell_bad(bad)
+    return _tell_bad(bad)
 
 
 def _counted(
@@ -312,7 +381,7 @@ def _counted(
         run.messages = run.writer.write_rows(
             islice(rows(counts, run.tz), run.request.selection.limit), fields, table
         )
-    return tell_bad(counts.bad)
+    return _tell_bad(counts.bad)
 
 
 def _tell_missed(run: _Run) -> int:
@@ -336,7 +405,7 @@ def _query(run: _Run, *, sql: str) -> int:
 
     with run.session() as session, spark_errors():
         reads = reads_of(session, sql)
-        tell_unselected(reads.columns, run.request.selection, run.writer)
+        _tell_unselected(reads.columns, run.request.selection, run.writer)
         frame = query_frame(session, run.request, sql, reads)
         rows = sql_rows(frame, run.request.selection.limit, run.tz)
         run.writer.write_rows(rows, sql_columns(frame))
@@ -398,4 +467,50 @@ def _write(run: _Run, *, url: str, form: Any, parts: tuple[str, ...], names: Any
             session, run.request, place, format=form, partition_by=parts, names=names, with_body=body
         )
     run.writer.note(f"rmqtool: written to {url}")
-    return tell_bad(bad)
+    return _tell_bad(bad)
+
+
+def _tell_bad(bad: Bad) -> int:
+    """Tells of ranges that hold no record, which no count has in it, and of damaged records, which are in it.
+
+    Returns the exit code.
+    """
+    told = [
+        f"{counted(count, what)} {how}"
+        for count, what, how in (
+            (bad.ranges, "damaged range", "not counted"), (bad.records, "damaged record", "counted"),
+        )
+        if count
+    ]  # fmt: skip
+    if not told:
+        return EXIT_OK
+    print_error(f"rmqtool: {', '.join(told)}; --verify shows all of them")
+    return EXIT_FINDINGS
+
+
+def _tell_unselected(views: Collection[str], selection: Selection, writer: Output) -> None:
+    """Says which selections do not hold for the views of queues and index that a query reads."""
+    given = _given(selection)
+    of_queues = [name for name in given if name not in _OF_QUEUES]
+    views_and_names = (("consume_queue", of_queues), ("index_entries", given))
+    told = [
+        f"{view} ignores {', '.join(names)}" for view, names in views_and_names if view in views and names
+    ]
+    if told:
+        writer.note(f"rmqtool: {'; '.join(told)}: these options select only messages")
+
+
+def _given(selection: Selection) -> list[str]:
+    """The options that select messages, of those that were given."""
+    lists = {
+        "--topic": selection.topics, "--exclude-topic": selection.exclude_topics,
+        "--queue": selection.queues, "--tag": selection.tags, "--key": selection.keys,
+    }  # fmt: skip
+    single = {
+        "--filter": selection.filter, "--since": selection.since, "--until": selection.until,
+        "--from-offset": selection.from_offset, "--to-offset": selection.to_offset,
+    }  # fmt: skip
+    return [
+        *(name for name, values in lists.items() if values),
+        *(name for name, value in single.items() if value is not None),
+    ]

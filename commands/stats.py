@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
-from rmqtool.commands.option_values import expression, row_form
+from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.errors import UsageError, worst_exit_code
-from rmqtool.output import Output
 from rmqtool.times import parse_time
 
 if TYPE_CHECKING:
@@ -22,94 +20,120 @@ if TYPE_CHECKING:
 
 _LARGEST_OF_ALL = 10
 
-By = Annotated[
-    str | None,
-    typer.Option(
-        "--by",
-        metavar="NAMES",
-        help="Count by these, separated by commas: topic, queue, tag, hour, day, size (class). group, or"
-        " group,topic,queue, shows the lag of consumer groups. Default: topic.",
-    ),
-]
-Largest = Annotated[
-    int, typer.Option("--largest", metavar="N", min=0, max=100_000, help="Show the N largest messages.")
-]
-Duplicates = Annotated[
-    bool, typer.Option("--duplicates", help="Show unique keys that a user topic holds more than once.")
-]
-Delayed = Annotated[
-    bool,
-    typer.Option("--delayed", help="Show pending delayed and timer messages by the hour when they are due."),
-]
-Transactions = Annotated[
-    bool, typer.Option("--transactions", help="Show how many half messages are open, committed, rolled back.")
-]
-All = Annotated[bool, typer.Option("--all", help="Show everything; with --format json as one object.")]
-At = Annotated[
-    str | None,
-    typer.Option(
-        "--at",
-        metavar="TIME",
-        help="Show the state as of this time in the past: what was stored before it, as far as the store"
-        " knows. Notes say what is unknown.",
-    ),
-]
-Memory = Annotated[
-    int | None,
-    typer.Option(
-        "--memory",
-        metavar="SIZE",
-        parser=options.parse_size,
-        help="Memory of the broker's machine; default: that of this machine. It decides whether lag counts as"
-        " read from disk.",
-    ),
-]
-Sort = Annotated[
-    str | None, typer.Option("--sort", metavar="FIELD", help="Sort rows by this field, largest first.")
-]
-Plot = Annotated[
-    str | None,
-    typer.Option(
-        "--plot",
-        metavar="FILE",
-        help="Draw sizes, rates and lag in this new .svg or .png file; needs the extra plot.",
-    ),
-]
+
+class StatsOptions(Group):
+    """What is counted and shown."""
+
+    by: Annotated[
+        str | None,
+        typer.Option(
+            "--by",
+            metavar="NAMES",
+            help="Count by these, separated by commas: topic, queue, tag, hour, day, size (class). group, or"
+            " group,topic,queue, shows the lag of consumer groups. Default: topic.",
+        ),
+    ] = None
+    largest: Annotated[
+        int, typer.Option("--largest", metavar="N", min=0, max=100_000, help="Show the N largest messages.")
+    ] = 0
+    duplicates: Annotated[
+        bool, typer.Option("--duplicates", help="Show unique keys that a user topic holds more than once.")
+    ] = False
+    delayed: Annotated[
+        bool,
+        typer.Option(
+            "--delayed", help="Show pending delayed and timer messages by the hour when they are due."
+        ),
+    ] = False
+    transactions: Annotated[
+        bool,
+        typer.Option("--transactions", help="Show how many half messages are open, committed, rolled back."),
+    ] = False
+    all: Annotated[bool, typer.Option("--all", help="Show everything; with --format json as one object.")] = (
+        False
+    )
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="Show the state as of this time in the past: what was stored before it, as far as the store"
+            " knows. Notes say what is unknown.",
+        ),
+    ] = None
+    memory: Annotated[
+        int | None,
+        typer.Option(
+            "--memory",
+            metavar="SIZE",
+            parser=options.parse_size,
+            help="Memory of the broker's machine; default: that of this machine. It decides whether lag"
+            " counts as read from disk.",
+        ),
+    ] = None
+    sort: Annotated[
+        str | None,
+        typer.Option("--sort", metavar="FIELD", help="Sort rows by this field, largest first."),
+        Before("limit"),
+    ] = None
+    plot: Annotated[
+        str | None,
+        typer.Option(
+            "--plot",
+            metavar="FILE",
+            help="Draw sizes, rates and lag in this new .svg or .png file; needs the extra plot.",
+        ),
+        Before("format"),
+    ] = None
+
+    def has_others(self) -> bool:
+        """Whether a section other than counts and lag is requested by name."""
+        return bool(self.largest or self.duplicates or self.delayed or self.transactions)
+
+    def names(self) -> tuple[str, ...] | None:
+        """What messages are counted by; None if only other sections are requested."""
+        from rmqtool.report.stats.dimensions import parse_by
+
+        if self.by is not None:
+            return parse_by(self.by)
+        return None if self.has_others() and not self.all else ("topic",)
+
+    def request(self, selection: Selection, names: tuple[str, ...] | None, form: RowFormat) -> Request:
+        """What the options mean. Raises UsageError for a time that cannot be read or is in the future."""
+        from rmqtool.report.stats.overview import Request
+
+        now_ms = time.time_ns() // 1_000_000
+        at_ms = None if self.at is None else parse_time(self.at, form.tz, now_ms)
+        if at_ms is not None and at_ms > now_ms:
+            raise UsageError("--at is in the future", hint="give a time in the past")
+        is_lag = names is not None and "group" in names
+        return Request(
+            selection,
+            by=("topic",) if self.all and is_lag else None if is_lag else names,
+            lag_by=names if is_lag else ("group", "topic") if self.all else None,
+            largest=self.largest or (_LARGEST_OF_ALL if self.all else 0),
+            duplicates=self.duplicates or self.all,
+            delayed=self.delayed or self.all,
+            transactions=self.transactions or self.all,
+            charts=self.plot is not None,
+            at_ms=at_ms,
+            now_ms=now_ms,
+            memory_bytes=self.memory,
+            sort=self.sort,
+            form=form,
+        )
 
 
+@with_groups
 def stats(
-    store: options.StorePath,
-    by: By = None,
-    largest: Largest = 0,
-    duplicates: Duplicates = False,
-    delayed: Delayed = False,
-    transactions: Transactions = False,
-    all: All = False,
-    at: At = None,
-    memory: Memory = None,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    topic: options.Topic = None,
-    queue: options.Queue = None,
-    tag: options.Tag = None,
-    filter: options.Filter = None,
-    key: options.Key = None,
-    since: options.Since = None,
-    until: options.Until = None,
-    time_field: options.TimeField = "store",
-    from_offset: options.FromOffset = None,
-    to_offset: options.ToOffset = None,
-    sort: Sort = None,
-    limit: options.Limit = None,
-    plot: Plot = None,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
-    body: options.Body = "text",
-    body_limit: options.BodyLimit = None,
-    tz: options.TimeZone = None,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    *,
+    store: options.StoreOptions,
+    selected: Annotated[
+        options.SelectionOptions,
+        Only("topic queue tag filter key since until time_field from_offset to_offset limit"),
+    ],
+    shown: options.OutputOptions,
+    own: Annotated[StatsOptions, Before("commitlog")],
 ) -> int:
     """Count messages; show consumer lag and pending messages.
 
@@ -138,48 +162,30 @@ def stats(
     from rmqtool.findings import ScanCounters
     from rmqtool.report.stats.overview import overview
 
-    writer = Output(format=format, fields=fields, quiet=quiet, progress=progress)
-    selection = options.selection(
-        topic=topic, queue=queue, tag=tag, key=key, since=since, until=until, time_field=time_field,
-        from_offset=from_offset, to_offset=to_offset, limit=limit, tz=tz,
-    )  # fmt: skip
-    selection = replace(selection, filter=expression(filter))
-    names = _names(by, all=all, others=bool(largest or duplicates or delayed or transactions))
-    _check_lag(selection, names, is_alone=not (largest or duplicates or all or plot))
+    writer, selection = shown.writer(), selected.selection(shown.tz)
+    names = own.names()
+    _check_lag(selection, names, is_alone=not (own.largest or own.duplicates or own.all or own.plot))
     seen, looked = BadPlaces(writer), ScanCounters()
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
-        if plot is not None:
+    with store.open(quiet=shown.quiet) as opened:
+        if own.plot is not None:
             from rmqtool.commands.stats_plot import check_plot, draw
 
-            picture = check_plot(plot, opened)
-            if by is not None:
+            picture = check_plot(own.plot, opened)
+            if own.by is not None:
                 writer.note("rmqtool: the charts show the whole selection; --by does not apply to them")
-        request = _request(
-            selection, names, row_form(opened, None, body, body_limit, tz), all=all, largest=largest,
-            duplicates=duplicates, delayed=delayed, transactions=transactions, at=at, memory=memory,
-            sort=sort, charts=plot is not None,
-        )  # fmt: skip
+        request = own.request(selection, names, shown.row_format(opened, None))
         with writer.progress("stats", sum(file.size for file in opened.layout.commit_log)) as bar:
             found = overview(opened, request, seen.report, bar.advance, looked)
         for note in found.notes:
             writer.note(f"rmqtool: {note}")
-        if plot is not None and found.charts is not None:
-            draw(found.charts, picture, request.form.tz, title=str(store))
+        if own.plot is not None and found.charts is not None:
+            draw(found.charts, picture, request.form.tz, title=str(store.store))
         write_sections(writer, found)
         unknown = 0
         if request.scans or request.lag_by is not None:
             tell_batches([opened], selection, writer)
             unknown = tell_unknown([opened], selection, looked, found=found.selected > 0)
         return worst_exit_code(seen.exit_code(), found.exit_code, unknown)
-
-
-def _names(by: str | None, *, all: bool, others: bool) -> tuple[str, ...] | None:
-    """What messages are counted by; None where only other parts are asked for."""
-    from rmqtool.report.stats.dimensions import parse_by
-
-    if by is not None:
-        return parse_by(by)
-    return None if others and not all else ("topic",)
 
 
 def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone: bool) -> None:
@@ -189,42 +195,3 @@ def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone:
             "--by group cannot be used with --tag, --key or --filter: lag counts all messages of a queue",
             hint="select with --topic and --queue",
         )
-
-
-def _request(
-    selection: Selection,
-    names: tuple[str, ...] | None,
-    form: RowFormat,
-    *,
-    all: bool,
-    largest: int,
-    duplicates: bool,
-    delayed: bool,
-    transactions: bool,
-    at: str | None,
-    memory: int | None,
-    sort: str | None,
-    charts: bool,
-) -> Request:
-    from rmqtool.report.stats.overview import Request
-
-    now_ms = time.time_ns() // 1_000_000
-    at_ms = None if at is None else parse_time(at, form.tz, now_ms)
-    if at_ms is not None and at_ms > now_ms:
-        raise UsageError("--at is in the future", hint="give a time in the past")
-    is_lag = names is not None and "group" in names
-    return Request(
-        selection,
-        by=("topic",) if all and is_lag else None if is_lag else names,
-        lag_by=names if is_lag else ("group", "topic") if all else None,
-        largest=largest or (_LARGEST_OF_ALL if all else 0),
-        duplicates=duplicates or all,
-        delayed=delayed or all,
-        transactions=transactions or all,
-        charts=charts,
-        at_ms=at_ms,
-        now_ms=now_ms,
-        memory_bytes=memory,
-        sort=sort,
-        form=form,
-    )

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rmqtool.commands.option_values import local_file
+from rmqtool.commands.options import local_file
 from rmqtool.errors import InputError, UsageError
 from rmqtool.terminal import escape, format_size
 

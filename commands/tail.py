@@ -10,7 +10,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_unknown, tell_unread
-from rmqtool.commands.option_values import expression, row_form
+from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.times import parse_duration
@@ -56,30 +56,18 @@ MaxDuration = Annotated[
 ]
 
 
+@with_groups
 def tail(
-    store: options.StorePath,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
-    topic: options.Topic = None,
-    exclude_topic: options.ExcludeTopic = None,
-    queue: options.Queue = None,
-    from_: From = None,
-    since: options.Since = None,
-    group: Group = None,
-    retry: Retry = False,
-    last: Last = None,
-    tag: options.Tag = None,
-    filter: options.Filter = None,
-    follow: Follow = False,
-    limit: options.Limit = None,
+    *,
+    store: options.StoreOptions,
+    selected: Annotated[options.SelectionOptions, Only("topic exclude_topic queue since tag filter limit")],
+    from_: Annotated[From, Before("since")] = None,
+    group: Annotated[Group, Before("tag")] = None,
+    retry: Annotated[Retry, Before("tag")] = False,
+    last: Annotated[Last, Before("tag")] = None,
+    follow: Annotated[Follow, Before("limit")] = False,
     max_duration: MaxDuration = None,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
-    body: options.Body = "text",
-    body_limit: options.BodyLimit = None,
-    tz: options.TimeZone = None,
-    quiet: options.Quiet = False,
+    shown: Annotated[options.OutputOptions, Only("format fields body body_limit tz quiet")],
 ) -> int:
     """Show the messages of queues as a consumer gets them.
 
@@ -108,29 +96,29 @@ def tail(
     from rmqtool.report.tail.topics import open_tail
 
     duration_ms = None if max_duration is None else parse_duration(max_duration)
-    selection = options.selection(topic=topic, queue=queue, since=since, limit=limit, tz=tz)
-    selection = replace(selection, exclude_topics=exclude_topic or ())
+    selection = selected.but(tag=None, filter=None).selection(shown.tz)  # the subscription has these
     start = _start(from_, selection.since, group, last, follow=follow)
-    wanted = _subscription(tag, filter)
-    writer = Output(format=format, fields=fields, quiet=quiet, progress=False)
+    wanted = _subscription(selected)
+    writer = shown.writer()
     writer.check_fields(FIELDS)
     seen = BadPlaces(writer)
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+    with store.open(quiet=shown.quiet) as opened:
         selection = _with_topics_of(opened, selection, group, retry=retry)
-        form = row_form(opened, writer.fields, body, body_limit, tz)
+        form = shown.row_format(opened, writer.fields)
         try:
             follower = open_tail(
                 opened, selection, start, wanted, follow=follow, report=seen.report, note=_told(writer)
             )
-            asked = topic is not None
-            code = tell_unknown([opened], selection, ScanCounters(), found=False) if asked else EXIT_OK
+            named = selected.topic is not None
+            code = tell_unknown([opened], selection, ScanCounters(), found=False) if named else EXIT_OK
             code = worst_exit_code(code, tell_unread(opened, writer, queues=True))
             bulk, line_format = None, writer.line_format if opened.is_local else None
             if line_format is not None and can_be_lines(opened, writer.fields, form):
                 bulk = BulkLines(follower, form, writer.fields, line_format, in_background=follow)
             rows = tail_rows(
-                follower, form, seen.report, bulk=bulk, follow=follow, limit=limit, duration_ms=duration_ms
-            )
+                follower, form, seen.report, bulk=bulk, follow=follow, limit=selected.limit,
+                duration_ms=duration_ms,
+            )  # fmt: skip
             count = writer.write_rows(rows, FIELDS, table_fields)
         except KeyboardInterrupt:
             if not follow:
@@ -138,7 +126,7 @@ def tail(
             return EXIT_OK
         if follower.removed:
             writer.note(f"rmqtool: {follower.removed} messages were skipped: their files were deleted")
-        if not count and limit != 0 and code == EXIT_OK:
+        if not count and selected.limit != 0 and code == EXIT_OK:
             writer.note("rmqtool: no message matches")
         return worst_exit_code(seen.exit_code(), code)
 
@@ -156,10 +144,10 @@ def _start(
     return StartPosition(last=last, group=group, since=since, position=position)
 
 
-def _subscription(tag: list[str] | None, filter: str | None) -> Subscription:
+def _subscription(selected: options.SelectionOptions) -> Subscription:
     from rmqtool.report.tail.subscription import Subscription
 
-    return Subscription.of(tag or (), expression(filter))
+    return Subscription.of(selected.tag or (), selected.expression())
 
 
 def _with_topics_of(store: Store, selection: Selection, group: str | None, *, retry: bool) -> Selection:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from rmqtool.commands import options
+from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import UsageError, worst_exit_code
-from rmqtool.output import Output
 from rmqtool.problems import Finding
 from rmqtool.terminal import counted, format_size
 from rmqtool.times import parse_time, parse_zone
@@ -57,24 +57,17 @@ MinSeverity = Annotated[
 ]
 
 
+@with_groups
 def verify(
-    store: options.StorePath,
-    commitlog: options.CommitLogPaths = None,
-    read_only_commitlog: options.ReadOnlyCommitLogPaths = None,
-    broker_conf: options.BrokerConf = None,
+    *,
+    store: options.StoreOptions,
     passes: Passes = None,
-    since: options.Since = None,
+    selected: Annotated[options.SelectionOptions, Only("since")],
     limit_bytes: LimitBytes = None,
     sample: Sample = None,
     severity: MinSeverity = "note",
-    tz: options.TimeZone = None,
-    format: options.RowFormat = None,
-    fields: options.Fields = None,
-    jobs: options.Jobs = 0,
-    io_limit: options.IoLimit = None,
-    keep_cache: options.KeepCache = False,
-    quiet: options.Quiet = False,
-    progress: options.ShowProgress = None,
+    shown: options.RowOutput,
+    reading: Annotated[options.ScanOptions, Before("quiet")],
 ) -> int:
     r"""Check a store and show everything that is wrong with it.
 
@@ -93,36 +86,36 @@ def verify(
     from rmqtool.read import kernels
     from rmqtool.storage.source import RateLimiter
 
-    output = Output(format=format, fields=fields, quiet=quiet, progress=progress)
-    bounds = _bounds(since, limit_bytes, sample, tz)
+    writer = shown.writer()
+    bounds = _bounds(selected.since, limit_bytes, sample, shown.tz)
     report, codes, counts = Report(), {0}, Counter[str]()
-    shown = SEVERITIES[: SEVERITIES.index(severity) + 1]
+    severities = SEVERITIES[: SEVERITIES.index(severity) + 1]
 
     def rows(findings: Iterator[Finding]) -> Iterator[dict[str, Any]]:
         for finding in findings:
             codes.add(finding.problem.exit_code)
             counts[finding.problem.severity] += 1
-            if finding.problem.severity in shown:
+            if finding.problem.severity in severities:
                 yield finding.row()
 
-    with options.open_store(store, commitlog, read_only_commitlog, broker_conf, quiet=quiet) as opened:
+    with store.open(quiet=shown.quiet) as opened:
         if not kernels.are_cached():
-            output.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
+            writer.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
         kernels.load_kernels()
         total = sum(file.size for file in opened.layout.commit_log)
-        with output.progress("verify", total) as bar:
+        with writer.progress("verify", total) as bar:
             findings = run(
                 opened,
                 passes=passes or DEFAULT_PASSES,
                 bounds=bounds,
-                jobs=jobs,
-                keep_cache=keep_cache,
-                limiter=RateLimiter(io_limit) if io_limit else None,
+                jobs=reading.jobs,
+                keep_cache=reading.keep_cache,
+                limiter=RateLimiter(reading.io_limit) if reading.io_limit else None,
                 report=report,
                 progress=bar.advance,
             )
-            output.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
-    output.note(summary(report, counts))
+            writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
+    writer.note(summary(report, counts))
     return worst_exit_code(*codes)
 
 

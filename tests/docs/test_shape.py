@@ -71,8 +71,8 @@ IMPURE = {
 # Beside the commands: what several of them use.
 SHARED_BY_COMMANDS = {
     "__init__",
+    "groups",
     "options",
-    "option_values",
     "bad_places",
     "interrupts",
     "python_page",

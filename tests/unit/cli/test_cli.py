@@ -32,24 +32,26 @@ TRIAL = '''
 from __future__ import annotations
 import sys, time, types
 import rmqtool.cli
+from typing import Annotated
 from rmqtool.commands import options
+from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import FormatError, RefusedError
 from rmqtool.output import Output
 
+@with_groups
 def trial(
-    store: options.StorePath,
-    queue: options.Queue = None,
-    since: options.Since = None,
-    io_limit: options.IoLimit = None,
-    jobs: options.Jobs = 0,
-    limit: options.Limit = None,
-    fields: options.Fields = None,
+    *,
+    store: Annotated[options.StoreOptions, Only("store")],
+    selected: Annotated[options.SelectionOptions, Only("queue since limit")],
+    reading: Annotated[options.ScanOptions, Only("io_limit jobs")],
+    shown: Annotated[options.RowOutput, Only("fields")],
 ) -> int:
     """A trial."""
-    options.selection(queue=queue, since=since)
+    store, limit = store.store, selected.limit
+    selected.selection(None)
     def rows():
         for n in range(3 if limit is None else limit):
-            yield {"n": n, "jobs": jobs, "io_limit": io_limit}
+            yield {"n": n, "jobs": reading.jobs, "io_limit": reading.io_limit}
         if store.name == "bug":
             raise KeyError("x\\x1b")
         if store.name == "damaged":
@@ -62,7 +64,7 @@ def trial(
             time.sleep(3600)
         if store.name == "slow-module":  # dataclasses and named tuples are made of text
             exec("time.sleep(3600)")
-    Output(fields=fields).write_rows(rows(), ("n", "jobs", "io_limit"))
+    shown.writer().write_rows(rows(), ("n", "jobs", "io_limit"))
     return 1 if store.name == "findings" else 0
 
 module = types.ModuleType("rmqtool.commands.trial")
