@@ -5,13 +5,12 @@ from __future__ import annotations
 import math
 import re
 import time
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from rmqtool.commands import options
+from rmqtool.commands import changes, options
 from rmqtool.commands.expire_text import expire_lines
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
@@ -22,8 +21,9 @@ from rmqtool.times import parse_time, parse_zone
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
-    from rmqtool.repair.expire import Expiry, Options, Request
-    from rmqtool.repair.plan.plan_file import PlanFile
+    from rmqtool.repair.expire import Expiry, Options
+    from rmqtool.repair.expire.remove import Planned
+    from rmqtool.repair.plan import PlanFile, Refusal
 
 _OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
 
@@ -93,6 +93,7 @@ def expire(
     file is still in use, it retries every two minutes. It deletes a queue or index file when everything in
     it refers to offsets before the log's new start. Settings come from --broker-conf; hours are in the zone
     of --tz. The plan covers everything that future cleanup passes would delete.
+    --plan needs --apply.
 
     --keep-hours, --until-free and --before replace these rules and apply at any hour; with several of them,
     a file must satisfy all. The last file and the file with the newest message are always kept. A warning
@@ -116,69 +117,33 @@ def expire(
 
     output = shown.writer(changes=change.apply)
     _check_options(change, archive)
-    asked = _Asked(store)
     given = (at, keep_hours, until_free, before, broker)
-    if change.plan is not None:
-        if any(value not in (None, []) for value in given):
-            raise UsageError("the plan already selects the files", hint="omit --plan or the rules")
-        asked.plan = _read_plan_file(change.plan)
-        chosen = asked.plan_options()
+    if change.plan is not None and any(value not in (None, []) for value in given):
+        raise UsageError("the plan already selects the files", hint="omit --plan or the rules")
+    if change.plan is None:
+        chosen, file = _options(at, keep_hours, until_free, before, broker, shown.tz), None
     else:
-        chosen = _options(at, keep_hours, until_free, before, broker, shown.tz)
-    request = chosen.request(store.read_only_commitlog or ())
-    manifest = None
-    apply = change.apply
-    if apply:
-        expiry, manifest = _applied(asked, request, output, force=change.force, archive=archive)
+        chosen, file = _of_file(change.plan)
+    manifest: Path | None = None
+    refusals: list[Refusal] = []
+    if change.apply:
+        expiry, manifest = _applied(store, chosen, file, output, force=change.force, archive=archive)
     else:
-        write = None if change.write_plan is None else (change.write_plan, chosen)
-        expiry = _planned(asked, request, output, write)
-    found = {"path": str(store.store), "applied": apply, **report(expiry, request.now_ms, applied=apply)}
-    found["refusals"] = asked.refusals
+        expiry, refusals = _planned(store, chosen, output, change.write_plan)
+    found = {
+        "path": str(store.store),
+        "applied": change.apply,
+        **report(expiry, chosen.now_ms, applied=change.apply),
+        "refusals": [refusal.row() for refusal in refusals],
+    }
     if manifest is not None:
         found["manifest"] = str(manifest)
     found = with_times(found, shown.zone)
     output.write_object(found, expire_lines(found, shown.zone, everything=all))
     if expiry.trigger is not None:
         options.tell_assumed(output, expiry.rules_of, "--broker")
-    output.note(f"rmqtool: {_summary(expiry, applied=apply)}{_next(asked, expiry, apply, change.write_plan)}")
-    return _exit_code(expiry, applied=apply)
-
-
-@dataclass
-class _Asked:
-    """The store, how it is opened, the plan that was given, and why --apply would be refused."""
-
-    store: options.StoreRootOptions
-    plan: PlanFile | None = None
-    refusals: list[dict[str, str | None]] = field(default_factory=list)
-
-    def plan_options(self) -> Options:
-        """What the plan that was given was made with. Raises InputError where that makes no sense."""
-        from rmqtool.repair.expire import Options
-        from rmqtool.repair.plan.documents import convert
-
-        assert self.plan is not None, "a plan was given"
-        return convert(self.plan.options, Options, self.plan.path)
-
-    def check(self, opened: Store, expiry: Expiry) -> None:
-        """Raise RefusedError unless the plan that was given is for the store as it is."""
-        from rmqtool.repair.expire import as_plan
-        from rmqtool.repair.plan.plan_file import agree, check_unchanged
-
-        if self.plan is not None:
-            check_unchanged(self.plan, opened.layout)
-            agree(as_plan(expiry, self.plan_options(), self.plan.fingerprint, {}), self.plan)
-
-
-def _read_plan_file(path: Path) -> PlanFile:
-    """The plan in a file. Raises InputError where it is none, UsageError where it is another command's."""
-    from rmqtool.repair.plan.plan_file import read_plan
-
-    found = read_plan(path, "expire")
-    if found.command != "expire":
-        raise UsageError(f"{path} is a plan of rmqtool {found.command}, not of expire")
-    return found
+    output.note(f"rmqtool: {_summary(expiry, applied=change.apply)}{_next(store, expiry, refusals, change)}")
+    return _exit_code(expiry, applied=change.apply)
 
 
 def _check_options(change: options.PlanOptions, archive: Path | None) -> None:
@@ -186,8 +151,17 @@ def _check_options(change: options.PlanOptions, archive: Path | None) -> None:
         raise UsageError("--archive needs --apply", hint="add --apply, or omit --archive")
     if change.plan is not None and not change.apply:
         raise UsageError("--plan needs --apply", hint="add --apply")
-    if change.write_plan is not None and change.apply:
-        raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
+    changes.check_options(change)
+
+
+def _of_file(path: Path) -> tuple[Options, PlanFile]:
+    """What a plan file was made with, and the file. Raises InputError."""
+    from rmqtool.repair.expire import Options
+    from rmqtool.repair.plan import read_plan
+    from rmqtool.repair.plan.documents import convert
+
+    file = read_plan(path, "expire")
+    return convert(file.options, Options, file.path), file
 
 
 def _options(
@@ -214,41 +188,42 @@ def _options(
     return Options(now_ms, tz, broker[0] if broker else None, keep_hours, until_free, offset, time_ms)
 
 
-def _planned(asked: _Asked, request: Request, output: Output, write: tuple[Path, Options] | None) -> Expiry:
-    from rmqtool.repair.expire import as_plan, plan_expiry
-    from rmqtool.repair.expire.remove import refusals
-    from rmqtool.repair.expire.report import report
-    from rmqtool.repair.plan import fingerprint
-    from rmqtool.repair.plan.plan_file import write_plan
+def _planned(
+    store: options.StoreRootOptions, chosen: Options, output: Output, path: Path | None
+) -> tuple[Expiry, list[Refusal]]:
+    """The decisions, and why nothing would be deleted; the plan is written to `path`."""
+    from rmqtool.repair.expire.remove import plan
+    from rmqtool.repair.plan import Refusal, show_plan, write_plan
 
-    with asked.store.open() as opened:
+    def make(opened: Store) -> Planned:
         if opened.live:
             output.note("rmqtool: a broker is using the store and deletes files itself")
-        expiry = plan_expiry(opened, request)
-        asked.refusals = refusals(opened.layout, expiry) if expiry.going else []
-        if opened.live and expiry.going:
-            asked.refusals.append({"reason": "a broker is using the store: stop it first", "needs": None})
-        if write is not None:
-            path, chosen = write
-            summary = {"totals": report(expiry, request.now_ms)["totals"]}
-            write_plan(as_plan(expiry, chosen, fingerprint(opened.layout), summary), opened.layout, path)
-    return expiry
+        return plan(opened, chosen.request(store.read_only_commitlog or ()), chosen)
+
+    opened, planned = show_plan(store.open, make, rests=False)
+    refusals = planned.refusals if planned.is_needed else []
+    if opened.live and planned.is_needed:
+        refusals.append(Refusal("a broker is using the store: stop it first"))
+    if path is not None:
+        write_plan(planned.plan, opened.layout, path)
+    return planned.expiry, refusals
 
 
 def _applied(
-    asked: _Asked, request: Request, output: Output, *, force: bool, archive: Path | None
+    store: options.StoreRootOptions,
+    chosen: Options,
+    file: PlanFile | None,
+    output: Output,
+    *,
+    force: bool,
+    archive: Path | None,
 ) -> tuple[Expiry, Path | None]:
     from rmqtool.repair.expire.remove import expire as run
 
+    request = chosen.request(store.read_only_commitlog or ())
     with output.progress("archive", None) as bar:
         done = run(
-            asked.store.store,
-            lambda: asked.store.open().layout,
-            request,
-            force=force,
-            archive=archive,
-            check=asked.check,
-            progress=bar.advance,
+            store.open, request, options=chosen, file=file, force=force, archive=archive, progress=bar.advance
         )
     return done.expiry, done.manifest
 
@@ -261,16 +236,18 @@ def _summary(expiry: Expiry, *, applied: bool) -> str:
     return f"deleted {what}" if applied else f"{what} would be deleted"
 
 
-def _next(asked: _Asked, expiry: Expiry, applied: bool, plan: Path | None) -> str:
-    """How what was shown is done; nothing where there is nothing to do."""
-    if applied or not expiry.going:
+def _next(
+    store: options.StoreRootOptions, expiry: Expiry, refusals: list[Refusal], change: options.PlanOptions
+) -> str:
+    """How what was shown is done; nothing if there is nothing to do."""
+    if change.apply or not expiry.going:
         return ""
-    needs = sorted({f"--{refusal['needs']}" for refusal in asked.refusals if refusal["needs"]})
-    if any(refusal["needs"] is None for refusal in asked.refusals):
+    if any(refusal.needs is None for refusal in refusals):
         return "; --apply would be refused"
-    if plan is not None:
-        command = asked.store.command("expire", "--apply", "--plan", str(plan), *needs)
-        return f"; to apply the plan: {command}"
+    needs = changes.needs(refusals)
+    if change.write_plan is not None:
+        line = store.command("expire", "--apply", "--plan", str(change.write_plan), *needs)
+        return f"; to apply the plan: {line}"
     return f"; --apply deletes {'it' if len(expiry.going) == 1 else 'them'}" + (
         f", but needs {' '.join(needs)}" if needs else ""
     )

@@ -380,8 +380,8 @@ class PlanOptions(Group):
         typer.Option(
             "--plan",
             metavar="FILE",
-            help="Use the plan in FILE. With --apply: apply it only if the store has not changed since it was"
-            " written.",
+            help="Plan again with the options in FILE, and refuse if the store has changed since FILE was"
+            " written or the new plan differs from it. With --apply: apply the plan.",
         ),
     ] = None
     write_plan: Annotated[

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from rmqtool.commands import options
+from rmqtool.commands import changes, options
 from rmqtool.commands.bad_places import tell_unknown
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
@@ -54,10 +53,11 @@ def rebuild(
     by fillers. A lost topics.json is rebuilt from the log, with as many queues as the log has messages
     for. Other config files are restored from their .bak.
 
-    Without --apply the plan is only shown. Everything that is replaced or deleted is backed up; rmqtool
-    recover --undo restores it. The delivery times of delayed messages depend on the delay levels: give
-    --broker-conf if they are not the defaults. File sizes are detected from existing files: also give
-    --broker-conf if all queues or the whole index are missing and their sizes are not the defaults.
+    Without --apply the plan is only shown; --plan needs --apply. Everything that is replaced or deleted is
+    backed up; rmqtool recover --undo restores it. The delivery times of delayed messages depend on the
+    delay levels: give --broker-conf if they are not the defaults. File sizes are detected from existing
+    files: also give --broker-conf if all queues or the whole index are missing and their sizes are not the
+    defaults.
 
     The state of a row is planned, done, or left with a reason. rmqtool recover repairs damage of the log
     and stores that were not closed cleanly. Queues without files whose topic is not in topics.json were
@@ -75,8 +75,7 @@ def rebuild(
         raise UsageError("--plan needs --apply", hint="--write-plan FILE writes a plan")
     if change.plan is not None and (only or selected.topic or selected.queue):
         raise UsageError("--only, --topic and --queue cannot be used with --plan")
-    if change.apply and change.write_plan is not None:
-        raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
+    changes.check_options(change)
     output.check_fields(COLUMNS)  # before anything is changed
     kernels.load_kernels()
     if change.apply:
@@ -97,7 +96,7 @@ def rebuild(
         with store.open() as opened:
             unknown = _unknown(opened, planned)
         return worst_exit_code(EXIT_REFUSED if planned.rebuild.unmended else EXIT_OK, unknown)
-    return _show(store, _request(only, selected), change.write_plan, output, jobs)
+    return _show(store, _request(only, selected), change, output, jobs)
 
 
 def _request(only: Sequence[Any] | None, selected: options.SelectionOptions) -> Request:
@@ -114,32 +113,28 @@ def _request(only: Sequence[Any] | None, selected: options.SelectionOptions) -> 
 
 
 def _show(
-    store: options.ProfiledStoreOptions, request: Request, write_plan: Path | None, output: Output, jobs: int
+    store: options.ProfiledStoreOptions,
+    request: Request,
+    change: options.PlanOptions,
+    output: Output,
+    jobs: int,
 ) -> int:
-    from rmqtool.repair import plan as plans
-    from rmqtool.repair.rebuild.run import plan as make_plan
+    from rmqtool.repair.rebuild.run import plan
 
-    def look(opened: Store) -> tuple[Store, Planned]:
+    def make(opened: Store) -> Planned:
         total = sum(file.size for file in opened.layout.commit_log)
         with output.progress("rebuild", total) as bar:
-            return opened, make_plan(opened, request, jobs=jobs, progress=bar.advance)
+            return plan(opened, request, jobs=jobs, progress=bar.advance)
 
-    opened, planned = plans.steady(store.open, look)
-    if planned.plan.actions:
-        options.tell_assumed(output, opened.written_by, "--profile")
-    if opened.live:
-        output.note("rmqtool: a broker is using the store; the plan is valid once it has stopped")
-    if write_plan is not None:
-        plans.write_plan(planned.plan, opened.layout, write_plan)
+    opened, planned = changes.show(store, change, output, make)
     output.write_rows(_rows(planned, "planned"), COLUMNS, TABLE_COLUMNS)
     output.note(f"rmqtool: {_summary(planned)}")
     _notes(planned, output)
-    if planned.refusal is not None and planned.is_needed:
-        output.note(f"rmqtool: --apply is refused: {planned.refusal}; see rmqtool recover")
+    if planned.refusals:
+        output.note(f"rmqtool: --apply is refused: {planned.refusals[0].reason}; see rmqtool recover")
     elif planned.plan.actions:
-        words = [] if write_plan is None else ["--plan", str(write_plan)]
-        command = store.command("rebuild", "--apply", *words)
-        output.note(f"rmqtool: nothing was changed; to apply the plan: {command}")
+        words = [] if change.write_plan is None else ["--plan", str(change.write_plan)]
+        changes.tell_next(output, store.command("rebuild", "--apply", *words))
     code = EXIT_FINDINGS if planned.is_needed or planned.rebuild.unmended else EXIT_OK
     return worst_exit_code(code, _unknown(opened, planned))
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rmqtool.commands import options
+from rmqtool.commands import changes, options
 from rmqtool.commands.groups import with_groups
 from rmqtool.commands.recover_text import recover_lines, undo_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
@@ -86,8 +86,11 @@ def recover(
 
     Everything that is cut, replaced or deleted is backed up first. --undo restores it byte for byte,
     until a broker has written to the store, and only into the store that the backup was made from. If
-    that store was moved since, --undo needs --force. --plan shows a plan that --write-plan has written;
-    with --apply it applies that plan.
+    that store was moved since, --undo needs --force.
+
+    --plan reads a plan that --write-plan has written. What is applied is not the file: rmqtool plans again
+    with its options, and refuses if the store has changed since or the new plan differs in any action. So
+    --apply --plan does exactly what was shown, or nothing.
 
     If a run is interrupted, rerun the same command to complete it. The new run first undoes the changes
     of the interrupted run. Until then the file commitlog/rmqtool-repair prevents every broker from
@@ -110,8 +113,7 @@ def recover(
     if change.plan is not None:
         of_plan = {**own, "--broker": broker if change.apply else None}
         _no_others({**of_plan, "--write-plan": change.write_plan}, "--plan")
-    if change.apply and change.write_plan is not None:
-        raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
+    changes.check_options(change)
     request = None if change.plan is not None else _request(mode, fill, broker, broker_heap)
     if change.apply:
         return _apply(store, request, change, output, shown.zone, jobs)
@@ -148,45 +150,24 @@ def _show(
     zone: tzinfo | None,
     jobs: int,
 ) -> int:
-    """Shows the plan that `request`, or else a written plan, means; returns the exit code."""
-    from rmqtool.repair import plan as plans
+    """Show the plan that `request`, or else a plan file, means; returns the exit code."""
+    from rmqtool.repair.plan import read_plan
     from rmqtool.repair.recover import BROKERS, Request, plan_and_predict
 
-    written = None if change.plan is None else plans.read_plan(change.plan, "recover")
-    if written is not None:
-        request = Request.of_options(written.options)
-    assert request is not None
-    wanted = request
+    file = None if change.plan is None else read_plan(change.plan, "recover")
+    wanted = request or Request.of_options(file.options if file is not None else {})
     versions = [broker for broker in BROKERS if not brokers or broker in brokers]
 
-    def look(opened: Store) -> tuple[Store, Recovery, dict[str, Any]]:
-        if written is not None:
-            plans.check_unchanged(written, opened.layout)
-        total = sum(file.size for file in opened.layout.commit_log)
+    def make(opened: Store) -> Recovery:
+        total = sum(each.size for each in opened.layout.commit_log)
         with output.progress("recover", 3 * total) as bar:  # salvage, queues and index, the brokers' starts
-            recovery, starts, why_none = plan_and_predict(
-                opened, wanted, versions, jobs=jobs, progress=bar.advance
-            )
-        if written is not None:
-            plans.agree(recovery.plan, written)
-        found = _report(opened, recovery)
-        found["predictions"] = starts
-        if why_none is not None:
-            found["warnings"] = [*found["warnings"], why_none]
-        return opened, recovery, found
+            return plan_and_predict(opened, wanted, versions, jobs=jobs, progress=bar.advance)
 
-    opened, recovery, found = plans.steady(store.open, look)
-    if recovery.is_needed:
-        options.tell_assumed(output, opened.written_by, "--profile")
-    if opened.live:
-        output.note("rmqtool: a broker is using the store; the plan is valid once it has stopped")
-    if change.write_plan is not None:
-        plans.write_plan(recovery.plan, opened.layout, change.write_plan)
-    found = with_times(found, zone)
+    _, recovery = changes.show(store, change, output, make, file)
+    found = with_times(recovery.row(), zone)
     output.write_object(found, recover_lines(found))
     if recovery.plan.actions:
-        command = _command(store, recovery, wanted, change.plan or change.write_plan)
-        output.note(f"rmqtool: nothing was changed; to apply the plan: {command}")
+        changes.tell_next(output, _command(store, recovery, wanted, change.plan or change.write_plan))
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed else EXIT_OK
@@ -198,7 +179,6 @@ def _command(
     """The command line that does what was shown."""
     from rmqtool.repair.recover import DEFAULT_HEAP_BYTES
 
-    needs = sorted({f"--{refusal.needs}" for refusal in recovery.refusals if refusal.needs})
     words: list[str] = []
     if plan is not None:
         words += ["--plan", str(plan)]
@@ -208,7 +188,7 @@ def _command(
         words += ["--fill", request.fill]
     if plan is None and request.broker_heap_bytes != DEFAULT_HEAP_BYTES:
         words += ["--broker-heap", str(request.broker_heap_bytes)]
-    return store.command("recover", *words, "--apply", *needs)
+    return store.command("recover", *words, "--apply", *changes.needs(recovery.refusals))
 
 
 def _apply(
@@ -234,7 +214,8 @@ def _apply(
     if result.backup is not None:  # first: the report may not reach anybody
         output.note(f"rmqtool: applied; the previous files are in {result.backup}")
     found = with_times(result.row(), zone)
-    output.write_object(found, recover_lines(found))
+    undo = None if result.backup is None else store.command("recover", "--undo", str(result.backup))
+    output.write_object(found, recover_lines(found, undo=undo))
     return EXIT_OK
 
 
@@ -244,9 +225,3 @@ def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, 
     row = undo_recover(store.open, backup, moved=moved)
     output.write_object(row, undo_lines(row))
     return EXIT_OK
-
-
-def _report(opened: Store, recovery: Recovery) -> dict[str, Any]:
-    state = {"abort": opened.layout.abort is not None, "guard": opened.layout.guard is not None}
-    return {"store": str(opened.layout.root), **opened.written_by.row(), **state,
-            "predictions": [], **recovery.row()}  # fmt: skip

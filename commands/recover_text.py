@@ -27,8 +27,8 @@ _CHANGE_COLUMNS = ("change", "path", "offset", "bytes", "reason")
 Row = dict[str, Any]
 
 
-def recover_lines(found: Row) -> Iterator[str]:
-    """The lines of a report, as `commands/recover.py` makes it."""
+def recover_lines(found: Row, *, undo: str | None = None) -> Iterator[str]:
+    """The lines of a report, the row of a `Recovery` or an `Outcome`; `undo` is the command line for it."""
     yield from _head(found)
     if found.get("predictions"):
         yield ""
@@ -43,7 +43,7 @@ def recover_lines(found: Row) -> Iterator[str]:
     for refusal in found["refusals"]:
         needs = f" (--{refusal['needs']})" if refusal["needs"] else ""
         yield f"{'refused':<13}{refusal['reason']}{needs}"
-    yield from _applied_lines(found["applied"])
+    yield from _applied_lines(found["applied"], undo)
 
 
 def _head(found: Row) -> Iterator[str]:
@@ -238,13 +238,13 @@ def _change_lines(found: Row) -> Iterator[str]:
         yield f"... and {len(actions) - _CHANGES_SHOWN} more (--format json shows all)"
 
 
-def _applied_lines(applied: Row | None) -> Iterator[str]:
+def _applied_lines(applied: Row | None, undo: str | None) -> Iterator[str]:
     if applied is None:
         return
     yield ""
     yield f"{'applied':<13}{counted(applied['changes'], 'change')}"
     if applied["backup"] is not None:
-        yield f"{'backup':<13}{applied['backup']}; to undo: rmqtool recover STORE --undo BACKUP"
+        yield f"{'backup':<13}{applied['backup']}; to undo: {undo}"
     if applied["tail"] is not None:
         yield f"{'tail':<13}{applied['tail']}: {applied['tail_messages']} messages, for rmqtool append"
 

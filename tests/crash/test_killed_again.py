@@ -31,7 +31,6 @@ from rmqtool.repair.expire.remove import expire
 from rmqtool.repair.rebuild.run import Request as Rebuilding
 from rmqtool.repair.rebuild.run import rebuild_store
 from rmqtool.repair.recover import Request, recover_store, undo_recover
-from rmqtool.storage.layout import detect
 from rmqtool.write.store_writer import StoreWriter
 from tests.crash.test_crash import _folder, says
 from tests.crash.test_recover_crash import MANY, damaged
@@ -188,7 +187,7 @@ def rebuilds(run: Run) -> None:
 def expires(run: Run, *, archive: bool) -> None:
     now_ms = int((run.folder / "now").read_text())
     folder = run.folder / "archive" if archive else None
-    expire(run.root, lambda: detect(run.root), Expiring(now_ms, UTC), force=True, archive=folder)
+    expire(opener(run.root), Expiring(now_ms, UTC), force=True, archive=folder)
 
 
 def undoes(run: Run) -> None:

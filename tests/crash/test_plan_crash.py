@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import EXIT_INPUT, RefusedError
-from rmqtool.repair.plan import Undone, apply, roll_back, undo
+from rmqtool.repair.plan import Undone, roll_back, undo
 from rmqtool.repair.plan.guard import JOURNAL_NAME
 from rmqtool.storage import durable as disk
 from rmqtool.storage import lock
@@ -26,7 +26,7 @@ from tests.crash.test_crash import _folder, says
 from tests.support.crash_child import ENDED, Tell, in_child
 from tests.support.disk_calls import HOWS, Call, How, Stop, watched
 from tests.support.hard_limits import mounted
-from tests.support.plans import OLD_NS, Wanted, contents, files_of, make_store, plan_towards, wanted_of
+from tests.support.plans import OLD_NS, Wanted, apply, contents, files_of, make_store, plan_towards, wanted_of
 from tests.support.power_loss import MODES, Mode, rebuild
 from tests.support.trees import copy_tree
 

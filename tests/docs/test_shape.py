@@ -73,6 +73,7 @@ SHARED_BY_COMMANDS = {
     "__init__",
     "groups",
     "options",
+    "changes",
     "bad_places",
     "interrupts",
     "python_page",

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from rmqtool.repair.plan import Action, Plan, fingerprint
+from rmqtool.repair import plan as plans
+from rmqtool.repair.plan import Action, Applied, Build, Plan, fingerprint
 from rmqtool.repair.plan.apply import STAGING_NAME
 from rmqtool.repair.plan.guard import JOURNAL_NAME
 from rmqtool.storage import durable as disk
-from rmqtool.storage.layout import detect
+from rmqtool.storage.layout import StoreLayout, detect
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.crash_child import Scenario, message
 from tests.support.trees import tree_rows
@@ -22,6 +24,18 @@ OLD_NS = 1_600_000_000 * 10**9
 Wanted = dict[str, bytes | None]
 """Content by path; None: no such file."""
 IN_PLACE = ("commitlog/", "epochFileCheckpoint")
+
+
+@dataclass(frozen=True)
+class BuiltPlan(Plan):
+    """A plan, and what makes its files."""
+
+    build: Build | None = None
+
+
+def apply(plan: Plan, layout: StoreLayout, **options: Any) -> Applied:
+    """Do a plan, also one that needs files to be made."""
+    return plans.apply(plan, layout, build=getattr(plan, "build", None), **options)
 
 
 def make_store(root: Path) -> Path:
@@ -78,7 +92,7 @@ def wanted_of(root: Path) -> Wanted:
     return wanted
 
 
-def plan_towards(root: Path, wanted: Wanted, **named: Any) -> Plan:
+def plan_towards(root: Path, wanted: Wanted, **named: Any) -> BuiltPlan:
     """The plan that makes the files of `root` those of `wanted`, whatever they are now."""
     layout = detect(root)
     now = contents(root)
@@ -107,7 +121,7 @@ def plan_towards(root: Path, wanted: Wanted, **named: Any) -> Plan:
 
     touched = [action.path for action in actions if action.path.startswith("consumequeue/")]
     before = fingerprint(layout, touched=touched)
-    return Plan("recover", {"mode": "best"}, tuple(actions), before, build=build, **named)
+    return BuiltPlan("recover", {"mode": "best"}, tuple(actions), before, build=build, **named)
 
 
 def set_manifest(backup: Path, document: Any) -> None:

@@ -55,10 +55,10 @@ def rebuilt(root: Path, conf: Path | None = None, **arguments: Any) -> Rebuild:
     """Plan and apply; the backup lies beside the store."""
     found = _plan(root, conf, **arguments)
     layout = detect(root, broker_conf=conf)
-    plan = Plan("rebuild", {}, found.actions, fingerprint(layout), build=found.build)
+    plan = Plan("rebuild", {}, found.actions, fingerprint(layout))
     backup = root.with_name(f"{root.name}.backup")
     shutil.rmtree(backup, ignore_errors=True)
-    apply(plan, layout, backup_dir=backup)
+    apply(plan, layout, build=found.build, backup_dir=backup)
     return found
 
 

@@ -1,9 +1,8 @@
 """The deletion of what expires, under the store's lock and in the broker's order.
 
-Only whole files go, the log's first ones first, then queues, index and timer log, each group on the
-device before the next. Wherever this is stopped the store is one that a broker leaves between two
-passes, and running it again goes on: so no guard keeps brokers out, and nothing has to be written to a
-disk that may be full.
+Only whole files go: the log's first ones first, then queues, index and timer log, each group on the device
+before the next. Wherever a run stops, the store is one that a broker leaves between two passes, and the next
+run continues. So no guard has to keep brokers out, and nothing is written to a disk that may be full.
 
 Source: DefaultMessageStore.CleanCommitLogService, CleanConsumeQueueService; spec 02 section 7.
 """
@@ -12,7 +11,6 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,98 +18,126 @@ from rmqtool.errors import RefusedError, UnreadableError
 from rmqtool.findings import Progress
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.archive import check_archive, write_archive
-from rmqtool.repair.expire.expiry import Expiry, Request, check_root, plan_expiry
+from rmqtool.repair.expire.expiry import Expiry, Options, Request, as_plan, plan_expiry
+from rmqtool.repair.expire.report import report
+from rmqtool.repair.plan import Earlier, OpenStore, Plan, PlanFile, Refusal, carry_out, fingerprint
 from rmqtool.repair.plan.changes import Unsynced
 from rmqtool.repair.plan.guard import INTERRUPTED, is_up, unfinished_hint
 from rmqtool.repair.plan.paths import Places
 from rmqtool.storage import durable as disk
-from rmqtool.storage import lock
 from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.lock import StoreLock
 
 _LOST_SHOWN = 3
 
 
 @dataclass(frozen=True)
+class Planned:
+    """What expires of a store.
+
+    Attributes:
+        expiry: the decisions.
+        layout: the store.
+        options: what a plan file says that they were made with; None if there is to be no plan file.
+    """
+
+    expiry: Expiry
+    layout: StoreLayout
+    options: Options | None = None
+
+    @property
+    def plan(self) -> Plan:
+        """The deletions in the form of a plan file."""
+        assert self.options is not None, "only a request with options is written to a file"
+        totals = report(self.expiry, self.options.now_ms)["totals"]
+        return as_plan(self.expiry, self.options, fingerprint(self.layout), {"totals": totals})
+
+    @property
+    def refusals(self) -> list[Refusal]:
+        """Why nothing would be deleted."""
+        found = []
+        places = Places(self.layout)
+        if is_up(places):
+            found.append(Refusal(f"{INTERRUPTED}: {unfinished_hint(places)}"))
+        if self.expiry.losses.any:
+            found.append(
+                Refusal(
+                    f"messages that consumers still need would be deleted: {lost_text(self.expiry)}",
+                    "force",
+                    self.layout.root,
+                    "--force deletes them, --archive DIR --force keeps a copy",
+                )
+            )
+        return found
+
+    @property
+    def is_needed(self) -> bool:
+        """Whether anything expires."""
+        return bool(self.expiry.going)
+
+
+@dataclass(frozen=True)
 class Removed:
-    """What was done: the plan that was followed, and the manifest of the copies, if any were made."""
+    """What was done: the decisions that were followed, and the manifest of the copies, if any were made."""
 
     expiry: Expiry
     manifest: Path | None
 
 
+def plan(store: Store, request: Request, options: Options | None = None) -> Planned:
+    """What expires of an open store; raises as `plan_expiry`."""
+    return Planned(plan_expiry(store, request), store.layout, options)
+
+
 def expire(
-    root: Path,
-    look: Callable[[], StoreLayout],
+    open_store: OpenStore,
     request: Request,
     *,
+    options: Options | None = None,
+    file: PlanFile | None = None,
     force: bool = False,
     archive: Path | None = None,
-    check: Callable[[Store, Expiry], None] | None = None,
     progress: Progress | None = None,
 ) -> Removed:
-    """Delete what expires of the store at `root`.
+    """Delete what expires of a store.
 
     Args:
-        root: the store root.
-        look: finds out what lies in it; called with the lock held.
+        open_store: see `OpenStore`.
         request: as for `plan_expiry`.
-        force: also messages that somebody waits for.
+        options: what `request` was made of; necessary with `file`.
+        file: the plan has to agree with this one, and the store must not have changed since.
+        force: also delete messages that consumers still need.
         archive: the folder that takes copies first; None: nothing is kept.
-        check: sees the plan before anything is done, and raises where it is not what was wanted.
         progress: called with the bytes of each copied file.
 
     Raises:
         StoreInUseError: the store's lock is held.
-        RefusedError: somebody waits for messages that would go; or an unfinished repair, a link on the way.
+        RefusedError: consumers still need messages that would be deleted; or an unfinished repair, a link on
+            the way; or the plan file is for another state of the store.
         UsageError, FormatError, UnreadableError: as `plan_expiry`.
         UnwritableError: a file cannot be copied or deleted.
     """
-    if not lock.holder(root / "lock").is_held:
-        check_root(look())  # what is no store gets no lock file
-    held = lock.acquire(root / "lock")
-    try:
-        with Store(look()) as store:
-            places = Places(store.layout)
-            if is_up(places):
-                raise RefusedError(INTERRUPTED, path=root, hint=unfinished_hint(places))
-            expiry = plan_expiry(store, request)
-            if check is not None:
-                check(store, expiry)
-            reason = waited_for(expiry)
-            if reason is not None and not force:
-                raise RefusedError(
-                    reason, path=root, hint="--force deletes them, --archive DIR --force keeps a copy"
-                )
-            paths = [_checked(places, fate.path, fate.size) for fate in expiry.going]
-            manifest = None
-            if archive is not None and paths:
-                check_archive(store, expiry, places, archive)
-                manifest = write_archive(store, expiry, places, archive, request.now_ms, progress)
-            _remove(places, expiry, paths)
-    finally:
-        held.release()
-    return Removed(expiry, manifest)
 
+    def settle(layout: StoreLayout, held: StoreLock) -> Earlier:
+        places = Places(layout)
+        if is_up(places):
+            raise RefusedError(INTERRUPTED, path=layout.root, hint=unfinished_hint(places))
+        return Earlier()
 
-def refusals(layout: StoreLayout, expiry: Expiry) -> list[dict[str, str | None]]:
-    """Why `expire` would delete nothing: `reason`, and `needs`, the option that lets it, if one does."""
-    found: list[dict[str, str | None]] = []
-    places = Places(layout)
-    if is_up(places):
-        found.append({"reason": f"{INTERRUPTED}: {unfinished_hint(places)}", "needs": None})
-    reason = waited_for(expiry)
-    if reason is not None:
-        found.append({"reason": reason, "needs": "force"})
-    return found
+    def change(planned: Planned, store: Store, held: StoreLock, earlier: Earlier) -> Path | None:
+        places, expiry = Places(store.layout), planned.expiry
+        paths = [_checked(places, fate.path, fate.size) for fate in expiry.going]
+        manifest = None
+        if archive is not None:
+            check_archive(store, expiry, places, archive)
+            manifest = write_archive(store, expiry, places, archive, request.now_ms, progress)
+        _remove(places, expiry, paths)
+        return manifest
 
-
-def waited_for(expiry: Expiry) -> str | None:
-    """Why nothing is deleted without `force`; None where nobody waits for what goes."""
-    return (
-        f"messages that consumers still need would be deleted: {lost_text(expiry)}"
-        if expiry.losses.any
-        else None
+    planned, _, manifest = carry_out(
+        open_store, lambda store: plan(store, request, options), change, settle=settle, file=file, force=force
     )
+    return Removed(planned.expiry, manifest)
 
 
 def _checked(places: Places, name: str, size: int) -> Path:

@@ -8,17 +8,17 @@
     rollback.py     roll_back                               gives back what a killed run has changed
     undo.py         undo                                    gives back the former bytes
     backup.py       Backup, Manifest                        what was there before
-    held.py         held_store, steady                      the lock first, then the look
+    harness.py      show_plan, carry_out                    what a command does with its plan
     guard.py        keeps brokers out, names the unfinished runs
 
 Plans are made by others: `salvage`, `rebuild`, `expire`.
 """
 
-from rmqtool.repair.plan.action import Action, Kind, Plan
+from rmqtool.repair.plan.action import Action, Build, Kind, Plan
 from rmqtool.repair.plan.apply import Applied, apply
 from rmqtool.repair.plan.backup_folder import backup_folder, check_backup, default_backup
 from rmqtool.repair.plan.fingerprint import Fingerprint, fingerprint
-from rmqtool.repair.plan.held import OpenStore, held_store, steady
+from rmqtool.repair.plan.harness import OpenStore, Refusal, carry_out, held_store, show_plan, steady
 from rmqtool.repair.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
 from rmqtool.repair.plan.rollback import Earlier, roll_back
 from rmqtool.repair.plan.undo import Undone, undo
@@ -26,17 +26,20 @@ from rmqtool.repair.plan.undo import Undone, undo
 __all__ = [
     "Action",
     "Applied",
+    "Build",
     "Earlier",
     "Fingerprint",
     "Kind",
     "OpenStore",
     "Plan",
     "PlanFile",
+    "Refusal",
     "Undone",
     "agree",
     "apply",
     "backup",
     "backup_folder",
+    "carry_out",
     "changes",
     "check_backup",
     "check_unchanged",
@@ -44,13 +47,14 @@ __all__ = [
     "documents",
     "fingerprint",
     "guard",
-    "held",
+    "harness",
     "held_store",
     "paths",
     "plan_file",
     "read_plan",
     "roll_back",
     "space",
+    "show_plan",
     "steady",
     "undo",
     "write_plan",

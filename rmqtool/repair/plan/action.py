@@ -40,8 +40,8 @@ class Action:
         problem: the code of the row of `problems.py` that it mends; None where it mends nothing.
         detail: numbers, as JSON. `data_bytes`: how many of `length` are no hole, where fewer are.
         content: fill and write: the new bytes, `length` of them. cut: None, its bytes become zeros.
-            create and replace: the whole content; None where `Plan.build` makes the file, or where
-            `zeros` says that it is all zero.
+            create and replace: the whole content; None if `Build` makes the file, or if `zeros` says
+            that it is all zero.
         zeros: create only: a file of `length` zero bytes, its space reserved in the commit log.
         mtime_ns: the file's mtime afterwards, ns since 1970. None: in commit log, queues and index the
             old one's, which expiry and the look-up by time of 4.x use; else, and for create, now.
@@ -85,7 +85,7 @@ class Action:
 
     @property
     def from_staging(self) -> bool:
-        """Whether `Plan.build` makes the file."""
+        """Whether `Build` makes the file."""
         return self.kind in ("create", "replace") and self.content is None and not self.zeros
 
     @property
@@ -111,6 +111,14 @@ class Action:
         return row
 
 
+Build = Callable[[Path], None]
+"""Makes the files of `create` and `replace` without content, under their paths, in an empty folder.
+
+The folder is on the store's file system. `apply` calls it once, after the changes of the commit log are on
+the device; it flushes nothing.
+"""
+
+
 @dataclass(frozen=True)
 class Plan:
     """Everything that a command would change, and what it was found for.
@@ -118,13 +126,10 @@ class Plan:
     Attributes:
         command: `recover`, `rebuild` or `expire`.
         options: what it was made with, as JSON: enough to make it again.
-        actions: in the order in which they are done. Those of the commit log come first, then the files
-            that `build` makes are made, from the log as it then is, then the others follow.
+        actions: in the order in which they are done. Those of the commit log come first, then `Build`
+            makes its files, from the log as it then is, then the others follow.
         fingerprint: of the store that it was made for.
         summary: for people and programs, as JSON: lost records, prediction, ...
-        build: makes the files of `create` and `replace` without content, under their paths, in the empty
-            folder that it is called with, which is on the store's file system. It is called once, after
-            the changes of the commit log are on the device, and flushes nothing. It is not in a plan file.
         keep: whether what is cut, replaced and deleted is kept in a backup.
     """
 
@@ -133,7 +138,6 @@ class Plan:
     actions: tuple[Action, ...]
     fingerprint: Fingerprint
     summary: dict[str, Any] = field(default_factory=dict)
-    build: Callable[[Path], None] | None = None
     keep: bool = True
 
     @property

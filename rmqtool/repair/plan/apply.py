@@ -24,7 +24,7 @@ from pathlib import Path
 
 from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError
 from rmqtool.repair.plan import changes, guard, space
-from rmqtool.repair.plan.action import IN_PLACE, Action, Plan
+from rmqtool.repair.plan.action import IN_PLACE, Action, Build, Plan
 from rmqtool.repair.plan.backup import Backup, Crcs, Entry, Manifest, survey
 from rmqtool.repair.plan.backup_folder import backup_folder, check_backup
 from rmqtool.repair.plan.fingerprint import again
@@ -74,6 +74,7 @@ def apply(
     plan: Plan,
     layout: StoreLayout,
     *,
+    build: Build | None = None,
     backup_dir: Path | None = None,
     held: StoreLock | None = None,
     abandon: bool = False,
@@ -83,6 +84,7 @@ def apply(
     Args:
         plan: for the store as it is now.
         layout: of the store; its folders count, and no file of it.
+        build: makes the files whose content the plan does not have; None if there are none.
         backup_dir: a folder that is missing or empty, or see `backup_folder`. Not used with `keep` off.
         held: the store's lock, if the caller has it.
         abandon: the plan is for a store in between, whose killed run cannot be given back (`roll_back`).
@@ -97,12 +99,14 @@ def apply(
     """
     places = Places(layout)
     with locked(places, held):
-        return _Run(plan, layout, places, backup_dir).run(abandon=abandon)
+        return _Run(plan, layout, places, build, backup_dir).run(abandon=abandon)
 
 
 class _Run:
-    def __init__(self, plan: Plan, layout: StoreLayout, places: Places, backup_dir: Path | None) -> None:
-        self._plan, self._layout, self._places = plan, layout, places
+    def __init__(
+        self, plan: Plan, layout: StoreLayout, places: Places, build: Build | None, backup_dir: Path | None
+    ) -> None:
+        self._plan, self._layout, self._places, self._make = plan, layout, places, build
         self._actions = sorted(plan.actions, key=lambda action: places.rank(action.path))
         self._staging = places.root / STAGING_NAME
         self._unsynced = changes.Unsynced()
@@ -114,7 +118,7 @@ class _Run:
             self._folder = backup_folder(layout, backup_dir).absolute()
         self._backup = None if self._folder is None else Backup(self._folder)
         staged = [action.path for action in self._actions if action.from_staging]
-        if staged and plan.build is None:
+        if staged and build is None:
             raise ValueError("a plan with files to be made does not say how")
         if any(places.rank(path) == LOG_RANK for path in staged):
             raise ValueError("a file of the commit log has content or is made of zeros")
@@ -267,10 +271,10 @@ class _Run:
     def _build(self) -> None:
         """Let the plan make its files, and look at what it made."""
         wanted = [action for action in self._actions if action.from_staging]
-        if not wanted or self._plan.build is None:
+        if not wanted or self._make is None:
             return
         disk.make_folder(self._staging)
-        self._plan.build(self._staging)
+        self._make(self._staging)
         for action in wanted:
             path = self._places.within(self._staging, action.path)
             found = path.stat().st_size if path.is_file() and not path.is_symlink() else None

@@ -1,11 +1,8 @@
-"""The command's plan, and doing it: the lock first, then look, then change.
-
-Source: design section 9.
-"""
+"""The plan of `rebuild`, and how it is carried out."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -14,10 +11,9 @@ from rmqtool.errors import FormatError, RefusedError, RmqtoolError, UsageError
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
-from rmqtool.repair.plan import Action, Applied, Plan
+from rmqtool.repair.plan import Action, Applied, OpenStore, Plan, Refusal
 from rmqtool.repair.plan.backup import Backup
 from rmqtool.repair.plan.guard import read_journal
-from rmqtool.repair.plan.held import OpenStore, held_store
 from rmqtool.repair.plan.paths import Places
 from rmqtool.repair.rebuild import Rebuild, plan_rebuild
 from rmqtool.repair.rebuild.config import config_actions
@@ -67,15 +63,15 @@ class Planned:
         plan: the changes.
         selection: which queues it is for.
         rebuild: what it is made of.
-        refusal: why it would not be applied; None for no reason.
-        is_needed: whether applying it changes anything, the guard of a run that was killed included.
-        earlier: what became of runs that were killed, when it was applied.
+        refusals: why it would not be applied; none for a plan that is not needed.
+        is_needed: whether applying it changes anything, including the guard of an interrupted run.
+        earlier: what became of interrupted runs, when it was applied.
     """
 
     plan: Plan
     selection: Selection
     rebuild: Rebuild
-    refusal: str | None
+    refusals: tuple[Refusal, ...]
     is_needed: bool
     earlier: plans.Earlier = _NO_EARLIER
 
@@ -116,18 +112,23 @@ def plan(
         actions += _checkpoint(store, found)
     touched = [action.path for action in actions if action.path.startswith(_QUEUE_FOLDERS)]
     mark = plans.fingerprint(layout, log_end=found.log_end, touched=touched)
-    result = Plan("rebuild", request.options(), tuple(actions), mark, _summary(found), found.build)
+    result = Plan("rebuild", request.options(), tuple(actions), mark, _summary(found))
     is_needed = bool(actions) or layout.guard is not None
-    return Planned(result, selection, found, _refusal(store), is_needed)
+    return Planned(result, selection, found, tuple(_refusals(layout)) if is_needed else (), is_needed)
 
 
-def _refusal(store: Store) -> str | None:
-    """Why nothing should be rebuilt now; None for no reason."""
-    if _others_repair(store.layout):
-        return _OTHERS
-    if store.layout.abort is not None:
-        return "the store was not closed cleanly: its next start would truncate and delete what was repaired"
-    return None
+def _refusals(layout: StoreLayout) -> Iterator[Refusal]:
+    """Why nothing should be rebuilt now."""
+    hint = f"rmqtool recover {layout.root}"
+    if _others_repair(layout):
+        yield Refusal(_OTHERS, "force", layout.root, hint)
+    elif layout.abort is not None:
+        yield Refusal(
+            "the store was not closed cleanly: its next start would truncate and delete what was repaired",
+            "force",
+            layout.root,
+            hint,
+        )
 
 
 def _others_repair(layout: StoreLayout) -> bool:
@@ -182,14 +183,14 @@ def rebuild_store(
     force: bool = False,
     jobs: int = 0,
 ) -> tuple[Planned, Applied | None]:
-    """Make the plan under the store's lock and do it; (the plan, what was done, None for nothing).
+    """Plan under the store's lock and do the plan; the changes of an interrupted run are undone first.
 
-    What a killed run of it has changed is given back first.
+    Returns the plan, and what was done, None for nothing.
 
     Args:
         open_store: see `OpenStore`.
-        request: what is written anew; None where `plan_file` says it.
-        plan_file: a plan that has to come out again, for a store that has not changed since.
+        request: what is rebuilt; None if `plan_file` says it.
+        plan_file: the plan has to agree with this one, and the store must not have changed since.
         backup_dir: a new folder; None: beside the store.
         force: do it although the store was not closed cleanly.
         jobs: threads; 0 for one per processor.
@@ -205,24 +206,26 @@ def rebuild_store(
         request = Request.of_options(file.options)
     if request is None:
         raise UsageError("neither a request nor a plan was given")
-    earlier = _NO_EARLIER
 
-    def settle(layout: StoreLayout, held: StoreLock) -> None:
-        nonlocal earlier
+    def settle(layout: StoreLayout, held: StoreLock) -> plans.Earlier:
         if _others_repair(layout):
             raise RefusedError(_OTHERS, path=layout.root, hint=f"rmqtool recover {layout.root}")
-        earlier = plans.roll_back(layout, held)
+        return plans.roll_back(layout, held)
 
-    with held_store(open_store, settle=settle) as (store, held):
-        layout = store.layout
-        if file is not None:
-            plans.check_unchanged(file, layout)
-        planned = replace(plan(store, request, jobs=jobs), earlier=earlier)
-        if file is not None:
-            plans.agree(planned.plan, file)
-        if not planned.is_needed:
-            return planned, None if earlier.finished is None else Applied(earlier.finished, 0, 0)
-        if planned.refusal is not None and not force:
-            raise RefusedError(planned.refusal, path=layout.root, hint=f"rmqtool recover {layout.root}")
+    def change(planned: Planned, store: Store, held: StoreLock, earlier: plans.Earlier) -> Applied:
         store.close()
-        return planned, plans.apply(planned.plan, layout, backup_dir=backup_dir, held=held)
+        return plans.apply(
+            planned.plan, store.layout, build=planned.rebuild.build, backup_dir=backup_dir, held=held
+        )
+
+    planned, earlier, applied = plans.carry_out(
+        open_store,
+        lambda store: plan(store, request, jobs=jobs),
+        change,
+        settle=settle,
+        file=file,
+        force=force,
+    )
+    if applied is None and earlier.finished is not None:
+        applied = Applied(earlier.finished, 0, 0)
+    return replace(planned, earlier=earlier), applied

@@ -12,7 +12,6 @@ The order of truth: valid records of the log, then queues, then index, then the 
 
 from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
 from rmqtool.repair.recover.assemble import Recovery, plan_and_predict, plan_recover, predictions
-from rmqtool.repair.recover.refusals import Refusal
 from rmqtool.repair.recover.request import BROKERS, Broker, Fill, Mode, Request
 from rmqtool.repair.recover.run import Outcome, recover_store, undo_recover
 
@@ -24,7 +23,6 @@ __all__ = [
     "Mode",
     "Outcome",
     "Recovery",
-    "Refusal",
     "Request",
     "after",
     "plan_and_predict",

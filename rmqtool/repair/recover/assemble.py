@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -15,14 +16,15 @@ from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
 from rmqtool.errors import UnsupportedStoreError
 from rmqtool.findings import Progress
 from rmqtool.read.store import Store
-from rmqtool.repair.plan import Action, Plan, fingerprint
+from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
 from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.offsets import offset_actions
-from rmqtool.repair.recover.refusals import Refusal, deliberate, out_of_reach, replica_notes
+from rmqtool.repair.recover.refusals import deliberate, out_of_reach, replica_notes
 from rmqtool.repair.recover.request import Broker, Request
 from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
 from rmqtool.repair.recover.timer import timer_actions
+from rmqtool.storage.profile import WrittenBy
 
 if TYPE_CHECKING:
     from rmqtool.broker.rules import StartSettings
@@ -41,19 +43,33 @@ class Recovery:
     """A plan and the reasons not to apply it.
 
     Attributes:
+        store: the store's root.
+        written_by: the broker version that used it last.
+        abort: whether this file is there.
+        guard: likewise.
         plan: the changes.
+        build: makes queues and index of the plan.
         refusals: reasons not to apply it, each with the option that overrides it.
         tail: ranges of the log, half-open physical offsets, whose valid records the plan removes; they are
             written to a file for `append`. Only without fillers.
         is_needed: whether applying it changes anything, including the guard of a killed run.
         is_partial: whether something could not be read, or is in an unsupported form.
+        predictions: what a start of each broker would do, as JSON.
+        unpredicted: the reason if there are none although they were requested, else None.
     """
 
+    store: Path
+    written_by: WrittenBy
+    abort: bool
+    guard: bool
     plan: Plan
+    build: Build | None
     refusals: tuple[Refusal, ...]
     tail: tuple[tuple[int, int], ...]
     is_needed: bool
     is_partial: bool
+    predictions: Sequence[dict[str, Any]] = ()
+    unpredicted: str | None = None
 
     def row(self) -> dict[str, Any]:
         """The plan as JSON, without the bytes of its changes."""
@@ -61,7 +77,13 @@ class Recovery:
         for row in rows:
             row.pop("content_base64", None)
         return {
+            "store": str(self.store),
+            **self.written_by.row(),
+            "abort": self.abort,
+            "guard": self.guard,
+            "predictions": list(self.predictions),
             **self.plan.summary,
+            "warnings": [*self.plan.summary["warnings"], *filter(None, (self.unpredicted,))],
             "backup_bytes": self.plan.backup_bytes,
             "refusals": [refusal.row() for refusal in self.refusals],
             "actions": rows,
@@ -120,11 +142,8 @@ def plan_and_predict(
     *,
     jobs: int = 0,
     progress: Progress | None = None,
-) -> tuple[Recovery, list[dict[str, Any]], str | None]:
-    """The plan, and predictions for a start of each broker, which a second thread makes at the same time.
-
-    Returns:
-        (the plan, the predictions, the reason if there are none, else None).
+) -> Recovery:
+    """The plan with predictions for a start of each broker, which a second thread makes at the same time.
 
     Raises as `plan_recover` and `predictions` do. A store without possible predictions is not an error.
     """
@@ -149,9 +168,9 @@ def plan_and_predict(
             stopped.set()
             raise
         try:
-            return recovery, future.result(), None
+            return replace(recovery, predictions=future.result())
         except UnsupportedStoreError as error:
-            return recovery, [], f"the effect of a start is unknown: {error.message}"
+            return replace(recovery, unpredicted=f"the effect of a start is unknown: {error.message}")
         finally:
             stopped.set()
 
@@ -206,12 +225,22 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         tuple(actions),
         fingerprint(store.layout, log_end=log.end, touched=touched),
         _summary(store, request, log, rebuild, actions, warnings),
-        rebuild.build,
     )
-    is_needed = bool(actions) or store.layout.guard is not None
+    layout = store.layout
+    assert layout.root is not None, "out_of_reach refuses everything else"
     unread = any(refusal.needs is None for refusal in log.refusals)
-    is_partial = bool(store.layout.unsupported or store.layout.unreadable or unread)
-    return Recovery(plan, tuple(refusals), log.tail, is_needed, is_partial)
+    return Recovery(
+        store=layout.root,
+        written_by=store.written_by,
+        abort=layout.abort is not None,
+        guard=layout.guard is not None,
+        plan=plan,
+        build=rebuild.build,
+        refusals=tuple(refusals),
+        tail=log.tail,
+        is_needed=bool(actions) or layout.guard is not None,
+        is_partial=bool(layout.unsupported or layout.unreadable or unread),
+    )
 
 
 def _best_log(store: Store, request: Request, jobs: int, progress: Progress | None) -> _Log:

@@ -6,27 +6,13 @@ Source: design sections 2 and 9; spec 02 sections 12.2 and 15 (C16).
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
 
-from rmqtool.errors import RefusedError, UsageError
+from rmqtool.errors import UsageError
 from rmqtool.read.store import Store
-from rmqtool.repair.plan import Action
+from rmqtool.repair.plan import Action, Refusal
 
 # Parts whose files are independent of the form of queues and index.
 _HARMLESS = frozenset({"pop records", "timer messages", "half messages"})
-
-
-@dataclass(frozen=True, slots=True)
-class Refusal:
-    """One reason not to apply a plan. `needs` is the option that overrides it; None if none does."""
-
-    reason: str
-    needs: Literal["yes", "force"] | None = None
-
-    def row(self) -> dict[str, Any]:
-        """As JSON."""
-        return {"reason": self.reason, "needs": self.needs}
 
 
 def out_of_reach(store: Store) -> list[Refusal]:
@@ -82,15 +68,6 @@ def deliberate(store: Store, actions: Sequence[Action], given_up: int) -> list[R
 def is_log(store: Store, path: str) -> bool:
     """Whether the path of an action is in a folder of the commit log."""
     return any(path.startswith(f"{store.layout.relative(f)}/") for f in store.layout.commit_log_folders)
-
-
-def must_be_allowed(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> None:
-    """Raise RefusedError for the first refusal that no given option overrides."""
-    allowed = {"yes": yes, "force": force, None: False}
-    for refusal in refusals:
-        if not allowed[refusal.needs]:
-            hint = f"--{refusal.needs} does it all the same" if refusal.needs is not None else None
-            raise RefusedError(refusal.reason, hint=hint)
 
 
 def replica_notes(store: Store, actions: Iterable[Action]) -> list[str]:

@@ -1,47 +1,36 @@
-"""Do a plan, or undo it: the lock first, then look, then change.
-
-Source: design section 9.
-"""
+"""Carry out a plan of `recover`, or undo it."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.findings import Progress
+from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans
-from rmqtool.repair.plan.held import OpenStore, held_store
+from rmqtool.repair.plan import OpenStore
 from rmqtool.repair.recover.assemble import Recovery, plan_recover
-from rmqtool.repair.recover.refusals import must_be_allowed
 from rmqtool.repair.recover.request import Request
 from rmqtool.repair.recover.tail import write_tail
 from rmqtool.storage import durable as disk
-from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock
-from rmqtool.storage.profile import WrittenBy
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was done.
+    """What a run of `recover` has done.
 
     Attributes:
-        store: the store's root.
-        written_by: the broker version that used it last.
-        abort, guard: whether these files were there before.
-        recovery: the plan; without changes where nothing was to be done.
-        earlier: what became of runs that were killed.
-        backup: where the bytes are that were there before; None where nothing was changed.
-        tail: the file with the messages behind the log's new end; None where there are none.
+        recovery: the plan; without changes if nothing was to be done.
+        earlier: what became of interrupted runs.
+        backup: where the previous bytes are; None if nothing was changed.
+        tail: the file with the messages after the log's new end; None if there are none.
         tail_messages: how many.
     """
 
-    store: Path
-    written_by: WrittenBy
-    abort: bool
-    guard: bool
     recovery: Recovery
     earlier: plans.Earlier
     backup: Path | None = None
@@ -49,7 +38,7 @@ class Outcome:
     tail_messages: int = 0
 
     def row(self) -> dict[str, Any]:
-        """As JSON, in the form of the plan with `applied` set."""
+        """The outcome as JSON, in the form of the plan with `applied` set."""
         done = self.recovery.is_needed or self.earlier.guard
         applied = {
             "changes": len(self.recovery.plan.actions),
@@ -58,13 +47,9 @@ class Outcome:
             "tail_messages": self.tail_messages,
         }
         return {
-            "store": str(self.store),
-            **self.written_by.row(),
-            "abort": self.abort,
-            "guard": self.guard,
-            "predictions": [],
             **self.recovery.row(),
-            "refusals": [],  # what stood against it was set aside
+            "guard": self.earlier.guard,
+            "refusals": [],  # they were set aside
             "applied": applied if done else None,
         }
 
@@ -80,15 +65,15 @@ def recover_store(
     jobs: int = 0,
     progress: Progress | None = None,
 ) -> Outcome:
-    """Make the plan under the store's lock and do it; what a killed run has changed is given back first.
+    """Plan under the store's lock and do the plan; the changes of an interrupted run are undone first.
 
     Args:
         open_store: see `OpenStore`.
-        request: how to recover; None where `plan_file` says it.
-        plan_file: a plan that has to come out again, for a store that has not changed since.
+        request: how to recover; None if `plan_file` says it.
+        plan_file: the plan has to agree with this one, and the store must not have changed since.
         backup_dir: a new folder, or see `plan.backup_folder`; None: beside the store.
-        yes: give up messages that are sound.
-        force: change the log of a slave, and go on without the backup of a killed run where it is lost.
+        yes: give up sound messages.
+        force: change the log of a slave; continue if the backup of an interrupted run is lost.
         jobs: threads; 0 for one per processor.
         progress: as for `plan_recover`.
 
@@ -103,38 +88,33 @@ def recover_store(
         request = Request.of_options(file.options)
     if request is None:
         raise UsageError("neither a request nor a plan was given")
-    earlier = plans.Earlier()
 
-    def settle(layout: StoreLayout, held: StoreLock) -> None:
-        nonlocal earlier
-        earlier = plans.roll_back(layout, held, abandon=force)
-
-    with held_store(open_store, settle=settle) as (store, held):
-        if file is not None:
-            plans.check_unchanged(file, store.layout)
-        recovery = plan_recover(store, request, jobs=jobs, progress=progress)
-        if file is not None:
-            plans.agree(recovery.plan, file)
-        must_be_allowed(recovery.refusals, yes=yes, force=force)
+    def change(
+        recovery: Recovery, store: Store, held: StoreLock, earlier: plans.Earlier
+    ) -> tuple[Path | None, Path | None, int]:
         layout = store.layout
-        root = layout.root
-        assert root is not None, "out_of_reach refuses all else"
-        before = Outcome(root, store.written_by, layout.abort is not None, earlier.guard, recovery, earlier)
-        if not recovery.is_needed:
-            return replace(before, backup=earlier.finished)
         backup = plans.backup_folder(layout, backup_dir)
         plans.check_backup(layout, backup)
         tail, messages = write_tail(store, recovery.tail, backup)
         store.close()
         try:
             applied = plans.apply(
-                recovery.plan, layout, backup_dir=backup, held=held, abandon=earlier.abandoned
-            )
+                recovery.plan, layout, build=recovery.build, backup_dir=backup, held=held,
+                abandon=earlier.abandoned,
+            )  # fmt: skip
         except RefusedError:
             if tail is not None:
                 disk.remove(tail)
             raise
-    return replace(before, backup=applied.backup, tail=tail, tail_messages=messages)
+        return applied.backup, tail, messages
+
+    recovery, earlier, done = plans.carry_out(
+        open_store, partial(plan_recover, request=request, jobs=jobs, progress=progress), change,
+        settle=partial(plans.roll_back, abandon=force), file=file, yes=yes, force=force,
+    )  # fmt: skip
+    if done is None:
+        return Outcome(recovery, earlier, backup=earlier.finished)
+    return Outcome(recovery, earlier, *done)
 
 
 def undo_recover(open_store: OpenStore, backup: Path, *, moved: bool = False) -> dict[str, Any]:
@@ -145,7 +125,7 @@ def undo_recover(open_store: OpenStore, backup: Path, *, moved: bool = False) ->
         StoreInUseError: a broker holds the lock.
         InputError: this is no backup, or it is damaged.
     """
-    with held_store(open_store) as (store, held):
+    with plans.held_store(open_store) as (store, held):
         undone = plans.undo(backup, store.layout, held=held, moved=moved)
     following = None if undone.next is None else str(undone.next)
     return {"backup": str(backup), "files": undone.files, "already": undone.already, "next": following}

@@ -25,7 +25,6 @@ from rmqtool.repair.expire import Expiry, OwnRules, Request, gather, losses, pla
 from rmqtool.repair.expire.remove import Removed, expire
 from rmqtool.storage import config_files, lock, open_files
 from rmqtool.storage import durable as disk
-from rmqtool.storage.layout import detect
 from rmqtool.terminal import format_size
 from tests.support.disk_calls import watched
 from tests.support.stores import Library, case
@@ -81,7 +80,7 @@ def planned(root: Path, now: int, rules: OwnRules = NO_RULES) -> Expiry:
 
 def deleted(root: Path, now: int, rules: OwnRules = NO_RULES, **options: Any) -> Removed:
     """Expire a store, whoever waits for messages."""
-    return expire(root, lambda: detect(root), Request(now, UTC, rules), **{"force": True, **options})
+    return expire(lambda: Store.open(root), Request(now, UTC, rules), **{"force": True, **options})
 
 
 def names(root: Path) -> set[str]:
@@ -415,7 +414,7 @@ def test_guard_and_folder(store: tuple[Path, int]) -> None:
         deleted(root, now)
     guard.unlink()
     with pytest.raises(UsageError):
-        expire(root / "commitlog", lambda: detect(root / "commitlog"), Request(now, UTC))
+        expire(lambda: Store.open(root / "commitlog"), Request(now, UTC))
     assert not (root / "commitlog" / "lock").exists()
 
 

@@ -45,7 +45,7 @@ def planned(root: Path, start: int, **opening: Any) -> Expiry:
 def deleted(root: Path, start: int, **options: Any) -> Expiry:
     """The same, done."""
     request = Request(NOW, UTC, OwnRules(before_offset=start))
-    return expire(root, lambda: detect(root), request, force=True, **options).expiry
+    return expire(lambda: Store.open(root), request, force=True, **options).expiry
 
 
 def test_every_start_of_the_log(base: tuple[Path, list[Message]], tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_log_in_folders_outside_of_the_store(base: tuple[Path, list[Message]], t
     for path in sorted(here.iterdir())[::2]:
         path.rename(there / path.name)
     request = Request(NOW, UTC, OwnRules(before_offset=3 * LOG_FILE_SIZE))
-    done = expire(root, lambda: detect(root, commitlog_paths=(here, there)), request, force=True,
+    done = expire(lambda: Store.open(root, commitlog_paths=(here, there)), request, force=True,
                   archive=tmp_path / "archive")  # fmt: skip
     names = [Path(fate.path).name for fate in done.expiry.going if fate.kind == "commitlog"]
     assert names == [f"{n * LOG_FILE_SIZE:020}" for n in range(3)]
@@ -203,7 +203,7 @@ def test_second_run_adds_its_own_manifest(base: tuple[Path, list[Message]], tmp_
     listed: list[str] = []
     for day in (1, 2):
         request = Request(NOW + day, UTC, OwnRules(before_offset=day * LOG_FILE_SIZE))
-        manifest = expire(root, lambda: detect(root), request, force=True, archive=folder).manifest
+        manifest = expire(lambda: Store.open(root), request, force=True, archive=folder).manifest
         assert manifest is not None
         listed += [row["path"] for row in json.loads(manifest.read_text())["files"]]
     assert sorted(listed) == sorted(

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import RefusedError, StoreInUseError, UnwritableError
-from rmqtool.repair.plan import Action, Plan, apply, fingerprint, undo
+from rmqtool.repair.plan import Action, Plan, fingerprint, undo
 from rmqtool.repair.plan import space as space_module
 from rmqtool.repair.plan.apply import _Run
 from rmqtool.repair.plan.guard import JOURNAL_NAME
@@ -18,7 +18,16 @@ from rmqtool.storage import lock
 from rmqtool.storage.layout import detect
 from tests.support.hard_limits import ROOT, mounted, reachable
 from tests.support.ordinary_user import as_nobody
-from tests.support.plans import LOG_BYTES, OLD_NS, contents, files_of, make_store, plan_towards, wanted_of
+from tests.support.plans import (
+    LOG_BYTES,
+    OLD_NS,
+    apply,
+    contents,
+    files_of,
+    make_store,
+    plan_towards,
+    wanted_of,
+)
 from tests.support.trees import copy_tree, tree_rows, unchanged
 
 __all__ = ["reachable"]

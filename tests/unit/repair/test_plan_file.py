@@ -20,7 +20,6 @@ from rmqtool.repair.plan import (
     Action,
     Plan,
     agree,
-    apply,
     check_unchanged,
     fingerprint,
     read_plan,
@@ -33,7 +32,7 @@ from rmqtool.repair.plan.guard import JOURNAL_NAME, unfinished_hint
 from rmqtool.repair.plan.paths import Places
 from rmqtool.repair.rebuild import run as rebuild_run
 from rmqtool.storage.layout import detect
-from tests.support.plans import make_store, plan_towards, set_manifest, wanted_of
+from tests.support.plans import apply, make_store, plan_towards, set_manifest, wanted_of
 from tests.support.trees import copy_tree, tree_rows, unchanged
 
 JSON = st.recursive(
@@ -354,7 +353,7 @@ class TestJournal:
             with Store.open(root) as store:
                 planned = rebuild_run.plan(store, rebuild_run.Request())
             assert planned.is_needed
-            assert "another repair of this store was interrupted" in str(planned.refusal)
+            assert "another repair of this store was interrupted" in planned.refusals[0].reason
             with pytest.raises(RefusedError) as caught:
                 rebuild_run.rebuild_store(lambda: Store.open(root), rebuild_run.Request(), force=True)
         assert caught.value.hint == f"rmqtool recover {root}"

@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from rmqtool.errors import InputError, NotAStoreError, RefusedError, UnreadableError, UnwritableError
-from rmqtool.repair.plan import Plan, apply, changes, default_backup, undo
+from rmqtool.repair.plan import changes, default_backup, undo
 from rmqtool.repair.plan.guard import JOURNAL_NAME
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import detect
 from tests.support.hard_limits import ROOT
-from tests.support.plans import contents, files_of, make_store, plan_towards, wanted_of
+from tests.support.plans import BuiltPlan, apply, contents, files_of, make_store, plan_towards, wanted_of
 from tests.support.trees import copy_tree, tree_rows, unchanged
 
 GUARD = "commitlog/rmqtool-repair"
@@ -71,7 +71,7 @@ def stopped(root: Path) -> Path:
     def fails(_: Path) -> None:
         raise UnwritableError("no space")
 
-    broken = Plan(plan.command, {}, plan.actions, plan.fingerprint, build=fails)
+    broken = BuiltPlan(plan.command, {}, plan.actions, plan.fingerprint, build=fails)
     with pytest.raises(UnwritableError) as caught:
         apply(broken, detect(root))
     assert "--undo" in str(caught.value.hint)
@@ -190,7 +190,7 @@ class TestUndo:
             assert plan.build is not None
             plan.build(staging)
 
-        apply(Plan(plan.command, {}, plan.actions, plan.fingerprint, build=build), detect(root))
+        apply(BuiltPlan(plan.command, {}, plan.actions, plan.fingerprint, build=build), detect(root))
         assert seen == [1]
         assert not (root / GUARD).exists()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -123,11 +124,31 @@ def test_from_plan_to_undo(store_copy: StoreCopy, tmp_path: Path, capsys: pytest
     assert run(capsys, root, "--plan", plan) == (1, shown, note)
     code, out, _ = run(capsys, root, "--apply", "--plan", plan, "--backup-dir", backup)
     assert code == 0 and str(backup) in out and "applied" in out
+    undo = next(line for line in out.splitlines() if "to undo: " in line).partition("to undo: ")[2]
     assert run(capsys, root)[0] == 0
     assert run(capsys, root, "--plan", plan)[0] == 4
     assert codes(root) == set()
+    assert undo == f"rmqtool recover {root} --undo {backup}"
     code, found = report(capsys, root, "--undo", backup)
     assert code == 0 and found["backup"] == str(backup)
+    assert codes(root) == before
+
+
+def test_the_undo_line_is_the_whole_command(
+    store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A shell can run it as it is: the backup that was made, quoted, and the options of the store."""
+    root, conf = tmp_path / "my store", tmp_path / "broker.conf"
+    store_copy("gap_cl02_zero_hole").rename(root)
+    conf.write_text("brokerRole=ASYNC_MASTER\n")
+    before = codes(root)
+    code, out, _ = run(capsys, root, "--broker-conf", conf, "--apply")
+    (backup,) = tmp_path.glob("my store.rmqtool-backup-*")
+    line = next(line for line in out.splitlines() if "to undo: " in line).partition("to undo: ")[2]
+    words = shlex.split(line)
+    assert (code, words[0]) == (0, "rmqtool")
+    assert words[1:] == ["recover", str(root), "--broker-conf", str(conf), "--undo", str(backup)]
+    assert main(words[1:]) == 0
     assert codes(root) == before
 
 

@@ -1,0 +1,53 @@
+"""What the commands with a plan share: how it is shown, and what carries it out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, TypeVar
+
+from rmqtool.commands import options
+from rmqtool.errors import UsageError
+from rmqtool.output import Output
+
+if TYPE_CHECKING:
+    from rmqtool.read.store import Store
+    from rmqtool.repair.plan import PlanFile, Refusal
+    from rmqtool.repair.plan.harness import Planned
+
+P = TypeVar("P", bound="Planned")
+
+
+def check_options(change: options.PlanOptions) -> None:
+    """Raise UsageError for a plan that is to be written and carried out at once."""
+    if change.apply and change.write_plan is not None:
+        raise UsageError("--write-plan and --apply exclude each other", hint="write the plan first")
+
+
+def show(
+    store: options.ProfiledStoreOptions,
+    change: options.PlanOptions,
+    output: Output,
+    make: Callable[[Store], P],
+    file: PlanFile | None = None,
+) -> tuple[Store, P]:
+    """Plan for a store at rest, and write the plan to the file of --write-plan; raises as `show_plan`."""
+    from rmqtool.repair.plan import show_plan, write_plan
+
+    opened, planned = show_plan(store.open, make, file=file)
+    if planned.is_needed:
+        options.tell_assumed(output, opened.written_by, "--profile")
+    if opened.live:
+        output.note("rmqtool: a broker is using the store; the plan is valid once it has stopped")
+    if change.write_plan is not None:
+        write_plan(planned.plan, opened.layout, change.write_plan)
+    return opened, planned
+
+
+def needs(refusals: Iterable[Refusal]) -> list[str]:
+    """The options that set aside refusals."""
+    return sorted({f"--{refusal.needs}" for refusal in refusals if refusal.needs})
+
+
+def tell_next(output: Output, line: str) -> None:
+    """Say which command line carries out the plan that was shown."""
+    output.note(f"rmqtool: nothing was changed; to apply the plan: {line}")
