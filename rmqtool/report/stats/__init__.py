@@ -4,7 +4,6 @@
     groups.py        one pass over the log, summed up per group
     histogram.py     percentiles of many groups in bounded memory
     scanner.py       the one scan, which passes its batches to all aggregators
-    texts.py         tags as codes
     timeline.py      messages over time, for charts
     messages.py      the rows of groups
     largest.py       the largest messages
