@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import wraps
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, get_annotations, signature
 from typing import Annotated, Any, ClassVar, Self, TypeVar, dataclass_transform, get_origin, get_type_hints
 
 Mark = TypeVar("Mark")
@@ -116,7 +116,7 @@ def _options(group: type[Group], parameter: Parameter) -> Iterator[Parameter]:
     """The options of a group that a command has."""
     types: dict[str, Any] = {}
     for base in reversed(group.__mro__):
-        types |= base.__dict__.get("__annotations__", {})
+        types |= get_annotations(base)
     if any(isinstance(kind, str) for kind in types.values()):
         types = get_type_hints(group, include_extras=True)
     names = group.OPTIONS or [name for name, kind in types.items() if get_origin(kind) is Annotated]
