@@ -42,7 +42,7 @@ COMMANDS = (
     ["dump", "--gaps", "--body", "hex"],
     ["tail"],
     ["tail", "--last", "3", "--tag", "TagA", "--filter", "TAGS IS NOT NULL"],
-    ["tail", "--follow", "--from", "earliest", "--limit", "5"],
+    ["tail", "--follow", "--from", "earliest", "--max-duration", "700ms"],
     ["verify", *(f"--pass={name}" for name in PASSES)],
     ["verify", "--keep-cache", "--jobs", "1", "--limit-bytes", "64K"],
 )  # fmt: skip
@@ -180,7 +180,8 @@ def test_read_only_store(closed: Path, capfdbinary: pytest.CaptureFixture[bytes]
         for arguments in COMMANDS:
             code = main([arguments[0], str(closed), *arguments[1:]])
             output = capfdbinary.readouterr().out
-            if "--residency" not in arguments:  # for an ordinary user all pages count as resident
+            # For an ordinary user all pages count as resident; how far --follow comes in its time is chance.
+            if not {"--residency", "--max-duration"} & set(arguments):
                 known = outputs.setdefault(" ".join(arguments), [(code, output)])
                 assert known[0] == (code, output) or arguments[0] == "info", arguments
             assert code in (0, 1), arguments

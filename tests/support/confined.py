@@ -37,7 +37,7 @@ class Ended:
     stdout: bytes
     stderr: bytes
     peak_bytes: int = 0
-    """The most memory that it had, what it was given by its parent included."""
+    """The most memory that it had beyond what its parent had when it was forked."""
 
     @property
     def text(self) -> str:
@@ -69,13 +69,14 @@ def confined(action: Callable[[], int], *, cpu_seconds: int = 120) -> Ended:
         cpu_seconds: of all its threads together; then SIGXCPU ends it.
     """
     out, err = os.memfd_create("stdout"), os.memfd_create("stderr")
+    before = _status_bytes("VmRSS")  # of a test run that has done much, this may be a GiB
     child = os.fork()
     if child == 0:
         _run(action, (out, err), cpu_seconds)
     try:
         _, status, usage = os.wait4(child, 0)
         code = os.waitstatus_to_exitcode(status)
-        return Ended(code, _content(out), _content(err), usage.ru_maxrss << 10)
+        return Ended(code, _content(out), _content(err), max((usage.ru_maxrss << 10) - before, 0))
     finally:
         os.close(out)
         os.close(err)
@@ -90,7 +91,7 @@ def _run(action: Callable[[], int], outputs: tuple[int, int], cpu_seconds: int) 
         sys.stderr = open(2, "w", encoding="utf-8", closefd=False)  # noqa: SIM115, PTH123
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_CPU, (cpu_seconds, cpu_seconds + 10))
-        data = _data_bytes() + _RESERVED_BYTES
+        data = _status_bytes("VmData") + _RESERVED_BYTES
         resource.setrlimit(resource.RLIMIT_DATA, (data, data))
         faulthandler.enable(file=2)
         faulthandler.register(signal.SIGXCPU, file=2, chain=True)
@@ -105,9 +106,10 @@ def _run(action: Callable[[], int], outputs: tuple[int, int], cpu_seconds: int) 
         os._exit(code)
 
 
-def _data_bytes() -> int:
+def _status_bytes(name: str) -> int:
+    """A size that the system tells of this process."""
     with open("/proc/self/status") as lines:  # noqa: PTH123
-        return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmData"))
+        return next(int(line.split()[1]) << 10 for line in lines if line.startswith(f"{name}:"))
 
 
 def _content(descriptor: int) -> bytes:
