@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _Item = TypeVar("_Item")
 
-_LINES = 20  # wrong rows that are told one by one
+_LINES = 20  # invalid rows that are reported one by one
 
 
 _NEWEST = "5.4"
@@ -554,7 +554,7 @@ class _Task:
         return None if text is None else parse_time(text, self._zone, self._now_ms)
 
     def _changed(self, message: NewMessage) -> NewMessage:
-        """The message, or the first step of a transaction with it where that was asked for."""
+        """Return the message, or its half message if a producer group is given."""
         from rmqtool.write.records.transactions import half
 
         return message if self._asked.group is None else half(message, self._asked.group)
@@ -693,7 +693,7 @@ class _Task:
 
 
 def _uninterrupted(messages: Iterable[_Item]) -> Iterator[_Item]:
-    """The messages; an interrupt while one of them is put waits until the next is asked for."""
+    """The messages; an interrupt while one of them is put waits until the next one is requested."""
     for message in messages:
         with interrupts_held():
             yield message

@@ -1,4 +1,4 @@
-"""What commands that read messages say on stderr: bad places, names that are not in the store."""
+"""Messages on stderr of commands that read messages: findings, names that are not in the store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
 
-_LINES = 20  # bad places that are told one by one
+_LINES = 20  # findings that are reported one by one
 
 
 class BadPlaces:
-    """The bad places that were met: told on stderr, the first ones one by one."""
+    """Reports findings on stderr: the first ones one by one, the others as a count."""
 
     def __init__(self, writer: Output) -> None:
         self._writer = writer
@@ -28,7 +28,7 @@ class BadPlaces:
         self._told = 0
 
     def report(self, finding: Finding) -> None:
-        """Takes one bad place."""
+        """Report one finding."""
         problem = finding.problem
         self._code = worst_exit_code(self._code, problem.exit_code)
         if problem.severity == "note" and self._writer.quiet:
@@ -48,7 +48,7 @@ class BadPlaces:
         print_error(f"rmqtool: {problem.severity}: {text}: {', '.join(place)}")
 
     def exit_code(self) -> int:
-        """The exit code for all of them; says how many were not told."""
+        """Return the exit code for all findings; print how many were not shown."""
         if self._told > _LINES:
             print_error(f"rmqtool: and {self._told - _LINES} more; rmqtool verify shows all of them")
         return self._code
@@ -80,7 +80,7 @@ def tell_batches(stores: Sequence[Store], selection: Selection, writer: Output) 
 
 
 def tell_unknown(stores: Sequence[Store], selection: Selection, looked: ScanCounters, *, found: bool) -> int:
-    """Says which topics and queues asked for are in none of the stores, with those that are nearest.
+    """Report the requested topics and queues that no store has, with the closest names.
 
     `looked.topics` are topics that records have, `found` is whether anything was selected. Returns
     the exit code.

@@ -1,4 +1,4 @@
-"""What the commands with a plan share: how it is shown, and what carries it out."""
+"""Shared by the commands with a plan: how it is shown, and what carries it out."""
 
 from __future__ import annotations
 

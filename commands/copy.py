@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rmqtool.read.store import Store
     from rmqtool.report.copy.run import CopyResult
 
-_LINES = 20  # messages left out that are told one by one
+_LINES = 20  # messages left out that are reported one by one
 
 NewStore = Annotated[
     str | None,
@@ -153,7 +153,7 @@ def _place(output: str) -> Path:
 
 
 def _renames(texts: list[str] | None) -> dict[str, str]:
-    """Raises UsageError for what is no OLD=NEW."""
+    """Raises UsageError for a text that is not OLD=NEW."""
     renames: dict[str, str] = {}
     for text in texts or ():
         old, found, new = text.partition("=")
@@ -185,7 +185,7 @@ def _tell_misnamed(store: Store, renames: dict[str, str], result: CopyResult) ->
 
 
 class _LeftOut:
-    """Messages that no broker would take: the first ones are told one by one."""
+    """Messages that no broker would accept: the first ones are reported one by one."""
 
     def __init__(self, writer: Output) -> None:
         self._writer = writer

@@ -124,7 +124,7 @@ class _Asked:
 
 
 class _Told:
-    """What is said about delayOffset.json; `is_unknown`: it is there and cannot be understood."""
+    """Reports on delayOffset.json; `is_unknown`: the file exists and cannot be parsed."""
 
     def __init__(self, output: Output) -> None:
         self.output = output
@@ -157,7 +157,7 @@ class _Told:
 
 
 def _planned(asked: _Asked, told: _Told) -> Generator[Delivery]:
-    """What is due, from a store that is only read."""
+    """The messages that are due, from a store opened read-only."""
     from rmqtool.read.store import Store
     from rmqtool.write.schedule import plan
     from rmqtool.write.topics import TopicTable
@@ -179,7 +179,7 @@ def _planned(asked: _Asked, told: _Told) -> Generator[Delivery]:
 
 
 def _delivered(asked: _Asked, told: _Told) -> Generator[Delivery]:
-    """What is due, put into its real queues."""
+    """Deliver the messages that are due to their real queues."""
     from rmqtool.write.schedule import deliver, plan
     from rmqtool.write.store_writer import StoreWriter
 
@@ -196,7 +196,7 @@ def _delivered(asked: _Asked, told: _Told) -> Generator[Delivery]:
 
 
 def _delays(conf: BrokerConf | None) -> tuple[int, ...] | None:
-    """The broker's delay levels, ms; None where nobody says."""
+    """The broker's delay levels, ms; None where the configuration does not set them."""
     from rmqtool.message.system_topics import parse_delay_levels
 
     text = conf.text("messageDelayLevel") if conf is not None else None

@@ -130,7 +130,7 @@ def _exit_code(found: Difference, *, common: bool) -> int:
 
 
 def _with_times(value: Any, zone: tzinfo | None) -> Any:
-    """The same value with a readable time beside every `*_timestamp_ms`."""
+    """The same value with a readable time next to every `*_timestamp_ms`."""
     if isinstance(value, list):
         return [_with_times(item, zone) for item in value]
     if not isinstance(value, dict):

@@ -140,7 +140,7 @@ def dump(
 
 
 def _taken_for(store: Store, writer: Output) -> Kind:
-    """What STORE is taken for; says so when it is no store root."""
+    """The kind that STORE is read as; prints a note if it is not a store root."""
     kind = store.layout.kind
     if kind == "store":
         return "commitlog"

@@ -54,7 +54,7 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
 
 
 def _go(found: Row, count: int) -> str:
-    """What becomes of so many things, or what became of them."""
+    """The verb for `count` things: what the plan would do to them, or what was done."""
     if found["applied"]:
         return "was deleted" if count == 1 else "were deleted"
     return "would be deleted"

@@ -59,7 +59,7 @@ def info(
 
 
 def _with_times(value: Any, zone: tzinfo | None) -> Any:
-    """The same object with a readable time beside every `*_timestamp`."""
+    """The same object with a readable time next to every `*_timestamp`."""
     if isinstance(value, list):
         return [_with_times(item, zone) for item in value]
     if not isinstance(value, dict):

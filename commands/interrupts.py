@@ -12,13 +12,13 @@ from typing import Any, TypeVar
 
 _Entered = TypeVar("_Entered")
 
-# Service managers, closing terminals and timeout(1) send two signals; the second is no new wish.
+# Service managers, closing terminals and timeout(1) send two signals; the second is not another request.
 _ONE_INTERRUPT_SECONDS = 1.0
 _LATER_SECONDS = 0.001
 _MAX_DELAYS = 100
 
 # An exception in these leaves a lock taken that another thread then waits for without end, or free
-# that is to be given back: `with condition` calls them outside of its own protection.
+# that is to be released: `with condition` calls them outside of its own protection.
 _HOLDING = frozenset(
     getattr(threading.Condition, name).__code__
     for name in ("__enter__", "__exit__", "_acquire_restore", "_release_save")
@@ -105,7 +105,7 @@ def entering(make: Callable[[], AbstractContextManager[_Entered]]) -> Iterator[_
 
 
 def _has_timer() -> bool:
-    """Whether the timer of the process is there, and nobody else's."""
+    """Whether the platform has the process timer and no other code handles its signal."""
     return hasattr(signal, "setitimer") and signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
 
 

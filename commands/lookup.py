@@ -64,7 +64,7 @@ Trace = Annotated[
 
 
 class LookupOptions(Group):
-    """What is looked up."""
+    """Options that say what to look up."""
 
     key: Annotated[
         list[str] | None,
@@ -141,7 +141,7 @@ class LookupOptions(Group):
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """What is looked up, by kind. Reads the keys of --keys-from; raises as `_keys_from`."""
+        """The search terms, by kind. Reads the keys of --keys-from; raises as `_keys_from`."""
         has_keys = self.key or self.keys_from is not None
         keys = [*(self.key or ()), *(_keys_from(self.keys_from) if self.keys_from is not None else ())]
         return {
@@ -217,7 +217,7 @@ def lookup(
 
 
 def _kind(given: dict[str, bool]) -> str:
-    """The one kind of look-up that is asked for; tags beside another one only narrow it."""
+    """The one kind of look-up that is requested; tags next to another kind only narrow it."""
     kinds = [name for name, is_given in given.items() if is_given and name != "tag"]
     if len(kinds) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
@@ -340,7 +340,7 @@ class _Task:
     def _hits(
         self, request: Request, looked: SearchReport, found: set[str], stack: ExitStack
     ) -> Iterator[Hit]:
-        """The hits; before the log is scanned this is told, and progress is shown from then on."""
+        """The hits. Before the log is scanned a note says so; progress is shown from then on."""
         from rmqtool.commands.lookup_text import scan_text
 
         bars: list[ProgressBar] = []
@@ -406,7 +406,7 @@ class _Task:
         return f"; queue {queue_id} of {topic} is empty, offsets below {low} were deleted" if low else ""
 
     def _ending(self, request: Request, looked: SearchReport, found: set[str], count: int) -> int:
-        """What went wrong and what was not found, told; the exit code."""
+        """Report damage and what was not found; return the exit code."""
         code = self._wrong(request, looked)
         return worst_exit_code(code, self._found(request, looked, found, count))
 
@@ -448,7 +448,7 @@ class _Task:
         return worst_exit_code(EXIT_FINDINGS if missing else EXIT_OK, self._unread())
 
     def _unread(self, *, queues: Selection | None = None) -> int:
-        """Tells what could not be looked at, in the log or in the queues of a selection; the exit code."""
+        """Report what could not be read in the log or in the queues of a selection; return the exit code."""
         from rmqtool.commands.bad_places import tell_unread
 
         if queues is None:
@@ -461,7 +461,7 @@ class _Task:
         return tell_unread(self.store, self.writer, queues=True, served=served)
 
     def _nothing(self, selection: Selection, text: str) -> int:
-        """Nothing was found: says what was looked at, and topics that are not in the store."""
+        """Report that nothing was found, where it was searched, and topics that the store lacks."""
         from rmqtool.commands.bad_places import tell_unknown
         from rmqtool.findings import ScanCounters
 
@@ -475,7 +475,7 @@ _EXACT = ("offset", "queue_offset", "msg_id", "uniq_key")
 
 
 class _Damage:
-    """Rows of hits; what is wrong with their records is told."""
+    """Makes the rows of hits and reports damage in their records."""
 
     def __init__(self, writer: Output) -> None:
         self._writer = writer
@@ -502,5 +502,5 @@ class _Damage:
         self._code = worst_exit_code(self._code, seen.exit_code())
 
     def exit_code(self) -> int:
-        """For all that was told."""
+        """The exit code for everything reported."""
         return self._code

@@ -26,7 +26,7 @@ def gap_text(gap: Gap) -> str:
 
 
 def shortened(name: str) -> str:
-    """The beginning of a name that nobody would read to its end."""
+    """The name, or the beginning and length of one that is too long to show."""
     return name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}... ({len(name)} characters)"
 
 
@@ -42,7 +42,7 @@ def _places(gaps: Sequence[Gap]) -> str:
 
 
 def index_texts(looked: SearchReport) -> Iterable[str]:
-    """What is wrong with index files, one line each."""
+    """Problems with index files, one line each."""
     for name, why in looked.unreadable:
         yield f"{name} is skipped: {why}"
     chains: dict[str, list[tuple[str, int]]] = {}
@@ -61,7 +61,7 @@ def missing_text(request: Request, names: Sequence[str]) -> str:
 
 
 def nothing_text(request: Request, looked: SearchReport) -> str:
-    """That nothing was found, and what was looked at."""
+    """Say that nothing was found, and what was searched."""
     what = _KINDS[request.kind]
     asked = request.asked
     text = (
@@ -92,7 +92,7 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
 
 
 def unseen_text(looked: SearchReport) -> str:
-    """Which ranges of the log were not looked at."""
+    """Which ranges of the log were not searched."""
     return f"not searched: the log at {_places(looked.gaps)}: see --scan"
 
 

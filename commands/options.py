@@ -527,7 +527,7 @@ class ObjectOutput(OutputOptions):
 
 
 def tell_assumed(output: Output, written_by: "WrittenBy | None", option: str) -> None:
-    """Says on stderr which broker version is assumed where the store does not tell; `option` settles it."""
+    """Print the broker version that is assumed where the store does not show it; `option` sets it."""
     if written_by is not None and not written_by.is_known:
         output.note(
             f"rmqtool: the broker version is {written_by}; {written_by.profile.name} is assumed:"

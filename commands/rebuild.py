@@ -1,4 +1,4 @@
-"""`rmqtool rebuild`: consume queues, index and topics.json anew from the log."""
+"""`rmqtool rebuild`: rebuild consume queues, index and topics.json from the log."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def _show(
 
 
 def _unknown(store: Store, planned: Planned) -> int:
-    """Tells the topics and queues asked for that the store does not have; the exit code."""
+    """Report requested topics and queues that the store does not have; return the exit code."""
     from rmqtool.findings import ScanCounters
 
     chosen, there = planned.selection, planned.rebuild.queue_ends

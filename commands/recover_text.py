@@ -1,4 +1,4 @@
-"""What `recover` shows to a person: each broker's start beside the plan, what is lost, what changes."""
+"""What `recover` shows to a person: each broker's start next to the plan, what is lost, what changes."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _mode_text(found: Row) -> str:
     return "best: keep every valid message; put a filler where one is lost"
 
 
-# Each broker beside the plan
+# Each broker next to the plan
 
 
 def _starts(found: Row) -> Iterator[str]:

@@ -170,7 +170,7 @@ class _Run:
 
     @contextmanager
     def session(self) -> Iterator[SparkSession]:
-        """A session, told about and watched, while it works."""
+        """Start a session, print the address of its UI, and show progress while it works."""
         from rmqtool.spark.session import watched
 
         with self.start() as session:
@@ -293,7 +293,7 @@ def _stores(given: list[str] | None) -> tuple[str, ...]:
 
 
 def _action(action: str | None, own: SparkOptions, writer: Output, body: BodyForm) -> _Action:
-    """What does the action. Its options are checked here, before Spark is started."""
+    """Returns the function that does the action. Its options are checked here, before Spark is started."""
     from rmqtool.commands.verify import COLUMNS as FINDING_FIELDS
     from rmqtool.spark import scan_job_groups, scan_job_output, scan_job_rows, scan_job_verify
 
@@ -385,7 +385,7 @@ def _counted(
 
 
 def _tell_missed(run: _Run) -> int:
-    """Says what may have been asked for and is not looked for, or not there; the exit code."""
+    """Report requested data that is not searched or does not exist; return the exit code."""
     from rmqtool.commands.bad_places import tell_batches, tell_unknown
     from rmqtool.findings import ScanCounters
 

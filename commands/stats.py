@@ -22,7 +22,7 @@ _LARGEST_OF_ALL = 10
 
 
 class StatsOptions(Group):
-    """What is counted and shown."""
+    """Options that say what to count and show."""
 
     by: Annotated[
         str | None,
@@ -189,7 +189,7 @@ def stats(
 
 
 def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone: bool) -> None:
-    """Raises UsageError where lag is all that is asked for, and a choice of messages with it."""
+    """Raises UsageError where only lag is requested and messages are selected too."""
     if names and "group" in names and is_alone and (selection.tags or selection.keys or selection.filter):
         raise UsageError(
             "--by group cannot be used with --tag, --key or --filter: lag counts all messages of a queue",

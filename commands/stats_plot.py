@@ -70,7 +70,7 @@ def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:
         _rate(rate, charts, tz)
         _lag(lag, charts)
         kind = path.suffix.lower().removeprefix(".")
-        # Fonts may lack characters of other scripts: boxes in their place are no reason to warn.
+        # Fonts may lack characters of other scripts: boxes instead of them are not worth a warning.
         picture = io.BytesIO()
         metadata: dict[str, Any] = {"Date": None} if kind == "svg" else {}
         _save(figure, picture, kind, metadata)

@@ -68,7 +68,7 @@ def _tables(writer: Output, found: Overview) -> Iterator[str]:
 
 
 def _none_text(section: Section) -> str:
-    """That a section has no rows. No lag is not what a store without offsets shows."""
+    """Say that a section has no rows. A store without offsets does not show that there is no lag."""
     if section.name == "lag":
         return "no consumer group has offsets here"
     return f"{_TITLES[section.name]}: none"

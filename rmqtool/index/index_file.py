@@ -42,7 +42,7 @@ PAST_END = "points past the end of the file"
 _BLOCK = 1 << 18  # entries or slots that are read together: bounds the memory
 _EXAMPLES = 3
 _SECTOR, _PAGE = 512, 4096  # what a disk, or a power failure, loses at once
-_EXPECTED_MIN = 12  # slots in use that such a piece has on average: with so many, one without any was lost
+_EXPECTED_MIN = 12  # slots in use that such a piece has on average: with that many, one without any was lost
 _ENTRIES_READ_MAX = 1 << 20  # bytes of entries that are read to see whether one belongs to an empty slot
 _SMALL = 1 << 18  # bytes of entries up to which all of them are read in every look-up
 _ROOM = 1 << 16
@@ -218,7 +218,7 @@ class IndexFile:
             broken("does not reach all of its entries", slot)
 
     def _has_lost(self, slot: int, key_hash: int) -> bool:
-        """Whether an empty slot had an entry with a key hash, as far as a few reads can tell."""
+        """Whether an empty slot had an entry with a key hash, as far as a few reads can show."""
         shape = self.shape
         at = shape.slot_offset(slot)
         for length in (_SECTOR, _PAGE):

@@ -47,7 +47,7 @@ ENTRY = np.dtype(
 """One unit that is to be written."""
 
 NO_FILE = -1
-"""In place of the next unit's number: the queue has no file yet."""
+"""Stands for the next unit's number: the queue has no file yet."""
 UNIT_WORD = 2  # bytes: the kernels write units as words of 16 bits, for 20 and 46 are multiples of it
 assert UNIT_SIZE % UNIT_WORD == 0 and BATCH_UNIT_SIZE % UNIT_WORD == 0
 _RESERVED_FROM = BATCH_UNIT.offsets["compacted_offset"]

@@ -6,8 +6,8 @@
     end, min_offset, span         where the queue begins and ends, by the broker's rules
     refresh                       the files as they are now, for a reader that follows the queue
 
-`units.UnitReader` reads the same units in bulk, as arrays. Only heads and tails are read until units are
-asked for. Where a queue ends is written nowhere: it ends before the first unit that is not present, which
+`units.UnitReader` reads the same units in bulk, as arrays. Only heads and tails are read until units
+are requested. A queue's end is not stored: it ends before the first unit that is not present, which
 is looked for from the third-last file on, as a starting broker does. In the last file of a long queue the
 place is found by bisection: the same one, unless an empty unit stands between others, which `verify` finds.
 
@@ -307,7 +307,7 @@ class _Units(ABC, Generic[UnitT]):
         if start > 0 and is_absent(start - 1):
             return bisect_left(range(start - 1), True, key=is_absent)
         data = self.data(file, first + start, first + stop)
-        # Zeros are no units: mostly they are all that follows the units in the last block.
+        # Zeros are not units: mostly they are all that follows the units in the last block.
         count = min(-(-len(data.rstrip(b"\0")) // size), len(data) // size)
         places = range(0, count * size, size)
         return start + bisect_left(places, True, key=lambda at: self._is_absent(data[at : at + size]))
@@ -360,7 +360,7 @@ class ConsumeQueue(_Units[Unit]):
     def last_address(self, units: int | None = None) -> int | None:
         """The address of an extension unit that a starting broker finds last; None for none.
 
-        It looks at the last three files. `units`: only as many at the end are looked at.
+        It reads the last three files. `units`: only that many units at the end are examined.
         """
         end, files = self.end(), self.files[-_RECOVERED_FILES:]
         start = self.numbers_of(files[0]).start if files else end

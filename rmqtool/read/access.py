@@ -20,7 +20,7 @@ from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreFile
 
 LONG_MAX = (1 << 63) - 1
-"""No offset behind it is a long of Java or an i8 of a column: bytes there are no record in any case."""
+"""The largest Java long and the largest i8 of a column: bytes past it are never a record."""
 
 Kind = Literal["log", "queue", "index"]
 Via = Literal["auto", "log", "queue", "index"]
@@ -50,7 +50,7 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What is read for a selection.
+    """What to read for a selection.
 
     Attributes:
         kind: the way that most of it goes.
@@ -59,7 +59,7 @@ class Access:
         offsets: physical offsets, rising, of the records of the ranges of kind `index`.
         sizes: their sizes, bytes.
         start: the first physical offset that this access stands for; None: the log's start.
-        stop: the offset behind the last one; None: the log's end.
+        stop: the offset after the last one; None: the log's end.
         end: where the log ends for this reading, as a live store's end moves; None: at its files' end.
         is_first: whether it is a whole one or the first piece, which reports on the log as a whole.
         files_read: log files of which something is read.
@@ -85,7 +85,7 @@ class Access:
     reason: str = ""
 
     def of_ranges(self, ranges: tuple[LogRange, ...]) -> Access:
-        """The same with other ranges, counted anew."""
+        """The same with other ranges, counted again."""
         return replace(
             self,
             ranges=ranges,
@@ -99,7 +99,7 @@ def plan_access(store: Store, selection: Selection = Selection(), *, via: Via = 
 
     Args:
         store: the store.
-        selection: what is wanted; its limit is not looked at.
+        selection: what is wanted; its limit is ignored.
         via: `log` asks for the log; `queue` and `index` for these as far as they can serve at all.
 
     What of the log lies outside of the offsets or times of the selection is left out, and not checked.
@@ -171,7 +171,7 @@ def _first_file(store: Store, selection: Selection, files: list[StoreFile]) -> i
 
 
 def _behind_last_file(store: Store, selection: Selection, files: list[StoreFile]) -> int:
-    """The number behind that of the last file that may hold a record of the time range."""
+    """One more than the number of the last file that may hold a record of the time range."""
     number = len(files)
     if selection.until is None or selection.time_field != "store":
         return number

@@ -1,6 +1,6 @@
 """Places in the log where a record begins, found through consume queues; a pattern of bytes is never trusted.
 
-    QueueBoundaries(store).before(start, wanted)    the last such place that is not behind `wanted`
+    QueueBoundaries(store).before(start, wanted)    the last such place at or before `wanted`
     time_bounds(store, start, stop, selection)      the part of a range in which a time range lies
 
 Store times rise along a log: two records in a row that were stored before a time, and so were all before
@@ -99,7 +99,7 @@ def is_before(store: Store, place: int, since: int) -> bool:
 
 
 def is_behind(store: Store, place: int, until: int) -> bool:
-    """Whether the record at a place, and all behind it, were stored at `until` or later, ms since 1970."""
+    """Whether the record at a place, and all after it, were stored at `until` or later, ms since 1970."""
     times = _stored_at(store, place)
     return times is not None and min(times) >= until + CLOCK_SLACK_MS
 
@@ -129,7 +129,7 @@ def _last_before(boundaries: QueueBoundaries, start: int, stop: int, before: Cal
 
 
 def _first_behind(boundaries: QueueBoundaries, start: int, stop: int, behind: Callable[[int], bool]) -> int:
-    """The first known place in (start, stop] that is behind the time range, about; `stop` where none is."""
+    """The first known place in (start, stop] that is after the time range, about; `stop` without one."""
     high, left, right = stop, start, stop
     while right - left > _STEP_BYTES:
         middle = (left + right) // 2

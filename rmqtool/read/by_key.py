@@ -1,7 +1,7 @@
 """Messages by key, unique key or tag: through the index, and by scan where the index does not reach.
 
 The index holds 31 bits of a hash, so every entry is judged by its record: topic and keys must be
-those that were asked for. Where the index lacks a part of the log (`coverage`), that part is scanned;
+those requested. Where the index lacks a part of the log (`coverage`), that part is scanned;
 for names that are then still missing the rest of the log is too: a broker whose index was off for a while
 leaves files that seem to cover what they do not. Batch records are opened. Nothing is cut off.
 
@@ -109,7 +109,7 @@ class KeySearch:
     def hits(self) -> Iterator[Hit]:
         """The hits, up to the selection's limit.
 
-        In the log's order; behind them what is inside of batches, and what the index should have known.
+        In the log's order; after them what is inside of batches, and what the index should have known.
         """
         if self._limit == 0 or not self.wanted.names:
             return
@@ -180,7 +180,7 @@ class KeySearch:
             yield from batch_hits(self.store, wanted, self._selection, self.looked)
 
     def _not_held(self) -> Iterator[Hit]:
-        """Of names that were not found what is in the rest of the log."""
+        """Search the rest of the log for the names that were not found."""
         self.looked.without_log = not self.store.commit_log.files
         if self.scan != "auto" or not self._missing or self.looked.without_log:
             return
@@ -202,7 +202,7 @@ class KeySearch:
     # the index
 
     def _candidates(self, topics: Collection[str], views: Sequence[IndexFile]) -> list[int]:
-        """Physical offsets of the entries with a hash that is asked for, ascending, each once."""
+        """Physical offsets of the entries with a requested hash, ascending, each once."""
         self.looked.topics = len(topics)
         self._hashes = self.wanted.hashes(topics)
         found = self._entries(self._hashes, views, self._broken)
@@ -252,7 +252,7 @@ class KeySearch:
 
     @cached_property
     def _log_end(self) -> int:
-        """Behind the last record; of a log that cannot be read, behind its last file."""
+        """The offset after the last record; if the log cannot be read, after its last file."""
         try:
             return self.store.end_offset()
         except UnreadableError:

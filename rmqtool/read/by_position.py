@@ -2,7 +2,7 @@
 
 An offset message id holds the broker's host and the record's physical offset. A broker looks at the
 offset alone, and so a message is found after the broker has moved. A unique id has as many digits:
-what is no record's offset is looked for as a unique key.
+one that does not name a record is searched as a unique key.
 
 Source: MessageDecoder#decodeMessageId, DefaultMessageStore#lookMessageByOffset; spec 02 section 8.1.
 """
@@ -34,7 +34,7 @@ Note = Callable[[str], None]
 
 
 def find_by_offset(store: Store, physical_offset: int, note: Note | None = None) -> Iterator[Hit]:
-    """The message at a physical offset; `note` is told where a record only holds the offset inside."""
+    """The message at a physical offset; without one `note` gets a text on what is there."""
     store.layout.check_forms(log=True)
     stored = _record_at(store, physical_offset)
     if stored is not None:
@@ -171,7 +171,7 @@ def _id_host(stored: StoredMessage) -> str:
 
 
 def _what_is_at(store: Store, physical_offset: int) -> str:
-    """In words, what is there in place of a record's start."""
+    """In words, what is there instead of a record's start."""
     log = store.commit_log
     if not log.files:
         return "the store has no commit log"

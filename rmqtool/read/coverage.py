@@ -1,4 +1,4 @@
-"""Which records the index cannot know, because its files are missing, damaged, or behind the log.
+"""Which records the index cannot know, because its files are missing, damaged, or lag behind the log.
 
 Every search by key reads these gaps from the log: `by_key`, `key_columns` and `index_access` share this rule.
 
@@ -192,7 +192,7 @@ def _heads(store: Store, files: OpenFiles, position: int) -> Iterator[Head]:
 
 
 def _kind_at(files: OpenFiles, file: StoreFile, offset: int) -> Literal["blank", "zeros", "other"]:
-    """What is at an offset of a file: a blank, nothing as far as can be seen, or something else."""
+    """Whether a blank, zeros as far as is read, or something else is at an offset of a file."""
     try:
         data = files.read(file.path, offset - file.file_from_offset, _ZEROS_SEEN)
     except UnreadableError:

@@ -1,4 +1,4 @@
-"""What a look-up gives back, and what it looked at on its way."""
+"""What a look-up returns, and what it searched on its way."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Hit(NamedTuple):
         stored: the record.
         found_by: `index`, `scan` of the log, `batch` (inside an inner batch, found through its queue),
             `offset`, `id` (an offset message id), `queue` or `time`.
-        names: which of the names asked for it has.
+        names: which of the requested names it has.
         inside: of a batch record the messages that have them, each with its number in the batch.
     """
 
@@ -61,14 +61,14 @@ class KeyMatcher(NamedTuple):
 
 
 class SearchReport:
-    """What was looked at: for a person who found nothing, or too much.
+    """What was searched: for a person who found nothing, or too much.
 
     Attributes:
         topics: how many topics a key was looked for in.
         index_files: how many index files were read.
-        entries: index entries with a hash that was asked for.
+        entries: index entries with a requested hash.
         collisions: those whose record has another key, or another topic.
-        excluded: messages with a name that was asked for which the selection leaves out.
+        excluded: messages with a requested name that the selection leaves out.
         gone: those whose record is no longer in the log.
         dead: places in the log that entries name and where no sound record is.
         damage: what was met by scans of the log, by file and offset; notes left out.
@@ -97,6 +97,6 @@ class SearchReport:
         self.without_log = False
 
     def report(self, finding: Finding) -> None:
-        """Take one bad place of the log."""
+        """Note one damaged range of the log."""
         if finding.problem.severity != "note":
             self.damage[finding.path, finding.physical_offset] = finding

@@ -32,7 +32,7 @@ from rmqtool.storage.open_files import OpenFiles
 
 _RECORDS_MAX = 1 << 20
 _HASHES_MAX = 1 << 16
-_SHARE = 4  # the log must be so many times what is read of the index
+_SHARE = 4  # the log must be this many times what is read of the index
 
 
 def index_access(store: Store, selection: Selection, log: Access, *, always: bool) -> Access | None:

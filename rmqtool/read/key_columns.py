@@ -44,7 +44,7 @@ class LookupColumns:
     """What was found, by rising key and physical offset; arrays of shape (hits,).
 
     Attributes:
-        key: i4, the place of the key among those asked for.
+        key: i4, the place of the key among those requested.
         physical_offset: i8, where the record lies, bytes.
         size: i4, bytes of the record.
         gaps: ranges of the log that the index does not cover; they were scanned, unless `scan` was never.
@@ -81,9 +81,9 @@ def lookup_columns(
         kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS.
         scan: `auto` scans what the index does not cover, and for keys that were not found all of the log;
             `always` all of the log at once; `never` nothing, and opens no batch record.
-        progress: told about bytes of the log that were scanned.
+        progress: called with the bytes of the log that were scanned.
 
-    A record is told by its lengths and the offset that it stores; the CRC of its body is not looked at.
+    A record is recognized by its lengths and the offset that it stores; its body's CRC is not checked.
     Raises UnreadableError when the log cannot be read, ValueError for as many topics as do not fit.
     """
     with ColumnLookup(store) as lookup:
@@ -112,7 +112,7 @@ class ColumnLookup:
             self._sources.popitem()[1].close()
 
     def source(self, path: Path) -> ByteSource:
-        """A file of the store, opened when it is first asked for. Raises OSError."""
+        """A file of the store, opened when it is first needed. Raises OSError."""
         found = self._sources.get(path)
         if found is None:
             if len(self._sources) >= _OPEN_MAX:
@@ -306,7 +306,7 @@ class _Columns:
         )
 
     def inside_of_batches(self) -> None:
-        """What is inside of batch records, which no index knows."""
+        """Add the messages inside of batch records, which no index knows."""
         if self.store.layout.batch_queues and self.keys:
             by_name = self._by_name(range(len(self.keys)))
             found = batch_hits(

@@ -19,7 +19,7 @@ def topic_names(layout: StoreLayout) -> set[str]:
 
 
 def queue_ids(layout: StoreLayout, matches: Callable[[str], bool]) -> set[int] | None:
-    """The queue ids that the matching topics have, in files or by topics.json; None where nobody knows."""
+    """The queue ids that the matching topics have, in files or by topics.json; None where neither has any."""
     ids = {queue_id for topic, queue_id in (*layout.consume_queues, *layout.batch_queues) if matches(topic)}
     for topic, config in _topics(layout).items():
         if matches(topic) and not is_system_topic(topic):  # some of these have 1024 queues on paper
@@ -33,4 +33,4 @@ def _topics(layout: StoreLayout) -> dict[str, config_json.TopicConfig]:
         loaded = config_json.load_with_bak(read_or_none(main), read_or_none(bak))
         return config_json.topics(loaded.document)
     except (FormatError, UnreadableError):
-        return {}  # what cannot be read knows no further topic; --what config and verify tell it
+        return {}  # a file that cannot be read adds no topic; --what config and verify report it

@@ -65,8 +65,8 @@ def log_items(
 
     Zeros are the unused rest of a file, or all of a file that was made ahead. A bad place is a `Finding`;
     damage in a record that was read is in its `status`. On a live store nothing from the log's end on is
-    looked at, for a broker is writing there. `progress` is told about every megabyte that was passed,
-    `looked` about every record.
+    read, for a broker is writing there. `progress` is called for every megabyte that was passed,
+    `looked` counts every record.
 
     With `pause`, a physical offset, the walk ends early with the first record that ends there or later.
     `looked.paused` is then where that record ends, and a walk from there yields the rest.
@@ -107,7 +107,7 @@ def log_items(
 
 
 def record_findings(item: StoredMessage, status: list[str]) -> Iterator[Finding]:
-    """What is wrong with a record: what the walk saw, and its row's `status`."""
+    """Findings on a record: those of the walk, and those of its row's `status`."""
     codes = [code for code in status if code != OK]
     seen = [code for bit, code in CODE_BY_STATUS if item.status & bit]
     for code in dict.fromkeys(seen + codes):

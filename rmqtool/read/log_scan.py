@@ -57,7 +57,7 @@ def selected(
     end = max((file.end for file in store.commit_log.files), default=0)
     stop = end if gap.stop is None else min(gap.stop, end)
     if store.live and gap.stop is None:
-        stop = store.end_offset()  # behind it a broker is writing
+        stop = store.end_offset()  # past it a broker is writing
     size = sum(
         max(min(file.end, stop) - max(file.file_from_offset, gap.start), 0) for file in store.commit_log.files
     )
@@ -128,12 +128,12 @@ def _inside(
                 found.append((number, item))
                 names |= dict.fromkeys(has)
     except (FormatError, MissingCodecError):
-        pass  # what came before the damage counts; `verify` tells the damage
+        pass  # what came before the damage counts; `verify` reports the damage
     return tuple(found), tuple(names)
 
 
 def _may_hold(items: bytes, wanted: KeyMatcher) -> bool:
-    """Whether one of a few names stands somewhere in the bytes; True where that is not looked at."""
+    """Whether one of a few names occurs in the bytes; True where that is not checked."""
     if len(wanted.names) > _NAMES_MAX or any("\ufffd" in name for name in wanted.names):
-        return True  # U+FFFD may have been read from bytes that are no UTF-8
+        return True  # U+FFFD may have been read from bytes that are not UTF-8
     return any(java_utf8_encode(name) in items for name in wanted.names)

@@ -91,7 +91,7 @@ def message_batches(
         hold_s: seconds that rows wait for more of them, about; None: until a batch is worth while.
         report: called for damaged ranges, and for records of which the walk or `status` says so.
         progress: called with the bytes of log that were passed.
-        looked: counts the records that were looked at; then `jobs` is 1.
+        looked: counts the records that were examined; then `jobs` is 1.
 
     `status` holds CL14 and UN01 only where `body` is `plain`.
 
@@ -336,12 +336,12 @@ class _Pending:
             yield from self.rest()
 
     def late(self) -> Iterator[pa.RecordBatch]:
-        """What has waited long enough."""
+        """Yield the rows that have waited long enough."""
         if self._hold_s is not None and time.monotonic() - self._since > self._hold_s:
             yield from self.rest()
 
     def rest(self) -> Iterator[pa.RecordBatch]:
-        """What is left."""
+        """Yield the rows that are left, as one batch."""
         if self._batches:
             yield self._batches[0] if len(self._batches) == 1 else pa.concat_batches(self._batches)
         self._batches, self._rows, self._bytes = [], 0, 0

@@ -1,6 +1,6 @@
 """The op record that says that a half message is finished.
 
-It lies behind its half message, in the op topic's queue of the same number. Most stand near: these are
+It follows its half message, in the op topic's queue of the same number. Most stand near: these are
 read one by one, and all others as arrays, for a broker that has been up for long leaves millions.
 
 Source: TransactionalMessageServiceImpl#deletePrepareMessage, TransactionalOpBatchService; spec 02 section 11.
@@ -33,7 +33,7 @@ def open_half(store: Store, physical_offset: int) -> Message:
     """The half message at an offset that no op record names.
 
     Raises:
-        FormatError: there is no sound record.
+        FormatError: no sound record is at the offset.
         RefusedError: it is another message, or is finished.
         UnreadableError, UnsupportedStoreError: as `op_of`.
     """
@@ -58,7 +58,7 @@ def open_half(store: Store, physical_offset: int) -> Message:
 def op_of(store: Store, half: Message) -> StoredMessage | None:
     """The op record that names `half`, a half message as stored; None while it is not finished.
 
-    What is no op record, or cannot be read, names nothing.
+    A record that is not an op record, or cannot be read, names nothing.
 
     Raises:
         UnreadableError: the op queue cannot be read.

@@ -57,7 +57,7 @@ def query_message(
         store: the store.
         topic: the topic as stored.
         key: a key, or a unique key.
-        max_num: how many at most; a broker gives 64 whatever is asked for.
+        max_num: how many at most; a broker returns up to 64 whatever the request says.
         begin: first store time, ms since 1970.
         end: last store time, included. The index knows times to the second of each file.
         index_type: `tag` asks for the tag entries that only broker 5.4 writes.

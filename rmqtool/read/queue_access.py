@@ -1,9 +1,9 @@
 """Access by consume queues: a selection of topics or queues.
 
 A unit says where a record of its queue lies. Whether there are records that no unit names (of a topic
-that was deleted, behind the end of dispatch, beside a damaged queue) only the log knows; so the queues
+that was deleted, after the end of dispatch, of a damaged queue) only the log knows; so the queues
 are trusted with a range of the log only where the records that all units of the store name lie end to
-end in it, from the range's first byte on: then nothing else is there. What is behind the last of them,
+end in it, from the range's first byte on: then nothing else is there. What follows the last of them,
 and every range of which this does not hold, is read from the log.
 
 Whether they lie end to end is found without sorting or keeping them: with f any function, the sum of
@@ -32,9 +32,9 @@ _WORTH = 0.5
 _LARGE_BYTES = 64 << 20
 """In a log below this no way is slow, and the fewest bytes decide."""
 _READ_BYTES = 16 << 10
-"""A record between others costs as much as so many bytes that are read one after the other."""
+"""Reading a record between others costs as much as reading this many bytes in sequence."""
 _BLOCK_BYTES = 64 << 10
-"""What a file system allocates at once, at most: a hole begins behind it."""
+"""What a file system allocates at once, at most: a hole begins after it."""
 _REMOTE_FILES_MAX = 2000
 _MASK = (1 << 64) - 1
 

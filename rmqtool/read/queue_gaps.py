@@ -1,6 +1,6 @@
 """Where the log may hold the record of a queue offset that the queue itself has no unit for.
 
-A queue is missing, ends behind the log after a crash, or has places without units: the record of one of
+A queue is missing, ends before the log does after a crash, or has places without units: the record of one of
 them lies between the records of its neighbours.
 """
 

@@ -1,7 +1,7 @@
 """One reading of an access: its records in batches, findings on what lies between them, in the log's order.
 
-What is slow is done by `RangeReader`, range by range and in threads if wanted; what knows the whole
-store (what damage is called, which files are missing) by `Reading`, in the thread that asked.
+`RangeReader` does the slow work, range by range and in threads if wanted. What needs the whole
+store (what damage is called, which files are missing) is done by `Reading`, in the caller's thread.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class FrameBatch(NamedTuple):
     """Records of one file, all inside one window, and which of them are selected.
 
     `mask` is bool of shape (rows,), `file` the file's name as rows show it. `frames.data` is valid
-    until the next batch is asked for.
+    until the next batch is requested.
     """
 
     frames: Frames
@@ -152,7 +152,7 @@ class Readers:
 
 
 class Reading:
-    """Judges what the range readers met, and tells it in the log's order."""
+    """Reports the findings of all range readers in log order."""
 
     def __init__(
         self,

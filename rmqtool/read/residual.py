@@ -17,7 +17,7 @@ from rmqtool.storage.buffers import Array
 
 
 class Residual:
-    """Which records of a batch a selection wants; its limit is not looked at."""
+    """Which records of a batch a selection wants; its limit is ignored."""
 
     def __init__(self, selection: Selection) -> None:
         self.selection = selection

@@ -38,10 +38,10 @@ class Selection:
         tags: whole values of the property TAGS.
         keys: a key of the property KEYS, or the value of UNIQ_KEY.
         since: first time that is selected, ms since 1970.
-        until: first time that is no longer selected, ms since 1970.
+        until: end of the time range, not selected itself, ms since 1970.
         time_field: which timestamp `since` and `until` speak of.
         from_offset: first physical offset that is selected, bytes.
-        to_offset: first physical offset that is no longer selected, bytes.
+        to_offset: end of the physical offsets, not selected itself, bytes.
         limit: how many messages at most.
         filter: an expression over properties that a broker would find true (`read.filter.parse`).
 
@@ -101,7 +101,7 @@ class Selection:
         return not (self.exclude_topics and _any_glob(frozenset(self.exclude_topics), topic))
 
     def matches(self, message: Message, physical_offset: int | None = None) -> bool:
-        """True when `message` is selected; `limit` is not looked at.
+        """True when `message` is selected; `limit` is ignored.
 
         `physical_offset` is where the record lies; without it the record's own field counts,
         which differs only for foreign records. The cheap tests come first; properties are decoded
@@ -151,7 +151,7 @@ def _check_range(what: str, first: int | None, last: int | None) -> None:
 def _mentions(data: bytes, values: Collection[str]) -> bool:
     """False only when none of `values` can be in `data`.
 
-    Bytes that are no UTF-8 read as U+FFFD: a value with it cannot be ruled out by its bytes.
+    Bytes that are not UTF-8 read as U+FFFD: a value with it cannot be ruled out by its bytes.
     """
     if not values:
         return True

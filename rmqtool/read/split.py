@@ -1,7 +1,7 @@
 """Pieces of an access that workers read on their own: together they give what the whole gives.
 
 A piece begins where a record does: at one that a unit of a consume queue names and that is sound there,
-or, without queues, at one that a walk over the heads from the last boundary comes to. A pattern of bytes
+or, without queues, at one that a walk over the heads from the last boundary reaches. A pattern of bytes
 that looks like a record is never trusted.
 """
 
@@ -34,7 +34,7 @@ def split(store: Store, access: Access, *, target_bytes: int, max_pieces: int | 
         store: the store that the access was planned for.
         access: a whole one, or a piece.
         target_bytes: bytes of log that a piece reads, about; one record is never divided.
-        max_pieces: so many pieces at most.
+        max_pieces: upper bound of the number of pieces.
 
     Returns:
         At least one piece; each can be pickled. Where no record can be found to begin a piece with (a
@@ -137,9 +137,9 @@ class _Cuts:
             return None
 
     def _by_walk(self, file: StoreFile, start: int, wanted: int) -> int | None:
-        """The first record at or behind `wanted`, by a walk from `start` that checks no body.
+        """The first record at or after `wanted`, by a walk from `start` that checks no body.
 
-        None where something that is no sound record lies between.
+        None where something other than a sound record lies between.
         """
         from rmqtool.log.frames import Frames, walk
 

@@ -93,7 +93,7 @@ class Store:
             file_sizes: see there.
             storage_options: for a URL, by the names that fsspec or pyarrow's S3 have for them, never printed.
             announce: called with a few words before something large is unpacked.
-            profile: the version that used the store last, where its files do not tell.
+            profile: the version that used the store last, where its files do not show it.
 
         Raises:
             UsageError: a URL that names no store.
@@ -318,12 +318,12 @@ class Store:
     ) -> Iterator[StoredMessage]:
         """The selected messages in the log's order, those whose body does not match its CRC included.
 
-        Look at `status` to tell them apart.
+        `status` says which these are.
 
         Args:
             selection: what to yield; None is everything.
             reverse: from the last to the first.
-            damage: what to do where bytes are no sound record and sound ones follow. A torn last
+            damage: what to do with bytes that are not a sound record and precede sound ones. A torn last
                 record and the zeros after the log's end are not damage.
 
         Raises:
@@ -366,7 +366,7 @@ class Store:
 class Location:
     """What opens a store again, in another process or on another machine that reaches the same place.
 
-    It can be pickled. What is printed of it shows no secret; what is pickled holds those that are needed.
+    It can be pickled. Its repr shows no secret; its pickle holds those that are needed.
     """
 
     path: Path

@@ -30,7 +30,7 @@ def time_rows(
 ) -> Iterator[Row]:
     """What belongs to a time in each selected queue: the broker's answer and the exact one.
 
-    A queue without an answer because something cannot be read has no row: `store.failures` tells what.
+    A queue without an answer because something cannot be read has no row: `store.failures` says what.
     Where no message fits the exact one is the queue's end for `lower`, and null for `upper`.
 
     Args:

@@ -1,4 +1,4 @@
-"""What of the log and the queues is there and cannot be read: why a message may not be found."""
+"""Parts of the log and the queues that exist but cannot be read: why a message may not be found."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from rmqtool.storage.single_file import offset_of_name
 
 
 def unread(store: Store, *, queues: bool) -> Iterator[Finding]:
-    """Folders that could not be listed, log files this user may not read, entries that are no plain files.
+    """Folders that could not be listed, log files this user may not read, entries that are not plain files.
 
-    Nothing is opened here; of files that were read before and failed it is said. `queues`: of queues
-    too, not of the log alone.
+    Nothing is opened here: files that failed earlier reads are reported. `queues`: report queues
+    too, not the log alone.
     """
     layout = store.layout
     for path, reason in layout.unreadable:

@@ -29,7 +29,7 @@ Item = Frames | LogGap
 
 
 class RangeWalk:
-    """One range of a file. `passed` is the physical offset that the walk has come to.
+    """One range of a file. `passed` is the physical offset that the walk has reached.
 
     Args:
         file: the file.
@@ -37,7 +37,7 @@ class RangeWalk:
         end: the physical offset where the reading ends, as the selection or a live log does; None: at the
             file's end.
         crc: whether bodies are checked.
-        window: bytes that are looked at in one go.
+        window: bytes that are walked in one go.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class RangeWalk:
                 yield replace(rest, path=self.file.path, file=self.each.path)
 
     def _walked(self, source: ByteSource, start: int) -> Iterator[Item]:
-        """What begins within the range."""
+        """Yield the events that begin within the range."""
         base, stop = self.file.file_from_offset, self.each.stop
         events = walk(
             source, file_from_offset=base, start=start - base, stop=self.end - base, crc=self.crc,

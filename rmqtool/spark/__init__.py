@@ -15,7 +15,7 @@
     reader.py stream.py writer.py       what Spark calls; source.py has the source itself
     session.py scan_job.py              the session and the jobs of `rmqtool spark-scan`
 
-Nothing here is loaded before it is asked for: pyspark is an extra.
+Nothing here is loaded before it is used: pyspark is an extra.
 """
 
 from __future__ import annotations

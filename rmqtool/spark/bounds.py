@@ -32,18 +32,18 @@ Key = tuple[str, int]
 
 
 class DataLossError(InputError):
-    """Messages that were asked for no longer exist."""
+    """Requested messages no longer exist."""
 
 
 def tell_loss(options: SourceOptions, what: str, path: str | None = None) -> None:
-    """Report what was asked for and does not exist: an error, or a warning, as `failOnDataLoss` says."""
+    """Report requested data that does not exist: an error, or a warning, as `failOnDataLoss` says."""
     if options.fail_on_data_loss:
         raise DataLossError(what, path=path, hint="failOnDataLoss=false reads what exists")
     warnings.warn(what if path is None else f"{path}: {what}", stacklevel=3)
 
 
 def queue_test(options: SourceOptions) -> Callable[[str, int], bool]:
-    """Whether options select a queue, by its topic and id; `assign` is not looked at."""
+    """Whether options select a queue, by its topic and id; `assign` is ignored."""
     globs, pattern = topics_and_pattern(options)
     regex = None if pattern is None else re.compile(pattern)
     chosen = Selection(topics=globs, exclude_topics=options.exclude_topics)
@@ -94,7 +94,7 @@ class StoreQueues:
                 yield name
 
     def ranges(self) -> tuple[QueueRange, ...] | None:
-        """What is wanted of each queue; None where no option speaks of queues.
+        """The range wanted of each queue; None where no option speaks of queues.
 
         Raises:
             UsageError: options and queues do not fit each other.

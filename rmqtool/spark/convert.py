@@ -155,7 +155,7 @@ def sound(status: pa.Array) -> np.ndarray[Any, np.dtype[np.bool_]]:
 
 
 def texts(array: pa.Array) -> pa.Array:
-    """Bytes as text; what is no UTF-8 becomes U+FFFD."""
+    """Bytes as text; what is not UTF-8 becomes U+FFFD."""
     try:
         return array.cast(pa.string())
     except pa.ArrowInvalid:

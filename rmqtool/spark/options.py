@@ -75,7 +75,7 @@ IGNORED_PREFIXES: Final = ("kafka.", "kafkaConsumer.", "fetchOffset.", "consumer
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a read, a stream or a write was asked for; frozen and picklable.
+    """The options of a read, a stream or a write; frozen and picklable.
 
     Attributes:
         paths: stores: folders, globs or URLs.
@@ -108,7 +108,7 @@ class SourceOptions:
         batch_rows, batch_bytes: what an Arrow batch holds at most.
         stream_offsets: what a stream counts by; None: what fits the other options.
         max_offsets_per_trigger, max_bytes_per_trigger: of a stream.
-        min_offsets_per_trigger: a batch waits until there are so many.
+        min_offsets_per_trigger: a batch waits until there are this many.
         max_trigger_delay_ms: it waits no longer than this.
         broker_conf, commitlog_paths, read_only_paths: see `Store.open`.
         profile, queue_by, write: of the store that is written.
@@ -225,7 +225,7 @@ ONE_OF: Final[tuple[tuple[str, ...], ...]] = (
     ("topic", "subscribe", "topics", "subscribePattern", "assign"),
     ("tags", "subExpression"),
 )  # fmt: skip
-# Kafka's precedence: the first that is there counts, the others are not looked at.
+# Kafka's precedence: the first that is there counts, the others are ignored.
 PRECEDENCE: Final = (
     ("startingTimestamp", "startingOffsetsByTimestamp", "startingOffsets"),
     ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets"),

@@ -32,7 +32,7 @@ PIECE_BYTES: Final = (128 << 20, 512 << 20)
 A task costs a tenth of a second besides its reading, and reads more than a gigabyte of log a second.
 """
 PIECE_BYTES_MIN: Final = 32 << 10
-"""No option asks for smaller pieces: a task costs more than reading so much."""
+"""No option asks for smaller pieces: a task costs more than reading this much."""
 _VIA: Final = {"auto": "auto", "commitlog": "log", "consumequeue": "queue", "index": "index"}
 _TRIES = 8
 
@@ -49,7 +49,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """What is read of one store. `request` and `access` are None where nothing of it can be wanted."""
+    """What to read of one store. `request` and `access` are None where no message of it can be selected."""
 
     place: StoreLocation
     request: Request | None
@@ -60,7 +60,7 @@ class StorePlan:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What is read, and in which pieces. Counts are of commit log files and their bytes."""
+    """What to read, and in which pieces. Counts are of commit log files and their bytes."""
 
     stores: tuple[StorePlan, ...]
     pieces: tuple[Piece, ...]
@@ -134,7 +134,7 @@ def plan_store(
     *,
     narrow: bool = False,
 ) -> StorePlan:
-    """What is read of one store.
+    """Plan what to read of one store.
 
     Args:
         store: the store.

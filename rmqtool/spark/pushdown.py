@@ -38,7 +38,7 @@ _SET_TYPES: Final = {"topics": str, "queues": int, "tags": str, "keys": str, "br
 
 
 def pushed_of(filters: Iterable[Any], corrupt_column: str) -> Pushed:
-    """What the filters that Spark offers come to; one that says nothing about the reading is left out."""
+    """Combine the filters that Spark offers; one that does not narrow the reading is left out."""
     pushed = Pushed()
     for each in filters:
         pushed = _with(pushed, each, corrupt_column)
@@ -52,7 +52,7 @@ def _with(pushed: Pushed, each: Any, corrupt_column: str) -> Pushed:
     try:
         field = find_field(path[0], corrupt_column, "filter")
     except UsageError:
-        return pushed  # a field of a struct, or whatever else is no column: Spark tests it
+        return pushed  # a field of a struct, or whatever else is not a column: Spark tests it
     kind, value = type(each).__name__, each.value
     if kind == "StringStartsWith" and field.source == "topic" and isinstance(value, str):
         longer = max(pushed.topic_prefix or "", value, key=len)

@@ -1,4 +1,4 @@
-"""What is wanted of one store: a Selection, and what a Selection cannot say (the rest) with its test.
+"""The messages wanted of one store: a Selection, and what a Selection cannot say (the rest) with its test.
 
 A `Request` comes from the options, from the filters that Spark pushed down, and from the store's
 queues where options name queue offsets. The Selection decides how the store is read; the rest is
@@ -77,7 +77,7 @@ class ExtraPredicate:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is wanted of one store; picklable."""
+    """The messages wanted of one store; picklable."""
 
     selection: Selection = field(default_factory=Selection)
     rest: ExtraPredicate = field(default_factory=ExtraPredicate)

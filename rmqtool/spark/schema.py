@@ -109,7 +109,7 @@ _BY_NAME: Final = {
     **{table: {each.name.lower(): each for each in fields} for table, fields in TABLE_FIELDS.items()},
 }
 CORRUPT: Final = Field("_corrupt_record", ("string",), None)
-"""What is wrong with a range that holds no record, as JSON; its name is an option."""
+"""The finding on a range without a record, as JSON; an option names the column."""
 
 _ROCKETMQ = (
     "topic flag body properties brokerName queueId queueOffset bornTimestamp storeTimestamp "

@@ -8,7 +8,7 @@ What PySpark needs and does not set by itself, each measured:
     time zone UTC                 else times of a store are shown in the zone of the driver
   folder of tables              its own; else a query that looks for tables makes one in the working directory
 
-The JVM's own lines (logs, warnings of its launcher) go to a file, for they are of no use to who asked for
+The JVM's own lines (logs, warnings of its launcher) go to a file, for they are of no use to a reader of the
 rows; the end of that file is the hint of the error when Spark does not start. Only that session is
 stopped that was started here.
 """
@@ -231,7 +231,7 @@ def set_environment(java: Path) -> None:
 
 
 def _register(session: SparkSession) -> None:
-    """Raises InputError where Spark cannot work with its settings: some of them are looked at only now."""
+    """Raises InputError where Spark cannot work with its settings: Spark checks some of them only now."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 

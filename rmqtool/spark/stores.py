@@ -77,7 +77,7 @@ def find_places(options: SourceOptions) -> tuple[StoreLocation, ...]:
 
     Raises:
         UsageError: no path, a glob without a store, or names that do not fit the stores.
-        NotAStoreError: nothing lies at a path that is no glob.
+        NotAStoreError: nothing exists at a path that is not a glob.
     """
     if not options.paths:
         raise UsageError("option path is missing", hint='.load("/data/store")')

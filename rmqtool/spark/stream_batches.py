@@ -137,7 +137,7 @@ class LogStream:
     def _cut_rows(
         self, store: Store, begin: int, stop: int, rows: int, request: Request | None = None
     ) -> int:
-        """Where the message after the next `rows` ones starts; `stop` where there are no more."""
+        """Where the message after the next `rows` ones starts; `stop` without one."""
         from rmqtool.read.messages import frame_batches
 
         request = request or build_request(self._options)

@@ -1,7 +1,7 @@
 """The tables `units` and `index_entries`: a row for each unit of consume queues and entry of index files.
 
 The driver lists the files and groups them into partitions; a task reads its files block by block and
-makes the columns that are asked for. Units that are not present (zeros, fillers before a queue's first
+makes the requested columns. Units that are not present (zeros, fillers before a queue's first
 message) and entries that the header does not count are not rows. Whether a unit or an entry is right is
 not judged here but by `verify`.
 

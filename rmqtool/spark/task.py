@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _OF_RECORDS = frozenset(("CL03", "CL06", "CL09", "CL13", "CL14", "UN01"))
 """The codes that `message.rows` gives a record: it is a row, with the code in `status`."""
-_TOLD_MAX = 20  # bad places that a task reports on stderr
+_TOLD_MAX = 20  # findings that a task reports on stderr
 
 
 class DamageError(InputError):
@@ -99,7 +99,7 @@ def _store_of(piece: Piece, options: SourceOptions) -> Store:
 
 
 class _Damage:
-    """What is done with the damage that a task meets."""
+    """Handles the damage that a task meets."""
 
     def __init__(self, piece: Piece, options: SourceOptions, shown: bool) -> None:
         """`shown`: rows can say that they are damage."""

@@ -40,7 +40,7 @@ def parse_list(name: str, text: str) -> tuple[str, ...]:
 
 
 def parse_names(name: str, text: str) -> tuple[str, ...]:
-    """The same, where one that is there twice is told by who knows what it names."""
+    """As `parse_list`, but duplicates stay, so that the caller can report them."""
     parts: object = None
     if text.lstrip().startswith("["):
         try:

@@ -52,7 +52,7 @@ _TYPES: Final[dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class WriteColumns:
-    """What is made of the columns of a data frame; picklable.
+    """How the columns of a data frame become input columns; picklable.
 
     `places` are (place in the data frame, name of the input's column, Spark type).
     """
@@ -63,7 +63,7 @@ class WriteColumns:
         """The columns of one batch.
 
         Raises:
-            InputError: properties that are no JSON object of texts.
+            InputError: properties that are not a JSON object of strings.
         """
         arrays = [_CHANGES.get((name, kind), _same)(batch.column(at)) for at, name, kind in self.places]
         return pa.RecordBatch.from_arrays(arrays, [name for _, name, _ in self.places])

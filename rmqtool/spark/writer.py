@@ -7,7 +7,7 @@ within each as it comes. `orderBy` sorts a whole data frame that way, `coalesce(
 of it. Where rows have store times these must not fall; `order=storeTimestamp` sorts the rows instead,
 in the memory of the driver.
 
-Each task writes its rows to a file beside the new store; the commit makes the store of these, with
+Each task writes its rows to a file next to the new store; the commit makes the store of these, with
 `put_table` as `append` does, and puts it in its place with one rename. What fails leaves nothing.
 The folder must be one that the driver and all workers reach.
 """
@@ -111,7 +111,7 @@ class NewStoreWriter(DataSourceArrowWriter):
     # in a task
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Part:
-        """Write the rows of one partition to a file beside the new store.
+        """Write the rows of one partition to a file next to the new store.
 
         Raises:
             InputError: rows that no message can be made of.
@@ -154,7 +154,7 @@ class NewStoreWriter(DataSourceArrowWriter):
 
         Raises:
             InputError: rows that no store can have, or store times that fall.
-            RefusedError: something has come to the path meanwhile.
+            RefusedError: something was created at the path meanwhile.
             UnwritableError: it could not be written.
         """
         with explain_errors(), _unwritable(self._folder):

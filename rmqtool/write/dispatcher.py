@@ -4,7 +4,7 @@ Small ranges go through plain Python, large ones through compiled code; both giv
 was dispatched waits in memory until `write_out`; a record that is dispatched again changes nothing,
 so a dispatch may begin anywhere before the first record that is missing.
 
-Damage in the log is stepped over: dispatch goes on with the next sound record, where a broker skips the
+Damage in the log is skipped: dispatch continues with the next sound record, where a broker skips the
 rest of the file.
 
 Source: ReputMessageService, CommitLogDispatcherBuildConsumeQueue, IndexService; spec 01 5, 6; spec 02 5.
@@ -171,7 +171,7 @@ class Dispatcher:
         place = bisect_right(self._log, offset, key=_start_of) - 1
         if place >= 0 and offset < self._log[place].end:
             return self._log[place]
-        if place < 0 and self._log:  # expired: a broker goes on where the log begins
+        if place < 0 and self._log:  # expired: a broker continues where the log begins
             self.position = self._log[0].file_from_offset
             return self._log[0]
         start = offset - offset % self._options.commit_log_file_size

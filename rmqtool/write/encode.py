@@ -137,7 +137,7 @@ def build_templates(templates: Sequence[Sequence[Part]]) -> tuple[Array, Array, 
 
 
 def is_for_plain(rows: int) -> bool:
-    """Whether plain Python is done with so many rows before the kernels would be there."""
+    """Whether plain Python encodes this many rows before the kernels would be loaded."""
     return rows <= _PLAIN_ROWS and "numba" not in sys.modules
 
 

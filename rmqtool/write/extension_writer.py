@@ -1,7 +1,7 @@
 """Extension files of consume queues: where the next unit of each queue goes, and writing them.
 
 `QueueWriter` gives out the places, in compiled code; here they are found when a queue is first met, and
-the units are written, before the units of the queue that name them. What lies behind the last unit that a
+the units are written, before the units of the queue that name them. What lies after the last unit that a
 queue names (units of a dispatch that was repeated) is cleared first, where a broker only writes over it.
 
 Source: ConsumeQueueExt#put, #fullFillToEnd, #truncateByMaxAddress; spec 01 5.6.
@@ -69,8 +69,8 @@ class ExtensionWriter:
         self._bits_of = bits_of
         self._folders: list[str] = []
         self._files: list[dict[int, StoreFile]] = []
-        self._written = array("q")  # behind the last unit that was written, -1 for none in this file
-        self._stale: set[int] = set()  # queues that may have units behind that
+        self._written = array("q")  # after the last unit that was written, -1 for none in this file
+        self._stale: set[int] = set()  # queues that may have units after that
         self.unsynced: set[tuple[int, int]] = set()
         self.new_in: set[str] = set()
 
@@ -136,7 +136,7 @@ class ExtensionWriter:
             yield Piece(int(starts[first]), data)
 
     def write(self, queue: int, pieces: list[Piece]) -> None:
-        """Write units of one queue; to write the same again is no harm. Raises UnwritableError."""
+        """Write units of one queue; writing the same again is harmless. Raises UnwritableError."""
         for piece in pieces:
             start, data = piece.start, memoryview(piece.data)
             last = self._written[queue]
@@ -167,7 +167,7 @@ class ExtensionWriter:
         self.unsynced.add((queue, file_from_offset))
 
     def _clear(self, queue: int, start: int) -> None:
-        """Zero what no unit names behind `start`, and delete files that begin there."""
+        """Zero what no unit names after `start`, and delete files that begin there."""
         for file_from_offset, file in sorted(self._files[queue].items(), reverse=True):
             if file_from_offset > start:
                 disk.remove(file.path)
@@ -199,7 +199,7 @@ class ExtensionWriter:
 def _next_of(extension: Extension, queue: ConsumeQueue | None, file_size: int) -> tuple[int, int]:
     """(offset of the next unit, the same where the file goes on or -1).
 
-    Where the last unit that the queue names cannot be read, a new file behind all others: a broker would
+    Where the last unit that the queue names cannot be read, a new file after all others: a broker would
     write over units that are still named.
     """
     address = None if queue is None else queue.last_address(None if extension.files else BLOCK)

@@ -35,7 +35,7 @@ class TimedFlush:
         self._thread.start()
 
     def stop(self) -> None:
-        """End; waits for a flush that is under way. What is not flushed stays so."""
+        """End; waits for a flush that is under way. Bytes not flushed by then stay so."""
         self._stop.set()
         if self._thread.ident is not None:
             self._thread.join()
@@ -68,7 +68,7 @@ class GroupCommit:
 
     One of those that wait flushes for all that are there. Before it does, it waits for as many as the last
     time, half as long as a flush takes: they are mostly on their way. On a fast device each goes to the log
-    itself, which one of them flushes for those behind it.
+    itself, which one of them flushes for those queued after it.
 
     Source: CommitLog.GroupCommitService.
     """

@@ -35,7 +35,7 @@ _PLAIN_BYTES = 1 << 20
 
 
 class _FewSlots:
-    """Slots of a file, read when they are asked for; what was changed is kept until it is written."""
+    """Slots of a file, read on first use; what was changed is kept until it is written."""
 
     def __init__(self, descriptor: int, shape: Shape) -> None:
         self._descriptor = descriptor

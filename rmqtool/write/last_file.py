@@ -1,6 +1,6 @@
 """Before anything is appended: the log's last file is sound, and the queues know their last record in it.
 
-A broker reads that file at every start. Behind damage in it nothing would stay: the start ends the log there.
+A broker reads that file at every start. Nothing after damage in it would stay: the start ends the log there.
 A queue that has lost its last units would give queue offsets out a second time. A record that is not
 dispatched yet, with a queue offset that is taken, would never get a unit: it is older than those before it.
 
@@ -151,7 +151,7 @@ def _compiled_events(
 
 
 def _runs(rows: Array, queues: Array, dispatched: int) -> tuple[Array, Array]:
-    """Numbers of the rows that are looked at, and how many rows from each on go up by one.
+    """Numbers of the rows that are examined, and how many rows from each on go up by one.
 
     Args:
         rows: rows of the walk, queue by queue.
@@ -179,7 +179,7 @@ def _damaged(store: Store, file: StoreFile, physical_offset: int) -> RefusedErro
 def _end_with(store: Store, place: _Place, end: int | None) -> int:
     """The end of a queue, `end` before the place and None where nothing is known, with its records in it.
 
-    By the rules of dispatch, see `queue.build`: what it would leave out is no record of this log.
+    By the rules of dispatch, see `queue.build`: what it would leave out is not a record of this log.
     """
     topic = java_utf8_decode(place.topic)
     if (topic, place.queue_id) in store.layout.batch_queues:

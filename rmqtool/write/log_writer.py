@@ -2,8 +2,8 @@
 
     flushed <= committed <= end
 
-`end` is behind the last record appended. `committed` is behind the last byte in a file, which readers
-may see: less than `end` only with the write buffer. `flushed` is behind the last byte on the device.
+`end` is after the last record appended. `committed` is after the last byte in a file, which readers
+may see: less than `end` only with the write buffer. `flushed` is after the last byte on the device.
 
 The caller serialises `place`, `roll` and `append` (the broker's put lock); `commit` and `flush` may
 come from other threads.
@@ -59,10 +59,10 @@ class LogWriter:
     """The end of a commit log.
 
     Attributes:
-        end: physical offset behind the last record appended.
-        committed: behind the last byte that readers may see.
-        flushed: behind the last byte that is on the device.
-        store_timestamp: of the newest record appended, ms; 0 before the first. Set by the caller, behind
+        end: physical offset after the last record appended.
+        committed: after the last byte that readers may see.
+        flushed: after the last byte that is on the device.
+        store_timestamp: of the newest record appended, ms; 0 before the first. Set by the caller, after
             the append.
         flushed_timestamp: of the newest record known to be on the device, ms; 0 before the first.
         flush_seconds: how long the last flush took; 0 before the first.
@@ -129,7 +129,7 @@ class LogWriter:
             self.limit = following.stop - BLANK_SIZE
 
     def append(self, data: disk.Data, offset: int) -> None:
-        """Write whole records at `offset`, which is `end`, and move the end behind them.
+        """Write whole records at `offset`, which is `end`, and move the end after them.
 
         After a failed write the bytes at the end are zeroed again, and the end stays.
 
@@ -151,7 +151,7 @@ class LogWriter:
                 self.commit()
             try:
                 disk.write(file.descriptor, data, offset - file.start, file.path)
-            except BaseException:  # also a signal in the middle: what is behind the end must be zero
+            except BaseException:  # also a signal in the middle: what follows the end must be zero
                 self._clear(file, offset, len(data))
                 raise
             self.end = self.committed = offset + len(data)
@@ -318,7 +318,7 @@ class _AllocateAhead(Generic[File]):
             self._requests.put(start)
 
     def file(self, start: int) -> File:
-        """The file at `start`, the one that was asked for; it is given again until it is `taken`.
+        """The file at `start`, the one that was requested; it is returned again until it is `taken`.
 
         If none was, or making it failed, it is made now: there may be space again.
         """
@@ -346,7 +346,7 @@ class _AllocateAhead(Generic[File]):
         while (start := self._requests.get()) is not None:
             file = None
             try:
-                with suppress(Exception):  # whoever needs the file makes it, and is told what is wrong
+                with suppress(Exception):  # whoever needs the file makes it, and gets the error
                     file = self._make(start)
             finally:
                 self._answers.put(file)

@@ -31,7 +31,7 @@ from rmqtool.write.last_file import check_last_file
 from rmqtool.write.options import WriteOptions
 
 _ROCKSDB = "defaultrocksdb"  # StoreType.DEFAULT_ROCKSDB, in any case
-_REST_CHECKED = 64 << 10  # bytes behind the log's end that must be zero
+_REST_CHECKED = 64 << 10  # bytes after the log's end that must be zero
 FOLDERS = ("commitlog", "consumequeue", "index", "config")
 
 
@@ -44,7 +44,7 @@ class Opened:
         lock: its lock.
         store: the store as it was found, for reading.
         options: how it is to be written.
-        end: physical offset behind its last record.
+        end: physical offset after its last record.
         dispatched: physical offset up to which its records have queue units.
         folders: the writable folders of its commit log.
     """
@@ -293,7 +293,7 @@ def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
 
 
 def _end_of(store: Store) -> int:
-    """Where the next record goes: behind the last one, or behind the blank that fills the rest of its file.
+    """Where the next record goes: after the last one, or after the blank that fills the rest of its file.
 
     The record that made a crashed writer roll may not be on the device. A broker goes on in the next file
     too, but writes over the blank when there is none.
@@ -313,7 +313,7 @@ def _end_of(store: Store) -> int:
 
 
 def _check_ends(store: Store, end: int) -> int:
-    """Where dispatch goes on; raises RefusedError where log and queues do not fit together."""
+    """Where dispatch continues; raises RefusedError where log and queues do not fit together."""
     layout = store.layout
     dispatched = store.dispatched_end()
     hint = f"rmqtool verify {layout.root}"

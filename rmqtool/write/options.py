@@ -1,4 +1,4 @@
-"""What a writer is told: sizes, flush, limits; the broker's setting and default of each.
+"""Options of a writer: sizes, flush, limits; the broker's setting and default of each.
 
 Source: MessageStoreConfig, BrokerConfig; spec 01 section 12.
 """

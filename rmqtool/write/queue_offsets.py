@@ -1,6 +1,6 @@
 """Which queue offset a queue's next message gets.
 
-Nothing of this is on disk: what a queue holds when it is first asked for is where it goes on.
+Nothing of this is on disk: a queue continues after what it holds when it is first used.
 
 Source: QueueOffsetOperator, DefaultMessageStore#recoverTopicQueueTable; spec 01 section 5.5.
 """
@@ -16,7 +16,7 @@ from rmqtool.read.store import Store
 class QueueOffset:
     """One queue: `next` is the queue offset of its next message. Changed under the put lock only.
 
-    `newest` is the physical offset of the last message that it had when it was first asked for, -1 without.
+    `newest` is the physical offset of the last message that it had when it was first used, -1 without.
     """
 
     __slots__ = ("newest", "next")
@@ -27,9 +27,9 @@ class QueueOffset:
 
 
 class QueueOffsets:
-    """The queues that were asked for, by topic and queue id.
+    """The queues in use, by topic and queue id.
 
-    What is changed of them is changed by who holds the put lock; to ask does not take it.
+    Only a holder of the put lock changes them; reading does not take it.
     """
 
     def __init__(self, store: Store) -> None:
@@ -56,11 +56,11 @@ class QueueOffsets:
         return self.queue(topic, queue_id).next
 
     def advance(self, topic: str, queue_id: int, count: int) -> None:
-        """Count `count` messages that were appended behind `next`."""
+        """Count `count` messages that were appended at `next`."""
         self.queue(topic, queue_id).next += count
 
     def first_of_turns(self, topic: str, count: int) -> int:
-        """Where the round robin over queues 0 to `count` - 1 goes on: behind the one of the newest message.
+        """Where the round robin over queues 0 to `count` - 1 continues: after the one of the newest message.
 
         That is the newest of those that the store had when it was opened. Without any it is queue 0.
         """

@@ -105,7 +105,7 @@ class QueueWriter:
         self._folders: list[str] = []
         self._next = array("q")
         self._newest = array("q")
-        self._files_end = array("q")  # byte offset behind the last file, or _NO_FILE
+        self._files_end = array("q")  # byte offset after the last file, or _NO_FILE
         # waiting
         self._plain: dict[int, bytearray] = {}
         self._plain_count = 0
@@ -257,7 +257,7 @@ class QueueWriter:
         self._finish()
 
     def write_units(self, queue: int, data: bytes) -> None:
-        """Write packed units, as fillers, behind those of a queue by its number; nothing of it may wait.
+        """Write packed units, as fillers, after those of a queue by its number; none of its units may wait.
 
         Raises:
             UnwritableError: they cannot be written.
@@ -356,7 +356,7 @@ class QueueWriter:
 
     def _zero_torn_unit(self, descriptor: int, start: int, data: memoryview, path: str) -> None:
         """Zero the unit of which a failed write left a part; whole units are right and stay."""
-        with suppress(OSError):  # what cannot be mended is told by the first error
+        with suppress(OSError):  # the first error is the one to report
             written = os.pread(descriptor, len(data), start)
             same = len(os.path.commonprefix([written, bytes(data)]))
             whole = same - same % self._unit_size

@@ -14,7 +14,7 @@ from threading import Condition
 from typing import Any, NamedTuple
 
 _PATIENCE_S = 0.1
-"""How long a buffer is kept for a dispatch that is behind; it reads the file then."""
+"""How long a buffer is kept for a dispatch that lags; it reads the file then."""
 
 
 class Part(NamedTuple):
@@ -25,12 +25,12 @@ class Part(NamedTuple):
 
     @property
     def stop(self) -> int:
-        """Behind the last one."""
+        """The offset after the last byte."""
         return self.start + len(self.data)
 
 
 class Recent:
-    """The parts that dispatch may still read, one behind the other."""
+    """The parts that dispatch may still read, one after the other."""
 
     def __init__(self) -> None:
         self.wake: Callable[[], None] = lambda: None
@@ -46,7 +46,7 @@ class Recent:
         self.wake()
 
     def reclaim(self, memory: Any) -> None:
-        """Take `memory` back, to be filled anew; waits a while for a dispatch that is not done with it."""
+        """Take `memory` back, to be filled again; waits a while for a dispatch that still reads it."""
         until = time.monotonic() + _PATIENCE_S
         with self._changed:
             while (part := self._part_in(memory)) is not None:
@@ -81,6 +81,6 @@ class Recent:
                 self._changed.notify_all()
 
     def start_behind(self, offset: int) -> int | None:
-        """Where the first part begins, when that is behind `offset`."""
+        """Where the first part begins, when that is after `offset`."""
         with self._changed:
             return self._parts[0].start if self._parts and self._parts[0].start > offset else None

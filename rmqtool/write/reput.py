@@ -35,9 +35,9 @@ class Reached(NamedTuple):
 
 
 class Reput:
-    """Runs a dispatcher behind a log; `error` is what its last step failed with, None for nothing.
+    """Runs a dispatcher that follows a log; `error` is what its last step failed with, None for nothing.
 
-    Where that is no error of rmqtool's it ends: what was dispatched is not known then.
+    After an error that is not rmqtool's it ends: what was dispatched is not known then.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Reput:
             How far that is done.
 
         Raises:
-            UnwritableError: they cannot be written; a later call goes on from there.
+            UnwritableError: they cannot be written; a later call resumes there.
         """
         with self._lock:
             if self.error is not None and not isinstance(self.error, RmqtoolError):
@@ -114,7 +114,7 @@ class Reput:
                 self._step(time.monotonic())
             except RmqtoolError as error:
                 self.error = error
-            except Exception as error:  # raised anew in the threads that put, flush and close
+            except Exception as error:  # raised again in the threads that put, flush and close
                 self.error = error
                 return
             else:

@@ -5,7 +5,7 @@
             print(delivery.topic, delivery.stored.physical_offset)
 
 A delayed message waits in queue `level - 1` of SCHEDULE_TOPIC_XXXX, whose units hold the time of
-delivery in place of the tags code; delayOffset.json says how far each level has been delivered.
+delivery instead of the tags code; delayOffset.json says how far each level has been delivered.
 A due message is stored once more, under its real topic. First that is on the device, then
 delayOffset.json follows: a crash in between delivers again, and loses nothing.
 
@@ -50,7 +50,7 @@ State = Literal[
 ]
 
 SKIPPED: Final = frozenset({"missing", "half", "unreadable", "illegal"})
-"""What is passed over: there is nothing to deliver, or nothing that any broker could store."""
+"""States that are passed over: there is nothing to deliver, or nothing that any broker could store."""
 HELD: Final = frozenset({"damaged", "unknown_topic", "refused"})
 """What a level stops at: delivering it would hide damage, or store it where no consumer looks."""
 _FOR_NOW: Final = frozenset({"TOPIC_NOT_EXIST", "NO_PERMISSION"})
@@ -58,7 +58,7 @@ _FOR_NOW: Final = frozenset({"TOPIC_NOT_EXIST", "NO_PERMISSION"})
 
 _SHOWN = 80  # characters of a name that somebody made up
 SAVED_EVERY = 10_000
-"""Deliveries after which delayOffset.json is written; a crash repeats at most so many."""
+"""Deliveries after which delayOffset.json is written; a crash repeats at most this many."""
 
 
 class Level(NamedTuple):
@@ -84,11 +84,11 @@ class Delivery:
         queue_offset: in queue `level - 1` of SCHEDULE_TOPIC_XXXX.
         physical_offset: of the delayed record.
         due_timestamp: when it is due, ms since 1970; now where the broker would not wait so long.
-        state: `due`, or why it is not delivered; `delivered` behind it.
+        state: `due`, or why it is not delivered; `delivered` after delivery.
         topic: the real one; None where the record does not say.
         queue_id: of the real topic.
-        uniq_key: to tell it by.
-        message: the delayed record; None behind `deliver`.
+        uniq_key: identifies the message.
+        message: the delayed record; None after `deliver`.
         stored: where it was delivered to.
         reason: why it is `illegal` or `refused`.
     """
@@ -111,7 +111,7 @@ def delivered_offsets(store: Store) -> dict[int, int]:
 
     Raises:
         UnreadableError: it cannot be read.
-        FormatError: it cannot be understood. Where there is no .bak a broker goes on with no offsets at
+        FormatError: it cannot be understood. Without a .bak a broker continues with no offsets at
             all, and delivers again everything that is still stored.
     """
     root = store.layout.root
@@ -138,7 +138,7 @@ def levels(
         store: opened for reading.
         delays_ms: of level n at n - 1; queues of further levels are left out, as the broker does it.
             None: not known, all queues count.
-        offsets: in place of `delivered_offsets`, where that has been asked.
+        offsets: the result of `delivered_offsets`, where it was called already.
 
     Raises:
         UnreadableError, FormatError: as `delivered_offsets`.
@@ -170,13 +170,13 @@ def plan(
     knows: Callable[[str], bool] | None = None,
     offsets: Mapping[int, int] | None = None,
 ) -> Iterator[Delivery]:
-    """What is due at `now_ms`, the earliest first, each level in its own order.
+    """The messages due at `now_ms`, the earliest first, each level in its own order.
 
     Args:
         store: opened for reading.
         now_ms: ms since 1970.
         delays_ms: the broker's messageDelayLevel, of level n at n - 1. A message that would wait longer
-            than that is due at once, as in a broker. None: not known, each waits as long as it was told.
+            than that is due at once, as in a broker. None: not known, each waits as long as its unit says.
         knows: whether the store has a topic: a level stops at a message for another one. None: no matter.
         offsets: as for `levels`.
 
@@ -187,7 +187,7 @@ def plan(
 
 
 def _due(store: Store, level: Level, now_ms: int, knows: Callable[[str], bool] | None) -> Iterator[Delivery]:
-    """What is due of one level, up to the first that is not, or is held."""
+    """The messages due of one level, up to the first that is not due, or is held."""
     queue = store.queue(SCHEDULE_TOPIC, level.level - 1)
     assert isinstance(queue, ConsumeQueue), "only levels with such a queue are listed"
     for queue_offset, unit in queue.units(level.next_offset, level.end_offset):
@@ -281,7 +281,7 @@ def deliver(
                 _save(writer, done)
                 ready, done = done, []
                 yield from ready
-    finally:  # also behind a failure: what was put before it would be delivered again
+    finally:  # also after a failure: what was put before it would be delivered again
         _save(writer, done)
     yield from done
 
@@ -302,7 +302,7 @@ def _put(writer: StoreWriter, delivery: Delivery, create_topics: bool) -> Delive
 def redelivered(message: Message, topic: str, queue_id: int, options: WriteOptions) -> NewMessage:
     """A delayed record as it is stored again under its real topic.
 
-    The property string is made anew from the map: the same names, DELAY, REAL_TOPIC and REAL_QID
+    The property string is made again from the map: the same names, DELAY, REAL_TOPIC and REAL_QID
     among them. Where light queues take part a broker makes it once more, from the map as it is then:
     without DELAY, with WAIT=false. Source: ScheduleMessageService#messageTimeUp; spec 02 10.5.
     """

@@ -80,7 +80,7 @@ class StateFiles:
 
 @contextmanager
 def hint_unclean(root: Path) -> Iterator[None]:
-    """What cannot be written says what to run, where it leaves the store open: `abort` is there."""
+    """Add a hint on recovery to an UnwritableError that leaves the store open: `abort` exists."""
     try:
         yield
     except UnwritableError as error:
@@ -91,7 +91,7 @@ def hint_unclean(root: Path) -> Iterator[None]:
 
 @contextmanager
 def hint_begun(root: Path) -> Iterator[None]:
-    """What cannot be written says what to do, where it leaves a new store without a file of the log."""
+    """Add a hint on cleaning up to an UnwritableError that leaves a new store without a log file."""
     try:
         yield
     except UnwritableError as error:

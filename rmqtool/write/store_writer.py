@@ -135,7 +135,7 @@ class StoreWriter:
             found = opening.create(root, profile_named(profile), options, broker_conf=broker_conf)
             writer = cls(found, auto_create_queues=auto_create_queues)
             try:
-                writer.log.room()  # makes the first file: nothing else tells the next opening its size
+                writer.log.room()  # makes the first file: the next opening finds its size nowhere else
             except BaseException:
                 writer._broken = True  # `abort` stays
                 with suppress(RmqtoolError):
@@ -298,7 +298,7 @@ class StoreWriter:
         return result if late else result._replace(flushed=True)
 
     def disown(self) -> None:
-        """Take the store for closed, with nothing written: another process goes on with it."""
+        """Mark the store closed without writing; another process owns it now."""
         self._closed = True
         self._lock_file.release()  # this process's copy; the other one still holds it
 
@@ -322,7 +322,7 @@ class StoreWriter:
             raise self._reput.error
 
     def appended(self, store_timestamp: int) -> None:
-        """Note the store time of records that `log` was given by another module, behind the append."""
+        """Note the store time of records that `log` was given by another module, after the append."""
         self.log.store_timestamp = store_timestamp
 
     # state

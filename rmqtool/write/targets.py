@@ -50,7 +50,7 @@ class _Topic:
         self.is_batch = config.is_batch
         self.sys_flag = MULTI_TAGS if config.topic_filter_type == _MULTI_TAG else 0
         self.open = 0  # queue ids below this one are known to be for producers
-        self.turns = Turns(0)  # of no queues until one was asked for
+        self.turns = Turns(0)  # of no queues until one is needed
 
     def target(self, queue_id: int) -> Target:
         return Target(queue_id, self.is_batch, self.sys_flag)

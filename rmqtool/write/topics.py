@@ -48,7 +48,7 @@ _OWN_TOPICS = {
     "TBW102": (8, DEFAULT_PERM | PERM_INHERIT),
     "BenchmarkTest": (1024, DEFAULT_PERM),
 }
-_REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # 5.x, with the cluster's name behind it
+_REVIVE_PREFIX = "rmq_sys_REVIVE_LOG_"  # 5.x, followed by the cluster's name
 _REVIVE_QUEUES = 8
 
 
@@ -221,7 +221,7 @@ class TopicTable:
             key: its Java hash decides.
 
         Raises:
-            IllegalMessageError: see `check`; or there is no key (MESSAGE_ILLEGAL).
+            IllegalMessageError: see `check`; or a key is missing (MESSAGE_ILLEGAL).
             RefusedError: an order topic would be spread over its queues.
         """
         if how == "round-robin":

@@ -7,7 +7,7 @@
     checkpoint  checkpoint and abort against the log
     config      the JSON files and their .bak, topics and offsets against log and queues
     timer       timer log, timer wheel, epoch file, compaction checkpoint
-    bodies      every compressed body decompresses, every batch can be read; only when asked for
+    bodies      every compressed body decompresses, every batch can be read; only on request
 
 `queues`, `index` and `bodies` work while the log is walked, so choosing one of them walks it too.
 Findings are data; an exception means that nothing could be checked.
@@ -43,7 +43,7 @@ _OF_KIND = {
     "index": {"files", "index"},
 }
 
-# Damage that explains what other passes leave out is theirs to tell when `log` was not chosen.
+# Damage that explains what other passes leave out is reported by them when `log` was not chosen.
 _ALWAYS_TOLD = {"CL12", "CL14", "UN01"}
 
 __all__ = [
@@ -135,7 +135,7 @@ def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
 
 
 def _look_at_ends(context: Context, passes: set[str]) -> None:
-    """What `checkpoint` and `config` compare with, where the passes that would tell it were not chosen."""
+    """Find what `checkpoint` and `config` compare with when the passes that find it were not chosen."""
     store = context.store
     if not passes & _OF_LOG:
         newest = next(store.messages(reverse=True, damage="skip"), None)
@@ -146,7 +146,7 @@ def _look_at_ends(context: Context, passes: set[str]) -> None:
         try:
             low, high = store.min_offset(*key), store.max_offset(*key)
         except UnreadableError:
-            continue  # told by the pass `queues`
+            continue  # reported by the pass `queues`
         context.queue_ends[key] = high
         if not passes & _OF_LOG and high > low:
             context.topics[key[0]] = context.topics.get(key[0], 0) + high - low

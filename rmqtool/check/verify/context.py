@@ -62,7 +62,7 @@ class Bounds:
 class Report:
     """What was checked: the summary of a verification. Complete when the findings are exhausted.
 
-    `left_out` are passes that were asked for and make no sense for less than a whole store.
+    `left_out` are passes that were requested but need a whole store.
     """
 
     passes: tuple[str, ...] = ()
@@ -130,7 +130,7 @@ class Context:
         return self.layout.relative(path)
 
     def open(self, path: Path) -> ByteSource:
-        """A source over a file of the store, read as this verification was told to.
+        """A source over a file of the store, read the way this verification is set up.
 
         Raises:
             FileNotFoundError: the file is gone since the folder was listed; the report says so.
@@ -203,7 +203,7 @@ class Context:
     def dispatch_from(self) -> int:
         """The next start, or the running broker, dispatches records from this offset on.
 
-        After a clean stop dispatch goes on behind the newest unit of all queues, and 5.x leaves
+        After a clean stop dispatch continues after the newest unit of all queues, and 5.x leaves
         out the first record there unless it begins a file (spec 02 section 2, point 3). After a
         crash everything from the start file on is dispatched again.
         """

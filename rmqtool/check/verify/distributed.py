@@ -88,7 +88,7 @@ class LogWork:
 
     @classmethod
     def of(cls, check: LogCheck) -> LogWork:
-        """The work of a verification whose index files were looked at."""
+        """The work of a verification whose index files were examined."""
         index = check.index
         names = ("files", "_sorted", "_indexed_from", "unusable")
         known = None if index is None else {name: getattr(index, name) for name in names}
@@ -121,7 +121,7 @@ class LogWork:
 
 
 def take_log(check: LogCheck, result: LogResult) -> FileScan:
-    """Add what was found beside the scan to the verification; the scan itself is given back."""
+    """Add what was found besides the scan to the verification; return the scan."""
     context = check.context
     context.report.vanished |= result.vanished
     if check.queues is not None:
@@ -197,7 +197,7 @@ class QueueWork:
 
 
 def queue_tasks(check: UnitCheck) -> Iterator[QueueTask]:
-    """A task for every queue of the store, in the order in which findings are told."""
+    """A task for every queue of the store, in the order in which findings are reported."""
     layout, spans = check.context.layout, check.check.spans.queues
     for queue in layout.unit_queues:
         span, error = spans.get(queue.key), check.check.failed.get(queue.key)

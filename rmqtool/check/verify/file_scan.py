@@ -49,7 +49,7 @@ class FileScan:
 
     `end` is the physical offset after the last record (-1: no record); `zero_from` is where zeros reach
     to the file's end; `done` says that the file ended properly, with a blank. The positions [start, stop)
-    of the file were walked, nothing at all of a file that is `gone`; all else is physical offsets.
+    of the file were walked, nothing at all of a file that is `gone`; everything else is physical offsets.
     """
 
     file: StoreFile
@@ -89,7 +89,7 @@ class FileScan:
         self.findings.append(finding(code, where, start, stop - start, records=records))
 
     def add_bad(self, bad: CorruptRange) -> None:
-        """A corrupt range; joined to the one before where there is no room for one more."""
+        """Add a corrupt range; beyond REGIONS_MAX it is merged into the last one."""
         if len(self.bad) < REGIONS_MAX:
             self.bad.append(bad)
             return
@@ -98,7 +98,7 @@ class FileScan:
                                to_end=bad.to_end)  # fmt: skip
 
     def count_topic(self, topic: str, count: int) -> None:
-        """Count records of a topic; beyond TOPICS_MAX topics the rest are not told apart."""
+        """Count records of a topic; topics beyond the first TOPICS_MAX are not counted."""
         if topic in self.topics or len(self.topics) < TOPICS_MAX:
             self.topics[topic] = self.topics.get(topic, 0) + count
 

@@ -1,6 +1,6 @@
 """Pass `files`: the set of files. Names, sizes, gaps, strays; what is out of reach.
 
-No content is read: the layout tells all, so `info` shows these findings too.
+No content is read: the layout is enough, so `info` shows these findings too.
 
 Source: MappedFileQueue#doLoad, spec 02 sections 1.3 and 15.
 """

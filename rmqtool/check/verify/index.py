@@ -7,8 +7,8 @@ the log and the entries for the same range of offsets are compared as two sorted
 Tag entries (5.4) are expected between the first and the last one that is there, for a store may
 have been written by older brokers before and after.
 
-The newest file of a running broker, or after a crash, is looked at up to what its header counts, for
-entry and slot are written before it. What lies beyond is no damage: the next start indexes it again.
+The newest file of a running broker, or after a crash, is checked up to what its header counts, for
+entry and slot are written before it. What lies beyond is not damage: the next start indexes it again.
 
 Source: IndexFile#putKey, IndexService#buildIndex, #load; spec 01 section 6, spec 02 sections 3.4, 15.3.
 """
@@ -117,7 +117,7 @@ class IndexCheck:
         self._tags_after: Miss | None = None
         self.unusable = False
         self.failed: dict[str, OSError] = {}
-        # A running broker indexes a record just after its unit: its index may be behind its queues.
+        # A running broker indexes a record just after its unit: its index may lag behind its queues.
         self._indexed_from = 0 if context.live and context.layout.index_files else context.dispatch_from
 
     @property
@@ -143,7 +143,7 @@ class IndexCheck:
                 source = context.open(file.path)
                 try:
                     if file.size != context.layout.index_file_size:
-                        self.unusable = True  # IX06 tells it
+                        self.unusable = True  # IX06 reports it
                         continue
                     yield from self._file(file, name, self._reader(source), grows=grows)
                     for start, stop in source.unreadable:
@@ -163,7 +163,7 @@ class IndexCheck:
         return IndexFile(source, Shape(layout.index_slots, layout.index_entries))
 
     def _file(self, file: IndexFilePath, name: str, reader: IndexFile, *, grows: bool) -> Iterator[Finding]:
-        """Findings on one file. One that `grows` is looked at up to what its header said at first.
+        """Findings on one file. One that `grows` is checked up to what its header said at first.
 
         Its slots may name entries beyond that, and the fields for its end are written key by key.
         """
@@ -221,7 +221,7 @@ class IndexCheck:
         try:
             by_file = dict(self._entries(start, stop))
         except OSError:
-            return IndexPart(len(expected))  # gone, or told by `finish`
+            return IndexPart(len(expected))  # gone, or reported by `finish`
         entries = np.sort(np.concatenate([np.zeros(0, np.uint64), *by_file.values()]))
         is_tag = kinds == KIND_TAG
         if np.array_equal(np.sort(expected), entries):
@@ -359,14 +359,14 @@ class IndexCheck:
         return code in ("IX03", "IX10") and (self.unusable or bool(self.failed))
 
     def _take_behind_log_end(self) -> None:
-        """Entries for records behind the log's end name none."""
+        """Report entries for offsets after the log's end: no record is there."""
         for number, file in enumerate(self.files):
             if file.last >= self.context.log_end:
                 entries = self._entries_of(number, self.context.log_end, file.last + 1)
                 self._add_extra(number, entries["physical_offset"].tolist())
 
     def _index_off(self) -> bool:
-        """Whether the broker was told to keep no index, or single files were given."""
+        """Whether the broker is configured without an index, or single files were given."""
         layout = self.context.layout
         conf = layout.broker_conf
         off = conf is not None and not conf.flag("messageIndexEnable", default=True)

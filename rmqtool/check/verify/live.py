@@ -1,4 +1,4 @@
-"""A store that a broker is using: what was under way when it was looked at is looked at again.
+"""A store that a broker is using: what was under way at the first check is checked again.
 
 The ends of the queues are read first, then the log's end; so every record below the queues' ends
 must have its unit, and what lies above is not judged but for the question whether its unit comes.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rmqtool.check.verify.queue_units import Units
 
 WAIT_S = 2.0
-_UNITS_MAX = 1 << 20  # looked at again in one piece
+_UNITS_MAX = 1 << 20  # checked again in one piece
 
 
 def look_again(context: Context, check: QueueCheck, units: dict[Key, Units], reader: UnitReader) -> None:
@@ -101,7 +101,7 @@ def _come(reader: UnitReader, queue: QueueFiles, first: int, stop: int) -> int:
 
 
 def queue_end_now(context: Context, key: Key) -> int | None:
-    """The queue offset behind a queue's last message, by its files as they are now; None without."""
+    """The queue offset after a queue's last message, by its files as they are now; None without."""
     layout = context.layout
     queue = layout.batch_queues.get(key) or layout.consume_queues.get(key)
     with OpenFiles() as open_files:

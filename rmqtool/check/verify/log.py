@@ -146,7 +146,7 @@ class LogCheck:
     def events(
         self, source: ByteSource, file: StoreFile, start: int, stop: int
     ) -> Iterator[tuple[Frames, Dispatch] | LogGap]:
-        """What is at the positions [start, stop) of a file, in order; records with what dispatch needs."""
+        """Walk the positions [start, stop) of a file, in order; records come with their dispatch columns."""
         for event in walk(source, file_from_offset=file.file_from_offset, start=start, stop=stop,
                           window=self.window):  # fmt: skip
             if isinstance(event, Frames):

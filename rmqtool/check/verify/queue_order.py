@@ -2,7 +2,7 @@
 
 A jump forward is explained by records that were lost in a damaged range. A jump back is one of:
 
-    back to 0                                   the queue was made anew (CL16): the topic was deleted
+    back to 0                                   the queue was made again (CL16): the topic was deleted
                                                 and made again, or its folder was lost
     back, and the store time goes back with it  old records that a truncation left behind (CL07)
     one record off, the next one right again    that record's queue offset is damaged (CL15)
@@ -25,8 +25,8 @@ from rmqtool.problems import Finding, finding
 class OutOfOrder:
     """Records of one queue whose queue offset says nothing about the queue's units.
 
-    `records` are physical offsets; records before `from_offset` belong to a queue that is no more,
-    those from `until` on to a log that is no more.
+    `records` are physical offsets; records before `from_offset` belong to a queue that no longer exists,
+    those from `until` on to a log that no longer exists.
     """
 
     records: set[int] = field(default_factory=set)
@@ -34,7 +34,7 @@ class OutOfOrder:
     until: int | None = None
 
     def explains(self, item: Mismatch) -> bool:
-        """Whether the order in the log already tells why these records and units differ."""
+        """Whether the order in the log already explains why these records and units differ."""
         if item.start < self.from_offset or (self.until is not None and item.start >= self.until):
             return True
         return item.start in self.records
@@ -88,7 +88,7 @@ def _zombie_start(context: Context, spans: dict[Key, Span]) -> int | None:
 
 
 def _lost_between(context: Context, item: Break) -> bool:
-    """Whether records between this one and its predecessor may be lost, or were not looked at."""
+    """Whether records between this one and its predecessor may be lost, or were not checked."""
     return item.queue_offset >= item.expected and may_have_lost(context, item.after, item.physical_offset)
 
 

@@ -4,11 +4,11 @@
     trailing records have no unit                   CQ01 if a start dispatches them, else CQ02
     unit names another record of its own queue      CQ04
     unit names something else                       CQ05   (CQ14 when no record claims its slot)
-    unit points behind the log's end                CQ03
+    unit points past the log's end                  CQ03
     tags code, delivery time, extension address     CQ06, CQ07, CQ16
 
-Units of expired records and units that point into a damaged range of the log are no findings: the
-log's own finding tells it. Source: spec 02 section 15.2.
+Units of expired records and units that point into a damaged range of the log are not findings: the
+log's own finding reports it. Source: spec 02 section 15.2.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class UnitCheck:
             self._block(self.units[key], first, block, claimed)
 
     def _extension(self, key: Key, reader: UnitReader) -> Iterator[Finding]:
-        """Whether a broker can go through the extension files, and comes to all units that are named."""
+        """Check that a broker can walk the extension files and reaches all units that are named."""
         extension, named = self.context.extension(key, reader), self.units[key].extended_to
         place = {"topic": key[0], "queue_id": key[1]}
         for file in extension.files:
@@ -212,7 +212,7 @@ class UnitCheck:
                 units.add_unclaimed(Run(first + start, first + stop, int(physical[start])))
 
     def _judged(self, physical: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Which offsets a unit should have a record for: where the log was walked, and behind its end."""
+        """Which offsets a unit should have a record for: where the log was walked, and after its end."""
         context = self.context
         behind = (physical >= context.log_end) if context.log_end >= 0 else np.zeros(len(physical), bool)
         walked = inside(self._covered, physical) & ~inside(context.bad, physical)
@@ -366,7 +366,7 @@ class UnitCheck:
             yield self._finding("CQ04", key, run.first, run.last, shift=shift, **detail)
 
     def _shift(self, key: Key, physical_offset: int, slot: int) -> int | None:
-        """How far `slot` is behind the queue offset of the record there, when it is one of this queue."""
+        """`slot` minus the queue offset of the record there, when it is one of this queue."""
         found = self.context.store.find(physical_offset)
         if found is None or (found.message.topic, found.message.queue_id) != key:
             return None
@@ -399,7 +399,7 @@ def _is_named(mismatches: list[Mismatch], physical_offset: int) -> bool:
 
 
 def _slots(file: StoreFile, start: int, stop: int, unit_size: int | None) -> tuple[int, int]:
-    """The half-open slots of bytes [start, stop) of a file; all of them where they cannot be told."""
+    """The half-open slots of bytes [start, stop) of a file; all of them where they are unknown."""
     if unit_size is None:
         return 0, 1 << 63
     low, high = file.file_from_offset + start, file.file_from_offset + stop

@@ -39,12 +39,12 @@ _YEAR_MS = 366 * 86_400_000
 _NUMBER_LIMIT = 10**18  # queue offsets that sums of them stay within 64 bits
 
 
-_RIGHT = -1  # in place of a Kind: the unit is right
-_TOLD = -2  # another finding tells why the unit differs or cannot be had
+_RIGHT = -1  # instead of a Kind: the unit is right
+_TOLD = -2  # another finding says why the unit differs or cannot be had
 
 
 class Columns(NamedTuple):
-    """What is compared of the records of a window, in the order of queues: arrays of shape (n,)."""
+    """The fields of a window's records that are compared, in the order of queues: arrays of shape (n,)."""
 
     queue_offset: np.ndarray
     physical_offset: np.ndarray
@@ -249,7 +249,7 @@ class QueueCheck:
     ) -> Iterator[tuple[Key, Span]]:
         """Units in light queues: one more per queue named in INNER_MULTI_DISPATCH.
 
-        Only queues that exist are looked at: the broker writes them with multi-dispatch on.
+        Only queues that exist are checked: the broker writes them with multi-dispatch on.
         Source: spec 02 5.3, MultiDispatch.
         """
         rows = frames.rows

@@ -30,7 +30,7 @@ class Kind(IntEnum):
 class Mismatch:
     """Queue offsets [first, last] of one queue whose records lack their unit, or have a wrong one.
 
-    `start` is the first record's physical offset, `end` the offset behind the last one.
+    `start` is the first record's physical offset, `end` the offset after the last one.
     """
 
     kind: Kind
@@ -55,7 +55,7 @@ class Break:
     clock_back: bool
 
     def is_alone(self, following: Break | None) -> bool:
-        """Whether the queue goes on at the next break as if this record had had the right queue offset."""
+        """Whether the queue continues at the next break as if this record had had the right queue offset."""
         return (
             following is not None
             and following.expected == self.queue_offset + 1
@@ -67,7 +67,7 @@ class Break:
 class Span:
     """One queue within one window, or, added up, within the log so far.
 
-    `first` and `next` are queue offsets, `end` is behind the last record; `matched` are half-open
+    `first` and `next` are queue offsets, `end` is after the last record; `matched` are half-open
     ranges of queue offsets whose units are right.
     """
 

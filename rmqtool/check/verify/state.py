@@ -1,4 +1,4 @@
-"""Passes `checkpoint` and `config`: the small files beside the log.
+"""Passes `checkpoint` and `config`: the small files next to the log.
 
 checkpoint  its size, whether it is newer than the log, and the abort file
 config      every JSON file and its .bak by the broker's rule; topics, committed and delay offsets
@@ -95,7 +95,7 @@ class ConfigCheck:
                 self._found += self._load(name)
 
     def run(self) -> Iterator[Finding]:
-        """All findings; the log was walked, or its ends were looked at."""
+        """All findings; the log was walked, or its ends were read."""
         yield from self._found
         if self.context.live:  # topics that were made in the meantime
             self._load("topics.json")

@@ -52,7 +52,7 @@ def _size(context: Context, path: Path, expected: int) -> Iterator[Finding]:
     except OSError as error:
         yield finding("CP06", context.name(path), reason=error.strerror)
         return
-    if size not in (0, expected):  # an empty file is made anew
+    if size not in (0, expected):  # an empty file is created again
         yield finding("TM01", context.name(path), 0, size, expected_bytes=expected)
 
 
@@ -79,7 +79,7 @@ def _timer_log(context: Context, file: StoreFile, *, is_last: bool) -> Iterator[
 
 
 def _units_end(source: ByteSource) -> int:
-    """The position behind the last unit of a timer log file."""
+    """The position after the last unit of a timer log file."""
     import numpy as np
 
     unit, end = timer_format.LOG_UNIT.size, 0
@@ -95,7 +95,7 @@ def _units_end(source: ByteSource) -> int:
 
 
 def is_zero_from(source: ByteSource, start: int) -> bool:
-    """Whether nothing but zeros lies behind a position; holes are not read."""
+    """Whether only zeros follow a position; holes are not read."""
     rest = source.data_from(start)
     while rest < source.size and not any(source.read(rest, _BLOCK)):
         rest = source.data_from(rest + _BLOCK)
@@ -113,7 +113,7 @@ def _epoch(context: Context, path: Path) -> Iterator[Finding]:
     try:
         entries = epoch.decode(read_small(path, CONFIG_LIMIT))
     except OSError as error:
-        # FormatError is no OSError; what is left are real read errors
+        # FormatError is not an OSError; what is left are real read errors
         yield finding("CP06", name, reason=error.strerror)
         return
     except FormatError as error:

@@ -5,8 +5,8 @@
     plan_file.py    write_plan, read_plan, agree            a plan on paper
     apply.py        apply                                   does a plan
     backup_folder.py  backup_folder, check_backup           where its backup is made
-    rollback.py     roll_back                               gives back what a killed run has changed
-    undo.py         undo                                    gives back the former bytes
+    rollback.py     roll_back                               reverts what a killed run has changed
+    undo.py         undo                                    restores the former bytes
     backup.py       Backup, Manifest                        what was there before
     harness.py      show_plan, carry_out                    what a command does with its plan
     guard.py        keeps brokers out, names the unfinished runs

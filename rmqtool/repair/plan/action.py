@@ -38,7 +38,7 @@ class Action:
         length: bytes that change; for create and replace the new file's size, for delete its size.
         reason: one line for a person.
         problem: the code of the row of `problems.py` that it mends; None where it mends nothing.
-        detail: numbers, as JSON. `data_bytes`: how many of `length` are no hole, where fewer are.
+        detail: numbers, as JSON. `data_bytes`: how many of `length` are not holes, where fewer are.
         content: fill and write: the new bytes, `length` of them. cut: None, its bytes become zeros.
             create and replace: the whole content; None if `Build` makes the file, or if `zeros` says
             that it is all zero.
@@ -80,7 +80,7 @@ class Action:
 
     @property
     def end(self) -> int:
-        """The byte behind the last one that changes."""
+        """The position after the last byte that changes."""
         return self.offset + self.length
 
     @property
@@ -90,7 +90,7 @@ class Action:
 
     @property
     def data_bytes(self) -> int:
-        """Bytes that it writes or takes away, holes not counted where `detail` tells of them."""
+        """Bytes that it writes or removes: `data_bytes` of `detail` where given, otherwise `length`."""
         told = self.detail.get("data_bytes")
         return min(told, self.length) if isinstance(told, int) and told >= 0 else self.length
 

@@ -8,8 +8,8 @@
                                            when that is on the device, what takes its place is moved in
     the fingerprint afterwards, the journal goes, the guard goes last
 
-Each step is on the device before the next begins. A killed run is not gone on with: the next command gives
-back what it has changed (`rollback`), then makes its plan.
+Each step is on the device before the next begins. A killed run is not resumed: the next command reverts
+what it has changed (`rollback`), then makes its plan.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Applied:
     Attributes:
         backup: the folder to give to `undo`; None where nothing was kept or there was nothing to do.
         actions: how many were done.
-        bytes_changed: their bytes, holes not counted where the plan tells of them.
+        bytes_changed: their bytes, without holes where the plan gives that number.
     """
 
     backup: Path | None
@@ -87,13 +87,13 @@ def apply(
         build: makes the files whose content the plan does not have; None if there are none.
         backup_dir: a folder that is missing or empty, or see `backup_folder`. Not used with `keep` off.
         held: the store's lock, if the caller has it.
-        abandon: the plan is for a store in between, whose killed run cannot be given back (`roll_back`).
+        abandon: the plan is for a store in between, whose killed run cannot be reverted (`roll_back`).
 
     Raises:
-        RefusedError: the store is not as it was when the plan was made, a killed run was not given back, or
+        RefusedError: the store is not as it was when the plan was made, a killed run was not reverted, or
             something may not be done. Nothing has changed.
         UnwritableError: no space, no permission, or a device that fails. Where changes had begun, the
-            error's hint says so; `roll_back` and `undo` give back what was.
+            error's hint says so; `roll_back` and `undo` restore the former state.
         StoreInUseError: the lock is held by another process.
         InputError: the journal of a killed run cannot be understood.
     """
@@ -191,7 +191,7 @@ class _Run:
             if self._backup is not None:
                 self._keep(self._backup, manifest, journal)
         except BaseException:
-            with suppress(RmqtoolError, OSError):  # the first failure is the one to tell
+            with suppress(RmqtoolError, OSError):  # the first failure is the one to report
                 if self._folder is not None and self._folder.is_dir():
                     for path in (self._folder.iterdir()) if has_folder else (self._folder,):
                         changes.remove_tree(path)

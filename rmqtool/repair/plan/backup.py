@@ -1,9 +1,9 @@
-"""The backup of a run: what was there before, so that every byte and mtime of it can be given back.
+"""The backup of a run: what was there before, so that every byte and mtime of it can be restored.
 
     manifest.json     what the run changes, and the state of each file before; written first
     files/PATH        whole files: copied here, or moved here when another takes their place
     ranges/PATH       the ranges of a file that change in place, each at its own offset, holes between them
-    copied.json       CRCs of every file and range that is kept; what is moved here and is no file, as a
+    copied.json       CRCs of every file and range that is kept; what is moved here and is not a file, as a
                       link or a folder, has none. From here on the store changes
     applied.json      the fingerprint of the store when all was done
     undoing, undone   how far an undo has come
@@ -53,7 +53,7 @@ class Entry:
     Attributes:
         path: as `Action.path`.
         what: `other` is a link, pipe or the like.
-        size: bytes; 0 for what is no file.
+        size: bytes; 0 for what is not a file.
         mtime_ns: ns since 1970; 0 where nothing was.
         ranges: half-open ranges of bytes that change in place; the file stays.
         moved: another file, or none, takes its place.
@@ -87,7 +87,7 @@ class Manifest:
         command: `recover`, `rebuild` or `expire`.
         made_ms: when, ms since 1970.
         store: the store's root: a backup is for the store in that place.
-        open: the killed runs before this one that could not be given back, as in the journal.
+        open: the killed runs before this one that could not be reverted, as in the journal.
         entries: what changes.
         folders: mtime in ns of every folder with changes in it; None for one that the run makes.
     """
@@ -211,7 +211,7 @@ class Backup:
         self._put(_UNDOING, {})
 
     def set_undone(self) -> None:
-        """Say that everything was given back."""
+        """Record that everything was restored."""
         self._put(_UNDONE, {})
 
     def _put(self, name: str, document: dict[str, Any]) -> None:
@@ -223,7 +223,7 @@ class Backup:
         """The manifest, checked: every path is one of the store's, every range lies in its file.
 
         Raises:
-            NotAStoreError: the folder is no backup.
+            NotAStoreError: the folder is not a backup.
             InputError: it cannot be understood.
         """
         document = read_json(self.folder / MANIFEST)
@@ -271,7 +271,7 @@ class Backup:
         return None if document is None else read_fingerprint(document, self.folder / _APPLIED)
 
     def _sealed(self, name: str) -> dict[str, Any] | None:
-        """A document that tells the manifest's CRC, which has to be right."""
+        """A document that holds the manifest's CRC, which has to be right."""
         document = read_json(self.folder / name)
         if document is not None and document.get("manifest_crc32") != self._manifest_crc():
             raise InputError(f"manifest.json is damaged: {name} has another CRC for it",
@@ -293,12 +293,12 @@ class Backup:
 
     @property
     def is_undone(self) -> bool:
-        """Whether everything was given back."""
+        """Whether everything was restored."""
         return (self.folder / _UNDONE).is_file()
 
     @property
     def is_spent(self) -> bool:
-        """Whether the folder is that of a run of which nothing is to be given back, as all of it was."""
+        """Whether the folder belongs to a run with nothing left to restore."""
         begun = any(self.folder.glob(f"{MANIFEST}*"))
         return begun and (self.is_undone or not os.path.lexists(self.folder / _COPIED))
 

@@ -14,7 +14,7 @@ from rmqtool.storage.output_guard import keep_out
 
 
 def default_backup(root: Path) -> Path:
-    """A new folder beside the store: `<store>.rmqtool-backup-<yyyymmdd-HHMMSS>`, local time."""
+    """A new folder next to the store: `<store>.rmqtool-backup-<yyyymmdd-HHMMSS>`, local time."""
     root = root.resolve()
     return _free_name(root.with_name(f"{root.name}.rmqtool-backup-{time.strftime('%Y%m%d-%H%M%S')}"))
 
@@ -22,7 +22,7 @@ def default_backup(root: Path) -> Path:
 def backup_folder(layout: StoreLayout, asked: Path | None) -> Path:
     """Where a run keeps its backup: `asked`, or `default_backup`.
 
-    Where `asked` holds the backup of a run that was given back, as a killed one is before the same command
+    Where `asked` holds the backup of a run that was reverted, as a killed one is before the same command
     does all of it again, the next free `<asked>-<number>`: both are kept.
     """
     if asked is None:
@@ -31,7 +31,7 @@ def backup_folder(layout: StoreLayout, asked: Path | None) -> Path:
 
 
 def _free_name(first: Path) -> Path:
-    """A name that nothing has: this one, or with the smallest number behind it."""
+    """A name not in use: this one, or with the smallest number appended."""
     path, number = first, 1
     while os.path.lexists(path):
         number += 1

@@ -64,7 +64,7 @@ class Unsynced:
 
 
 def data_within(descriptor: int, ranges: Ranges) -> Iterator[tuple[int, int]]:
-    """The parts of `ranges` of an open file that are no hole, in order."""
+    """The parts of `ranges` of an open file that are not holes, in order."""
     wanted, file = merged(ranges), LocalFile(descriptor)
     place = 0
     for start, stop in data_ranges(file, file.size):
@@ -77,7 +77,7 @@ def data_within(descriptor: int, ranges: Ranges) -> Iterator[tuple[int, int]]:
 
 
 def data_bytes(path: Path, ranges: Ranges) -> int:
-    """How many bytes of the ranges of a file are no hole. Raises UnreadableError."""
+    """How many bytes of the ranges of a file are not in holes. Raises UnreadableError."""
     try:
         with opened(path) as descriptor:
             return sum(stop - start for start, stop in data_within(descriptor, ranges))
@@ -213,7 +213,7 @@ class _reading:
 
 
 def move(source: Path, target: Path, unsynced: Unsynced) -> bool:
-    """Give a file another name, in place of what has it; False where only a copy could be made.
+    """Rename a file, replacing what has the name; False where only a copy could be made.
 
     A copy, where the two lie on different file systems, is not whole at every moment.
     """

@@ -69,7 +69,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
     """A JSON object from a file that anybody may have written; None where there is none.
 
     Raises:
-        InputError: it is no JSON object, or too large.
+        InputError: it is not a JSON object, or too large.
         UnreadableError: it cannot be read.
     """
     content = read_bytes(path)

@@ -30,7 +30,7 @@ _SMALL = 1 << 20  # of a config file or checkpoint the first bytes are compared
 
 
 class FileState(NamedTuple):
-    """A file as the folder lists it. What is no plain file, as a link or a pipe, has size -1."""
+    """A file as the folder lists it. What is not a plain file, as a link or a pipe, has size -1."""
 
     size: int
     mtime_ns: int
@@ -148,7 +148,7 @@ def _around(layout: StoreLayout, files: dict[str, FileState], end: int) -> Itera
 
 
 def _files(layout: StoreLayout, root: Path) -> Iterator[tuple[str, FileState]]:
-    """Every entry of the store's own folders that is no folder."""
+    """Every entry of the store's own folders that is not a folder."""
     for name in FILES:
         try:
             yield name, _state(os.lstat(root / name))

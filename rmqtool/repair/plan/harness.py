@@ -113,7 +113,7 @@ def carry_out(
         open_store: opens the store.
         make: plans for it.
         change: does the plan, with the lock held. It is called only for a plan that is needed.
-        settle: called with the lock held before the store is looked at: undoes interrupted runs, or refuses.
+        settle: called with the lock held before the store is examined: undoes interrupted runs, or refuses.
         file: a plan file. It is not what is done: the new plan has to agree with it.
         yes: set aside refusals that need it.
         force: likewise.
@@ -166,7 +166,7 @@ def held_store(
 
     Args:
         open_store: opens it.
-        settle: called with the lock held, before the store is looked at.
+        settle: called with the lock held, before the store is examined.
 
     Raises:
         UsageError: this is not a store root.
@@ -193,7 +193,7 @@ def steady(open_store: OpenStore, look: Callable[[Store], T]) -> T:
     broker writes every few seconds, count only if `look` failed.
 
     Raises:
-        StoreInUseError: the files do not come to rest.
+        StoreInUseError: the files keep changing.
     """
     for _ in range(_LOOKS):
         with open_store() as store:

@@ -1,4 +1,4 @@
-"""Where the paths of a plan lie: inside the store, and nowhere behind a symbolic link.
+"""Where the paths of a plan lie: inside the store, and never below a symbolic link.
 
 Paths come from plan files and manifests too, which anybody may have written.
 """
@@ -48,7 +48,7 @@ class Places:
             f"{self.name(folder)}/" for folder in (*self.log_folders, self.root / "commitlog")
         )
         self._plain: set[Path] = set()
-        self._known: dict[str, Path] = {}  # a plan may have 100,000 paths, each asked for many times
+        self._known: dict[str, Path] = {}  # a plan may have 100,000 paths, each resolved many times
 
     def path(self, name: str) -> Path:
         """The file that a plan's path names; nothing is asked of the file system.
@@ -73,7 +73,7 @@ class Places:
 
         Raises:
             RefusedError: also for a link on the way.
-            UnreadableError: a folder cannot be asked for.
+            UnreadableError: the state of a folder cannot be read.
         """
         path = self.path(name)
         self.check_folder(path.parent)

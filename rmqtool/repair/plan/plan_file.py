@@ -48,7 +48,7 @@ class PlanFile:
 
 
 def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
-    """Write a plan for the store of `layout` to a file, in place of a plan that has the name.
+    """Write a plan for the store of `layout` to a file, replacing a plan that has the name.
 
     Raises:
         UsageError: the path names no file.
@@ -76,7 +76,7 @@ def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
     try:
         disk.rename(new, path)
     except UnwritableError:
-        with suppress(UnwritableError):  # the first failure is the one to tell
+        with suppress(UnwritableError):  # the first failure is the one to report
             disk.remove(new)
         raise
 

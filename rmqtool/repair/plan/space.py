@@ -26,7 +26,7 @@ def to_copy(places: Places, manifest: Manifest, backup: Path | None, *, renames:
     """The paths that are moved away and lie on another file system than the backup, or all of them.
 
     Raises:
-        RefusedError: one of them is no file, which can only be renamed.
+        RefusedError: one of them is not a file; such an entry can only be renamed.
     """
     found: set[str] = set()
     if backup is None:
@@ -53,7 +53,7 @@ def needed(
     `copied` are the paths of `to_copy`.
 
     Raises:
-        UnreadableError: a file cannot be asked for its holes.
+        UnreadableError: the holes of a file cannot be read.
     """
     needs = {places.root: _SLACK}
     for action in actions:

@@ -1,8 +1,8 @@
-"""Gives back what a run of `apply` has changed, from its backup: the former bytes, owners and mtimes.
+"""Reverts what a run of `apply` has changed, from its backup: the former bytes, owners and mtimes.
 
 It can be killed at any moment and run again: whatever is back already is left as it is.
 
-Before the first change every file that is given back is compared with its CRC-32. What is deleted has to
+Before the first change every file that is restored is compared with its CRC-32. What is deleted has to
 be where nothing was, of the size of what the run made there; its bytes are not compared.
 """
 
@@ -59,7 +59,7 @@ def undo(folder: Path, layout: StoreLayout, *, held: StoreLock | None = None, mo
         RefusedError: this is another store, or it has changed since the run, as when a broker has written, or
             another run has to be undone first. Nothing has changed.
         NotAStoreError, InputError, UnreadableError: the backup is none, or is damaged. Nothing has changed.
-        UnwritableError: it could not be done to the end; doing it again goes on.
+        UnwritableError: it could not be done to the end; running it again resumes.
         StoreInUseError: the lock is held by another process.
     """
     places, backup = Places(layout), Backup(folder.absolute())
@@ -147,7 +147,7 @@ class _Undo:
             raise
 
     def _check_entry(self, entry: Entry) -> None:
-        """Whether an entry can be given back, or, where nothing had changed yet, is as it was."""
+        """Check that an entry can be restored or, where nothing had changed yet, is as it was."""
         place = self._places.checked(entry.path)
         kept = self._backup.kept(self._places, entry)
         if self._crcs is None:

@@ -9,8 +9,8 @@
     config_rows.py  the checkpoint and the configuration files
     timer.py    timer log, epoch file, compaction checkpoint
 
-Every part yields rows (dicts with the names of its FIELDS) as they are read, and goes on past
-damage: a `report` function gets a `Finding` for each bad place. An exception means "cannot go on".
+Every part yields rows (dicts with the names of its FIELDS) as they are read, and continues past
+damage: a `report` function gets a `Finding` for each damaged range. An exception means "cannot continue".
 """
 
 __all__ = ["kinds", "log"]

@@ -27,7 +27,7 @@ _BINARY = ("timercheck",)  # written by the timer, no configuration
 
 
 def checkpoint_rows(layout: StoreLayout, report: Report, *, tz: tzinfo | None = UTC) -> Iterator[Row]:
-    """The checkpoint's row; none where there is no checkpoint. A time of 0 is one never set."""
+    """The checkpoint's row; none without a checkpoint. A time of 0 is one never set."""
     if layout.checkpoint is None:
         report(finding("CP01", "checkpoint"))
         return
@@ -60,7 +60,7 @@ def config_rows(layout: StoreLayout, report: Report, names: tuple[str, ...] = ()
 
     Args:
         layout: the store's files.
-        report: told about files that cannot be read.
+        report: called for files that cannot be read.
         names: globs over the file names, such as `topics.json`; empty for all.
     """
     report_out_of_reach(layout, "config", report)

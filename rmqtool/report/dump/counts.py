@@ -2,7 +2,7 @@
 
 A whole log goes through the compiled walk, window by window. A selection by tag or key, and a log
 that is smaller than what loading the kernels costs, is counted record by record; both ways give the
-same rows and report the same bad places.
+same rows and report the same findings.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def count_rows(
         report: called for each damaged range.
         progress: called with the bytes that were passed.
         tz: zone of the times; None is the local zone.
-        looked: counts the records that were looked at.
+        looked: counts the records that were examined.
         compiled_from_bytes: logs from this size on go through the compiled walk.
 
     Sizes are in bytes as stored; times are ms since 1970.

@@ -39,7 +39,7 @@ class Listing:
 
 @dataclass
 class Dump:
-    """What to show of a store, and how; `report` is told about bad places, `looked` what was looked at.
+    """What to show of a store, and how; `report` is called for damage, `looked` counts what was examined.
 
     With `lines` large parts of the messages come as lines that it makes.
     """

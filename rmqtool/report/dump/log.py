@@ -33,7 +33,7 @@ _GAP_KINDS = {"CL02": "zeros", "CL11": "zeros", "CL20": "missing", "CL21": "miss
 def table_fields(rows: Sequence[Mapping[str, Any]], *, gaps: bool = False) -> Sequence[str | tuple[str, ...]]:
     """The columns of a table that begins with `rows`.
 
-    Where all of them are system records, what they mean stands in place of tags and keys.
+    Where all of them are system records, what they mean replaces tags and keys.
     """
     records = [row for row in rows if "topic" in row]
     fields: tuple[str | tuple[str, ...], ...] = TABLE_FIELDS
@@ -62,13 +62,13 @@ def message_rows(
         store: the store.
         selection: which messages; `limit` counts messages.
         form: which fields, and how they are written.
-        report: told about bad places, and about records whose status is not ok.
+        report: called for damaged ranges, and for records whose status is not ok.
         reverse: newest first.
         gaps: also a row for every blank, all zeros and every bad place, so that rows cover all bytes of
             the log's files; each says in `kind` what it is: record, blank, zeros, bad, or missing for
             bytes that no file holds.
-        progress: told about the bytes that were passed.
-        looked: told about the records that were looked at.
+        progress: called with the bytes that were passed.
+        looked: counts the records that were examined.
         pause: see `log_items`.
     """
     report_out_of_reach(store.layout, "commit log", report)

@@ -1,8 +1,8 @@
 """The selected messages of a store, as rows, lines or bytes, by the access path of the selection.
 
-What is small is read in plain Python (`log.message_rows`, the reference). All else is read by the access
+What is small is read in plain Python (`log.message_rows`, the reference). The rest is read by the access
 path of the selection, with the compiled walk. With a limit the first part of the log is read plainly, for
-most limits are reached there; the walk goes on where that part ended.
+most limits are reached there; the walk continues where that part ended.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MessageDump:
         report: called for each damaged range, and for each record whose status is not ok.
         reverse: newest first.
         progress: gets the number of bytes that were passed.
-        looked: counts the records that were looked at.
+        looked: counts the records that were examined.
 
     Attributes:
         access: how the messages were reached; None: the log was walked plainly.
@@ -101,7 +101,7 @@ class MessageDump:
             yield from self._plain_raw(way) if way.access is None else self._raw(way)
 
     def _ways(self) -> Iterator[_Way]:
-        """The parts of the reading, in order; each is read before the next is asked for."""
+        """The parts of the reading, in order; each is read before the next is requested."""
         store, chosen = self._store, self._selection
         if self._reverse or is_small(store, chosen.from_offset, end_of_selection(store, chosen)):
             yield _Way(chosen)
@@ -200,6 +200,6 @@ class MessageDump:
         )  # fmt: skip
 
     def _report_place(self, found: Finding) -> None:
-        """Report what is no record; a record's findings go with its row."""
+        """Report a finding, unless its code is one that a record's own row shows."""
         if found.problem.code not in _SEEN_BY_WALK:
             self._report(found)

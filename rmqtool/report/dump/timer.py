@@ -40,7 +40,7 @@ def timer_rows(
             queue, are those of the record, and null where no record can be read there.
         selection: `since` and `until` are times of delivery, the offsets those of the messages'
             records; `limit` counts units.
-        report: told about bytes that are no unit: a broker cuts its timer log there, and so does this.
+        report: called for bytes that are not a unit: a broker cuts its timer log there, and so does this.
         tz: zone of the times; None is the local zone.
     """
     layout, left = store.layout, selection.limit

@@ -1,6 +1,6 @@
 """Messages of many queues in the order of the log, as they come.
 
-Dispatch writes units in the order of the log, so a unit that is seen tells that all earlier ones
+Dispatch writes units in the order of the log, so a unit that is seen shows that all earlier ones
 are there. Each round reads every queue, and once more what came meanwhile: up to the newest unit of
 the first pass nothing can be missing, and that part is given out, merged by physical offset.
 Brokers that build their queues concurrently keep the order of each queue only.
@@ -26,8 +26,8 @@ from rmqtool.report.tail.subscription import Subscription
 from rmqtool.storage.open_files import OpenFiles
 
 WAIT_MIN_S, WAIT_MAX_S = 0.005, 0.2  # between rounds: doubled while nothing comes
-WAIT_BULK_S = 0.05  # after a round in bulk that has come to the end: so that the next one is one too
-REFRESH_S = 0.5  # how often folders are listed anew and open files let go
+WAIT_BULK_S = 0.05  # after a round in bulk that has reached the end: so that the next one is one too
+REFRESH_S = 0.5  # how often folders are listed again and open files closed
 PATIENCE_S = 2.0  # how long the record of a unit may be missing before the unit is passed over
 _BUFFERED_UNITS = 1 << 17  # of all queues together
 _BUFFERED_UNITS_BEFORE_BULK = 1 << 10
@@ -37,9 +37,9 @@ _BLOCK = 512  # records read at a time
 
 @dataclass
 class Events:
-    """What a follower tells beside messages; every function may be None.
+    """What a follower reports besides messages; every function may be None.
 
-    `report` is told about bad places, `note` in words about queues that were cut, expired or new.
+    `report` is called for damage, `note` with texts about queues that were cut, expired or new.
     """
 
     report: Report | None = None
@@ -63,7 +63,7 @@ class Follower:
         open_files: through which both read.
         wanted: which messages.
         since: messages stored before this time, ms since 1970, are left out.
-        events: who is told what happens.
+        events: receives what happens.
         refresh: called now and then; gives queues that are new.
         wait: how it pauses, s.
         patience_s: how long the newest unit of a queue may be without its record.
@@ -96,7 +96,7 @@ class Follower:
                 yield item
 
     def items(self, *, follow: bool) -> Iterator[StoredMessage | BulkRound | None]:
-        """As `messages`, but what is behind comes as `bulk` reads it, where that is set."""
+        """As `messages`, but a backlog comes in the rounds of `bulk`, where that is set."""
         try:
             yield from self._items(follow=follow)
         finally:
@@ -176,7 +176,7 @@ class Follower:
         return max(found.place.physical_offset for found in tail.buffer)
 
     def _up_to(self, bound: int) -> Iterator[StoredMessage]:
-        """What is buffered, merged, up to a physical offset; each queue up to its first unit beyond."""
+        """Merge the buffered records up to a physical offset; each queue up to its first unit beyond."""
         rows = [self._ready(tail, bound) for tail in self.tails if tail.buffer]
         block: list[tuple[QueueTail, PendingUnit]] = []
         for _, tail, found in merge(*rows, key=lambda row: row[0]):
@@ -229,7 +229,7 @@ class Follower:
         return self.wanted.accepts(properties.decode(record.message.properties_bytes))
 
     def _is_late(self, tail: QueueTail, found: PendingUnit, record: StoredMessage | None) -> bool:
-        """Whether a unit's record may still come; otherwise what is wrong was told."""
+        """Whether a unit's record may still come; otherwise it is counted as removed or reported."""
         if record is None and found.place.physical_offset >= self.log.min_offset:
             self.log.refresh_soon()
         if found.place.physical_offset < self.log.min_offset:

@@ -18,7 +18,7 @@ from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.report.tail.subscription import Subscription
 
-SCANNED_BYTES = 16_000  # maxFilterMessageSize: at least this much of a queue is looked at
+SCANNED_BYTES = 16_000  # maxFilterMessageSize: at least this much of a queue is examined
 PULL_BYTES_MIN, PULL_BYTES_MAX = 100, 128 << 20
 _IN_MEMORY = (262_144, 32)  # maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory
 _ON_DISK = (65_536, 8)
@@ -100,10 +100,10 @@ def get_message(
             made: records whose tags merely hash alike are in the answer.
         max_bytes: most bytes of records, within 100 and 128 MiB (5.x).
         memory_bytes: the broker's memory; None: this machine's. Records that lie further than 40 %
-            of it behind the log's end count as on disk.
+            of it before the log's end count as on disk.
 
     Raises:
-        UsageError: fewer than one message is asked for.
+        UsageError: fewer than one message is requested.
         UnreadableError: the queue cannot be read.
         UnsupportedStoreError: the queues are in RocksDB.
     """
@@ -197,7 +197,7 @@ class _Pull:
         self._is_4 = store.profile.name == "4.9"
 
     def run(self, units: Iterator[_Unit], high: int, unit_size: int) -> None:
-        """Goes through units until the batch is full, enough was looked at, or they end."""
+        """Goes through units until the batch is full, enough was examined, or they end."""
         scanned = max(SCANNED_BYTES, self.most * unit_size)
         for at, count, place, size, code in units:
             if at >= high or (at - self.offset) * unit_size >= scanned:

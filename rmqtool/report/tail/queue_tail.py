@@ -82,7 +82,7 @@ class QueueTail:
         """Read up to `limit` units after those in the buffer; whether there were any.
 
         Afterwards `is_full` says whether more may follow at once, `is_suspect` that the unit before
-        them is no longer the one that was read: `look_again` then. Raises UnreadableError for what
+        them is no longer the one that was read: call `look_again` then. Raises UnreadableError for what
         the operating system cannot read; a file that is gone is looked for in its folder.
         """
         read = self.read(limit)

@@ -72,7 +72,7 @@ class BulkLines:
     Args:
         follower: the queues.
         form: how messages become rows; see `can_be_lines`.
-        names: the columns, in the order asked for; None is all that say something.
+        names: the columns, in this order; None is all that hold a value.
         format: of the lines.
         in_background: load in a thread, and go on one by one meanwhile: the first time on a machine
             kernels are compiled, which takes many seconds.

@@ -59,7 +59,7 @@ class Subscription:
         return bool(self.tags) or self.filter is not None
 
     def may_match(self, topic: str, code: int) -> bool:
-        """Whether a record must be looked at, by its queue's topic and its unit's tags code.
+        """Whether a record must be examined, by its queue's topic and its unit's tags code.
 
         As `matches_unit`, but the records decide where units hold a time (delayed messages) or the address
         of an extension unit.

@@ -52,7 +52,7 @@ def open_tail(
         follow: keep looking for new messages, files, queues and topics.
         report: receives findings.
         note: receives texts about queues that were cut, expired or new, about offsets that are not there,
-            and about queues that are behind the log of a stopped store.
+            and about queues that lag behind the log of a stopped store.
 
     Raises:
         UsageError: no store root, or one that is not local with `follow`; see `offsets_of`.
@@ -98,7 +98,7 @@ def open_tail(
 
 
 class NewQueues:
-    """Gives queues that were made since it was asked last; they are read from their first unit on."""
+    """Returns queues that were created since the last call; they are read from their first unit on."""
 
     def __init__(
         self,

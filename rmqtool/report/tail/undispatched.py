@@ -15,7 +15,7 @@ _MEND = "rmqtool recover rebuilds the queues"
 def behind_texts(store: Store, selection: Selection) -> Iterator[str]:
     """In words: how much of the log no queue has, and which selected queues have no files.
 
-    Nothing of a store that is in use, whose queues are behind for a moment, and of one elsewhere, where
+    Nothing for a store that is in use, whose queues lag for a moment, or for a remote one, where
     the last unit of every queue takes too long to be read.
     """
     if store.live or not store.is_local:
@@ -23,7 +23,7 @@ def behind_texts(store: Store, selection: Selection) -> Iterator[str]:
     try:
         start, end = max(store.dispatched_end(), store.commit_log.min_offset), store.end_offset()
     except UnreadableError:
-        return  # it is told as damage
+        return  # it is reported as damage
     if start < end:
         behind = f"the queues end {end - start} bytes before the log, at offset {start}"
         yield f"{behind}: later messages are not shown; {_MEND}"

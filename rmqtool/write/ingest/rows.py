@@ -141,7 +141,7 @@ COLUMNS: tuple[str, ...] = InputRow.__struct_fields__
 
 
 def unknown_column(name: str, row: int | None) -> RowError:
-    """What is wrong with a column that no row has."""
+    """The error for an unknown column."""
     near = get_close_matches(name, COLUMNS, n=1)
     hint = f"; did you mean {near[0]}?" if near else ""
     return RowError(f"unknown column {name!r}{hint} (--ignore-unknown skips it)", row=row)
@@ -214,7 +214,7 @@ def split_keys(keys: Sequence[str] | str | None) -> tuple[str, ...]:
 
 
 def disagree(name: str, column: object, text: str) -> str:
-    """What is wrong where a column and its property differ."""
+    """The error text where a column and its property differ."""
     return f"{column!r}, but property {name} is {text!r}"
 
 
@@ -322,7 +322,7 @@ def stored_properties(
         room: bytes that the stored record has for the string; None where the row does not say.
 
     Raises:
-        RowError: there are no properties, or they cannot be stored.
+        RowError: the properties are missing, or cannot be stored.
     """
     if base64 is not None:
         try:

@@ -22,8 +22,8 @@ class NewMessage:
             `tags`, `keys`, `uniq_key` and `delay_level` must not be given.
         queue_id: the queue of the topic; None leaves the choice to the writer.
         flag: the application's flag.
-        sys_flag: bits to be set beside those that follow from the other values. With the
-            COMPRESSED bit the body is taken for compressed already.
+        sys_flag: bits to be set besides those that follow from the other values. With the
+            COMPRESSED bit the body is assumed to be compressed already.
         born_timestamp: ms since 1970; None is now.
         born_host: 4 or 16 address bytes and the port as i32; None is the store host.
         store_timestamp: ms since 1970; None is the time of the append.

@@ -194,7 +194,7 @@ def prepare_batch(
     batch_topic: bool = False,
     topic_flags: int = 0,
 ) -> list[EncodedRecord]:
-    """The records of one batch: they go one behind the other into one file and one queue.
+    """The records of one batch: they go one after the other into one file and one queue.
 
     For a BatchCQ topic it is one record, whose `count` is the number of messages. Bodies are not
     compressed, as no client does it in a batch. Times, hosts, `sys_flag` and `reconsume_times`

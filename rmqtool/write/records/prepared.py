@@ -29,7 +29,7 @@ class EncodedRecord(NamedTuple):
         size: bytes of the record.
         waits: whether a `sync` append waits for it (WAIT).
         store_timestamp: ms since 1970, where the message names one; None: the time of the append.
-        light_queues: (name, queue id) of the light queues it goes to, beside its own.
+        light_queues: (name, queue id) of the light queues it goes to, besides its own.
         late: the properties hold queue offsets: `with_offsets` comes before `size` counts. None for
             nearly all messages.
         room: bytes that the record may have: a log file less its blank.
@@ -43,7 +43,7 @@ class EncodedRecord(NamedTuple):
     topic: str
     queue_id: int
     transaction_type: int
-    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which nobody needs here
+    count: int  # type: ignore[assignment]  # a tuple has a method of that name, which is not needed here
     size: int
     waits: bool
     store_timestamp: int | None

@@ -4,10 +4,10 @@ Each of them keeps a Java HashMap, so the order of a stored string follows from 
 A map here is a dict in the order of Java's `put`; `java_order` says in which order Java reads it.
 
     client    TAGS, KEYS, WAIT, the application's, DELAY, UNIQ_KEY    16 buckets
-    request   5.x: MSG_REGION and TRACE_ON behind them               128 buckets
-    broker    CLUSTER behind them                                     16 or, on 5.x, 128 buckets
+    request   5.x: MSG_REGION and TRACE_ON after them                128 buckets
+    broker    CLUSTER after them                                      16 or, on 5.x, 128 buckets
 
-4.x takes WAIT out before it makes the string, and puts it back behind all others: it is stored
+4.x takes WAIT out before it makes the string, and puts it back after all others: it is stored
 only where the broker makes the string once more (delayed and half messages).
 
 Source: Message#<init>, DefaultMQProducerImpl#sendKernelImpl, AbstractSendMessageProcessor#
@@ -96,7 +96,7 @@ def first_string(found: Mapping[str, str], profile: Profile) -> str:
 
 
 def put_wait_last(found: dict[str, str]) -> None:
-    """What `remove` and `put` of WAIT do to the map: its place is now behind all others."""
+    """What `remove` and `put` of WAIT do to the map: its place is now after all others."""
     wait = found.pop(WAIT, None)
     if wait is not None:
         found[WAIT] = wait
@@ -170,7 +170,7 @@ def number_of(found: Mapping[str, str], name: str, bits: int = 64) -> int:
     """A whole number as Java's parseInt (32 bits) and parseLong read it; 0 where the name is missing.
 
     Raises:
-        IllegalMessageError: not a number of so many bits.
+        IllegalMessageError: not a number of that many bits.
     """
     text = found.get(name)
     if text is None:

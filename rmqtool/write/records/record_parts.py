@@ -117,8 +117,6 @@ def _plain_host(host: bytes, what: str) -> bytes:
             column=f"{what}_host",
         )
     port = int.from_bytes(host[-_PORT_SIZE:], signed=True)
-    if (
-        not 0 <= port <= _PORT_MAX
-    ):  # a Java client takes the record for damaged, and those behind it in a pull
+    if not 0 <= port <= _PORT_MAX:  # a Java client takes the record for damaged, and those after it in a pull
         raise illegal(f"a {what} host with port {port}: it must be 0 to {_PORT_MAX}", column=f"{what}_host")
     return host[len(_MAPPED_V6) :] if len(host) == HOST_V6_SIZE and host.startswith(_MAPPED_V6) else host

@@ -58,7 +58,7 @@ def rewrite(target: Target, options: WriteOptions, now_ms: int, reconsume_times:
     """Do with `target` what the broker would do.
 
     Raises:
-        IllegalMessageError: a time or level that is no number, a timer out of its range, or a
+        IllegalMessageError: a time or level that is not a number, a timer out of its range, or a
             transaction that is to be delayed, which would never be delivered.
     """
     found = target.found

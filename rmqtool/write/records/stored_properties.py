@@ -113,7 +113,7 @@ def place_new(
 def place_stored(
     message: NewMessage, options: WriteOptions, queue_id: int, sys_flag: int, *, batch_topic: bool
 ) -> Stored:
-    """A message whose properties are a stored string: only its property CRC is made anew.
+    """A message whose properties are a stored string: only its property CRC is computed again.
 
     Raises:
         IllegalMessageError: fields that are properties are given too; the string is too large, or
@@ -159,5 +159,5 @@ def check_inner(found: Mapping[str, str], sys_flag: int, profile: Profile, *, ba
 
 
 def count_of(found: Mapping[str, str], sys_flag: int) -> int:
-    """Queue offsets that a record takes. Raises IllegalMessageError: INNER_NUM is no number."""
+    """Queue offsets that a record takes. Raises IllegalMessageError: INNER_NUM is not a number."""
     return max(number_of(found, INNER_NUM), 1) if sys_flag & INNER_BATCH else 1

@@ -4,7 +4,7 @@
     committed   its real topic and queue      the same message for consumers, sys_flag commit
     op          RMQ_SYS_TRANS_OP_HALF_TOPIC   says which half messages are finished
 
-A commit puts the committed record first and the op record behind it, so a crash between the two
+A commit puts the committed record first and the op record after it, so a crash between the two
 leaves a half message that is checked again: twice is better than never. A rollback puts the op
 record only.
 
@@ -73,7 +73,7 @@ def commit(record: Message, options: WriteOptions, now_ms: int) -> list[NewMessa
         now_ms: ms since 1970.
 
     Raises:
-        RefusedError: the record is no half message, or does not say where it belongs.
+        RefusedError: the record is not a half message, or does not say where it belongs.
     """
     stored = _half_properties(record)
     kept = dict(stored)

@@ -47,7 +47,7 @@ OnError = Literal["stop", "skip"]
 
 @dataclass(frozen=True, slots=True)
 class TableResult:
-    """What became of a table.
+    """The outcome of appending a table.
 
     Attributes:
         rows: messages stored.
@@ -244,7 +244,7 @@ def _batches(
 
 @dataclass(slots=True)
 class Tally:
-    """What is in the log by now.
+    """What was appended to the log so far.
 
     Attributes:
         rows: messages.

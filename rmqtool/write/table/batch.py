@@ -246,7 +246,7 @@ class BatchBuilder:
             rows["values_start"] = VALUE_COLUMNS * count + maps.starts
             owners.append(maps.values.owner)
             odd.mark(maps.counts > _NAMES_LIMIT, "properties")
-        # What is longer than all properties may be is left to the rows' own look; sums stay small.
+        # Values longer than all properties may be are left to the check of their row; sums stay small.
         np.minimum(lengths, MAX_SIZE + 1, out=lengths)
         self._make_ids(rows, columns, ~columns.stored, now_ms, hosts, addresses, lengths, owners)
         templates = self._assign_templates(rows, columns, lengths)

@@ -39,7 +39,7 @@ class Queues:
         self._writer = writer
         self.topics = Topics(writer.options.profile)
         self._keys: list[tuple[int, int]] = []  # topic number and queue id
-        self._queues: list[QueueOffset] = []  # the writer's, where they were asked for
+        self._queues: list[QueueOffset] = []  # the writer's, where they are in use
         self.next_offsets = np.zeros(_FIRST_CAPACITY, np.int64)
         self._known = np.zeros(_FIRST_CAPACITY, np.int64)  # what the writer got last
         self._first = np.zeros(_FIRST_CAPACITY, np.int64)  # at the first message of this table
@@ -147,7 +147,7 @@ class Queues:
         """Tell the writer the offsets that were used."""
         changed = np.flatnonzero(self._loaded & (self.next_offsets != self._known))
         offsets = self.next_offsets[changed]
-        queues = map(self._queues.__getitem__, changed.tolist())  # all asked for: their offsets are loaded
+        queues = map(self._queues.__getitem__, changed.tolist())  # all in use: their offsets are loaded
         for queue, offset in zip(queues, offsets.tolist(), strict=True):
             queue.next = offset
         fresh = changed[self._counts[changed] == 0]
