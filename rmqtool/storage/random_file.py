@@ -64,18 +64,18 @@ class LocalFile:
     is_near = True
 
     def __init__(self, descriptor: int) -> None:
-        self.descriptor = descriptor
+        self._descriptor = descriptor
 
     @property
     def size(self) -> int:
         """See RandomFile."""
-        return os.fstat(self.descriptor).st_size
+        return os.fstat(self._descriptor).st_size
 
     def read(self, offset: int, length: int) -> bytes:
         """See RandomFile; unlike os.pread it returns fewer bytes only at the file's end."""
-        data = os.pread(self.descriptor, length, offset)
+        data = os.pread(self._descriptor, length, offset)
         while 0 < len(data) < length and (
-            more := os.pread(self.descriptor, length - len(data), offset + len(data))
+            more := os.pread(self._descriptor, length - len(data), offset + len(data))
         ):
             data += more
         return data
@@ -83,22 +83,22 @@ class LocalFile:
     def data_from(self, offset: int) -> int:
         """See RandomFile."""
         try:
-            return os.lseek(self.descriptor, offset, os.SEEK_DATA)
+            return os.lseek(self._descriptor, offset, os.SEEK_DATA)
         except OSError as error:
             return self.size if error.errno == errno.ENXIO else offset
 
     def hole_from(self, offset: int) -> int:
         """See RandomFile."""
         try:
-            return os.lseek(self.descriptor, offset, os.SEEK_HOLE)
+            return os.lseek(self._descriptor, offset, os.SEEK_HOLE)
         except OSError:
             return self.size
 
     def close(self) -> None:
         """See RandomFile."""
-        if self.descriptor >= 0:
-            os.close(self.descriptor)
-        self.descriptor = -1
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = -1
 
 
 class CachedFile:

@@ -7,7 +7,8 @@ an OSError, so code that reads local files only fails with one and never reads a
 A `StoragePath` prints as a URL or a path without secrets.
 
 Everything that reads a store, wherever it lies, goes through `Listing` (folders), `open_files` (small
-reads) and `source` (scans); these three are the only ones that ask which kind of path they have.
+reads) and `source` (scans). The other modules that ask which kind of path they have do what only a local file
+allows: they lock it, ask for its permissions, or resolve its links.
 
 The first two parts of a `StoragePath` are `/` and a name of its storage that is valid in this process
 only; a pickled path carries what makes its storage again.
