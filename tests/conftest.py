@@ -47,10 +47,10 @@ for _number in set(SIGNALS) - {signal.SIGHUP, signal.SIGPIPE}:  # below nohup a 
 
 _SLOW = (HealthCheck.too_slow, HealthCheck.function_scoped_fixture)
 settings.register_profile(
-    "default", max_examples=60, deadline=None, print_blob=True, suppress_health_check=_SLOW
+    "default", max_examples=40, deadline=None, print_blob=True, suppress_health_check=_SLOW
 )
 settings.register_profile(
-    "ci", max_examples=40, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
+    "ci", max_examples=30, deadline=None, derandomize=True, print_blob=True, suppress_health_check=_SLOW
 )
 # In a process that checks every load, where all is slow.
 settings.register_profile(

@@ -316,7 +316,7 @@ def difference(found: Rows, wanted: Rows) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize(("command", "store"), sample(PAIRS, 2))
+@pytest.mark.parametrize(("command", "store"), sample(PAIRS, 4))
 def test_run_again(
     cases: Library,
     above: Path,

@@ -100,7 +100,7 @@ def without_lock(root: Path) -> list[Any]:
     return [row for row in rows if row[0] not in (".", "lock")]
 
 
-@pytest.mark.parametrize(("name", "how"), sample([(name, how) for name in STORES for how in HOWS], 4))
+@pytest.mark.parametrize(("name", "how"), sample([(name, how) for name in STORES for how in HOWS], 6))
 def test_a_run_that_was_killed_is_finished_by_the_next(
     cases: Library, calls_of: Any, tmp_path: Path, name: str, how: Any
 ) -> None:

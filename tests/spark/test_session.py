@@ -9,6 +9,7 @@ import pytest
 from rmqtool.cli import main
 from rmqtool.spark import session
 from tests.support.stores import Library
+from tests.tools import readme
 
 
 @pytest.mark.parametrize("lacks", ["rmqtool", "file"])
@@ -47,3 +48,11 @@ def test_tables_have_a_temporary_folder(monkeypatch: pytest.MonkeyPatch, spark_i
             pass
     assert "/rmqtool-spark-" in found[0] and found[0].startswith("file:///")
     assert found[1] == "/data/tables"
+
+
+def test_the_example_of_the_python_page(cases: Library, tmp_path: Path, spark_installed: None) -> None:
+    """It starts its own session, and counts the messages of a real store."""
+    cases.copy(readme.CASE, tmp_path / "store")
+    (example,) = readme.python_examples(spark=True)
+    output = example.run(tmp_path)
+    assert "Row(topic=" in output and "Traceback" not in output, output

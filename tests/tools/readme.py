@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.read.kernels import load_kernels
 from rmqtool.read.store import Store
@@ -73,6 +74,11 @@ class Example:
             for line in self.output.splitlines()
         )
         return re.fullmatch(pattern, output) is not None
+
+
+def python_examples(*, spark: bool) -> list[Example]:
+    """The examples of rmqtool-python(7) that need Spark, or those that do not."""
+    return [each for each in examples(PYTHON_TEXT) if ("pyspark" in each.command) == spark]
 
 
 def examples(text: str) -> Iterator[Example]:

@@ -13,6 +13,7 @@ from rmqtool.problems import Finding
 from rmqtool.read.store import Store
 from tests.support.build_store import file_name, write_log
 from tests.support.records import record
+from tests.support.sweep import sample
 from tests.support.whole_store import keyed, write_units
 
 FILE_SIZE = 4096
@@ -74,9 +75,11 @@ def is_lost(torn: Torn, cut: int) -> bool:
     return any(torn.data[cut:stop])
 
 
-def cuts(torn: Torn) -> range:
-    """Every place in the last records, and the log's end."""
-    return range(torn.stored[-torn.last].physical_offset, torn.ends[-1] + 1)
+def cuts(torn: Torn) -> list[int]:
+    """Places in the last records, every one in a sweep; and all of their ends with the bytes next to them."""
+    first, end = torn.stored[-torn.last].physical_offset, torn.ends[-1]
+    edges = {cut for at in (first, *torn.ends) for cut in (at - 1, at, at + 1) if first <= cut <= end}
+    return sorted({*sample(range(first, end + 1), 3), *edges})
 
 
 def check_tail(torn: Torn, cut: int, findings: list[Finding], start: int) -> None:
@@ -90,6 +93,7 @@ def check_tail(torn: Torn, cut: int, findings: list[Finding], start: int) -> Non
     assert {item.problem.code for item in findings} <= {"CL01", "CQ03"}, (cut, findings)
 
 
+@pytest.mark.sweep
 def test_cut_at_every_byte_the_rest_zero(torn: Torn) -> None:
     """A mapped file after a crash: what was not written is zero up to the file's end.
 
@@ -108,6 +112,7 @@ def test_cut_at_every_byte_the_rest_zero(torn: Torn) -> None:
         check_tail(torn, cut, findings, torn.ends[whole - 1])
 
 
+@pytest.mark.sweep
 def test_file_truncated_at_every_byte(torn: Torn) -> None:
     """A copy that stopped short: the file ends where it was cut."""
     for cut in cuts(torn):

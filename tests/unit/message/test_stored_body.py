@@ -19,6 +19,7 @@ from rmqtool.formats.body import compression_bits
 from rmqtool.read.store import Store
 from tests.support.records import record
 from tests.support.stores import Library
+from tests.support.sweep import sample
 from tests.support.whole_store import write_whole
 
 Capture = pytest.CaptureFixture[str]
@@ -89,7 +90,10 @@ def test_round_trip(store: Path, tmp_path: Path, capfd: Capture, name: str) -> N
     assert facts(tmp_path / "new") == facts(store)
 
 
-@pytest.mark.parametrize("name", ["ok_497_clean", "ok_533_clean", "ok_540_clean", "kind_compaction_540"])
+@pytest.mark.sweep
+@pytest.mark.parametrize(
+    "name", sample(["ok_497_clean", "ok_533_clean", "ok_540_clean", "kind_compaction_540"], 2)
+)
 def test_round_trip_of_real_stores(cases: Library, tmp_path: Path, capfd: Capture, name: str) -> None:
     """Every record of a broker's store, also of its system topics, whose bodies other libraries packed."""
     capfd.readouterr()

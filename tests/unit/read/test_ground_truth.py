@@ -137,14 +137,14 @@ def test_unpacked_fixture_is_the_store_that_the_broker_left(name: str, cases: Li
     assert tree_digest(cases.path(name)) == case(name).tree
 
 
-@pytest.mark.parametrize("name", sample(REAL, 2), indirect=True)
+@pytest.mark.parametrize("name", sample(REAL, 3), indirect=True)
 def test_every_record_has_the_fields_that_java_decoded(name: str, cases: Library) -> None:
     """All fields, properties, body hash after decompression, offset id, inner batch messages."""
     for fact, raw in raw_records(cases.path(name), case(name)):
         assert fact_of(message.decode(raw), raw, fact["physicalOffset"]) == expected(fact)
 
 
-@pytest.mark.parametrize("name", sample(REAL, 2), indirect=True)
+@pytest.mark.parametrize("name", sample(REAL, 3), indirect=True)
 def test_every_record_encodes_to_the_bytes_it_was_decoded_from(name: str, cases: Library) -> None:
     """Record, hosts, batch bodies, CRC and property CRC: byte for byte."""
     for fact, raw in raw_records(cases.path(name), case(name)):
@@ -167,7 +167,7 @@ def walk_file(path: Path) -> Iterator[events.LogEvent]:
         yield from reference.walk_reference(source, file_from_offset=int(path.name))
 
 
-@pytest.mark.parametrize("name", sample(REAL, 2), indirect=True)
+@pytest.mark.parametrize("name", sample(REAL, 3), indirect=True)
 def test_walk_meets_the_records_blanks_and_ends_that_java_met(name: str, cases: Library) -> None:
     """Every record, blank (with its size) and end of the log; nothing bad anywhere."""
     met: list[tuple[str, int, int]] = []
@@ -194,7 +194,7 @@ def kind_offset_size(fact: dict[str, Any]) -> tuple[str, int, int]:
     return ("blank", fact["blank"], fact["size"]) if "blank" in fact else ("end", fact["end"], 0)
 
 
-@pytest.mark.parametrize("name", sample(REAL, 2), indirect=True)
+@pytest.mark.parametrize("name", sample(REAL, 3), indirect=True)
 def test_store_gives_the_messages_that_java_decoded(name: str, cases: Library) -> None:
     """Forwards and backwards, by physical offset, by message id; the log's end; the version."""
     with Store.open(cases.path(name)) as store:

@@ -111,7 +111,7 @@ def _of_queues_or_index(version: str) -> list[tuple[str, dict[str, Any]]]:
     return found if version == "5.4.0" else found[VERSIONS.index(version) :: 4]
 
 
-CQ_AND_INDEX = sample([each for version in VERSIONS for each in _of_queues_or_index(version)], 3)
+CQ_AND_INDEX = sample([each for version in VERSIONS for each in _of_queues_or_index(version)], 6)
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ CLASSIC = tuple(name for name in case_names() if not name.startswith("kind_") an
 MENDED = tuple(name for name in CLASSIC if name not in OUT_OF_REACH)
 
 
-@pytest.mark.parametrize("name", sample(MENDED, 6))
+@pytest.mark.parametrize("name", sample(MENDED, 12))
 def test_every_fixture_is_sound_afterwards(store_copy: StoreCopy, name: str, tmp_path: Path) -> None:
     """Only notes are left, valid records stay, a second run changes nothing, undo gives all back."""
     root = store_copy(name)
@@ -80,7 +80,7 @@ def test_every_fixture_is_sound_afterwards(store_copy: StoreCopy, name: str, tmp
     }
 
 
-@pytest.mark.parametrize("name", sample(CLASSIC, 4))
+@pytest.mark.parametrize("name", sample(CLASSIC, 8))
 def test_a_plan_changes_nothing(cases: Library, unchanged: Unchanged, name: str) -> None:
     """Not a byte, not a time, for no kind of damage."""
     root = cases.path(name)

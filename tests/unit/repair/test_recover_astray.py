@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from rmqtool.repair.recover import Request, undo_recover
 from rmqtool.storage.layout import detect
 from tests.support.rebuild_checks import planned
 from tests.support.recover_checks import codes, opener, recovered
+from tests.support.sweep import sample
 from tests.support.trees import tree_rows
 
 STORES = ("ok_540_clean", "ok_497_small_ipv6", "ok_540_small_ipv6")
@@ -74,9 +76,11 @@ def spoil(root: Path, number: int, how: Spoil) -> int:
     return stored.physical_offset
 
 
-@pytest.mark.parametrize("how", [other_queue, no_queue, negative_queue, other_topic])
-@pytest.mark.parametrize("number", [0, 1, -1])
-@pytest.mark.parametrize("name", STORES)
+HOWS = (other_queue, no_queue, negative_queue, other_topic)
+
+
+@pytest.mark.sweep
+@pytest.mark.parametrize(("name", "number", "how"), sample([*product(STORES, (0, 1, -1), HOWS)], 2))
 def test_the_record_gets_its_queue_back(
     name: str, number: int, how: Spoil, store_copy: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -107,7 +107,7 @@ def is_left(root: Path, tmp_path: Path) -> bool:
     return not found and recovered(root, backup=tmp_path / "left").recovery.plan.summary["corrected"] == []
 
 
-@pytest.mark.parametrize(("name", "number", "how"), sample([*product(STORES, (0, 1, -1), HOW)], 3))
+@pytest.mark.parametrize(("name", "number", "how"), sample([*product(STORES, (0, 1, -1), HOW)], 5))
 def test_the_record_gets_its_number_back(
     name: str, number: int, how: str, store_copy: Callable[[str], Path], tmp_path: Path
 ) -> None:
@@ -137,7 +137,7 @@ def test_the_record_gets_its_number_back(
 
 
 @pytest.mark.parametrize(
-    ("numbers", "how"), sample([*product([(0, 1, 2), (3, 4, 5, 6), (-3, -2, -1), (1, 3)], HOW)], 3)
+    ("numbers", "how"), sample([*product([(0, 1, 2), (3, 4, 5, 6), (-3, -2, -1), (1, 3)], HOW)], 5)
 )
 def test_neighbours_are_judged_together(
     numbers: Sequence[int], how: str, store_copy: Callable[[str], Path], tmp_path: Path
@@ -157,7 +157,7 @@ def test_neighbours_are_judged_together(
     assert {part: files(root / part) for part in PARTS} == before and codes(root) == sound
 
 
-@pytest.mark.parametrize("seed", sample(range(120), 10))
+@pytest.mark.parametrize("seed", sample(range(120), 20))
 def test_random_damage_is_undone(seed: int, tmp_path: Path) -> None:
     """One to four queue offsets of a sound store: it is what it was."""
     random = Random(seed)

@@ -119,12 +119,12 @@ def opened(name: str, cases: Library, tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-@pytest.mark.parametrize("name", [*sample(LOGS, 8), *sample(QUEUES, 20), *sample(DAMAGED, 20)])
+@pytest.mark.parametrize("name", [*sample(LOGS, 16), *sample(QUEUES, 40), *sample(DAMAGED, 40)])
 def test_rows_and_findings_are_the_same(name: str, cases: Library, tmp_path: Path) -> None:
     with opened(name, cases, tmp_path) as store:
         due = due_of(store)
         rows = Both(store, Selection()).plain(RowFormat(due_of=due))
-        for number, selection in chosen(rows, name, 2):
+        for number, selection in chosen(rows, name, 4):
             each = FORMS[number % len(FORMS)]
             form = RowFormat(body=each.body, names=each.names, body_limit=each.body_limit, due_of=due)
             both = Both(store, selection)
@@ -141,13 +141,13 @@ def test_a_torn_last_record_that_a_queue_leads_to(cases: Library, tmp_path: Path
         assert both.dump.access is not None and both.dump.access.kind == "queue"
 
 
-@pytest.mark.parametrize("name", [*sample(LOGS, 15), *sample(DAMAGED, 30)])
+@pytest.mark.parametrize("name", [*sample(LOGS, 30), *sample(DAMAGED, 60)])
 @pytest.mark.parametrize("format", ["jsonl", "csv"])
 def test_lines_are_those_of_rows(name: str, format: LineFormat, cases: Library, tmp_path: Path) -> None:
     with opened(name, cases, tmp_path) as store:
         due = due_of(store)
         rows = Both(store, Selection()).plain(RowFormat(due_of=due))
-        for number, selection in chosen(rows, name, 3):
+        for number, selection in chosen(rows, name, 5):
             names = (None, ("topic", "body", "stored_body"), None, ("status", "file"))[number % 4]
             form = RowFormat(body=("text", "none")[number % 2], names=names, due_of=due)  # type: ignore[arg-type]
             assert can_be_lines(store, names, form)
@@ -167,11 +167,11 @@ def line_of(row: dict[str, Any], names: tuple[str, ...], format: LineFormat) -> 
     return ",".join(csv_text(field_value(row, name)) for name in names).encode() + b"\n"
 
 
-@pytest.mark.parametrize("name", [*sample(LOGS, 15), *sample(DAMAGED, 30)])
+@pytest.mark.parametrize("name", [*sample(LOGS, 30), *sample(DAMAGED, 60)])
 def test_raw_is_what_the_files_hold(name: str, cases: Library, tmp_path: Path) -> None:
     with opened(name, cases, tmp_path) as store:
         rows = Both(store, Selection()).plain(RowFormat())
-        for _, selection in chosen(rows, name, 3):
+        for _, selection in chosen(rows, name, 5):
             both = Both(store, selection)
             found = b"".join(map(bytes, both.dump.raw()))
             items = list(log_items.log_items(store, selection, looked=both.counted))
