@@ -16,7 +16,7 @@ from rmqtool.output import Output
 if TYPE_CHECKING:
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
-    from rmqtool.report.copy.run import CopyResult
+    from rmqtool.report.copy import CopyResult
 
 _LINES = 20  # messages left out that are reported one by one
 
@@ -95,7 +95,7 @@ def copy(
     when --output exists, and for half messages; 70 for a bug in rmqtool; 130 when interrupted.
     """  # noqa: D301  a backspace character keeps the lines as they are
     from rmqtool.findings import ScanCounters
-    from rmqtool.report.copy.run import copy as run
+    from rmqtool.report.copy import copy as run
 
     if output is None:
         raise UsageError("--output is missing", hint="--output NEW names the folder of the new store")

@@ -1,8 +1,12 @@
-"""`rmqtool recover`: what a broker's start would do to a store, and a better way."""
+"""`rmqtool recover`: what a broker's start would do to a store, and a better way.
+
+The text shows each broker's start next to the plan, what is lost, and what changes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -10,16 +14,17 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import with_groups
-from rmqtool.commands.recover_text import recover_lines, undo_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
+from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
     from datetime import tzinfo
 
     from rmqtool.read.store import Store
     from rmqtool.repair.recover import Recovery, Request
+
 
 Mode = Annotated[
     Literal["best", "broker"] | None,
@@ -225,3 +230,253 @@ def _undo(store: options.ProfiledStoreOptions, backup: Path, output: Output, *, 
     row = undo_recover(store.open, backup, moved=moved)
     output.write_object(row, undo_lines(row))
     return EXIT_OK
+
+
+_LOST_SHOWN = 20
+_CHANGES_SHOWN = 20
+_QUEUES_SHOWN = 20
+_NAMES_SHOWN = 2
+_LOST_COLUMNS = (
+    "topic",
+    "queue_id",
+    "queue_offset",
+    "physical_offset",
+    "size",
+    "stored_from",
+    "stored_until",
+)
+_CHANGE_COLUMNS = ("change", "path", "offset", "bytes", "reason")
+
+Row = dict[str, Any]
+
+
+def recover_lines(found: Row, *, undo: str | None = None) -> Iterator[str]:
+    """The lines of a report, the row of a `Recovery` or an `Outcome`; `undo` is the command line for it."""
+    yield from _head(found)
+    if found.get("predictions"):
+        yield ""
+        yield from _starts(found)
+        yield from _queue_lines(found)
+    yield from _note_lines(found["predictions"])
+    yield from _lost_lines(found)
+    yield from _change_lines(found)
+    for title, texts in (("warning", found["warnings"]), ("replica", found["replica"])):
+        for text in texts:
+            yield f"{title:<13}{text}"
+    for refusal in found["refusals"]:
+        needs = f" (--{refusal['needs']})" if refusal["needs"] else ""
+        yield f"{'refused':<13}{refusal['reason']}{needs}"
+    yield from _applied_lines(found["applied"], undo)
+
+
+def _head(found: Row) -> Iterator[str]:
+    is_open = found["guard"] and found["applied"] is None
+    state = "unclean: abort is there" if found["abort"] else "stopped cleanly"
+    if found["guard"]:
+        state = "a repair was interrupted"
+        if is_open:
+            state += "; no broker loads the store until it is finished"
+    yield f"{'store':<13}{found['store']}"
+    yield f"{'state':<13}{state}"
+    if is_open:
+        yield f"{'':<13}--apply first undoes its changes; everything below describes the store as it is now"
+    yield f"{'mode':<13}{_mode_text(found)}"
+    if not found["actions"]:
+        nothing = (
+            "nothing that recover can repair: see the warnings" if found["warnings"] else "nothing to do"
+        )
+        yield f"{'plan':<13}{'undo the changes of the interrupted repair' if is_open else nothing}"
+        return
+    lost, given_up = found["lost_messages"], found["given_up_messages"]
+    count = len(found["actions"])
+    parts = [counted(count, "change")]
+    if lost or not given_up:
+        parts.append(f"{counted(lost, 'message')} cannot be read any more" if lost else "no message is lost")
+    if given_up:
+        parts.append(f"{counted(given_up, 'sound message')} given up")
+    yield f"{'plan':<13}{', '.join(parts)}; the backup needs {format_size(found['backup_bytes'])}"
+
+
+def _mode_text(found: Row) -> str:
+    if found["mode"] == "broker":
+        return f"broker: the log ends where a start of {found['broker']} ends it"
+    if found["fill"] == "none":
+        return "best without fillers: the log ends at the first hole"
+    return "best: keep every valid message; put a filler where one is lost"
+
+
+# Each broker next to the plan
+
+
+def _starts(found: Row) -> Iterator[str]:
+    """One line for each question, one column for each broker and one for the plan."""
+    brokers = found["predictions"]
+    columns = ("a start would", *(row["broker"] for row in brokers), "recover")
+    rows = []
+    for title, of_broker, of_plan in _QUESTIONS:
+        told = title in _OF_THE_LOAD
+        cells = [of_broker(row) if told or row["loads"] else "-" for row in brokers] + [of_plan(found)]
+        if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in cells):
+            rows.append(dict(zip(columns, (title, *cells), strict=True)))
+    yield from Output.table_lines(rows, columns)
+
+
+def _outcome(row: Row) -> str:
+    if row["crashes"]:
+        return "run out of memory"
+    if not row["loads"]:
+        return "not load"
+    return "hang" if row["hangs"] else "load"
+
+
+def _names(names: Sequence[str]) -> str:
+    if not names:
+        return "0"
+    shown = ", ".join(name.rpartition("/")[2].lstrip("0") or "0" for name in names[:_NAMES_SHOWN])
+    more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
+    return f"{len(names)}: {shown}{more}"
+
+
+def _text(value: object) -> str:
+    return "-" if value is None else str(value)
+
+
+def _size(value: int) -> str:
+    return format_size(value) if value else "0"
+
+
+def _cut_queues(row: Row) -> str:
+    return str(sum(queue["cut_to"] is not None for queue in row["queues"]))
+
+
+_OF_THE_LOAD = ("", "because of", "allocate", "of a heap of")
+_ALWAYS = "lose sound messages"  # the one number that is looked for, also when it is 0
+_Question = tuple[str, Callable[[Row], str], Callable[[Row], str]]
+_QUESTIONS: tuple[_Question, ...] = (
+    ("", _outcome, lambda plan: ""),
+    ("because of", lambda row: row["load_path"] or "", lambda plan: ""),
+    ("allocate", lambda row: _size(row["claimed_bytes"] or 0), lambda plan: ""),
+    ("of a heap of", lambda row: _size(row["heap_bytes"]) if row["claimed_bytes"] else "-",
+     lambda plan: ""),
+    ("scan the log from", lambda row: _text(row["start_file"]), lambda plan: "its start"),
+    ("end the log at", lambda row: _text(row["end_offset"]), lambda plan: _text(plan["log_end"])),
+    ("delete log files", lambda row: _names(row["log_files_deleted"]),
+     lambda plan: _names(plan["log_files_deleted"])),
+    ("bytes after that end", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
+    (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
+     lambda plan: _text(plan["given_up_messages"])),
+    ("stored from", lambda row: _text(row.get("first_abandoned_time")), lambda plan: ""),
+    ("until", lambda row: _text(row.get("last_abandoned_time")), lambda plan: ""),
+    ("cut queues", _cut_queues, lambda plan: "0"),
+    ("delete index files", lambda row: _names(row["index_files_deleted"]), lambda plan: "0"),
+    ("dispatch again", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
+    ("lose queues", lambda row: _text(row["queues_lost"]), lambda plan: "0"),
+    ("leave unreachable", lambda row: _text(row["messages_unreachable"]), lambda plan: "0"),
+    ("leave groups beyond", lambda row: str(len(row["consumer_offsets_beyond"])), lambda plan: "0"),
+)  # fmt: skip
+
+
+def _queue_lines(found: Row) -> Iterator[str]:
+    """Queues whose range would change, with their ends."""
+    brokers = found["predictions"]
+    ends: dict[tuple[str, int], Row] = {}
+    now = {  # of any broker: 4.x does not see the batch queues that are there
+        (queue["topic"], queue["queue_id"]): f"{queue['min_before']}..{queue['max_before']}"
+        for row in brokers
+        for queue in row["queues"]
+        if queue["max_before"] is not None
+    }
+    for row in brokers:
+        for queue in row["queues"] if row["loads"] else ():
+            before = (queue["min_before"] or 0, queue["max_before"] or 0)
+            if before == (queue["min_after"], queue["max_after"]) and not queue["messages_unreachable"]:
+                continue
+            key = (queue["topic"], queue["queue_id"])
+            entry = ends.setdefault(key, {"topic": key[0], "queue_id": key[1], "now": now.get(key, "none")})
+            span = f"{queue['min_after']}..{queue['max_after']}"
+            entry[row["broker"]] = "none" if queue["lost"] else span
+    if not ends:
+        return
+    planned = {(queue["topic"], queue["queue_id"]): queue for queue in found["queues"]}
+    columns = ("topic", "queue_id", "now", *(row["broker"] for row in brokers), "recover")
+    rows = []
+    for key, entry in sorted(ends.items()):
+        own = planned.get(key)
+        row = {**dict.fromkeys(columns, "same"), **entry}
+        row["recover"] = f"{own['min_offset']}..{own['max_offset']}" if own is not None else "-"
+        rows.append(row)
+    yield ""
+    yield f"queue offsets that change or are unreachable in {counted(len(ends), 'queue')} (minimum..maximum)"
+    yield from Output.table_lines(rows[:_QUEUES_SHOWN], columns)
+    if len(rows) > _QUEUES_SHOWN:
+        yield f"... and {len(rows) - _QUEUES_SHOWN} more queues (--format json shows all)"
+
+
+def _note_lines(brokers: Sequence[Row]) -> Iterator[str]:
+    """Remarks about the starts, each once with the brokers that it is about."""
+    notes: dict[str, list[str]] = {}
+    for row in brokers:
+        for note in row["notes"]:
+            notes.setdefault(note, []).append(row["broker"])
+    for note, versions in notes.items():
+        yield f"{'a start':<13}{', '.join(versions)}: {note}"
+
+
+# What is lost, what changes
+
+
+def _lost_lines(found: Row) -> Iterator[str]:
+    lost = found["lost"]
+    if not lost:
+        return
+    yield ""
+    seen = ""
+    if any(row["fate"] == "filled" for row in lost):
+        seen = "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each"
+    yield f"{'damaged':<13}{counted(len(lost), 'record')} in the log, already lost{seen}"
+    rows = [
+        {**row, "stored_from": row.get("stored_after_time"), "stored_until": row.get("stored_before_time")}
+        for row in lost[:_LOST_SHOWN]
+    ]
+    yield from Output.table_lines(rows, _LOST_COLUMNS)
+    if len(lost) > _LOST_SHOWN:
+        yield f"... and {len(lost) - _LOST_SHOWN} more (--format json shows all)"
+
+
+def _change_lines(found: Row) -> Iterator[str]:
+    actions = found["actions"]
+    if not actions:
+        return
+    yield ""
+    counts = Counter(f"{row['kind']} in {row['path'].partition('/')[0]}" for row in actions)
+    yield f"changes      {', '.join(f'{count} {what}' for what, count in counts.items())}"
+    telling = sorted(actions, key=lambda row: "consumequeue" in row["path"].partition("/")[0])
+    rows = [
+        {"change": row["kind"], "path": row["path"], "offset": row["offset"], "bytes": row["length"],
+         "reason": row["reason"]}
+        for row in telling[:_CHANGES_SHOWN]
+    ]  # fmt: skip
+    yield from Output.table_lines(rows, _CHANGE_COLUMNS)
+    if len(actions) > _CHANGES_SHOWN:
+        yield f"... and {len(actions) - _CHANGES_SHOWN} more (--format json shows all)"
+
+
+def _applied_lines(applied: Row | None, undo: str | None) -> Iterator[str]:
+    if applied is None:
+        return
+    yield ""
+    yield f"{'applied':<13}{counted(applied['changes'], 'change')}"
+    if applied["backup"] is not None:
+        yield f"{'backup':<13}{applied['backup']}; to undo: {undo}"
+    if applied["tail"] is not None:
+        yield f"{'tail':<13}{applied['tail']}: {applied['tail_messages']} messages, for rmqtool append"
+
+
+def undo_lines(row: Row) -> Iterator[str]:
+    """The lines of what `--undo` has done."""
+    if row["already"]:
+        yield f"{'undone':<13}nothing to do: {row['backup']} was already restored"
+    else:
+        yield f"{'undone':<13}{counted(row['files'], 'file')} restored from {row['backup']}"
+    if row["next"] is not None:
+        yield f"{'next':<13}an earlier run is unfinished too: --undo {row['next']}"

@@ -17,7 +17,6 @@ from rmqtool.broker.load import QueueKey
 from rmqtool.broker.log_scan import Batch
 from rmqtool.broker.queues import QueueState
 from rmqtool.broker.rules import StartRules, StartSettings
-from rmqtool.broker.topics import Topics
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, PRE_BLANK, UNIT, UNIT_SIZE, encode_unit
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
@@ -39,6 +38,23 @@ from rmqtool.write.options import WriteOptions
 
 if TYPE_CHECKING:
     Array = np.ndarray[Any, np.dtype[Any]]
+
+
+class Topics:
+    """Numbers topics in the order in which they are first seen; shared by all starts."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[bytes, int] = {}
+
+    def number(self, name: bytes) -> int:
+        """The number of a topic, by its bytes."""
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self.names)
+            self.names.append(java_utf8_decode(name))
+        return number
+
 
 _PENDING = 1 << 17
 _LONG_MAX = (1 << 63) - 1

@@ -1,8 +1,6 @@
 """The content of a message: columns, rows, bodies, system topics, and its text as JSON and CSV."""
 
 __all__ = [
-    "arrow_arrays",
-    "bodies",
     "cells",
     "column_arrays",
     "columns",

@@ -1,23 +1,28 @@
 """The columns of a batch of records as Arrow arrays: the values of `rmqtool.message.rows`, for whole batches.
 
 Only requested columns are computed. Texts are always UTF-8: as in Java, invalid bytes on disk become U+FFFD.
+
+Gathered texts and bodies become Arrow arrays without a copy. Compressed bodies are unpacked one by one: a few
+bytes may become megabytes, so a batch ends before the unpacked bodies exceed its budget.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from rmqtool.errors import FormatError
+from rmqtool.errors import FormatError, MissingCodecError
+from rmqtool.formats import body, message
 from rmqtool.formats import body as body_form
-from rmqtool.formats import message
 from rmqtool.formats.body import is_reproduced
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats.message import COMPRESSED
 from rmqtool.formats.message_id import host_text
 from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
 from rmqtool.log.frames import Frames
@@ -26,6 +31,7 @@ from rmqtool.log.string_ranges import (
     Gathered,
     Ranges,
     are_utf8,
+    bodies,
     distinct,
     from_table,
     gather,
@@ -33,11 +39,81 @@ from rmqtool.log.string_ranges import (
     offset_message_ids,
 )
 from rmqtool.message import rows as row_form
-from rmqtool.message.arrow_arrays import binary_array
-from rmqtool.message.bodies import Bodies, stored_bodies
 from rmqtool.message.columns import BY_NAME
 from rmqtool.message.system_topics import DueOf
 from rmqtool.storage.buffers import Array
+
+
+@dataclass(frozen=True)
+class Bodies:
+    """The bodies of the first `len(ranges)` records; a body that cannot be unpacked has no value.
+
+    `unpackable` and `codec_missing` (bool, shape (rows,)) give the reason: the body is damaged, or the
+    library is not installed. Both are None if all bodies can be unpacked.
+    """
+
+    ranges: Ranges
+    unpackable: Array | None = None
+    codec_missing: Array | None = None
+
+
+def stored_bodies(frames: Frames) -> Bodies:
+    """The bodies as stored."""
+    return Bodies(bodies(frames))
+
+
+def plain_bodies(frames: Frames, budget: int) -> Bodies:
+    """The unpacked bodies of as many records as fit into `budget` bytes, but at least one."""
+    stored = bodies(frames)
+    compressed = np.flatnonzero(frames.rows["sys_flag"] & COMPRESSED)
+    if not len(compressed):
+        return Bodies(stored)
+    lengths = stored.lengths.astype(np.int64)
+    lengths[compressed] = 0
+    used = np.cumsum(lengths)  # bytes of uncompressed bodies up to each record
+    count = len(stored)
+    unpacked_bytes = 0
+    values: list[bytes | None] = []
+    wrong: dict[int, str] = {}
+    for row in compressed.tolist():
+        value = _unpack(stored.bytes_of(row), int(frames.rows["sys_flag"][row]), row, wrong)
+        unpacked_bytes += len(value or b"")
+        if int(used[row]) + unpacked_bytes > budget and row > 0:
+            count = row
+            break
+        values.append(value)
+    if count < len(stored):
+        stored = Ranges(stored.data, stored.starts[:count], stored.lengths[:count])
+    ranges = stored.replaced(compressed[: len(values)].tolist(), values)
+    if not wrong:
+        return Bodies(ranges)
+    unpackable, codec_missing = (np.zeros(count, np.bool_) for _ in range(2))
+    for row, code in wrong.items():
+        if row < count:
+            (unpackable if code == "CL14" else codec_missing)[row] = True
+    return Bodies(ranges, unpackable, codec_missing)
+
+
+def _unpack(data: bytes, sys_flag: int, row: int, wrong: dict[int, str]) -> bytes | None:
+    try:
+        return body.decompress(data, sys_flag)
+    except MissingCodecError:
+        wrong[row] = "UN01"
+    except FormatError:
+        wrong[row] = "CL14"
+    return None
+
+
+def binary_array(found: Gathered, kind: pa.DataType) -> pa.Array:
+    """The column as an array of `kind`, string or binary; rows without a value are null."""
+    count = len(found.offsets) - 1
+    valid, nulls = None, 0
+    if found.present is not None:
+        valid = pa.py_buffer(np.packbits(found.present, bitorder="little"))
+        nulls = count - int(np.count_nonzero(found.present))
+    buffers = [valid, pa.py_buffer(found.offsets), pa.py_buffer(found.data)]
+    return pa.Array.from_buffers(kind, count, buffers, nulls)
+
 
 BodyKind = Literal["plain", "stored"]
 

@@ -1,12 +1,19 @@
-"""The selected messages of a store as Arrow batches or as frames, in the log's order."""
+"""The selected messages of a store as Arrow batches or as frames, in the log's order.
+
+Several threads read ranges; their results come in the order of the ranges. Each thread reads one range at a
+time and is a few results ahead of the consumer, so memory stays bounded. A thread's exception is raised where
+its result would have come.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from queue import Empty, Full, Queue
+from threading import Event, Thread
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -18,19 +25,107 @@ from rmqtool.formats.message import COMPRESSED
 from rmqtool.log.damage import CODE_BY_STATUS
 from rmqtool.log.events import LogGap
 from rmqtool.log.frames import Frames
-from rmqtool.message.bodies import plain_bodies, stored_bodies
-from rmqtool.message.column_arrays import BODY_COLUMNS, BodyKind, Chunk, codes_of, column
+from rmqtool.message.column_arrays import (
+    BODY_COLUMNS,
+    BodyKind,
+    Chunk,
+    codes_of,
+    column,
+    plain_bodies,
+    stored_bodies,
+)
 from rmqtool.message.schema import Names, arrow_schema
 from rmqtool.message.system_topics import DueOf
 from rmqtool.problems import Finding, finding
 from rmqtool.read.access import Access, LogRange, plan_access
 from rmqtool.read.due_times import due_of
-from rmqtool.read.parallel import in_order
 from rmqtool.read.reading import BytesScanned, FrameBatch, RangeReader, Readers, Reading, chosen
 from rmqtool.read.selection import Selection
 from rmqtool.read.split import split
 from rmqtool.read.store import Store
 from rmqtool.storage.buffers import Array
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+_AHEAD = 2
+_TICK_SECONDS = 0.2
+
+
+class _Failure:
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+
+class _End:
+    pass
+
+
+def in_order(
+    tasks: Sequence[Task], work: Callable[[Task], Iterator[Result]], jobs: int
+) -> Generator[tuple[Task, Iterator[Result]], None, None]:
+    """(task, its results) of every task in order; the results are to be taken before the next task."""
+    if jobs == 1 or len(tasks) < 2:
+        for task in tasks:
+            yield task, work(task)
+        return
+    pool = _Pool(tasks, work, min(jobs, len(tasks)))
+    try:
+        for number, task in enumerate(tasks):
+            yield task, pool.results(number)
+    finally:
+        pool.stop()
+
+
+class _Pool(Generic[Task, Result]):
+    def __init__(self, tasks: Sequence[Task], work: Callable[[Task], Iterator[Result]], jobs: int) -> None:
+        self._tasks = tasks
+        self._work = work
+        self._stopped = Event()
+        self._queues: list[Queue[Result | _Failure | _End]] = [Queue(_AHEAD) for _ in tasks]
+        self._next: Queue[int] = Queue()
+        for number in range(len(tasks)):
+            self._next.put(number)
+        self._threads = [Thread(target=self._run, daemon=True) for _ in range(jobs)]
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """End the threads, whatever they are at."""
+        self._stopped.set()
+        for thread in self._threads:
+            thread.join()
+
+    def results(self, number: int) -> Iterator[Result]:
+        """The results of one task."""
+        while True:
+            found = self._queues[number].get()
+            if isinstance(found, _Failure):
+                raise found.error
+            if isinstance(found, _End):
+                return
+            yield found
+
+    def _run(self) -> None:
+        with suppress(Empty):
+            while not self._stopped.is_set():
+                number = self._next.get_nowait()
+                last: _Failure | _End = _End()
+                try:
+                    for result in self._work(self._tasks[number]):
+                        if not self._put(number, result):
+                            return
+                except BaseException as error:  # noqa: BLE001 - raised again by `results`
+                    last = _Failure(error)
+                self._put(number, last)
+
+    def _put(self, number: int, result: Result | _Failure | _End) -> bool:
+        while not self._stopped.is_set():
+            with suppress(Full):
+                self._queues[number].put(result, timeout=_TICK_SECONDS)
+                return True
+        return False
+
 
 MAX_ROWS = 1 << 16
 MAX_BYTES = 16 << 20

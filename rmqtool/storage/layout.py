@@ -3,13 +3,18 @@
 Only a few bytes of an index file are read here, and broker.conf if one is given. Sizes come from the
 directory listing, so the layout of a store of 10,000 queues takes a fraction of a second.
 
+An entry whose type does not match its name, as a pipe named as a file, contains nothing that can be read; a
+broker does not start with most of them.
+
 Source: StorePathConfigHelper, BrokerPathConfigHelper, MappedFileQueue#load; spec 01 section 1.
 """
 
 from __future__ import annotations
 
+import os
+import stat
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
@@ -25,8 +30,67 @@ from rmqtool.storage.index_shape import index_shape, usual_shape
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.roots import as_path, check_new_log, commit_log_folders, is_store, not_a_store
 from rmqtool.storage.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
-from rmqtool.storage.unexpected_entries import OddEntry, find_odd_entries
 from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
+
+_FOLDERS = (
+    "commitlog", "consumequeue", "batchconsumequeue", "consumequeue_ext", "index", "config", "timerlog",
+    "compaction",
+)  # fmt: skip
+_FILES = ("abort", "abort.bak", "lock", "epochFileCheckpoint", "timerwheel")
+# A store's `checkpoint` is left out: its reader reports that it is not a plain file.
+
+_TYPES: tuple[tuple[Callable[[int], bool], str], ...] = (
+    (stat.S_ISREG, "a plain file"), (stat.S_ISDIR, "a folder"), (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"), (stat.S_ISLNK, "a link that leads nowhere"),
+    (lambda mode: stat.S_ISCHR(mode) or stat.S_ISBLK(mode), "a device"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OddEntry:
+    """An entry of the wrong type: `what` it is and what is expected `instead_of`, as text."""
+
+    path: Path
+    what: str
+    instead_of: str
+
+
+def find_odd_entries(root: Path, listing: Listing) -> tuple[OddEntry, ...]:
+    """The entries of the store at `root` that have the name of a part but the wrong type, each once.
+
+    Folders of files that are numbered (log, queues, index, timer log) have their own lists of strays.
+    """
+    return tuple((*_of_root(root, listing), *_of_config(root, listing), *_of_compaction(root, listing)))
+
+
+def _of_root(root: Path, listing: Listing) -> Iterator[OddEntry]:
+    for name, status in listing.entries(root):
+        if name in _FOLDERS and not stat.S_ISDIR(status.st_mode):
+            yield _odd(root / name, status, "a folder")
+        elif name in _FILES and not stat.S_ISREG(status.st_mode):
+            yield _odd(root / name, status, "a plain file")
+
+
+def _of_config(root: Path, listing: Listing) -> Iterator[OddEntry]:
+    for name, status in listing.entries(root / "config"):
+        if stat.S_ISREG(status.st_mode):
+            continue
+        # 5.x keeps RocksDB folders next to the files, under other names.
+        is_file_name = name.removesuffix(".bak").endswith(".json") or name.startswith("timer")
+        if is_file_name or not stat.S_ISDIR(status.st_mode):
+            yield _odd(root / "config" / name, status, "a plain file")
+
+
+def _of_compaction(root: Path, listing: Listing) -> Iterator[OddEntry]:
+    for name, status in listing.entries(root / "compaction"):
+        if name == "position-checkpoint" and not stat.S_ISREG(status.st_mode):
+            yield _odd(root / "compaction" / name, status, "a plain file")
+
+
+def _odd(path: Path, status: os.stat_result, instead_of: str) -> OddEntry:
+    what = next((text for test, text in _TYPES if test(status.st_mode)), "of an unknown type")
+    return OddEntry(path, what, instead_of)
+
 
 LayoutKind = Literal["store", "commitlog", "consumequeue", "index"]
 Origin = Literal["flag", "environment", "file", "detected", "default"]

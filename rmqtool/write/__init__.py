@@ -1,11 +1,11 @@
 """The engine's write path: what a broker does between a record and its bytes in log, queues and index.
 
-log_writer.py, flush.py   records -> commit log files; what is on the device
+log_writer.py             records -> commit log files
 dispatcher.py             commit log -> queue_writer.py, index_writer.py (the broker's reput)
 targets.py, topics.py     which queue a message goes to; topics.json
 schedule.py               delayed messages that are due
 opening.py, last_file.py  the checks before; permission.py: those that only a dry run needs
-store_writer.py           all of it: `StoreWriter.create` and `StoreWriter.open`
+store_writer.py           all of it: `StoreWriter.create` and `StoreWriter.open`; when the log is flushed
 
 Messages come in one way. `ingest` reads every input (JSON lines, CSV, Parquet, Arrow, the rows of Spark) into
 Arrow batches of one schema, `table.schema`. `table` encodes the plain rows of a batch together, and passes

@@ -18,8 +18,7 @@ from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
 from rmqtool.read.store import Store
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.schema import asked_by_options
-from rmqtool.spark.write_columns import write_columns
-from rmqtool.spark.writer import NewStoreWriter, Part
+from rmqtool.spark.writer import NewStoreWriter, Part, write_columns
 from rmqtool.write.store_writer import StoreWriter
 from tests.spark.frames import read, read_table, struct
 from tests.support.stores import Library

@@ -8,7 +8,10 @@ each broker's own, so the tags code that it leads to is compared, if it can be r
 The common range ends where the logs have diverged. From there on a physical offset names a different
 record on each side, so the units of each side are compared with the records of its own log.
 
-Source: spec 02 12.1; ConsumeQueue, BatchConsumeQueue.
+The queue offsets of the records that only one log holds are reported, because its queues need them.
+
+Source: spec 02 12.1; ConsumeQueue, BatchConsumeQueue. CommitLogDispatcherBuildConsumeQueue: prepared and
+rolled back messages get no unit.
 """
 
 from __future__ import annotations
@@ -16,22 +19,68 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
 from rmqtool.check.diff.ends import SideName
 from rmqtool.check.diff.operands import Key, Operand, ReadOptions
-from rmqtool.check.diff.own import OwnRecords, own_records
 from rmqtool.check.diff.windows import Common, Range, Unread, common, differing
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import UNIT_SIZE, BatchUnit, Unit
+from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UnitReader, pre_blank, present, unit_array
+from rmqtool.read.selection import Selection
 from rmqtool.storage.open_files import path_of
 
 if TYPE_CHECKING:
+    from rmqtool.check.diff.operands import Key, Operand
     from rmqtool.storage.source import ByteSource
+
+
+_COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "sys_flag")
+
+
+class OwnRecords(NamedTuple):
+    """The records of one queue in a range of the log: their smallest and largest queue offset.
+
+    `oldest` and `newest` are the physical offsets of the first and the last record.
+    """
+
+    first: int
+    last: int
+    oldest: int
+    newest: int
+
+
+def own_records(side: Operand, start: int) -> dict[Key, OwnRecords]:
+    """The dispatched records of a log from the physical offset `start` on, by queue.
+
+    Damage is skipped: `verify` reports it.
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    from rmqtool.read.messages import message_batches
+
+    found: dict[Key, OwnRecords] = {}
+    selection = Selection(from_offset=start, to_offset=side.end)
+    for batch in message_batches(side.store, selection, columns=_COLUMNS, crc=False):
+        table = pa.Table.from_batches([batch])
+        kinds = pc.bit_wise_and(table["sys_flag"], pa.scalar(TRANSACTION_MASK, table["sys_flag"].type))
+        table = table.filter(pc.is_in(kinds, pa.array([0, TRANSACTION_COMMIT], kinds.type)))
+        wanted = [(column, end) for column in ("queue_offset", "physical_offset") for end in ("min", "max")]
+        for row in table.group_by(["topic", "queue_id"]).aggregate(wanted).to_pylist():
+            key = row["topic"], row["queue_id"]
+            first, last = row["queue_offset_min"], row["queue_offset_max"]
+            old = found.get(key)
+            if old is not None:  # batches come in the log's order
+                first, last = min(old.first, first), max(old.last, last)
+            oldest = row["physical_offset_min"] if old is None else old.oldest
+            found[key] = OwnRecords(first, last, oldest, row["physical_offset_max"])
+    return found
+
 
 _WINDOW_UNITS = 1 << 15
 

@@ -3,6 +3,12 @@
 Files are walked side by side (`jobs` threads; the kernels release the GIL) and judged in the order
 of their offsets: whether a bad region is a torn tail or damage depends on whether records follow in
 a later file. Only damage and per-queue sums outlive a window, so memory does not grow with the log.
+
+Pass `bodies` checks that every compressed body decompresses and that every batch in a body can be read.
+It is not among the default passes: it decompresses the whole log, one body after the other, and a body
+that matches its CRC is what the producer sent.
+
+Source: spec 01 sections 3.3 and 10.5.
 """
 
 from __future__ import annotations
@@ -17,16 +23,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from rmqtool.check.verify.bodies import check_bodies
 from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.check.verify.file_scan import FileRole, FileScan, judge
 from rmqtool.check.verify.spans import Spans
+from rmqtool.errors import FormatError, MissingCodecError
+from rmqtool.formats import batch, body
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats.message import COMPRESSED, INNER_BATCH
 from rmqtool.log.damage import zero_page
 from rmqtool.log.dispatch import BAD_NUMBER, PROPERTIES_UNSOUND, PROPERTY_CRC_BAD, Dispatch, dispatch_columns
 from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
-from rmqtool.problems import Finding
+from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.ranges import runs
 from rmqtool.storage.source import WINDOW
@@ -34,8 +42,29 @@ from rmqtool.storage.source import WINDOW
 if TYPE_CHECKING:
     from rmqtool.check.verify.index import IndexCheck
     from rmqtool.check.verify.queues import QueueCheck
+    from rmqtool.log.frames import Frames
     from rmqtool.queue.units import UnitReader
     from rmqtool.storage.source import ByteSource
+
+
+def check_bodies(frames: Frames, where: str) -> Iterator[Finding]:
+    """Findings on the bodies of one window; those that do not match their CRC are left out."""
+    rows, starts = frames.rows, frames.body_starts()
+    coded = (rows["sys_flag"] & (COMPRESSED | INNER_BATCH)) != 0
+    sound = ((rows["status"] & BODY_CRC) == 0) & (rows["body_length"] > 0)
+    for row in np.flatnonzero(coded & sound).tolist():
+        sys_flag, length = int(rows["sys_flag"][row]), int(rows["body_length"][row])
+        stored = bytes(frames.data[starts[row] : starts[row] + length])
+        offset = int(rows["physical_offset"][row])
+        try:
+            content = body.decompress(stored, sys_flag)
+            if sys_flag & INNER_BATCH:
+                for _ in batch.decode_items(content):
+                    pass
+        except MissingCodecError as error:
+            yield finding("UN01", where, offset, length, what="bodies", form=error.message)
+        except FormatError as error:
+            yield finding("CL14", where, offset, int(rows["size"][row]), reason=error.message)
 
 
 class LogCheck:

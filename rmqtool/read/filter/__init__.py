@@ -4,10 +4,9 @@
 
     parse("color = 'red' AND size > 10").matches({"color": "red", "size": "12"})  # True
 
-    tokens.py    text -> tokens
-    parser.py    tokens -> expression: own grammar, a limit on depth, no eval
-    nodes.py     which operands an operator accepts, and what it does with them
-    values.py    Java's comparison and conversion of strings, numbers and booleans
+    parser.py    text -> tokens -> expression: own grammar, a limit on depth, no eval
+    nodes.py     which operands an operator accepts, and what it does with them;
+                 Java's comparison and conversion of strings, numbers and booleans
 
 Every property is a string. To compare it with a number, the broker parses it; if that fails, the whole
 evaluation fails and the message does not match, whatever the rest of the expression says. A comparison

@@ -3,11 +3,8 @@
 The broker's decision and its settings are in `broker.expiry_rules` and `broker.expiry_settings`.
 
     own_rules.py   an operator's decision
-    gather.py      the facts of a store that both need
-    queues.py      offsets of each queue before and after
-    losses.py      messages that are still needed
-    forecast.py    when the disk reaches each ratio
-    expiry.py      all of it for one store: `plan_expiry`
+    losses.py      messages that are still needed; the offsets of each queue before and after
+    expiry.py      `plan_expiry`: the facts of a store, the decision, the forecast of its disk
     archive.py     verified copies of the deleted files, with a manifest
     remove.py      the deletion, under the store's lock
 

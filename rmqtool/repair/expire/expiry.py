@@ -5,19 +5,31 @@
         print([fate.path for fate in expiry.fates if fate.goes])
 
 Nothing is changed. A store in use can be planned too, but its broker deletes files itself.
+
+The forecast says when the disk reaches each ratio if the log keeps growing at the same rate. The rate comes
+from the store times of the first records of the log's files, over the last day in the log. So it does not
+depend on when files were copied. Queues and index grow in proportion to the log: their bytes on the disk per
+byte of log are added. Nothing is subtracted for expired files.
+
+The facts that the rules need are a few bytes of every file, and the disks.
+
+Source: MappedFileQueue#deleteExpiredFileByOffset (the last unit of a queue file),
+#deleteExpiredFileByOffsetForTimerLog, IndexFile#getEndPhyOffset; spec 02 7.3.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from datetime import tzinfo
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqtool.broker.expiry_rules import (
     Chain,
     Decision,
+    Disk,
     Disks,
     FollowFile,
     LogFile,
@@ -26,20 +38,277 @@ from rmqtool.broker.expiry_rules import (
     going,
     next_delete_time,
 )
-from rmqtool.broker.expiry_settings import Settings, settings_of
-from rmqtool.errors import UnreadableError, UsageError
-from rmqtool.formats.consume_queue import ext_offset, is_ext_address
+from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
+from rmqtool.errors import FormatError, UnreadableError, UsageError
+from rmqtool.formats import index as index_format
+from rmqtool.formats import timer as timer_format
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, ext_offset, is_ext_address
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.store import Store
-from rmqtool.repair.expire.forecast import Forecast, forecast
-from rmqtool.repair.expire.gather import Facts, gather
-from rmqtool.repair.expire.losses import Losses, losses
+from rmqtool.repair.expire.losses import Effects, Losses, losses, queue_effects, read_queues
 from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules, free_afterwards
-from rmqtool.repair.expire.queues import Effects, queue_effects, read_queues
 from rmqtool.repair.plan import Action, Fingerprint, Plan
-from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
+from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.profile import Profile, WrittenBy, named
 from rmqtool.times import parse_zone
+
+_SECTOR = 512  # st_blocks counts these
+_ABSENT = -1  # the id of a disk that no path is on
+
+
+class Facts(NamedTuple):
+    """The input of the rules. `unread` names files whose last record is unknown, with the reason."""
+
+    log: tuple[LogFile, ...]
+    chains: tuple[Chain, ...]
+    disks: Disks
+    unread: tuple[tuple[str, str], ...]
+
+
+class _Reader:
+    def __init__(self, store: Store) -> None:
+        self.layout = store.layout
+        self.unread: list[tuple[str, str]] = []
+
+    def status(self, path: Path) -> os.stat_result | None:
+        try:
+            return os.lstat(path)
+        except OSError as error:
+            self.miss(path, error.strerror or str(error))
+            return None
+
+    def miss(self, path: Path, reason: str) -> None:
+        self.unread.append((self.layout.relative(path), reason))
+
+    def follow(self, path: Path, size: int, last_offset: int | None) -> FollowFile:
+        status = self.status(path)
+        name = self.layout.relative(path)
+        if status is None:  # a live broker has deleted it, or its status cannot be read
+            return FollowFile(name, size, 0, None, _ABSENT)
+        mtime = status.st_mtime_ns // 1_000_000
+        return FollowFile(name, size, status.st_blocks * _SECTOR, last_offset, status.st_dev, mtime)
+
+
+def gather(store: Store, read_only_folders: Sequence[Path] = ()) -> Facts:
+    """The input of the rules, for a store root; nothing is changed.
+
+    Args:
+        store: opened for reading.
+        read_only_folders: folders of the commit log to which the broker does not write: their disks do not
+            count.
+    """
+    reader = _Reader(store)
+    with OpenFiles() as files:
+        chains = tuple(_chains(store, reader, files))
+        log = tuple(_log_files(store, reader))
+    return Facts(log, chains, _disks(store, read_only_folders), tuple(reader.unread))
+
+
+def _log_files(store: Store, reader: _Reader) -> Iterator[LogFile]:
+    for file in store.layout.commit_log:
+        status = reader.status(file.path)
+        if status is None:
+            continue
+        head = store.head(file.file_from_offset)
+        first = head.store_timestamp if head is not None and head.store_timestamp > 0 else None
+        mtime = status.st_mtime_ns // 1_000_000
+        allocated = status.st_blocks * _SECTOR
+        name = store.layout.relative(file.path)
+        yield LogFile(name, file.file_from_offset, file.size, allocated, mtime, status.st_dev, first)
+
+
+def _chains(store: Store, reader: _Reader, files: OpenFiles) -> Iterator[Chain]:
+    layout = store.layout
+    yield from _queue_chains(layout.consume_queues, "consumequeue", UNIT_SIZE, reader, files)
+    yield from _queue_chains(layout.batch_queues, "batchconsumequeue", BATCH_UNIT_SIZE, reader, files)
+    if layout.index_files:
+        ends = (_end_of_index(file.path, reader, files) for file in layout.index_files)
+        made = (reader.follow(f.path, f.size, end) for f, end in zip(layout.index_files, ends, strict=True))
+        yield Chain("index", tuple(made))
+    if layout.timer_log:
+        yield Chain("timerlog", tuple(
+            reader.follow(file.path, file.size, _end_of_timer_log(file, reader, files))
+            for file in layout.timer_log
+        ))  # fmt: skip
+
+
+def _queue_chains(
+    queues: Queues, kind: str, unit_size: int, reader: _Reader, files: OpenFiles
+) -> Iterator[Chain]:
+    for (topic, queue_id), queue in queues.items():
+        follow = []
+        for place, file in enumerate(queue.files):
+            # The last file always stays, whatever it refers to.
+            is_last = place == len(queue.files) - 1
+            end = None if is_last else _last_unit(file, unit_size, reader, files)
+            follow.append(reader.follow(file.path, file.size, end))
+        yield Chain(kind, tuple(follow), topic, queue_id)
+
+
+def _last_unit(file: StoreFile, unit_size: int, reader: _Reader, files: OpenFiles) -> int | None:
+    """The physical offset in the unit at the very end of the file, unchecked as in the broker."""
+    return _number_at(file.path, file.size - unit_size, reader, files)
+
+
+def _number_at(path: Path, offset: int, reader: _Reader, files: OpenFiles) -> int | None:
+    if offset < 0:
+        return None
+    try:
+        data = files.read(path, offset, 8)
+    except UnreadableError as error:
+        reader.miss(path, error.message)
+        return None
+    return int.from_bytes(data, signed=True) if len(data) == 8 else None
+
+
+def _end_of_index(path: Path, reader: _Reader, files: OpenFiles) -> int | None:
+    return _number_at(path, index_format.HEADER.offsets["end_physical_offset"], reader, files)
+
+
+def _end_of_timer_log(file: StoreFile, reader: _Reader, files: OpenFiles) -> int | None:
+    """The physical offset in the last unit of a timer log file; None if there is no unit."""
+    offset = timer_format.last_unit_offset(file.size)
+    if offset < 0:
+        return None
+    try:
+        data = files.read(file.path, offset, timer_format.LOG_UNIT.size)
+        return timer_format.decode_log_unit(data).physical_offset
+    except UnreadableError as error:
+        reader.miss(file.path, error.message)
+    except FormatError:  # the broker does not delete such a file either
+        return None
+    return None
+
+
+def _disks(store: Store, read_only_folders: Sequence[Path]) -> Disks:
+    layout = store.layout
+    by_id: dict[int, Disk] = {}
+
+    def disk_of(folder: Path) -> int:
+        try:
+            device = folder.stat().st_dev
+            found = os.statvfs(folder)
+        except OSError:
+            return _ABSENT
+        used = (found.f_blocks - found.f_bfree) * found.f_frsize
+        by_id[device] = Disk(used, found.f_bavail * found.f_frsize)
+        return device
+
+    conf = layout.broker_conf
+    named = conf.paths("readOnlyCommitLogStorePaths") if conf is not None else ()
+    read_only = {folder.absolute() for folder in (*read_only_folders, *named)}
+    written = [folder for folder in layout.commit_log_folders if folder.absolute() not in read_only]
+    root = layout.root
+    queue = disk_of(root / "consumequeue") if root is not None else _ABSENT
+    return Disks(by_id, tuple(disk_of(folder) for folder in written), queue)
+
+
+WINDOW_MS = 24 * HOUR_MS
+"""The part of the log, up to its newest record, from which the rate is computed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reached:
+    """A ratio and when it is exceeded: ms from now (0: already), None if the log does not grow."""
+
+    name: str
+    ratio: float
+    after_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """How fast the store grows, and when the disk is full.
+
+    Attributes:
+        log_bytes_per_s: growth of the commit log; None if its store times give no rate.
+        store_bytes_per_s: growth including queues and index.
+        measured_from_ms, measured_to_ms: the store times between which the rate is measured.
+        reached: the limits of the log's fullest disk.
+        reserved_bytes: bytes of all files that are kept for fileReservedTime at this rate.
+        hours_that_fit: how long files can be kept before the disk is above the lowest limit; None without a
+            rate.
+    """
+
+    log_bytes_per_s: float | None
+    store_bytes_per_s: float | None
+    measured_from_ms: int | None
+    measured_to_ms: int | None
+    reached: tuple[Reached, ...]
+    reserved_bytes: int | None
+    hours_that_fit: float | None
+
+
+def growth(points: Sequence[tuple[int, int]]) -> tuple[float, int, int] | None:
+    """(bytes per second, first time, last time), from (physical offset, store time in ms) in the log's order.
+
+    The window ends at the last point and begins at the newest point a day or more before it, or at the
+    first. None for fewer than two points, or if the time or the offset does not increase.
+    """
+    if not points:
+        return None
+    end, to_ms = points[-1]
+    start, from_ms = points[0]
+    for offset, time_ms in points:
+        if time_ms <= to_ms - WINDOW_MS:
+            start, from_ms = offset, time_ms
+    if to_ms <= from_ms or end <= start:
+        return None
+    return (end - start) * 1000 / (to_ms - from_ms), from_ms, to_ms
+
+
+def forecast(
+    log: Sequence[LogFile],
+    chains: Sequence[Chain],
+    disks: Disks,
+    settings: Settings,
+    tail: tuple[int, int | None],
+) -> Forecast:
+    """When the disk reaches each ratio.
+
+    Args:
+        log: the log's files.
+        chains: the files that follow the log.
+        disks: the present file systems.
+        settings: the ratios and the hours.
+        tail: the log's end, and the store time of its last record, ms; None if there is none.
+    """
+    points = [(file.start, file.first_ms) for file in log if file.first_ms is not None]
+    end, last_ms = tail
+    if last_ms:
+        points.append((end, last_ms))
+    found = growth(points)
+    fullest = max((disk for disk in disks.log if disk in disks.by_id), key=disks.ratio, default=None)
+    limits = (
+        ("max_used_ratio", settings.max_used_ratio),
+        ("forcible_ratio", settings.forcible_ratio),
+        ("warning_ratio", settings.warning_ratio),
+    )
+    if found is None or fullest is None:
+        reached = tuple(Reached(name, ratio, None) for name, ratio in limits)
+        return Forecast(None, None, None, None, reached, None, None)
+    log_rate, from_ms, to_ms = found
+    log_bytes = max(end - log[0].start, 1)
+    beside = sum(file.allocated for chain in chains for file in chain.files if file.disk == fullest)
+    rate = log_rate * (1 + beside / log_bytes)
+    disk = disks.by_id[fullest]
+    reached = tuple(
+        Reached(name, ratio, round(max(ratio * disk.total - disk.used, 0) * 1000 / rate))
+        for name, ratio in limits
+    )
+    store_bytes = sum(file.allocated for file in log if file.disk == fullest) + beside
+    room = settings.max_used_ratio * disk.total - (disk.used - store_bytes)
+    return Forecast(
+        log_bytes_per_s=log_rate,
+        store_bytes_per_s=rate,
+        measured_from_ms=from_ms,
+        measured_to_ms=to_ms,
+        reached=reached,
+        reserved_bytes=round(rate * settings.reserved_hours * 3600),
+        hours_that_fit=max(room, 0) / rate / 3600,
+    )
+
 
 _LAST = "is the last file, which always stays"
 

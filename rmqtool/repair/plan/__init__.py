@@ -4,9 +4,7 @@
     fingerprint.py  Fingerprint, fingerprint                the store that a plan is for
     plan_file.py    write_plan, read_plan, agree            a plan on paper
     apply.py        apply                                   does a plan
-    backup_folder.py  backup_folder, check_backup           where its backup is made
-    rollback.py     roll_back                               reverts what a killed run has changed
-    undo.py         undo                                    restores the former bytes
+    undo.py         undo, roll_back                         restores the former bytes
     backup.py       Backup, Manifest                        what was there before
     harness.py      show_plan, carry_out                    what a command does with its plan
     guard.py        keeps brokers out, names the unfinished runs
@@ -15,13 +13,11 @@ Plans are made by others: `salvage`, `rebuild`, `expire`.
 """
 
 from rmqtool.repair.plan.action import Action, Build, Kind, Plan
-from rmqtool.repair.plan.apply import Applied, apply
-from rmqtool.repair.plan.backup_folder import backup_folder, check_backup, default_backup
+from rmqtool.repair.plan.apply import Applied, apply, backup_folder, check_backup, default_backup
 from rmqtool.repair.plan.fingerprint import Fingerprint, fingerprint
 from rmqtool.repair.plan.harness import OpenStore, Refusal, carry_out, held_store, show_plan, steady
 from rmqtool.repair.plan.plan_file import PlanFile, agree, check_unchanged, read_plan, write_plan
-from rmqtool.repair.plan.rollback import Earlier, roll_back
-from rmqtool.repair.plan.undo import Undone, undo
+from rmqtool.repair.plan.undo import Earlier, Undone, roll_back, undo
 
 __all__ = [
     "Action",

@@ -9,12 +9,13 @@
     the fingerprint afterwards, the journal goes, the guard goes last
 
 Each step is on the device before the next begins. A killed run is not resumed: the next command reverts
-what it has changed (`rollback`), then makes its plan.
+what it has changed (`undo.roll_back`), then makes its plan.
 """
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -26,13 +27,47 @@ from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError
 from rmqtool.repair.plan import changes, guard, space
 from rmqtool.repair.plan.action import IN_PLACE, Action, Build, Plan
 from rmqtool.repair.plan.backup import Backup, Crcs, Entry, Manifest, survey
-from rmqtool.repair.plan.backup_folder import backup_folder, check_backup
 from rmqtool.repair.plan.fingerprint import again
 from rmqtool.repair.plan.paths import LOG_RANK, Places
 from rmqtool.storage import durable as disk
 from rmqtool.storage import lock
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock
+from rmqtool.storage.output_guard import keep_out
+
+
+def default_backup(root: Path) -> Path:
+    """A new folder next to the store: `<store>.rmqtool-backup-<yyyymmdd-HHMMSS>`, local time."""
+    root = root.resolve()
+    return _free_name(root.with_name(f"{root.name}.rmqtool-backup-{time.strftime('%Y%m%d-%H%M%S')}"))
+
+
+def backup_folder(layout: StoreLayout, asked: Path | None) -> Path:
+    """Where a run keeps its backup: `asked`, or `default_backup`.
+
+    Where `asked` holds the backup of a run that was reverted, as a killed one is before the same command
+    does all of it again, the next free `<asked>-<number>`: both are kept.
+    """
+    if asked is None:
+        return default_backup(Places(layout).root)
+    return _free_name(asked.absolute()) if Backup(asked).is_spent else asked
+
+
+def _free_name(first: Path) -> Path:
+    """A name not in use: this one, or with the smallest number appended."""
+    path, number = first, 1
+    while os.path.lexists(path):
+        number += 1
+        path = first.with_name(f"{first.name}-{number}")
+    return path
+
+
+def check_backup(layout: StoreLayout, folder: Path) -> None:
+    """Raise RefusedError unless a backup of the store of `layout` may be made in `folder`."""
+    if os.path.lexists(folder) and (folder.is_symlink() or not folder.is_dir() or any(folder.iterdir())):
+        raise RefusedError("a backup needs a new or empty folder", path=folder)
+    keep_out(layout, folder, "a backup")
+
 
 STAGING_NAME = "rmqtool-staging"
 """In the store root, for it has to be on the file system of queues and index."""

@@ -20,7 +20,7 @@ from rmqtool.read.store import Store
 from rmqtool.repair.plan.action import Plan
 from rmqtool.repair.plan.fingerprint import FileState, listed
 from rmqtool.repair.plan.plan_file import PlanFile, agree, check_unchanged
-from rmqtool.repair.plan.rollback import Earlier
+from rmqtool.repair.plan.undo import Earlier
 from rmqtool.storage import lock
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.lock import StoreLock

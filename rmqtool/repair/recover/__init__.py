@@ -1,11 +1,11 @@
 """Recovers a store: predicts what a broker's start would do to it, and plans a repair that keeps valid data.
 
     request.py      Request                         the parameters
-    assemble.py     plan_and_predict, plan_recover  the plan: log, queues, index, and dependent files
+    assemble.py     plan_and_predict, plan_recover  the plan, and the reasons not to apply it
     after.py        After                           the store after the changes of log, queues and index
     state.py        checkpoint and abort            offsets.py  committed and delay offsets
     timer.py        timer log, wheel, checkpoint    strays.py   epoch file, compaction checkpoint, strays
-    refusals.py     reasons not to apply it         run.py      recover_store, undo_recover
+    run.py          recover_store, undo_recover
 
 The order of truth: valid records of the log, then queues, then index, then the checkpoint (spec 02 15.4).
 """

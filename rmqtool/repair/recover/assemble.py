@@ -1,6 +1,8 @@
 """Assembles one plan: the log, the queues and index that follow from it, and all dependent files.
 
-Source: spec 02 section 15.4, spec 03, design section 9.
+A plan has reasons not to apply it: unsupported parts, and changes that need explicit consent.
+
+Source: spec 02 sections 12.2 and 15, spec 03, design sections 2 and 9.
 """
 
 from __future__ import annotations
@@ -13,13 +15,12 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
-from rmqtool.errors import UnsupportedStoreError
+from rmqtool.errors import UnsupportedStoreError, UsageError
 from rmqtool.findings import Progress
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
 from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.offsets import offset_actions
-from rmqtool.repair.recover.refusals import deliberate, out_of_reach, replica_notes
 from rmqtool.repair.recover.request import Broker, Request
 from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
@@ -33,6 +34,86 @@ if TYPE_CHECKING:
     from rmqtool.repair.rebuild.header_corrections import MisroutedRecord
     from rmqtool.repair.salvage import LostRecord
     from rmqtool.repair.salvage.model import Misplaced
+
+
+# Parts whose files are independent of the form of queues and index.
+_HARMLESS = frozenset({"pop records", "timer messages", "half messages"})
+
+
+def out_of_reach(store: Store) -> list[Refusal]:
+    """Refusals for parts that prevent a repair: queues or config in RocksDB, DLedger, unreadable folders.
+
+    Raises:
+        UsageError: not a store root.
+    """
+    layout = store.layout
+    if layout.root is None or layout.kind != "store":
+        raise UsageError("only a whole store can be recovered", hint="name the folder that holds commitlog")
+    found = [
+        Refusal(f"{part.what} are kept in {part.form}, which rmqtool cannot repair")
+        for part in layout.unsupported
+        if part.what not in _HARMLESS
+    ]
+    found += [
+        Refusal(f"{layout.relative(path)} cannot be read: {reason}") for path, reason in layout.unreadable
+    ]
+    return found
+
+
+def deliberate(store: Store, actions: Sequence[Action], given_up: int) -> list[Refusal]:
+    """Refusals for changes that need explicit consent.
+
+    Args:
+        store: the present store.
+        actions: the plan's.
+        given_up: number of sound messages that the plan removes from the log.
+    """
+    found = []
+    layout = store.layout
+    conf = layout.broker_conf
+    role = (conf.text("brokerRole") or "").upper() if conf is not None else ""
+    in_log = [action for action in actions if is_log(store, action.path)]
+    if role == "SLAVE" and in_log:
+        found.append(
+            Refusal(
+                "brokerRole is SLAVE: its log must equal its master's, and would no longer do so", "force"
+            )
+        )
+    if given_up:
+        found.append(Refusal(f"{given_up} sound messages would be removed from the log", "yes"))
+    if not layout.commit_log and (layout.consume_queues or layout.batch_queues):
+        found.append(
+            Refusal(
+                "the commit log has no files: every queue would be emptied; look for the log first", "force"
+            )
+        )
+    return found
+
+
+def is_log(store: Store, path: str) -> bool:
+    """Whether the path of an action is in a folder of the commit log."""
+    return any(path.startswith(f"{store.layout.relative(f)}/") for f in store.layout.commit_log_folders)
+
+
+def replica_notes(store: Store, actions: Iterable[Action]) -> list[str]:
+    """The consequences of the plan for a replica of this store, as texts; none if the log stays unchanged.
+
+    Source: spec 02 sections 12.1 to 12.3.
+    """
+    of_log = [action for action in actions if is_log(store, action.path)]
+    notes = []
+    if any(action.kind == "fill" for action in of_log):
+        notes.append(
+            "a slave keeps its own bytes where this log is filled: the two logs keep differing there; if the"
+            " slave has the lost records, use its log instead of this one (rmqtool diff compares them)"
+        )
+    if any(action.kind in ("cut", "delete") for action in of_log):
+        notes.append(
+            "a slave that holds more than this log is then ahead of it: classic replication keeps the extra"
+            " bytes forever and reports nothing, controller mode truncates them; compare with rmqtool diff"
+            " first, and empty a slave that is ahead"
+        )
+    return notes
 
 
 _ASTRAY_ROUNDS = 8

@@ -5,9 +5,8 @@ hole. The records lost in it are identified from the queues' units and from gaps
 filled with records that brokers and consumers of every version get past (spec 03). Nothing is changed: the
 result is a list of actions and a list of lost records.
 
-file_set.py   which files the log must have
 full_size.py  a file extended or cut to its full size
-strays.py     other files in its folder: do they hold records?
+strays.py     which files the log must have; other files in its folder: do they hold records?
 file_scan.py  the scan of one file: sound records and holes
 order.py      the order of queue offsets: gaps, zombies
 units.py      the queue units that point into holes

@@ -15,13 +15,12 @@ from rmqtool.formats.java import java_utf8_decode
 from rmqtool.log.scan_cache import ScanCache
 from rmqtool.repair.plan import Action
 from rmqtool.repair.salvage.file_scan import FileScan, scan_file
-from rmqtool.repair.salvage.file_set import FileSet, delete_odd, file_set
 from rmqtool.repair.salvage.fillers import Filled, fill_hole
 from rmqtool.repair.salvage.log import Log, as_cut
 from rmqtool.repair.salvage.model import Claim, Fill, LogFile, LostRecord, Misplaced, Salvaged
 from rmqtool.repair.salvage.order import Order, has_backs, read_order
 from rmqtool.repair.salvage.owners import Parts, assign, fits
-from rmqtool.repair.salvage.strays import misplaced_file, misplaced_strays
+from rmqtool.repair.salvage.strays import FileSet, delete_odd, file_set, misplaced_file, misplaced_strays
 from rmqtool.repair.salvage.units import TailUnits, units_in
 from rmqtool.storage.source import open_source
 

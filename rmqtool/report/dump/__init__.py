@@ -6,8 +6,8 @@
     counts.py   how many records of which topic and queue
     queues.py   units of consume queues and batch consume queues
     index.py    headers, slots, entries and chains of index files
-    config_rows.py  the checkpoint and the configuration files
     timer.py    timer log, epoch file, compaction checkpoint
+    kinds.py    which of these a value of `--what` means; the checkpoint and the configuration files
 
 Every part yields rows (dicts with the names of its FIELDS) as they are read, and continues past
 damage: a `report` function gets a `Finding` for each damaged range. An exception means "cannot continue".

@@ -1,25 +1,103 @@
-"""Which rows and columns each value of `--what` stands for."""
+"""The rows and columns of each value of `--what`.
+
+The small files have their rows here: the checkpoint, and the configuration as a broker would load it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
+from fnmatch import fnmatchcase
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from rmqtool import times
 from rmqtool.errors import UsageError
 from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.formats import checkpoint, config_json
 from rmqtool.message.cells import TextLines
-from rmqtool.message.explain import Explanation
+from rmqtool.message.explain import Explanation, explain_structure
 from rmqtool.message.rows import Row, RowFormat
+from rmqtool.problems import finding
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report.dump import config_rows as small
 from rmqtool.report.dump import counts, index, log, place, queues, timer
 from rmqtool.report.dump.messages import MessageDump
+from rmqtool.storage.config_files import read_file, read_or_none
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.out_of_reach import report_out_of_reach
 
 if TYPE_CHECKING:
     from rmqtool.report.export.lines import LineMaker
+
+
+CHECKPOINT_FIELDS = (
+    "physic_msg_timestamp_ms", "physic_msg_time", "logics_msg_timestamp_ms", "logics_msg_time",
+    "index_msg_timestamp_ms", "index_msg_time", "master_flushed_offset", "confirm_phy_offset", "file",
+)  # fmt: skip
+CONFIG_FIELDS = ("name", "source", "content", "status", "file")
+_BAK = ".bak"
+_BINARY = ("timercheck",)  # written by the timer, no configuration
+
+
+def checkpoint_rows(layout: StoreLayout, report: Report, *, tz: tzinfo | None = UTC) -> Iterator[Row]:
+    """The checkpoint's row; none without a checkpoint. A time of 0 is one never set."""
+    if layout.checkpoint is None:
+        report(finding("CP01", "checkpoint"))
+        return
+    data, name = read_file(layout.checkpoint, checkpoint.FILE_SIZE + 1), layout.relative(layout.checkpoint)
+    if len(data) != checkpoint.FILE_SIZE:
+        report(finding("CP02", name, 0, len(data)))
+    if not any(data):
+        report(finding("CP01", name))
+    found = checkpoint.decode(data.ljust(checkpoint.FILE_SIZE, b"\0"))
+    row: Row = {}
+    for part in ("physic_msg", "logics_msg", "index_msg"):
+        timestamp = getattr(found, f"{part}_timestamp")
+        row[f"{part}_timestamp_ms"] = timestamp
+        row[f"{part}_time"] = times.format_time(timestamp, tz) if timestamp else None
+    row["master_flushed_offset"] = found.master_flushed_offset
+    row["confirm_phy_offset"] = found.confirm_phy_offset
+    yield row | {"file": name}
+
+
+def explain_checkpoint(layout: StoreLayout, tz: tzinfo | None = UTC) -> Explanation:
+    """The checkpoint field by field. Raises UsageError where there is none."""
+    if layout.checkpoint is None:
+        raise UsageError("there is no checkpoint", path=layout.root)
+    data = read_file(layout.checkpoint, checkpoint.FILE_SIZE)
+    return explain_structure(checkpoint.CHECKPOINT.declaration, data, 0, tz)
+
+
+def config_rows(layout: StoreLayout, report: Report, names: tuple[str, ...] = ()) -> Iterator[Row]:
+    """One row per configuration file, with what a broker would load: the file, else its .bak.
+
+    Args:
+        layout: the store's files.
+        report: called for files that cannot be read.
+        names: globs over the file names, such as `topics.json`; empty for all.
+    """
+    report_out_of_reach(layout, "config", report)
+    for name in sorted({name.removesuffix(_BAK) for name in layout.config} - set(_BINARY)):
+        if names and not any(fnmatchcase(name, each) for each in names):
+            continue
+        main, bak = layout.config.get(name), layout.config.get(name + _BAK)
+        loaded = config_json.load_with_bak(read_or_none(main), read_or_none(bak))
+        path = main if loaded.source != "bak" and main is not None else bak
+        file = layout.relative(path) if path is not None else name
+        code = {"failed": "CF02", "bak": "CF01"}.get(loaded.source)
+        if code is not None:
+            main_name = layout.relative(main) if main is not None else name
+            report(finding(code, main_name, reason=loaded.file_error, bak_reason=loaded.bak_error))
+        yield {
+            "name": name,
+            "source": loaded.source,
+            "content": loaded.document,
+            "status": ["ok" if code is None else code],
+            "file": file,
+        }
+
 
 What = Literal["commitlog", "consumequeue", "index", "checkpoint", "config", "timer", "epoch", "compaction"]
 KINDS: tuple[What, ...] = get_args(What)
@@ -82,7 +160,7 @@ class Dump:
                 entries = index.index_rows(layout, selection, part, report, tz=tz, reverse=self.reverse)
                 return Listing(entries, index.FIELDS, index.TABLE_FIELDS[part])
             case "checkpoint":
-                return Listing(small.checkpoint_rows(layout, report, tz=tz), small.CHECKPOINT_FIELDS)
+                return Listing(checkpoint_rows(layout, report, tz=tz), CHECKPOINT_FIELDS)
             case "timer":
                 waiting = timer.timer_rows(self.store, selection, report, tz=tz)
                 return Listing(waiting, timer.TIMER_FIELDS, timer.TIMER_TABLE)
@@ -91,7 +169,7 @@ class Dump:
             case "compaction":
                 return Listing(timer.compaction_rows(layout, report), timer.COMPACTION_FIELDS)
             case "config":
-                return Listing(small.config_rows(layout, report), small.CONFIG_FIELDS)
+                return Listing(config_rows(layout, report), CONFIG_FIELDS)
 
     def _records(self) -> Listing:
         rows: Iterator[Row | TextLines]
@@ -130,6 +208,6 @@ class Dump:
             case "consumequeue":
                 return queues.explain_unit(layout, self.selection, offset, tz)
             case "checkpoint":
-                return small.explain_checkpoint(layout, tz)
+                return explain_checkpoint(layout, tz)
             case _:
                 raise UsageError("--explain shows a record, a consume queue unit or the checkpoint")

@@ -1,12 +1,11 @@
 """Messages of a store as files: the engine of `rmqtool export`.
 
-    request.py   the request, checked
+    request.py   the request, checked; the names of its files and partitions
     columns.py   which columns, and what has to be read for them
-    quoting.py   text.py      columns as lines of JSON and CSV
+    text.py      columns as lines of JSON and CSV
     lines.py     the same for dump and tail, identical to the text of their rows
     writers.py   one file of each format
     outputs.py   local folders, object stores, other URLs; a file appears when it is complete
-    names.py     names of files and partitions
     records.py   bytes of records, read a second time
     cursor.py    where the next run continues
     run.py       a whole export

@@ -4,15 +4,12 @@
     groups.py        one pass over the log, summed up per group
     histogram.py     percentiles of many groups in bounded memory
     scanner.py       the one scan, which passes its batches to all aggregators
-    timeline.py      messages over time, for charts
-    messages.py      the rows of groups
-    largest.py       the largest messages
     duplicates.py    unique keys that were stored more than once
     transactions.py  half messages: open, committed, rolled back
-    lag.py           the messages that consumer groups have not consumed
+    lag.py           the messages that consumer groups have not consumed, now or at an earlier time
     pending.py       delayed and timer messages that wait, by delivery time
-    past.py          the store as it was at an earlier time
-    overview.py      a request for any of these, in as few passes as possible
+    overview.py      a request for any of these, in as few passes as possible; the rows of groups, the largest
+                     messages, messages over time for charts
 
 The log is read window by window and summed up as arrays; memory depends on the number of groups, not of
 records. Every part yields rows (dicts with the names of its FIELDS).

@@ -2,31 +2,209 @@
 
 In a store that a broker uses, the ends of the queues are read first, then the log's end; no later record
 is counted.
+
+The largest messages and the messages over time, for a chart in equal steps, come from the same scan.
+
+The rows of `stats --by topic,queue,tag,hour,day,size`: the values per group.
+
+    count, bytes, body_bytes          messages; sizes of their records, and of their bodies as stored
+    size_*_bytes, body_*_bytes        smallest, mean, percentiles (within 0.4 %, see histogram.py), largest
+    delay_*_ms                        store time - born time; below 0 if the producer's clock is ahead
+    messages_per_s, bytes_per_s       between the first and the last of the group; null for a single moment
+    mean_distance_bytes               by queue: from the start of a message in the log to that of the next
+    largest_body_physical_offset      the first message with the largest body
+
+Sums, extremes and means are exact.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import tzinfo
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from rmqtool import times
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.findings import Progress, Report, ScanCounters
-from rmqtool.message.rows import Row, RowFormat
+from rmqtool.message.rows import Row, RowFormat, message_row
 from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.log_items import end_of_selection
 from rmqtool.read.selection import Selection
-from rmqtool.report.stats import duplicates, lag, largest, messages, past, pending, transactions
+from rmqtool.report.stats import duplicates, lag, pending, transactions
+from rmqtool.report.stats.dimensions import FIELDS as NAME_FIELDS
 from rmqtool.report.stats.dimensions import Codes, Dimension
-from rmqtool.report.stats.groups import Groups
-from rmqtool.report.stats.scanner import Aggregator, scan
-from rmqtool.report.stats.timeline import Timeline
+from rmqtool.report.stats.groups import PERCENTILES, Groups
+from rmqtool.report.stats.scanner import Aggregator, Batch, scan
+from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
+
+
+STEPS_MAX = 2048
+_FIRST_STEP_MS = 1000
+
+
+class Timeline:
+    """Counts the selected messages of all batches per step of the store time.
+
+    `step_ms` is one second and doubles when more than `STEPS_MAX` steps have messages. So a few wrong clocks
+    make the chart coarser, but never take memory.
+    """
+
+    def __init__(self) -> None:
+        self.step_ms = _FIRST_STEP_MS
+        self._steps: Array = np.zeros(0, np.int64)
+        self._sums: Array = np.zeros((0, 2), np.int64)
+
+    def take(self, batch: Batch) -> None:
+        """Count one batch."""
+        records = batch.records
+        if not len(records.size):
+            return
+        steps, inverse = np.unique(records.store_timestamp // self.step_ms, return_inverse=True)
+        counts = np.bincount(inverse, minlength=len(steps))
+        sizes = np.bincount(inverse, weights=records.size.astype(np.float64), minlength=len(steps))
+        self._merge(steps, np.stack([counts, sizes.astype(np.int64)], axis=1))
+
+    def points(self) -> tuple[Array, Array, Array]:
+        """(start of the step, ms since 1970; messages; bytes) by time.
+
+        Every step with messages, and the empty step after it, if a gap begins there.
+        """
+        empty = np.setdiff1d(self._steps + 1, self._steps)
+        steps, sums = _added_up(
+            np.concatenate([self._steps, empty]),
+            np.concatenate([self._sums, np.zeros((len(empty), 2), np.int64)]),
+        )
+        return steps * self.step_ms, sums[:, 0], sums[:, 1]
+
+    def _merge(self, steps: Array, sums: Array) -> None:
+        steps = np.concatenate([self._steps, steps])
+        sums = np.concatenate([self._sums, sums])
+        self._steps, self._sums = _added_up(steps, sums)
+        while len(self._steps) > STEPS_MAX and self.step_ms < 1 << 55:
+            self.step_ms *= 2
+            self._steps, self._sums = _added_up(self._steps // 2, self._sums)
+
+
+def _added_up(steps: Array, sums: Array) -> tuple[Array, Array]:
+    found, inverse = np.unique(steps, return_inverse=True)
+    added = np.zeros((len(found), 2), np.int64)
+    np.add.at(added, inverse, sums)
+    return found, added
+
+
+_MEASURES = (("size", "bytes"), ("body", "bytes"), ("delay", "ms"))
+VALUE_FIELDS = (
+    "count", "bytes", "body_bytes", "compressed",
+    *(f"{name}_{what}_{unit}" for name, unit in _MEASURES
+      for what in ("min", "mean", *(f"p{part}" for part in PERCENTILES), "max")),
+    "first_store_timestamp_ms", "first_store_time", "last_store_timestamp_ms", "last_store_time",
+    "messages_per_s", "bytes_per_s", "min_queue_offset", "max_queue_offset", "first_physical_offset",
+    "last_physical_offset", "mean_distance_bytes", "largest_body_physical_offset",
+)  # fmt: skip
+_TABLE_FIELDS = ("count", "bytes", "body_min_bytes", "body_mean_bytes", "body_p99_bytes", "body_max_bytes",
+                 "delay_p50_ms", "delay_p99_ms", "messages_per_s")  # fmt: skip
+_SHOWN_NAMES = {"hour": ("hour_time",), "day": ("day_time",)}
+
+
+def fields(by: Sequence[str]) -> tuple[str, ...]:
+    """The names of a row's fields, in order."""
+    return (*(name for each in by for name in NAME_FIELDS[each]), *VALUE_FIELDS)
+
+
+def table_fields(by: Sequence[str]) -> tuple[str, ...]:
+    """The fields that a table shows."""
+    names = (name for each in by for name in _SHOWN_NAMES.get(each, NAME_FIELDS[each]))
+    return (*names, *_TABLE_FIELDS, *(("mean_distance_bytes",) if _is_by_queue(by) else ()))
+
+
+def message_rows(groups: Groups, topics: Codes, tags: Codes, tz: tzinfo | None) -> Iterator[Row]:
+    """One row per group, sorted by its names; see the module."""
+    by = [each.name for each in groups.dimensions]
+    names = dict.fromkeys(name for each in by for name in NAME_FIELDS[each])
+    by_queue = _is_by_queue(by)
+    for name, found in groups.ordered(topics, tags):
+        count = found["count"]
+        row: Row = names | name
+        row |= {each: found[each] for each in ("count", "bytes", "body_bytes", "compressed")}
+        sums = {"size": found["bytes"], "body": found["body_bytes"], "delay": found["delay"]}
+        for measure, unit in _MEASURES:
+            row[f"{measure}_min_{unit}"] = found[f"{measure}_low"]
+            row[f"{measure}_mean_{unit}"] = sums[measure] / count
+            for part, value in zip(PERCENTILES, found[f"{measure}_parts"], strict=True):
+                row[f"{measure}_p{part}_{unit}"] = value
+            row[f"{measure}_max_{unit}"] = found[f"{measure}_high"]
+        first, last = found["store_timestamp_low"], found["store_timestamp_high"]
+        for which, time in (("first", first), ("last", last)):
+            row[f"{which}_store_timestamp_ms"] = time
+            row[f"{which}_store_time"] = times.format_time(time, tz)
+        seconds = (last - first) / 1000
+        row["messages_per_s"] = count / seconds if seconds > 0 else None
+        row["bytes_per_s"] = found["bytes"] / seconds if seconds > 0 else None
+        row["min_queue_offset"], row["max_queue_offset"] = (
+            found["queue_offset_low"],
+            found["queue_offset_high"],
+        )
+        start, end = found["physical_offset_low"], found["physical_offset_high"]
+        row["first_physical_offset"], row["last_physical_offset"] = start, end
+        row["mean_distance_bytes"] = (end - start) / (count - 1) if by_queue and count > 1 else None
+        row["largest_body_physical_offset"] = found["largest_body_at"]
+        yield row
+
+
+def _is_by_queue(by: Sequence[str]) -> bool:
+    return set(by) == {"topic", "queue"}
+
+
+_SLACK = 4096
+
+
+class Largest:
+    """Keeps the `count` largest records of all batches; of equal ones the first in the log."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._sizes: Array = np.zeros(0, np.int64)
+        self._places: Array = np.zeros(0, np.int64)
+        self._least = 0
+
+    def take(self, batch: Batch) -> None:
+        """Add the selected records of a batch."""
+        rows = batch.frames.rows[batch.chosen]
+        rows = rows[rows["size"] > self._least]
+        if len(rows):
+            self._sizes = np.concatenate([self._sizes, rows["size"].astype(np.int64)])
+            self._places = np.concatenate([self._places, rows["physical_offset"]])
+            if len(self._sizes) > self._count + _SLACK:
+                self._cut()
+
+    def places(self) -> list[int]:
+        """Physical offsets, the largest record's first."""
+        self._cut()
+        places: list[int] = self._places.tolist()
+        return places
+
+    def _cut(self) -> None:
+        order = np.lexsort((self._places, -self._sizes))[: self._count]
+        self._sizes, self._places = self._sizes[order], self._places[order]
+        if len(self._sizes) == self._count and self._count:
+            self._least = int(self._sizes[-1])
+
+
+def largest_rows(store: Store, largest: Largest, form: RowFormat) -> Iterator[Row]:
+    """The message rows of the largest records; one that is gone meanwhile is left out."""
+    for place in largest.places():
+        found = store.find(place)
+        if found is not None:
+            yield message_row(found.message, found.physical_offset, found.file, form)
+
 
 SECTIONS = ("messages", "lag", "largest", "duplicates", "delayed", "transactions")
 
@@ -164,7 +342,7 @@ class _Run:
         found.sections = [by_name[name] for name in SECTIONS if name in by_name]
         return found
 
-    def _past(self) -> past.Past | None:
+    def _past(self) -> lag.Past | None:
         at_ms = self.request.at_ms
         if at_ms is None:
             return None
@@ -172,7 +350,7 @@ class _Run:
             self.request.selection.since is not None or self.request.selection.until is not None
         ):
             raise UsageError("--at uses store times and cannot be used with --time-field born")
-        then = past.look_back(self.store, at_ms)
+        then = lag.look_back(self.store, at_ms)
         self.found.notes += [f"unknown for that time: {each}" for each in then.unknown]
         self.found.as_of = {
             "timestamp_ms": at_ms,
@@ -236,7 +414,7 @@ class _Run:
             groups = Groups([Dimension(name, self.tz) for name in request.by])
             takers.append(groups)
         if request.largest:
-            biggest = largest.Largest(request.largest)
+            biggest = Largest(request.largest)
             takers.append(biggest)
         if self.found.charts is not None:
             sizes = Groups([Dimension("size", self.tz)])
@@ -253,7 +431,7 @@ class _Run:
         if groups is not None and request.by is not None:
             self._messages(by_name, groups, request.by)
         if sizes is not None and self.found.charts is not None:
-            self.found.charts.sizes = list(messages.message_rows(sizes, self.topics, self.tags, self.tz))
+            self.found.charts.sizes = list(message_rows(sizes, self.topics, self.tags, self.tz))
         if biggest is not None:
             by_name["largest"] = self._largest(biggest)
         if halves is not None:
@@ -279,21 +457,19 @@ class _Run:
         self.found.selected = max(self.found.selected, selected)
 
     def _messages(self, by_name: dict[str, Section], groups: Groups, by: tuple[str, ...]) -> None:
-        rows = list(messages.message_rows(groups, self.topics, self.tags, self.tz))
+        rows = list(message_rows(groups, self.topics, self.tags, self.tz))
         if groups.has_others:
             self.found.notes.append("there are too many groups: the last row holds the rest")
         error = groups.relative_error
         if error > 1 / 256:
             self.found.notes.append(f"there are many groups: percentiles may be off by {error:.1%}")
-        by_name["messages"] = self._section("messages", rows, messages.fields(by), messages.table_fields(by))
+        by_name["messages"] = self._section("messages", rows, fields(by), table_fields(by))
 
-    def _largest(self, biggest: largest.Largest) -> Section:
+    def _largest(self, biggest: Largest) -> Section:
         from rmqtool.message.columns import NAMES
         from rmqtool.report.dump.log import TABLE_FIELDS
 
-        rows = islice(
-            largest.largest_rows(self.store, biggest, self.request.form), self.request.selection.limit
-        )
+        rows = islice(largest_rows(self.store, biggest, self.request.form), self.request.selection.limit)
         return Section("largest", rows, NAMES, TABLE_FIELDS)
 
     def _transactions(self, halves: transactions.Transactions) -> Section:

@@ -2,6 +2,8 @@
 
 A folder is listed again only when its mtime has changed, so that a thousand topics cost a thousand
 calls of stat and nothing more.
+
+In a stopped store the records that no queue has a unit for are followed too.
 """
 
 from __future__ import annotations
@@ -10,10 +12,11 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from rmqtool.errors import UsageError
+from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.findings import Report
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.queue.consume_queue import BatchConsumeQueue, open_queue
+from rmqtool.read.known_topics import queue_ids
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.read.unread import unserved
@@ -22,11 +25,38 @@ from rmqtool.report.tail.log_reader import LogReader
 from rmqtool.report.tail.queue_tail import QueueTail
 from rmqtool.report.tail.start import QueueKey, StartPosition, asked_offsets, moved_starts, start_numbers
 from rmqtool.report.tail.subscription import Subscription
-from rmqtool.report.tail.undispatched import behind_texts
 from rmqtool.storage.layout import QueueFiles
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.single_file import queue_id_of_name
+
+_MEND = "rmqtool recover rebuilds the queues"
+
+
+def behind_texts(store: Store, selection: Selection) -> Iterator[str]:
+    """In words: how much of the log no queue has, and which selected queues have no files.
+
+    Nothing for a store that is in use, whose queues lag for a moment, or for a remote one, where
+    the last unit of every queue takes too long to be read.
+    """
+    if store.live or not store.is_local:
+        return
+    try:
+        start, end = max(store.dispatched_end(), store.commit_log.min_offset), store.end_offset()
+    except UnreadableError:
+        return  # it is reported as damage
+    if start < end:
+        behind = f"the queues end {end - start} bytes before the log, at offset {start}"
+        yield f"{behind}: later messages are not shown; {_MEND}"
+    there = set(store.queues)
+    for topic in sorted(each for each in selection.topics if not set("*?[") & set(each)):
+        known = queue_ids(store.layout, topic.__eq__) or set()
+        asked = known & set(selection.queues) if selection.queues else known
+        missing = sorted(queue_id for queue_id in asked if (topic, queue_id) not in there)
+        if missing and len(missing) == len(asked):
+            which = f"queue {', '.join(map(str, missing))} of {topic}" if selection.queues else topic
+            yield f"{which} has no files of queues; if the log has messages of it, {_MEND}"
+
 
 _SETTLED_NS = 2_000_000_000
 _FOLDERS = (("consumequeue", UNIT_SIZE), ("batchconsumequeue", BATCH_UNIT_SIZE))

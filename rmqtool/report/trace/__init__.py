@@ -1,10 +1,8 @@
 """The history of one message: the engine of `lookup --trace`.
 
-    related.py   the records of the same message: delayed, half, retried, dead, delivered
-    steps.py     each of them as a step, and whether the step is finished
-    groups.py    whether the offset of each consumer group has passed the message
-    traces.py    the reports of clients: who sent it, who consumed it, with which result
-    outcome.py   all of this together
+    steps.py     a record as a step, and whether the step is finished
+    outcome.py   the records of the same message (delayed, half, retried, dead, delivered), which groups have
+                 passed it, and what clients reported
 
 A message keeps its UNIQ_KEY on its way through the broker's topics, so its records can be found.
 """

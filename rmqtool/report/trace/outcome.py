@@ -1,22 +1,286 @@
-"""The history of one message from producer to consumers: steps, groups, reports of clients."""
+"""The history of one message from producer to consumers: steps, groups, reports of clients.
+
+A committed offset is the next one to consume: the group has consumed all messages below it, or skipped them
+with a filter. consumerOffset.json is written every five seconds.
+
+The records of one message have the same unique key. A committed message names its half message by physical
+offset; a retried or dead message names the first one by offset message id.
+
+Trace records hold the reports of clients: who sent a message, who consumed it, with which result. Clients
+report only with tracing on, in batches and without guarantee: a missing report proves nothing.
+
+Source: TraceDataEncoder, ConsumeReturnType (client 5.4.0).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, tzinfo
-from typing import Any
+from functools import partial
+from glob import escape
+from typing import Any, NamedTuple
 
 from rmqtool import times
-from rmqtool.formats.message_id import offset_message_id
+from rmqtool.errors import FormatError, InputError
+from rmqtool.formats import body, properties, trace
+from rmqtool.formats import message as form
+from rmqtool.formats.message_id import OffsetMessageId, host_text, offset_message_id
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import Row
+from rmqtool.message.system_topics import (
+    DISCARDED_TOPIC,
+    DLQ_PREFIX,
+    HALF_TOPICS,
+    RETRY_PREFIX,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    is_system_topic,
+)
 from rmqtool.read.consumer_offsets import known_offsets
+from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report.trace.groups import GroupState, group_states
-from rmqtool.report.trace.related import Find, finder, related, trace_records
-from rmqtool.report.trace.steps import Step, steps_of, unique_key
-from rmqtool.report.trace.traces import Reports, reports
+from rmqtool.report.trace.steps import Offsets, Step, steps_of, unique_key
+
+CONSUME_RESULTS = ("success", "time_out", "exception", "return_null", "failed")
+"""The names that stand for context_code (ConsumeReturnType#ordinal)."""
+
+
+class Reports(NamedTuple):
+    """`sent`, `consumed` and `ended` (ends of transactions) in order of time; `unreadable` is a count."""
+
+    sent: list[Row]
+    consumed: list[Row]
+    ended: list[Row]
+    unreadable: int
+
+
+def reports(records: Iterable[StoredMessage], message_ids: Iterable[str]) -> Reports:
+    """The reports in trace records about the messages with these ids (unique keys or offset message ids).
+
+    A row of `sent`: timestamp_ms, group, client_host, store_host, cost_ms, success, msg_type, topic.
+    A row of `consumed`: timestamp_ms, group, client_host, request_id, retry_times, cost_ms, success, result;
+    if only one of the two reports of an attempt exists, the values of the other are None.
+    """
+    wanted = frozenset(message_ids)
+    sent: list[Row] = []
+    ended: list[Row] = []
+    consumed: dict[tuple[Any, ...], Row] = {}
+    unreadable = 0
+    for record in records:
+        client = host_text(record.message.born_host)
+        try:
+            found = trace.decode(body.decompress(record.message.body, record.message.sys_flag))
+        except InputError:
+            unreadable += 1
+            continue
+        for each in found:
+            try:
+                fields = each.fields()
+            except FormatError:
+                unreadable += 1
+                continue
+            if not {fields.get("msg_id"), fields.get("offset_msg_id")} & wanted:
+                continue
+            place = record.physical_offset
+            if each.kind == "Pub":
+                sent.append(_sent(fields, client, place))
+            elif each.kind == "EndTransaction":
+                ended.append(_ended(fields, client, place))
+            elif each.kind in ("SubBefore", "SubAfter"):
+                key = (fields.get("request_id"), fields.get("msg_id"), client)
+                consumed.setdefault(key, dict(_NO_ATTEMPT)).update(
+                    _consumed(each.kind, fields, client, place)
+                )
+    return Reports(_by_time(sent), _by_time(list(consumed.values())), _by_time(ended), unreadable)
+
+
+_NO_ATTEMPT: Row = dict.fromkeys(
+    ("timestamp_ms", "group", "client_host", "request_id", "retry_times", "cost_ms", "success", "result",
+     "physical_offset")
+)  # fmt: skip
+
+
+def _sent(fields: Row, client: str, place: int) -> Row:
+    return {
+        "timestamp_ms": fields.get("timestamp"),
+        "group": fields.get("group_name"),
+        "client_host": fields.get("client_host") or client,
+        "store_host": fields.get("store_host"),
+        "cost_ms": fields.get("cost_time"),
+        "success": fields.get("success"),
+        "msg_type": fields.get("msg_type"),
+        "topic": fields.get("topic"),
+        "physical_offset": place,
+    }
+
+
+def _ended(fields: Row, client: str, place: int) -> Row:
+    return {
+        "timestamp_ms": fields.get("timestamp"),
+        "group": fields.get("group_name"),
+        "client_host": client,
+        "state": fields.get("transaction_state"),
+        "from_check": fields.get("from_transaction_check"),
+        "physical_offset": place,
+    }
+
+
+def _consumed(kind: str, fields: Row, client: str, place: int) -> Row:
+    """The fields from one of the two reports of an attempt; a group in the later report wins."""
+    row: Row = {"client_host": client, "request_id": fields.get("request_id"), "physical_offset": place}
+    if fields.get("group_name"):
+        row["group"] = fields["group_name"]
+    if kind == "SubBefore":
+        return row | {"timestamp_ms": fields.get("timestamp"), "retry_times": fields.get("retry_times")}
+    code = fields.get("context_code")
+    known = isinstance(code, int) and 0 <= code < len(CONSUME_RESULTS)
+    return row | {
+        "cost_ms": fields.get("cost_time"),
+        "success": fields.get("success"),
+        "result": CONSUME_RESULTS[code] if known and isinstance(code, int) else code,
+    }
+
+
+def _by_time(rows: list[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: (row["timestamp_ms"] is None, row["timestamp_ms"] or 0))
+
+
+TRACE_PREFIX = "rmq_sys_TRACE_DATA_"
+"""Prefix of trace topics in the cloud; a plain broker has RMQ_SYS_TRACE_TOPIC."""
+
+Find = Callable[[str, Iterable[str]], Iterable[StoredMessage]]
+"""Finds the messages with a key or unique key in some topics, all given literally."""
+
+
+def finder(store: Store) -> Find:
+    """The default way to find messages by key: through the index, else by a scan."""
+    return partial(_find, store)
+
+
+def _find(store: Store, key: str, topics: Iterable[str]) -> Iterator[StoredMessage]:
+    from rmqtool.read.messages import message_batches
+
+    selection = Selection(topics=[escape(topic) for topic in topics], keys=[key])
+    for batch in message_batches(store, selection, columns=["physical_offset"], crc=False):
+        for physical_offset in batch.column(0).to_pylist():
+            found = store.find(physical_offset)
+            if found is not None:
+                yield found
+
+
+def topics_of(store: Store) -> set[str]:
+    """Every topic that has a queue."""
+    return {topic for topic, _ in store.queues}
+
+
+def related(store: Store, stored: StoredMessage, find: Find) -> list[StoredMessage]:
+    """All records of the message to which `stored` belongs, in the order of the log, `stored` included."""
+    found = {stored.physical_offset: stored}
+    told = properties.decode(stored.message.properties_bytes)
+    for each in _named(store, stored, told):
+        found.setdefault(each.physical_offset, each)
+    key = told.get(properties.UNIQ_KEY)
+    if key:
+        names = [stored.message.topic, *(told.get(name) for name in _TOPIC_PROPERTIES)]
+        topics = {name for name in names if name}
+        topics |= {SCHEDULE_TOPIC, TIMER_TOPIC, DISCARDED_TOPIC, *HALF_TOPICS}
+        existing = topics_of(store)
+        # Without queues the topics of the store are unknown: then search all of these.
+        topics = topics & existing if existing else topics
+        topics |= {topic for topic in existing if topic.startswith((RETRY_PREFIX, DLQ_PREFIX))}
+        for each in find(key, sorted(topics)):
+            if properties.decode(each.message.properties_bytes).get(properties.UNIQ_KEY) == key:
+                found.setdefault(each.physical_offset, each)
+        for each in list(found.values()):
+            for other in _named(store, each, properties.decode(each.message.properties_bytes)):
+                found.setdefault(other.physical_offset, other)
+    return [found[place] for place in sorted(found)]
+
+
+_TOPIC_PROPERTIES = (properties.REAL_TOPIC, properties.RETRY_TOPIC, properties.DLQ_ORIGIN_TOPIC)
+_ORIGIN_PROPERTIES = (properties.ORIGIN_MESSAGE_ID, properties.DLQ_ORIGIN_MESSAGE_ID)
+
+
+def _named(store: Store, stored: StoredMessage, told: dict[str, str]) -> Iterator[StoredMessage]:
+    """Records that `stored` names by physical offset: its half message, the first message of a retry."""
+    key = told.get(properties.UNIQ_KEY)
+    places = []
+    if stored.message.transaction_type == form.TRANSACTION_COMMIT:
+        places.append(stored.message.prepared_transaction_offset)
+    for name in _ORIGIN_PROPERTIES:
+        try:
+            places.append(OffsetMessageId.decode(told.get(name, "")).physical_offset)
+        except InputError:
+            continue
+    for place in places:
+        found = store.find(place) if place >= 0 else None
+        # Bytes from disk may name any offset: accept only a record with the same unique key.
+        if found is not None and found.message.physical_offset == place:
+            same = properties.decode(found.message.properties_bytes).get(properties.UNIQ_KEY)
+            if same == key:
+                yield found
+
+
+def trace_records(store: Store, keys: Iterable[str], find: Find) -> list[StoredMessage]:
+    """The trace records that name one of these message ids, in the order of the log."""
+    topics = sorted(
+        topic for topic in topics_of(store) if topic == trace.TRACE_TOPIC or topic.startswith(TRACE_PREFIX)
+    )
+    if not topics:
+        return []
+    found = {each.physical_offset: each for key in keys for each in find(key, topics)}
+    return [found[place] for place in sorted(found)]
+
+
+_CONSUMED_KINDS = frozenset({
+    "stored", "committed", "delayed_delivered", "timer_delivered", "retry", "dead_letter", "inner_batch",
+})  # fmt: skip
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupState:
+    """One group and one record of the message; `passed` is None if the group never committed for its queue.
+
+    `group` is None if no group has an offset for the topic of that record.
+    """
+
+    group: str | None
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    committed_offset: int | None
+    passed: bool | None
+
+
+def group_states(steps: Iterable[Step], offsets: Offsets, *, is_known: bool) -> Iterator[GroupState]:
+    """Every group that has committed an offset for the topic of a step from which consumers read.
+
+    Args:
+        steps: the steps of the message.
+        offsets: the committed offsets.
+        is_known: `offsets` is complete, so a topic without an offset was never read.
+    """
+    by_topic: dict[str, list[str]] = {}
+    for topic, group in offsets:
+        if not group.startswith(_SYSTEM_GROUP_PREFIX):
+            by_topic.setdefault(topic, []).append(group)
+    for step in steps:
+        if step.kind not in _CONSUMED_KINDS:
+            continue
+        message = step.stored.message
+        place = message.topic, message.queue_id, message.queue_offset, step.stored.physical_offset
+        is_for_groups = step.kind != "dead_letter" and not is_system_topic(message.topic)
+        if is_known and is_for_groups and message.topic not in by_topic:
+            yield GroupState(None, *place, None, None)
+        for group in sorted(by_topic.get(message.topic, ())):
+            committed = offsets[message.topic, group].get(message.queue_id)
+            yield GroupState(
+                group, *place, committed, None if committed is None else committed > message.queue_offset,
+            )  # fmt: skip
+
 
 FIELDS = (
     "uniq_key", "kind", "timestamp_ms", "time", "topic", "queue_id", "queue_offset", "physical_offset",

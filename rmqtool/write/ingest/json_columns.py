@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool.log.string_ranges import Ranges, gather
-from rmqtool.message.arrow_arrays import binary_array
+from rmqtool.message.column_arrays import binary_array
 from rmqtool.storage.buffers import Array
 from rmqtool.write.ingest import json_kernel
 from rmqtool.write.ingest.json_kernel import BOOL, MAP, NO_VALUE, SCALAR, TEXT, TEXTS

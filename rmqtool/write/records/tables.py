@@ -22,7 +22,7 @@ from rmqtool.write.records.property_map import (
     stored_order,
 )
 from rmqtool.write.records.record_parts import HostParts, TopicParts, host_parts, topic_parts
-from rmqtool.write.records.rewrite import REWRITING_NAMES
+from rmqtool.write.records.stored_properties import REWRITING_NAMES
 
 EXTRA_SIZE = 64 << 10
 """Bytes that a record may have beyond the largest body. Source: MessageExtEncoder#<init>."""

@@ -25,7 +25,7 @@ from rmqtool.broker.expiry_rules import (
 )
 from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
 from rmqtool.errors import FormatError
-from rmqtool.repair.expire.forecast import WINDOW_MS, forecast, growth
+from rmqtool.repair.expire.expiry import WINDOW_MS, forecast, growth
 from rmqtool.repair.expire.own_rules import OwnRules, by_own_rules
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.profile import PROFILES

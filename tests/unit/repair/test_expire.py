@@ -21,7 +21,8 @@ from rmqtool.errors import RefusedError, StoreInUseError, UnwritableError, Usage
 from rmqtool.formats import config_json, timer
 from rmqtool.read.consumer_offsets import known_offsets
 from rmqtool.read.store import Store
-from rmqtool.repair.expire import Expiry, OwnRules, Request, gather, losses, plan_expiry
+from rmqtool.repair.expire import Expiry, OwnRules, Request, losses, plan_expiry
+from rmqtool.repair.expire import expiry as expiry_module
 from rmqtool.repair.expire.remove import Removed, expire
 from rmqtool.storage import config_files, lock, open_files
 from rmqtool.storage import durable as disk
@@ -51,7 +52,7 @@ def disks(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
         nonlocal percent
         percent = to
 
-    monkeypatch.setattr(gather, "_disks", read)
+    monkeypatch.setattr(expiry_module, "_disks", read)
     return fill
 
 

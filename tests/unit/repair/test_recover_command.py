@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from rmqtool.cli import main
-from rmqtool.commands.recover_text import recover_lines
+from rmqtool.commands.recover import recover_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.message.cells import with_times
 from tests.support.recover_checks import codes

@@ -16,7 +16,7 @@ from rmqtool.formats import checkpoint, epoch
 from rmqtool.formats import timer as timer_format
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action
-from rmqtool.repair.recover import offsets, state, strays, timer, timer_wheel
+from rmqtool.repair.recover import offsets, state, strays, timer
 from rmqtool.repair.recover.after import After
 
 StoreCopy = Callable[[str], Path]
@@ -249,8 +249,8 @@ def test_of_two_times_that_share_a_slot_the_later_stands() -> None:
 
     ring = timer_format.DEFAULT_SLOTS
     times = np.array([5, 5 + ring, 7, 5, 5 + ring], np.int64)
-    units = timer_wheel.TimedUnits(np.arange(5, dtype=np.int64) * UNIT, times)
-    data = timer_wheel.new_wheel(units)
+    units = timer.TimedUnits(np.arange(5, dtype=np.int64) * UNIT, times)
+    data = timer.new_wheel(units)
     assert timer_format.decode_slot(data, 5 * 32) == (5 + ring, UNIT, 4 * UNIT, 2, 0)
     assert timer_format.decode_slot(data, 7 * 32) == (7, 2 * UNIT, 2 * UNIT, 1, 0)
     assert len(data) == WHEEL and data.count(0) > WHEEL - 64

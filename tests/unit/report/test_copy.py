@@ -19,8 +19,8 @@ from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report.copy import run as engine
-from rmqtool.report.copy.topics import topics_of
+from rmqtool.report import copy as engine
+from rmqtool.report.copy import topics_of
 from rmqtool.storage import durable as disk
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter

@@ -22,7 +22,7 @@ from rmqtool.message.rows import RowFormat, message_row
 from rmqtool.message.schema import arrow_schema
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report.export.names import folder_of
+from rmqtool.report.export.request import folder_of
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.exports import SMALL, Ran, append_numbered, kept, messages, ran, small_store

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from rmqtool.commands.stats_text import BAR_WIDTH, bar
+from rmqtool.commands.stats import BAR_WIDTH, bar
 from rmqtool.read.store import Store
-from rmqtool.report.stats import lag, messages, pending, transactions
+from rmqtool.report.stats import lag, overview, pending, transactions
 from tests.support.build_store import write_log
 from tests.support.dumps import SMALL, facts_of, flip
 from tests.support.hard_limits import size_limit
@@ -43,7 +43,7 @@ def test_rows_by_topic_are_the_default(small: Path, stats: Stats) -> None:
     result = stats(small)
     assert result.code == 0 and result.err == ""
     check_rows(result.rows, facts_of(SMALL), ("topic",))
-    assert all(tuple(row) == messages.fields(("topic",)) for row in result.rows)
+    assert all(tuple(row) == overview.fields(("topic",)) for row in result.rows)
 
 
 @pytest.mark.parametrize("format", ["json", "csv", "tsv"])

@@ -16,8 +16,7 @@ from rmqtool.formats import config_json, timer
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report.stats.lag import Broker, group_lags
-from rmqtool.report.stats.past import look_back, offset_at
+from rmqtool.report.stats.lag import Broker, group_lags, look_back, offset_at
 from tests.support.build_store import write_queue
 from tests.support.dumps import facts_of
 from tests.support.records import STORE_TIMESTAMP, record

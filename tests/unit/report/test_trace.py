@@ -17,7 +17,7 @@ from rmqtool.formats.message_id import offset_message_id
 from rmqtool.log.events import StoredMessage
 from rmqtool.read.store import Store
 from rmqtool.report.trace import FIELDS, Fate, message_fate, table_fields
-from rmqtool.report.trace.related import finder
+from rmqtool.report.trace.outcome import finder
 from tests.support.dumps import facts_of
 from tests.support.records import HOST, STORE_TIMESTAMP, record
 from tests.support.stores import Library

@@ -14,15 +14,18 @@ from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.message.system_topics import RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.storage.profile import PROFILES
 from rmqtool.write.options import WriteOptions
-from rmqtool.write.records.batch_items import (
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.records.prepare import (
+    EncodedRecord,
     batch_map,
     batch_records,
     check_batch,
     inner_batch,
     item_properties,
+    pack,
+    prepare,
+    with_offsets,
 )
-from rmqtool.write.records.message import NewMessage
-from rmqtool.write.records.prepare import EncodedRecord, pack, prepare, with_offsets
 from tests.support.stores import Library, real_case
 
 NOW_MS = 1_700_000_000_000

@@ -1,0 +1,390 @@
+"""A subset of a store as a new store: the engine of `rmqtool copy`.
+
+The new store is built under another name, and renamed when it is complete. A record keeps its content: times,
+hosts, flags, the stored body, the property string. Its physical offset and its queue offset are new; queue
+offsets count from 0 in every queue without gaps.
+
+Topics that a broker creates itself are left out unless they are named: their messages belong to a state
+(which delayed messages were delivered, which transactions are open) that a copy lacks. Half messages and
+ops are never copied: an op names its half message by queue offset, and the copy has new queue offsets.
+`%RETRY%` and `%DLQ%` topics hold messages of users and are copied.
+
+Records of the log become rows that `put_table` stores unchanged.
+
+Source: DefaultMessageStore's own append; see `write`.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from rmqtool.errors import (
+    FormatError,
+    IllegalMessageError,
+    RefusedError,
+    RmqtoolError,
+    UnreadableError,
+    UsageError,
+)
+from rmqtool.findings import Progress, Report
+from rmqtool.formats import config_json, properties
+from rmqtool.formats.config_json import TopicConfig
+from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE, RECORD_SIZE_MAX
+from rmqtool.log.frames import Frames
+from rmqtool.log.properties import property_crc_wrong, read_pairs
+from rmqtool.log.string_ranges import Ranges, bodies, gather, hosts
+from rmqtool.message.system_topics import (
+    BUILT_IN_PREFIX,
+    BUILT_IN_TOPICS,
+    DISCARDED_TOPIC,
+    HALF_TOPICS,
+    OP_TOPICS,
+    is_system_topic,
+)
+from rmqtool.problems import finding
+from rmqtool.read.messages import frame_batches
+from rmqtool.read.reading import FrameBatch
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from rmqtool.storage import durable as disk
+from rmqtool.storage.buffers import Array
+from rmqtool.storage.config_files import FOLDER, TOPICS, read_config
+from rmqtool.storage.output_guard import keep_out
+from rmqtool.storage.prefetch import ahead
+from rmqtool.storage.profile import Profile, profile_named
+from rmqtool.write.opening import examine_new
+from rmqtool.write.records.deferred_offsets import LMQ_PREFIX
+from rmqtool.write.records.record_parts import topic_parts
+from rmqtool.write.store_writer import StoreWriter
+from rmqtool.write.table.appender import TableAppender, WrongRowError
+
+_NUMBERS = {
+    "queue_id": pa.int32(), "flag": pa.int32(), "sys_flag": pa.int32(), "reconsume_times": pa.int32(),
+    "prepared_transaction_offset": pa.int64(),
+}  # fmt: skip
+
+
+class RecordRows:
+    """Converts batches of records to rows.
+
+    Attributes:
+        left_out: number of selected records that are damaged.
+    """
+
+    def __init__(self, choice: TopicChoice, report: Report) -> None:
+        self.left_out = 0
+        self._choice = choice
+        self._report = report
+
+    def batch(self, found: FrameBatch) -> pa.RecordBatch:
+        """The selected records that are sound, with the columns of `put_table`.
+
+        Damaged records are left out, because they would look sound in the copy; the scan has reported them.
+        """
+        frames, choice = found.frames, self._choice
+        names = [topic.decode("utf-8", "replace") for topic in frames.topics]
+        takes = np.array([*map(choice.takes, names), False])
+        chosen = found.mask & takes[frames.rows["topic_id"]]
+        sound = chosen & (frames.rows["status"] == 0) & ~self._crc_bad(found, chosen)
+        self._tell_unsound(found, sound)
+        self.left_out += int(np.count_nonzero(chosen & ~sound))
+        places = np.flatnonzero(sound)
+        rows = frames.rows[places]
+        columns: dict[str, Any] = {name: pa.array(rows[name], kind) for name, kind in _NUMBERS.items()}
+        new_names = pa.array([choice.name_of(name) for name in names], pa.string())
+        columns["topic"] = pa.DictionaryArray.from_arrays(pa.array(rows["topic_id"]), new_names)
+        for which in ("born", "store"):
+            columns[f"{which}_timestamp_ms"] = pa.array(rows[f"{which}_timestamp"], pa.int64())
+            columns[f"{which}_host"] = _bytes(hosts(frames, born=which == "born"), places)
+        columns["body"] = _bytes(bodies(frames), places)
+        columns["properties_bytes"] = self._properties(frames, places)
+        return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
+
+    def _crc_bad(self, found: FrameBatch, chosen: Array) -> Array:
+        bad = property_crc_wrong(found.frames)
+        for row in found.frames.rows[bad & chosen]:
+            self._report(finding("CL09", found.file, int(row["physical_offset"]), int(row["size"])))
+        return bad
+
+    def _tell_unsound(self, found: FrameBatch, chosen: Array) -> None:
+        """Reports properties that cannot be read in full; they are copied unchanged, damage included."""
+        frames = replace(found.frames, rows=found.frames.rows[chosen])
+        for row in frames.rows[~read_pairs(frames).sound]:
+            self._report(finding("CL13", found.file, int(row["physical_offset"]), int(row["size"])))
+
+    def _properties(self, frames: Frames, places: Array) -> pa.Array:
+        lengths = np.maximum(frames.rows["properties_length"], 0).astype(np.int32)
+        strings = _bytes(Ranges(frames.data, frames.properties_starts(), lengths), places)
+        changed = np.zeros(len(strings), np.bool_)
+        for pattern in self._choice.patterns:
+            changed |= pc.match_substring(strings, pattern).to_numpy(zero_copy_only=False)
+        rows = np.flatnonzero(changed)
+        if not len(rows):
+            return strings
+        values = [self._choice.renamed_properties(each) for each in strings.take(pa.array(rows)).to_pylist()]
+        return pc.replace_with_mask(strings, pa.array(changed), pa.array(values, pa.binary()))
+
+
+def _bytes(ranges: Ranges, places: Array) -> pa.Array:
+    """A copy of the bytes of the rows at `places`."""
+    starts = np.ascontiguousarray(ranges.starts[places])
+    found = gather(Ranges(ranges.data, starts, np.ascontiguousarray(ranges.lengths[places])))
+    buffers = [None, pa.py_buffer(found.offsets), pa.py_buffer(found.data)]
+    return pa.Array.from_buffers(pa.binary(), len(places), buffers)
+
+
+NEVER = frozenset({*HALF_TOPICS, *OP_TOPICS, DISCARDED_TOPIC})
+_NAMING = ("RETRY_TOPIC", properties.REAL_TOPIC, "DLQ_ORIGIN_TOPIC")
+"""Properties whose value is a topic: their value is renamed too."""
+
+
+@dataclass(frozen=True)
+class TopicChoice:
+    """The topics of a copy.
+
+    Attributes:
+        selection: which messages; topics that are not copied are excluded.
+        named: system topics that the selection names.
+        renames: new names by old ones.
+    """
+
+    selection: Selection
+    named: frozenset[str]
+    renames: Mapping[str, str]
+
+    @classmethod
+    def of(cls, selection: Selection, renames: Mapping[str, str], profile: Profile) -> TopicChoice:
+        """The choice for a selection and renames.
+
+        Raises:
+            RefusedError: the selection names half messages or ops.
+            UsageError: an invalid new name, or a system topic as old or new name.
+        """
+        named = frozenset(topic for topic in selection.topics if is_system_topic(topic))
+        if named & NEVER:
+            raise RefusedError(
+                f"{min(named & NEVER)} is not copied: its records name others by offset",
+                hint="export keeps them as they are; recover, rebuild and append work on the store itself",
+            )
+        for old, new in renames.items():
+            try:
+                topic_parts(new, profile)
+            except IllegalMessageError as error:
+                raise UsageError(f"{old}={new}: {error.message}") from error
+            if is_system_topic(new) or is_system_topic(old):
+                raise UsageError(f"{old}={new}: a topic of the broker's own keeps its name")
+        excluded = {*selection.exclude_topics, *(BUILT_IN_TOPICS - named)}
+        if not any(topic.startswith(BUILT_IN_PREFIX) for topic in named):
+            excluded.add(f"{BUILT_IN_PREFIX}*")
+        return cls(replace(selection, exclude_topics=excluded), named, dict(renames))
+
+    def takes(self, topic: str) -> bool:
+        """Whether messages of a topic are copied."""
+        return not is_system_topic(topic) or topic in self.named
+
+    def name_of(self, topic: str) -> str:
+        """The name of a topic in the copy."""
+        return self.renames.get(topic, topic)
+
+    def configs(self, store: Store, report: Report) -> dict[str, TopicConfig]:
+        """The configuration of the copy's topics, by their new names.
+
+        If two topics become one, the configuration with more write queues is used. Topics without messages
+        are included: only topic names of the selection count. Reports a topics.json that cannot be read.
+        """
+        found: dict[str, TopicConfig] = {}
+        for topic, config in topics_of(store, report).items():
+            if not self.takes(topic) or not self.selection.matches_topic(topic):
+                continue
+            name = self.name_of(topic)
+            other = found.get(name)
+            if other is None or other.write_queue_nums < config.write_queue_nums:
+                found[name] = replace(config, name=name)
+        return {name: config for name, config in found.items() if not is_system_topic(name)}
+
+    def renamed_properties(self, data: bytes) -> bytes:
+        """A property string with the topics in its properties renamed."""
+        pairs = data.split(properties.VALUE_END.encode())
+        for place, pair in enumerate(pairs):
+            name, found, value = pair.partition(properties.NAME_END.encode())
+            if found and name.decode("latin-1") in _NAMING:
+                new = self.renames.get(value.decode("utf-8", "replace"))
+                if new is not None:
+                    pairs[place] = name + found + new.encode()
+        return properties.VALUE_END.encode().join(pairs)
+
+    @property
+    def patterns(self) -> Collection[bytes]:
+        """Every property string that `renamed_properties` changes contains one of these."""
+        end = properties.NAME_END
+        return [f"{name}{end}{old}".encode() for name in _NAMING for old in self.renames]
+
+
+def topics_of(store: Store, report: Report) -> dict[str, TopicConfig]:
+    """The topics of a store's topics.json; none if it cannot be read, which is reported."""
+    root, reason = store.layout.root, None
+    if root is not None:
+        try:
+            loaded = read_config(root / FOLDER, TOPICS)
+            if loaded.source != "none":
+                return config_json.topics(loaded.document)
+            reason = loaded.file_error
+        except (FormatError, UnreadableError) as error:
+            reason = error.message
+    if reason is not None:
+        report(finding("CF02", f"{FOLDER}/{TOPICS}", reason=reason))
+    return {}
+
+
+PART = ".rmqtool-part"
+_BATCHES_AHEAD = 4
+
+
+@dataclass
+class CopyResult:
+    """The result of a copy.
+
+    Attributes:
+        messages: records copied.
+        bytes: their bytes in the new log, without blanks.
+        topics: topics of the new store, with their numbers of records.
+        queues: number of queues with messages.
+        damaged: records left out because they are not sound.
+        refused: records left out because every broker would reject them.
+        profile: version of the new store.
+        made: whether a store was created: not if a selection matched nothing, or all records were refused.
+    """
+
+    messages: int = 0
+    bytes: int = 0
+    topics: dict[str, int] = field(default_factory=dict)
+    queues: int = 0
+    damaged: int = 0
+    refused: int = 0
+    profile: str = ""
+    made: bool = True
+
+
+def copy(
+    store: Store,
+    output: Path,
+    selection: Selection,
+    report: Report,
+    progress: Progress | None = None,
+    *,
+    renames: Mapping[str, str] | None = None,
+    profile: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    refused: Callable[[WrongRowError], None] = lambda error: None,
+) -> CopyResult:
+    """Write the selected messages as a new store.
+
+    Args:
+        store: the old store, only read; it may be in use.
+        output: the new store's root, a folder that is missing or empty.
+        selection: which messages; system topics are copied only if named.
+        report: called for each damaged place; records that are not sound are left out.
+        progress: called with the bytes of the log just read.
+        renames: new names by old ones; two topics may become one.
+        profile: version of the new store; None: that of the old one.
+        options: of the new store (`WriteOptions`); by default its file sizes are those of the old one.
+        refused: called for each record that every broker would reject; these are left out.
+
+    Raises:
+        RefusedError: something exists at `output`, or the selection names messages that cannot be copied.
+        UsageError: an invalid new name or size.
+        UnwritableError: it cannot be written; nothing is left.
+    """
+    store.layout.check_forms(log=True)
+    profile = profile or store.profile.name
+    choice = TopicChoice.of(selection, renames or {}, profile_named(profile))
+    given = {**_sizes(store), **(options or {})}
+    limit = given["commit_log_file_size"] - MIN_RECORD_SIZE - BLANK_SIZE
+    given["max_message_size"] = max(min(limit, RECORD_SIZE_MAX >> 1), 0)
+    examine_new(output, profile_named(profile), given)
+    part = _part_of(store, output)
+    try:
+        result = _fill(store, part, choice, profile, given, report, progress, refused)
+        if not result.messages and (result.refused or selection != Selection()):
+            shutil.rmtree(part)
+            return replace(result, made=False)
+        disk.rename(part, output.absolute())
+    except BaseException as error:
+        with suppress(OSError):
+            shutil.rmtree(part)
+        if isinstance(error, RmqtoolError):
+            if os.path.lexists(part):
+                error.hint = f"what was copied could not be removed: delete {part}"
+            elif str(part) in (error.hint or ""):  # it names the writer's remains, which are gone
+                error.hint = None
+        raise
+    disk.sync_folder(part.parent)
+    return result
+
+
+def _part_of(store: Store, output: Path) -> Path:
+    """The folder in which the new store is built. Raises RefusedError."""
+    output = output.absolute()
+    keep_out(store.layout, output, "the copy", location=store.location.path)
+    part = output.with_name(f"{output.name}{PART}")
+    if part.exists():
+        raise RefusedError("an unfinished copy exists", path=part, hint=f"delete {part}")
+    return part
+
+
+def _sizes(store: Store) -> dict[str, Any]:
+    """The file sizes of the old store, and whether it has light queues."""
+    layout = store.layout
+    return {
+        "commit_log_file_size": layout.commit_log_file_size,
+        "consume_queue_file_size": layout.consume_queue_file_size,
+        "batch_queue_file_size": layout.batch_queue_file_size,
+        "ext_queues": layout.writes_extensions,
+        "ext_queue_file_size": layout.ext_queue_file_size,
+        "index_slots": layout.index_slots,
+        "index_entries": layout.index_entries,
+        "multi_dispatch": any(topic.startswith(LMQ_PREFIX) for topic, _ in layout.consume_queues),
+    }
+
+
+def _fill(
+    store: Store,
+    part: Path,
+    choice: TopicChoice,
+    profile: str,
+    given: dict[str, Any],
+    report: Report,
+    progress: Progress | None,
+    refused: Callable[[WrongRowError], None],
+) -> CopyResult:
+    rows = RecordRows(choice, report)
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for found in frame_batches(store, choice.selection, report=report, progress=progress):
+            batch = rows.batch(found)
+            if len(batch):
+                yield batch
+
+    with StoreWriter.create(part, profile, auto_create_queues=1, **given) as writer:
+        for config in choice.configs(store, report).values():
+            # topics.json may list dead letter topics whose names are too long for a message.
+            with suppress(IllegalMessageError):
+                writer.topics.adopt(config)
+        appender = TableAppender(writer, on_error="skip", report=refused)
+        done = appender.append(ahead(batches(), _BATCHES_AHEAD))
+        topics: dict[str, int] = dict.fromkeys(writer.topics.topics, 0)
+        for (topic, queue_id), (_, count) in done.queues.items():
+            topics[topic] = topics.get(topic, 0) + count
+            if topic in writer.topics.topics:
+                writer.topics.grow(topic, queue_id + 1)
+    return CopyResult(done.rows, done.bytes, topics, len(done.queues), rows.left_out, done.skipped, profile)
