@@ -1,6 +1,8 @@
 """The structures of the store: bytes <-> values, without files, clock or platform.
 
-`STRUCTURES` lists what rmqtool-store(5) describes, in its order; it loads every module here.
+`STRUCTURES` lists what rmqtool-store(5) describes, in its order; it loads every module here. A structure has
+an encoder and a decoder even where the product needs only one of them: together they are the reference of the
+format, and tests compare the compiled code with them.
 """
 
 from __future__ import annotations

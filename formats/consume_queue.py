@@ -71,7 +71,6 @@ EXT_UNIT_TEXT = (
 )
 EXT_END = b"\xff\xff"  # size -1: the rest of this extension file is unused
 EXT_END_ROOM = 4  # bytes that stay free at the end of an extension file, for EXT_END
-EXT_UNIT_MAX = 0x7FFF
 
 DEFAULT_UNITS = 300_000  # units of a queue file in a broker's default configuration
 MAX_EXT_ADDRESS = -2147483649  # Integer.MIN_VALUE - 1: no tag hash is below Integer.MIN_VALUE

@@ -123,15 +123,6 @@ def encode(
     return properties.seal_property_crc(record) if property_crc else record
 
 
-def is_filler(record: Message) -> bool:
-    """Whether `record` has the content of a filler that `encode` makes."""
-    if record.body.count(0xFF) != len(record.body) or record.born_host != _HOST:
-        return False
-    if record.transaction_type == message.TRANSACTION_ROLLBACK:
-        return record.topic_bytes == _TOPIC[: len(record.topic_bytes)]
-    return record.store_host == _HOST
-
-
 def _stored(pairs: Pairs, property_crc: bool) -> bytes:
     """The property string; it ends with 0x02 if the CRC follows."""
     return properties.encode(pairs, dialect="5.x" if property_crc else "4.x")

@@ -20,7 +20,6 @@ from typing import Literal, NamedTuple
 
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
-from rmqtool.formats.java import index_key_hash
 from rmqtool.formats.parts import Int32sb, Int64sb, Struct
 
 HEADER = Layout(
@@ -190,11 +189,6 @@ def texts_of(
             yield "key", key_text(topic, key)
     if tags:
         yield "tag", tag_text(topic, tags)
-
-
-def slot_of(text: str, slots: int) -> int:
-    """The slot of a key text in a file with `slots` slots."""
-    return index_key_hash(text) % slots
 
 
 def decode_header(buffer: bytes | memoryview, offset: int = 0) -> Header:

@@ -40,11 +40,6 @@ def string_hash(text: str) -> int:
     return value - ((value & _I32_SIGN) << 1)
 
 
-def string_hash_utf8(data: bytes) -> int:
-    """`new String(data, UTF_8).hashCode()` as a signed 32-bit number."""
-    return string_hash(java_utf8_decode(data))
-
-
 def tags_code(tags: str | None) -> int:
     """The tags code of a consume queue unit: the hash of the whole TAGS value, 0 without one.
 

@@ -133,11 +133,6 @@ class Check(NamedTuple):
     counter: int = 0
 
 
-def slot_index(time_ms: int, slots: int = DEFAULT_SLOTS, precision_ms: int = DEFAULT_PRECISION_MS) -> int:
-    """The slot of a time of delivery (ms since 1970). Source: TimerWheel#getSlotIndex."""
-    return time_ms // precision_ms % slots
-
-
 def decode_slot(buffer: bytes | memoryview, offset: int = 0) -> Slot:
     """The slot at byte `offset` of `buffer`. Raises FormatError when fewer than 32 bytes are left."""
     return Slot(*checked.unpack(SLOT, buffer, offset))

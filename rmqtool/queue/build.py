@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rmqtool.formats.consume_queue import BATCH_UNIT, BATCH_UNIT_SIZE, EXT_HEAD, UNIT_SIZE
+from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, UNIT_SIZE
 from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
 
 if TYPE_CHECKING:
@@ -50,7 +50,6 @@ NO_FILE = -1
 """Stands for the next unit's number: the queue has no file yet."""
 UNIT_WORD = 2  # bytes: the kernels write units as words of 16 bits, for 20 and 46 are multiples of it
 assert UNIT_SIZE % UNIT_WORD == 0 and BATCH_UNIT_SIZE % UNIT_WORD == 0
-_RESERVED_FROM = BATCH_UNIT.offsets["compacted_offset"]
 _SLOTS_MIN = 1 << 12
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rmqtool.formats import filler, message
+from rmqtool.formats import message
 from rmqtool.formats.message import Message
 from rmqtool.log.events import StoredMessage
 from rmqtool.log.python_scan import walk_reference
@@ -20,6 +20,7 @@ from rmqtool.storage.source import BytesSource
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.damage import LOG, QUEUES, apply_edits, describe, random_edits
 from tests.support.mend import mend
+from tests.support.records import is_filler
 from tests.support.sweep import IS_WHOLE
 from tests.support.trees import copy_tree, unchanged
 from tests.unit.repair.test_salvage import LEFT, log_codes
@@ -151,6 +152,6 @@ def check_record(offset: int, record: Message, damaged: dict[int, bytes], base: 
     data = message.encode(record)
     if data == at(damaged, offset, len(data)):
         return False
-    assert filler.is_filler(record), (says, offset)
+    assert is_filler(record), (says, offset)
     assert record.store_timestamp > 0, says
     return True

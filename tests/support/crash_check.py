@@ -10,12 +10,12 @@ from typing import Any
 from rmqtool.check.verify import verify
 from rmqtool.errors import NotAStoreError
 from rmqtool.formats import checkpoint, index, properties
-from rmqtool.formats.filler import is_filler
 from rmqtool.log.events import Blank, CorruptRange, StoredMessage, TrailingZeros
 from rmqtool.problems import Finding
 from rmqtool.read.store import Store
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.crash_child import BATCH_MAX, Rows, Stored, message, number_of
+from tests.support.records import is_filler
 from tests.support.recover_checks import recovered, write_sizes
 from tests.support.trees import copy_tree
 

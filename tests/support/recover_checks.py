@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from rmqtool.check.verify import verify
-from rmqtool.formats import filler
 from rmqtool.read.store import Store
 from rmqtool.repair.recover import Outcome, Request, recover_store
+from tests.support import records as made
 
 BEST = Request()
 SOUND = ("CL15", "CL17")  # what verify says of records that a broker and its consumers read
@@ -74,7 +74,7 @@ def records(root: Path) -> dict[int, Record]:
                 message.queue_id,
                 message.queue_offset,
                 data,
-                filler.is_filler(message),
+                made.is_filler(message),
             )
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -18,7 +18,6 @@ from rmqtool.report.export.system import SystemColumn
 from rmqtool.report.export.writers import RECORD, TEXT_FORMATS, Format
 
 BodyPart = Literal["plain", "stored", "both", "none"]
-BODY_PARTS: tuple[BodyPart, ...] = get_args(BodyPart)
 STORED_BODY = "stored_body"
 EXTRA = {
     RECORD: "the whole record, byte for byte",

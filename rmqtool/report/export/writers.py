@@ -18,7 +18,6 @@ from rmqtool.report.export.outputs import Draft
 from rmqtool.report.export.text import TextForm, csv_header, csv_lines, json_lines
 
 Format = Literal["parquet", "arrow", "orc", "jsonl", "csv", "records"]
-FORMATS: tuple[Format, ...] = get_args(Format)
 Compression = Literal["zstd", "lz4", "gzip", "none"]
 COMPRESSIONS: tuple[Compression, ...] = get_args(Compression)
 TEXT_FORMATS = frozenset({"jsonl", "csv"})

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rmqtool.errors import FormatError
 from rmqtool.formats import filler, message, properties
 from rmqtool.formats.filler import Owner
+from tests.support.records import is_filler
 
 TIME = 0x018BCFE568_7B
 
@@ -109,12 +110,12 @@ def test_too_small(owner: Owner | None, property_crc: bool) -> None:
 
 def test_is_filler_tells_them_from_messages() -> None:
     record = message.decode(made(300, Owner(b"Topic", 3, 7)))
-    assert filler.is_filler(record)
-    assert filler.is_filler(message.decode(made(93)))
+    assert is_filler(record)
+    assert is_filler(message.decode(made(93)))
     from dataclasses import replace
 
-    assert not filler.is_filler(replace(record, body=b"hello"))
-    assert not filler.is_filler(replace(record, born_host=bytes(8)))
+    assert not is_filler(replace(record, body=b"hello"))
+    assert not is_filler(replace(record, born_host=bytes(8)))
 
 
 @given(

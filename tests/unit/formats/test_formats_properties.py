@@ -62,10 +62,7 @@ def test_no_tags_is_code_0() -> None:
 
 
 @given(st.text(max_size=30))
-def test_hash_of_utf8_is_hash_of_text(text: str) -> None:
-    assert java.string_hash_utf8(java.java_utf8_encode(text)) == java.string_hash(
-        java.java_utf8_decode(java.java_utf8_encode(text))
-    )
+def test_a_hash_has_32_bits(text: str) -> None:
     assert -(1 << 31) <= java.string_hash(text) < 1 << 31
 
 
