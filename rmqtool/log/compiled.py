@@ -144,10 +144,8 @@ def _is_ours(folder: Path) -> bool:
 
 @cache
 def source_hash() -> str:
-    """A hash, 16 hex digits, of the version and of the names and bytes of sources in `COMPILED_ROOMS`."""
-    from rmqtool import __version__
-
-    digest = hashlib.sha256(__version__.encode())
+    """A hash, 16 hex digits, of the names and bytes of the sources in `COMPILED_ROOMS`."""
+    digest = hashlib.sha256()
     for folder in COMPILED_ROOMS:
         for name, data in sorted(_sources(folder)):
             digest.update(f"\0{folder}/{name}\0{len(data)}\0".encode())

@@ -10,7 +10,6 @@ Source: IndexService#buildIndex, MQAdminImpl#queryMessage; spec 01 section 6, sp
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -20,42 +19,21 @@ from itertools import chain
 from rmqtool.errors import UnreadableError
 from rmqtool.findings import Progress
 from rmqtool.formats import properties
-from rmqtool.formats.index import KeyKind, texts_of
-from rmqtool.formats.java import index_key_hash
+from rmqtool.formats.index import KeyKind
 from rmqtool.index.index_file import IndexFile, open_index_files
 from rmqtool.log.events import OFFSET_MISMATCH, StoredMessage
 from rmqtool.read import coverage
 from rmqtool.read.coverage import Gap
-from rmqtool.read.hits import Hit, KeyMatcher, ScanMode, SearchReport
+from rmqtool.read.hits import BrokenChain, Hit, KeyMatcher, ScanMode, SearchReport, hashes_of, topics_of
 from rmqtool.read.log_scan import batch_hits, scan
-from rmqtool.read.selection import Selection, is_glob
+from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.storage.layout import StoreLayout
-from rmqtool.storage.open_files import OpenFiles, head_of
+from rmqtool.storage.open_files import OpenFiles
 
-BrokenChain = Callable[[str, str, int], None]
-"""Told the index file, why a chain in it cannot be followed, and one entry or 0."""
 BeforeScan = Callable[[Sequence[Gap]], None]
 """Called before ranges of the log are scanned, once or twice: where and why."""
 
-_TOPIC_NAME = re.compile(rb'"topicName"\s*:\s*"([%|a-zA-Z0-9_-]+)"')
-_CONFIG_BYTES = 64 << 20
 _MANY = 2048  # chains to follow: above, they are followed by compiled code
-
-
-def topics_of(store: Store, selection: Selection) -> list[str]:
-    """The topics that a look-up tries: those that are named, and those of the store that globs select.
-
-    A topic of the store has queues, or stands in topics.json: its queues may be lost.
-    """
-    exact = {topic for topic in selection.topics if not is_glob(topic)}
-    if exact == set(selection.topics) and exact:
-        return sorted(topic for topic in exact if selection.matches_topic(topic))
-    layout = store.layout
-    known = {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)}
-    if layout.kind == "store":
-        known |= _configured_topics(layout)
-    return sorted(topic for topic in known | exact if selection.matches_topic(topic))
 
 
 class KeySearch:
@@ -281,19 +259,3 @@ class KeySearch:
             names = wanted.found_in(properties.decode(stored.message.properties_bytes))
             if names and self._selection.matches(stored.message, stored.physical_offset):
                 yield Hit(stored, "scan", names)
-
-
-def hashes_of(stored: StoredMessage) -> Iterator[int]:
-    """The hashes under which an index may hold a record."""
-    found = properties.decode(stored.message.properties_bytes)
-    values = (found.get(name) for name in (properties.UNIQ_KEY, properties.KEYS, properties.TAGS))
-    return (index_key_hash(text) for _, text in texts_of(stored.message.topic, *values))
-
-
-def _configured_topics(layout: StoreLayout) -> set[str]:
-    """The topics that topics.json or its .bak names, not read as JSON: one too many does no harm."""
-    found: set[bytes] = set()
-    for name in ("topics.json", "topics.json.bak"):
-        if name in layout.config:
-            found.update(_TOPIC_NAME.findall(head_of(layout.config[name], _CONFIG_BYTES)))
-    return {name.decode("ascii") for name in found}

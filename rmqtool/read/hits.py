@@ -1,19 +1,29 @@
-"""What a look-up returns, and what it searched on its way."""
+"""The result of a look-up, what it searched on its way, and the topics and hashes that it searches for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqtool.formats import properties
-from rmqtool.formats.index import KeyKind, key_text, tag_text
-from rmqtool.formats.java import index_key_hashes
+from rmqtool.formats.index import KeyKind, key_text, tag_text, texts_of
+from rmqtool.formats.java import index_key_hash, index_key_hashes
 from rmqtool.log.events import StoredMessage
 from rmqtool.problems import Finding
 from rmqtool.read.coverage import Gap
+from rmqtool.read.selection import Selection, is_glob
+from rmqtool.read.store import Store
+from rmqtool.storage.layout import StoreLayout
+from rmqtool.storage.open_files import head_of
 
 if TYPE_CHECKING:
     from rmqtool.formats.batch import BatchItem
+
+BrokenChain = Callable[[str, str, int], None]
+"""Called with the index file, why a chain in it cannot be followed, and one entry or 0."""
+_TOPIC_NAME = re.compile(rb'"topicName"\s*:\s*"([%|a-zA-Z0-9_-]+)"')
+_CONFIG_BYTES = 64 << 20
 
 FoundBy = Literal["index", "scan", "batch", "offset", "id", "queue", "time"]
 ScanMode = Literal["auto", "always", "never"]
@@ -100,3 +110,34 @@ class SearchReport:
         """Note one damaged range of the log."""
         if finding.problem.severity != "note":
             self.damage[finding.path, finding.physical_offset] = finding
+
+
+def topics_of(store: Store, selection: Selection) -> list[str]:
+    """The topics that a look-up tries: those that are named, and those of the store that globs select.
+
+    A topic of the store has queues, or stands in topics.json: its queues may be lost.
+    """
+    exact = {topic for topic in selection.topics if not is_glob(topic)}
+    if exact == set(selection.topics) and exact:
+        return sorted(topic for topic in exact if selection.matches_topic(topic))
+    layout = store.layout
+    known = {topic for topic, _ in (*layout.consume_queues, *layout.batch_queues)}
+    if layout.kind == "store":
+        known |= _configured_topics(layout)
+    return sorted(topic for topic in known | exact if selection.matches_topic(topic))
+
+
+def hashes_of(stored: StoredMessage) -> Iterator[int]:
+    """The hashes under which an index may hold a record."""
+    found = properties.decode(stored.message.properties_bytes)
+    values = (found.get(name) for name in (properties.UNIQ_KEY, properties.KEYS, properties.TAGS))
+    return (index_key_hash(text) for _, text in texts_of(stored.message.topic, *values))
+
+
+def _configured_topics(layout: StoreLayout) -> set[str]:
+    """The topics that topics.json or its .bak names, not read as JSON: one too many does no harm."""
+    found: set[bytes] = set()
+    for name in ("topics.json", "topics.json.bak"):
+        if name in layout.config:
+            found.update(_TOPIC_NAME.findall(head_of(layout.config[name], _CONFIG_BYTES)))
+    return {name.decode("ascii") for name in found}

@@ -23,9 +23,8 @@ from rmqtool.index.index_file import Candidates, IndexFile, open_index_files
 from rmqtool.log.events import OFFSET_MISMATCH, StoredMessage
 from rmqtool.log.key_match import FOUND, GONE, PYTHON, Names, judge
 from rmqtool.read import coverage
-from rmqtool.read.by_key import BrokenChain, hashes_of, topics_of
 from rmqtool.read.coverage import Gap
-from rmqtool.read.hits import KeyMatcher, ScanMode, SearchReport
+from rmqtool.read.hits import BrokenChain, KeyMatcher, ScanMode, SearchReport, hashes_of, topics_of
 from rmqtool.read.log_scan import batch_hits, scan
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store

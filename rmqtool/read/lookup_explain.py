@@ -19,8 +19,7 @@ from rmqtool.index.index_file import IndexFile, open_index_files
 from rmqtool.log.events import OFFSET_MISMATCH
 from rmqtool.message.rows import Row
 from rmqtool.read import coverage
-from rmqtool.read.by_key import topics_of
-from rmqtool.read.hits import KeyMatcher
+from rmqtool.read.hits import KeyMatcher, topics_of
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import OpenFiles

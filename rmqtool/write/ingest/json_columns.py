@@ -22,8 +22,7 @@ from rmqtool.message.column_arrays import binary_array
 from rmqtool.storage.buffers import Array
 from rmqtool.write.ingest import json_kernel
 from rmqtool.write.ingest.json_kernel import BOOL, MAP, NO_VALUE, SCALAR, TEXT, TEXTS
-from rmqtool.write.ingest.json_rows import FIELD_TYPES, NOT_NEEDED
-from rmqtool.write.ingest.rows import I32, I64
+from rmqtool.write.ingest.rows import FIELD_TYPES, I32, I64, NOT_NEEDED
 
 _LEAST_CHILD = 2  # bytes of a text in a list: its quotes
 

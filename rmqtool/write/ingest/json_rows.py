@@ -16,7 +16,15 @@ import msgspec
 from msgspec.structs import astuple
 
 from rmqtool.errors import InputError
-from rmqtool.write.ingest.rows import I32, I64, InputRow, RowError, RowRules, unknown_column
+from rmqtool.write.ingest.rows import (
+    FIELD_TYPES,
+    I32,
+    I64,
+    NOT_NEEDED,
+    RowError,
+    RowRules,
+    unknown_column,
+)
 
 LINE_LIMIT = 64 << 20
 """Bytes that one line may have; one of up to twice as many may pass."""
@@ -187,9 +195,6 @@ def _explain(error: Exception, line: bytes, number: int) -> RowError:
 
 
 # rows -> columns
-
-FIELD_TYPES = {field.name: field.type for field in msgspec.structs.fields(InputRow)}
-NOT_NEEDED = ("queue_offset", "body_crc", "offset_msg_id", "file", "system", "record")
 
 
 def raw_columns(rows: Sequence[Any]) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from msgspec import Meta, Struct
+from msgspec.structs import fields as struct_fields
 
 from rmqtool.errors import FormatError, InputError, UsageError
 from rmqtool.formats import body as bodies
@@ -131,6 +132,12 @@ class InputRow(Struct, gc=False):
     broker_name: str | None = None  # of rows that Spark wrote
     delay_level: I32 | None = None
     wait: bool | None = None
+
+
+FIELD_TYPES = {field.name: field.type for field in struct_fields(InputRow)}
+"""The type of each field of a row: the columns that an input may have."""
+NOT_NEEDED = ("queue_offset", "body_crc", "offset_msg_id", "file", "system", "record")
+"""Columns that are accepted, because `dump` writes them, and ignored: the store computes them."""
 
 
 class StrictRow(InputRow, gc=False, forbid_unknown_fields=True):
