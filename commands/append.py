@@ -16,6 +16,7 @@ from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.interrupts import entering, interrupts_held
 from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError, IllegalMessageError, UsageError
+from rmqtool.formats.versions import METAVAR, NEWEST, Broker
 from rmqtool.sizes import QUEUE_ID_MAX
 from rmqtool.terminal import ProgressBar, format_size
 from rmqtool.times import format_time, parse_time
@@ -36,7 +37,6 @@ _Item = TypeVar("_Item")
 _LINES = 20  # invalid rows that are reported one by one
 
 
-_NEWEST = "5.4"
 _DEFAULT_QUEUES = 4
 COLUMNS = (
     "row", "physical_offset", "queue_offset", "size", "topic", "queue_id", "store_timestamp_ms", "store_time",
@@ -207,11 +207,11 @@ class AppendOptions(Group):
         False
     )
     profile: Annotated[
-        Literal["4.9", "5.3", "5.4"] | None,
+        Broker | None,
         typer.Option(
             "--profile",
-            metavar="4.9|5.3|5.4",
-            help="Broker version to write for; default: that of the store, or 5.4.",
+            metavar=METAVAR,
+            help=f"Broker version to write for; default: that of the store, or {NEWEST}.",
         ),
     ] = None
     commitlog_file_size: Annotated[
@@ -615,7 +615,7 @@ class _Task:
         def make() -> StoreWriter:
             if asked.create:
                 return StoreWriter.create(
-                    self._store.store, asked.profile or _NEWEST, broker_conf=self._store.broker_conf,
+                    self._store.store, asked.profile or NEWEST, broker_conf=self._store.broker_conf,
                     auto_create_queues=asked.new_queues(), **asked.given(),
                 )  # fmt: skip
             return StoreWriter.open(
@@ -634,7 +634,7 @@ class _Task:
         asked = self._asked
         if asked.create:
             return DryRun.create(
-                self._store.store, asked.profile or _NEWEST, broker_conf=self._store.broker_conf,
+                self._store.store, asked.profile or NEWEST, broker_conf=self._store.broker_conf,
                 auto_create_queues=asked.new_queues(), **asked.given(),
             )  # fmt: skip
         return DryRun.open(

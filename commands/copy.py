@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,7 @@ from rmqtool.commands import options
 from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
 from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
+from rmqtool.formats.versions import METAVAR, Broker
 from rmqtool.output import Output
 
 if TYPE_CHECKING:
@@ -35,10 +36,10 @@ RenameTopic = Annotated[
     ),
 ]
 Profile = Annotated[
-    Literal["4.9", "5.3", "5.4"] | None,
+    Broker | None,
     typer.Option(
         "--profile",
-        metavar="4.9|5.3|5.4",
+        metavar=METAVAR,
         help="Broker version that is to open the new store; default: that of STORE.",
     ),
 ]

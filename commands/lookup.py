@@ -15,6 +15,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, InputError, UnreadableError, UsageError, worst_exit_code
+from rmqtool.formats.versions import METAVAR
 from rmqtool.output import Output
 from rmqtool.terminal import counted
 from rmqtool.times import parse_time
@@ -139,7 +140,7 @@ class LookupOptions(Group):
         str | None,
         typer.Option(
             "--broker",
-            metavar="4.9|5.3|5.4",
+            metavar=METAVAR,
             parser=options.parse_broker,
             help="With --time: answer as this broker version; default: the version that used the store last.",
         ),

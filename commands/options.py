@@ -17,6 +17,7 @@ import typer
 from rmqtool import sizes as quantities
 from rmqtool.commands.groups import Group
 from rmqtool.errors import UsageError
+from rmqtool.formats.versions import BROKERS, METAVAR, Broker
 from rmqtool.output import Output
 from rmqtool.terminal import print_error
 from rmqtool.times import format_time, parse_time, parse_zone
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
 COUNT_MAX = (1 << 63) - 1
 """The largest --limit: islice and arrow cannot count further."""
 
-_BROKERS = ("4.9", "5.3", "5.4")
 Value = TypeVar("Value")
 
 
@@ -57,8 +57,8 @@ def parse_queues(text: str) -> tuple[int, ...]:
 
 def parse_broker(text: str) -> str:
     """A broker version whose behaviour is known. Raises typer.BadParameter for any other text."""
-    if text not in _BROKERS:
-        raise typer.BadParameter(f"{quantities.short(text)} is not supported; use {', '.join(_BROKERS)}")
+    if text not in BROKERS:
+        raise typer.BadParameter(f"{quantities.short(text)} is not supported; use {', '.join(BROKERS)}")
     return text
 
 
@@ -111,7 +111,7 @@ Brokers = Annotated[
     list[str] | None,
     typer.Option(
         "--broker",
-        metavar="4.9|5.3|5.4",
+        metavar=METAVAR,
         parser=parse_broker,
         help="Broker version to emulate (repeatable); versions before 4.9 are not supported.",
     ),
@@ -241,10 +241,10 @@ class ProfiledStoreOptions(StoreRootOptions):
     """The store, for a command whose plan depends on the broker version that used it last."""
 
     profile: Annotated[
-        Literal["4.9", "5.3", "5.4"] | None,
+        Broker | None,
         typer.Option(
             "--profile",
-            metavar="4.9|5.3|5.4",
+            metavar=METAVAR,
             help="Broker version that used STORE last; default: detected from its files.",
         ),
     ] = None

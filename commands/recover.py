@@ -15,6 +15,7 @@ import typer
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
+from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
@@ -140,7 +141,7 @@ def _request(mode: str | None, fill: str | None, brokers: Sequence[str] | None, 
     if fill is not None:
         raise UsageError("--fill needs --mode best: a broker fills nothing")
     if brokers is None or len(set(brokers)) != 1:
-        raise UsageError("--mode broker needs one version", hint="--broker 4.9, 5.3 or 5.4")
+        raise UsageError("--mode broker needs one version", hint=f"--broker {METAVAR}")
     return Request.of_options(
         {"mode": "broker", "broker": brokers[0], "fill": "records", "broker_heap_bytes": heap_bytes}
     )

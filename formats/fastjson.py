@@ -20,12 +20,14 @@ import math
 import re
 from collections.abc import Iterator
 from decimal import Decimal
-from typing import Any, Literal, TypeGuard
+from typing import Any, TypeGuard
 
 from rmqtool.errors import FormatError
 from rmqtool.formats.java import java_utf8_decode, java_utf8_encode
+from rmqtool.formats.versions import Broker
 
-Dialect = Literal["4.9", "5.3", "5.4"]
+Dialect = Broker
+_FASTJSON_1: frozenset[Dialect] = frozenset(("4.9", "5.3"))  # later brokers write with fastjson2
 
 SIZE_LIMIT = 64 << 20  # bytes of text
 READ_LIMIT = SIZE_LIMIT + 1  # bytes to read of a file: enough to see that it is too long
@@ -254,17 +256,18 @@ def dump(document: Any, dialect: Dialect, *, compact: bool = False) -> bytes:
     """The text of `document` as a broker of this version writes it, in UTF-8.
 
     Args:
-        document: as from `parse`. For 5.4 references are resolved first (see `resolve`).
+        document: as from `parse`. From 5.4 on references are resolved first (see `resolve`).
         dialect: the version of the broker; 4.9 and 5.3 write the same text.
         compact: the one-line form of timermetrics and transactionMetrics.
 
     Raises:
         FormatError: a value that JSON cannot hold, or too deep or too large a document.
     """
-    if dialect == "5.4":
+    modern = dialect not in _FASTJSON_1
+    if modern:
         document = resolve(document)
     parts: list[str] = []
-    _Writer(parts, modern=dialect == "5.4", compact=compact).value(document, 0, None, None)
+    _Writer(parts, modern=modern, compact=compact).value(document, 0, None, None)
     return java_utf8_encode("".join(parts))
 
 

@@ -19,11 +19,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqtool.broker.prediction import IndexPrediction, OffsetBeyond, Prediction, QueuePrediction
-from rmqtool.broker.rules import BROKERS, DEFAULT_HEAP_BYTES, Broker, StartRules, StartSettings, rules_of
+from rmqtool.broker.rules import DEFAULT_HEAP_BYTES, StartRules, StartSettings, rules_of
 from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError, UsageError
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.formats.versions import BROKERS, Broker
 from rmqtool.read.store import Store
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import OpenFiles, head_of, read_head

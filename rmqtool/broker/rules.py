@@ -15,8 +15,6 @@ from rmqtool.message.system_topics import DEFAULT_DELAYS_MS, parse_delay_levels
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.profile import PROFILES, Profile
 
-Broker = Literal["4.9", "5.3", "5.4"]
-BROKERS: tuple[Broker, ...] = ("4.9", "5.3", "5.4")
 DEFAULT_HEAP_BYTES = 2 << 30
 ARRAY_BYTES_MAX = (1 << 31) - 3
 """The longest byte array of a JVM."""

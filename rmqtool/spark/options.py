@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rmqtool.errors import UsageError
+from rmqtool.formats.versions import NEWEST
 from rmqtool.spark.offsets import Bound, QueueName, parse_assign, parse_offsets, parse_times
 from rmqtool.spark.stores import BrokerNames, parse_broker_names, parse_paths
 from rmqtool.spark.values import (
@@ -158,7 +159,7 @@ class SourceOptions:
     broker_conf: str | None = None
     commitlog_paths: tuple[str, ...] = ()
     read_only_paths: tuple[str, ...] = ()
-    profile: str = "5.4"
+    profile: str = NEWEST
     order: Order = "given"
     write: tuple[tuple[str, str], ...] = ()
     storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)

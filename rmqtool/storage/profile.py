@@ -14,10 +14,11 @@ from rmqtool.errors import UsageError
 from rmqtool.formats.checkpoint import CHECKPOINT
 from rmqtool.formats.message import BLANK, BLANK_SIZE, MIN_RECORD_SIZE, VERSION_BY_MAGIC
 from rmqtool.formats.properties import BUCKETS_4X, BUCKETS_5X, Dialect
+from rmqtool.formats.versions import BROKERS, Broker
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import head_of, reading
 
-ProfileName = Literal["4.9", "5.3", "5.4"]
+ProfileName = Broker
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +26,7 @@ class Profile:
     """One broker version.
 
     Attributes:
-        name: the version: 4.9 stands for all of 4.x, 5.3 for 5.0 to 5.3.
+        name: the version, see `formats.versions`.
         searches_min_offset: a queue's minimum is found by ConsumeQueue#correctMinOffset of 5.x.
         writes_version_2: records of long topics get the second magic; 4.x treats them as damage.
         indexes_tags: the index also holds topic#T#tags.
@@ -45,6 +46,13 @@ class Profile:
         appends_batch_properties: the properties of the batch are appended to those of each item.
         committed_keeps_real: REAL_TOPIC and REAL_QID stay in a committed message.
         op_separator: follows every offset in an op message.
+        has_topic_attributes: topics.json holds attributes.
+        skips_dispatched: after a clean stop the record at the end of dispatch is not dispatched again unless
+            it begins a file (spec 02 section 2, point 3).
+        start_files_max: how many of the last files a start after a crash tries as start file
+            (commitLogRecoverMaxNum); None for all.
+        limits_pull_bytes: DefaultMessageStore#getMessage obeys the caller's limit of bytes, and ends a pull
+            at records whose file is gone; 4.x passes them.
         light_only_lmq: only light queues called %LMQ%... take part in INNER_MULTI_DISPATCH, and only
             of ordinary topics.
     """
@@ -69,6 +77,10 @@ class Profile:
     appends_batch_properties: bool
     committed_keeps_real: bool
     op_separator: str
+    has_topic_attributes: bool
+    skips_dispatched: bool
+    start_files_max: int | None
+    limits_pull_bytes: bool
     light_only_lmq: bool
 
 
@@ -78,6 +90,7 @@ _4_9 = Profile(
     property_buckets=BUCKETS_4X, stores_wait=False, adds_region=False, names_transaction=False,
     retry_topic_bytes=127, checks_properties_early=True, has_timer=False, has_inner_batch=False,
     batch_uniq_key=False, appends_batch_properties=True, committed_keeps_real=True, op_separator="",
+    has_topic_attributes=False, skips_dispatched=False, start_files_max=None, limits_pull_bytes=False,
     light_only_lmq=False,
 )  # fmt: skip
 _5_3 = Profile(
@@ -86,10 +99,16 @@ _5_3 = Profile(
     property_buckets=BUCKETS_5X, stores_wait=True, adds_region=True, names_transaction=True,
     retry_topic_bytes=255, checks_properties_early=False, has_timer=True, has_inner_batch=True,
     batch_uniq_key=True, appends_batch_properties=True, committed_keeps_real=True, op_separator=",",
+    has_topic_attributes=True, skips_dispatched=True, start_files_max=None, limits_pull_bytes=True,
     light_only_lmq=True,
 )  # fmt: skip
 _5_4 = replace(
-    _5_3, name="5.4", indexes_tags=True, appends_batch_properties=False, committed_keeps_real=False
+    _5_3,
+    name="5.4",
+    indexes_tags=True,
+    appends_batch_properties=False,
+    committed_keeps_real=False,
+    start_files_max=10,
 )
 
 NOT_WRITTEN_BY: dict[str, Any] = {
@@ -98,7 +117,7 @@ NOT_WRITTEN_BY: dict[str, Any] = {
 """`WrittenBy.row` for anything but a whole store."""
 
 PROFILES: dict[str, Profile] = {profile.name: profile for profile in (_4_9, _5_3, _5_4)}
-NEWEST = PROFILES["5.4"]
+NEWEST = PROFILES[BROKERS[-1]]
 
 # Only 5.x makes these; abort.bak is left by MixAll#string2File.
 _FOLDERS_OF_5 = frozenset({"batchconsumequeue", "timerlog", "compaction", "kvStore"})
@@ -116,8 +135,7 @@ _CONFIG_HEAD = 64 << 10
 _BACKUP = ".bak"
 _FILES_LOOKED_AT = 8
 
-_OF_5: tuple[ProfileName, ...] = ("5.3", "5.4")
-_ALL: tuple[ProfileName, ...] = ("4.9", "5.3", "5.4")
+_OF_5 = tuple(name for name in BROKERS if not name.startswith("4."))
 
 
 def profile_named(name: str) -> Profile:
@@ -182,7 +200,7 @@ def written_by(layout: StoreLayout) -> WrittenBy:
     from 4.x: only 5.x ends a property string with 0x02 (MessageDecoder#messageProperties2String).
     """
     if layout.kind != "store":
-        return WrittenBy(NEWEST, _ALL, "part of a store does not say")
+        return WrittenBy(NEWEST, BROKERS, "part of a store does not say")
     dialect = _json_dialect(layout)
     if dialect == "5.4" or (dialect is None and layout.folders & _FOLDERS_OF_5_4):
         return named("5.4")
@@ -192,7 +210,7 @@ def written_by(layout: StoreLayout) -> WrittenBy:
     if dialect is not None:
         return named("4.9")
     is_of_5 = _has_records_of_5(layout)
-    candidates = _OF_5 if is_of_5 else _ALL
+    candidates = _OF_5 if is_of_5 else BROKERS
     if not layout.consume_queues and not layout.index_files:
         return WrittenBy(NEWEST, candidates, reason)  # a log and nothing else
     return WrittenBy(PROFILES["5.3" if is_of_5 else "4.9"], candidates, reason)

@@ -28,6 +28,7 @@ from weakref import WeakSet
 
 from rmqtool.errors import RmqtoolError, UnwritableError, UsageError
 from rmqtool.formats.message import TRANSACTION_COMMIT
+from rmqtool.formats.versions import NEWEST
 from rmqtool.read.store import Store
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.locate import writable
@@ -223,7 +224,7 @@ class StoreWriter:
     def create(
         cls,
         path: Path | str,
-        profile: str = "5.4",
+        profile: str = NEWEST,
         *,
         broker_conf: Path | str | BrokerConf | None = None,
         auto_create_queues: int = 0,

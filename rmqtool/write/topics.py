@@ -145,8 +145,10 @@ class TopicTable:
             raise UsageError(f"topic {topic} with {queues} queues: it must be 1 to {QUEUES_MAX}")
         if not 0 <= perm <= PERM_READ | PERM_WRITE | PERM_INHERIT:
             raise UsageError(f"topic {topic} with perm {perm}: it is 4 (read) + 2 (write) + 1 (inherit)")
-        if attributes and self._profile.name == "4.9":
-            raise UsageError(f"topic {topic}: a broker 4.9 does not support topic attributes")
+        if attributes and not self._profile.has_topic_attributes:
+            raise UsageError(
+                f"topic {topic}: a broker {self._profile.name} does not support topic attributes"
+            )
         made = TopicConfig(topic, queues, queues, perm, order=order, attributes=dict(attributes or {}))
         self._put(made)
         return made
@@ -161,7 +163,7 @@ class TopicTable:
         topic_parts(config.name, self._profile)
         if config.name in self._topics:
             raise UsageError(f"there is a topic {config.name} already")
-        self._put(replace(config, attributes={}) if self._profile.name == "4.9" else config)
+        self._put(config if self._profile.has_topic_attributes else replace(config, attributes={}))
 
     def grow(self, topic: str, queues: int) -> None:
         """Give a topic of the table at least that many queues."""

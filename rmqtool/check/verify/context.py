@@ -211,7 +211,7 @@ class Context:
             return self.recovery_start
         end = self.store.dispatched_end()
         starts_file = any(file.file_from_offset == end for file in self.layout.commit_log)
-        skips = self.store.profile.name != "4.9" and end >= 0 and not starts_file and not self.live
+        skips = self.store.profile.skips_dispatched and end >= 0 and not starts_file and not self.live
         return end + 1 if skips else end
 
     @cached_property
@@ -219,7 +219,8 @@ class Context:
         """Where an abnormal start begins to dispatch: offset of the start file (spec 02 3.1)."""
         limit = self.checkpoint.min_timestamp if self.checkpoint is not None else 0
         files = self.layout.commit_log
-        tested = files if self.store.profile.name != "5.4" else files[-10:]
+        most = self.store.profile.start_files_max
+        tested = files if most is None else files[-most:]
         for file in reversed(tested):
             first = self.store.find(file.file_from_offset)
             if first is not None and 0 < first.message.store_timestamp <= limit:

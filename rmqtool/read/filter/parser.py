@@ -16,6 +16,7 @@ from functools import cache
 from typing import NamedTuple
 
 from rmqtool.errors import FilterError, UsageError
+from rmqtool.formats.versions import BROKERS, NEWEST
 from rmqtool.read.filter import nodes
 from rmqtool.read.filter.nodes import EvaluationError, Node, NodeError
 
@@ -92,7 +93,7 @@ DEPTH_LIMIT = 64
 """How deep an expression may nest; a broker's limit is its stack."""
 TEXT_LIMIT = 1 << 20  # characters
 
-_WORDS_BY_BROKER = {"4.9": WORDS_4_9, "5.3": WORDS, "5.4": WORDS}
+_WORDS_BY_BROKER: dict[str, frozenset[str]] = {**dict.fromkeys(BROKERS, WORDS), "4.9": WORDS_4_9}
 _NO_TEXT = re.compile("[\ud800-\udfff]")
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
@@ -141,7 +142,7 @@ def _parse_again(text: str, broker: str) -> Expression:
     return parse(text, broker=broker, ignore_rest=True)
 
 
-def parse(text: str, *, broker: str = "5.4", ignore_rest: bool = False) -> Expression:
+def parse(text: str, *, broker: str = NEWEST, ignore_rest: bool = False) -> Expression:
     """Read a filter.
 
     Args:

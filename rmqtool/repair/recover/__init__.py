@@ -11,8 +11,9 @@ The order of truth: valid records of the log, then queues, then index, then the 
 """
 
 from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
+from rmqtool.formats.versions import BROKERS, Broker
 from rmqtool.repair.recover.assemble import Recovery, plan_and_predict, plan_recover, predictions
-from rmqtool.repair.recover.request import BROKERS, Broker, Fill, Mode, Request
+from rmqtool.repair.recover.request import Fill, Mode, Request
 from rmqtool.repair.recover.run import Outcome, recover_store, undo_recover
 
 __all__ = [

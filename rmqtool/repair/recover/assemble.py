@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
 from rmqtool.errors import UnsupportedStoreError, UsageError
 from rmqtool.findings import Progress
+from rmqtool.formats.versions import Broker
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
 from rmqtool.repair.recover.after import After
 from rmqtool.repair.recover.offsets import offset_actions
-from rmqtool.repair.recover.request import Broker, Request
+from rmqtool.repair.recover.request import Request
 from rmqtool.repair.recover.state import closing_actions
 from rmqtool.repair.recover.strays import compaction_actions, epoch_actions, stray_actions
 from rmqtool.repair.recover.timer import timer_actions

@@ -8,11 +8,10 @@ from typing import Any, Literal, cast, get_args
 
 from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
 from rmqtool.errors import FormatError, UsageError
+from rmqtool.formats.versions import BROKERS, Broker
 
-Broker = Literal["4.9", "5.3", "5.4"]
 Mode = Literal["best", "broker"]
 Fill = Literal["records", "none"]
-BROKERS: tuple[Broker, ...] = get_args(Broker)
 
 
 @dataclass(frozen=True, slots=True)

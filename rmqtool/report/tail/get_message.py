@@ -194,7 +194,7 @@ class _Pull:
         self._size = 0
         self._gone_to: int | None = None  # end of the last log file that was not there
         self._end = max((file.end for file in store.commit_log.files), default=0)
-        self._is_4 = store.profile.name == "4.9"
+        self._limits_bytes = store.profile.limits_pull_bytes
 
     def run(self, units: Iterator[_Unit], high: int, unit_size: int) -> None:
         """Goes through units until the batch is full, enough was examined, or they end."""
@@ -203,7 +203,7 @@ class _Pull:
             if at >= high or (at - self.offset) * unit_size >= scanned:
                 return
             removed = self._gone_to is not None and place < self._gone_to
-            if self._is_4 and removed:
+            if removed and not self._limits_bytes:
                 self.next = at + count
                 continue
             if self._is_full(size, count, place):
@@ -247,7 +247,7 @@ class _Pull:
     def _is_full(self, size: int, count: int, place: int) -> bool:
         if not self._size or not self._count:
             return False
-        if self._count + count > self.most or (not self._is_4 and self._size + size > self.max_bytes):
+        if self._count + count > self.most or (self._limits_bytes and self._size + size > self.max_bytes):
             return True
         most_bytes, most = _IN_MEMORY if self._end_of_log - place <= self.memory else _ON_DISK
         return self._size + size > most_bytes or self._count >= most

@@ -197,7 +197,7 @@ class RowRules:
     @property
     def dialect(self) -> properties.Dialect:
         """Of property strings."""
-        return "4.x" if self.profile.name == "4.9" else "5.x"
+        return self.profile.dialect
 
 
 def own_value(name: str, text: str) -> Any:
