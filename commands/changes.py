@@ -10,6 +10,8 @@ from rmqtool.errors import UsageError
 from rmqtool.output import Output
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rmqtool.read.store import Store
     from rmqtool.repair.plan import PlanFile, Refusal
     from rmqtool.repair.plan.harness import Planned
@@ -46,6 +48,16 @@ def show(
 def needs(refusals: Iterable[Refusal]) -> list[str]:
     """The options that set aside refusals."""
     return sorted({f"--{refusal.needs}" for refusal in refusals if refusal.needs})
+
+
+def undo_command(store: options.ProfiledStoreOptions, backup: Path) -> str:
+    """The command line that restores what a plan replaced."""
+    return store.command("recover", "--undo", str(backup))
+
+
+def report_undo(output: Output, store: options.ProfiledStoreOptions, backup: Path) -> None:
+    """Say which command line restores what the plan replaced."""
+    output.note(f"rmqtool: to undo: {undo_command(store, backup)}")
 
 
 def tell_next(output: Output, line: str) -> None:

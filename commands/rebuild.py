@@ -92,6 +92,8 @@ def rebuild(
         if planned.earlier.text is not None:
             output.note(f"rmqtool: {planned.earlier.text}")
         output.note(f"rmqtool: {_done(planned, applied)}")
+        if applied is not None and applied.backup is not None:
+            changes.report_undo(output, store, applied.backup)
         _notes(planned, output)
         with store.open() as opened:
             unknown = _unknown(opened, planned)

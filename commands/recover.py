@@ -220,7 +220,7 @@ def _apply(
     if result.backup is not None:  # first: the report may not reach anybody
         output.note(f"rmqtool: applied; the previous files are in {result.backup}")
     found = with_times(result.row(), zone)
-    undo = None if result.backup is None else store.command("recover", "--undo", str(result.backup))
+    undo = None if result.backup is None else changes.undo_command(store, result.backup)
     output.write_object(found, recover_lines(found, undo=undo))
     return EXIT_OK
 
