@@ -15,6 +15,7 @@ from typing import Protocol
 
 import numpy as np
 
+from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import BATCH_UNIT, PRE_BLANK, UNIT
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.source import ByteSource, open_source
@@ -152,6 +153,18 @@ class UnitReader:
             if data.count(0) != len(data):
                 yield base + first, unit_array(data, unit_size)
             first = max(first + units, source.data_from((first + units) * unit_size) // unit_size)
+
+    def must_be_read(self, file: QueueFile) -> None:
+        """Raise UnreadableError if a part of a file that `blocks` has read could not be read.
+
+        `blocks` gives zeros there, which a check reports by itself. A reader that takes them for absent units
+        would leave out messages.
+        """
+        source = self._source(file.path)
+        lost = [*source.unreadable, *([(source.size, file.size)] if source.size < file.size else [])]
+        if lost:
+            low, high = lost[0]
+            raise UnreadableError(f"bytes {low} to {high} of a queue cannot be read", path=file.path)
 
     def live_between(self, queue: UnitFiles, start: int, stop: int) -> Iterator[tuple[Array, Array]]:
         """(numbers, units) of the live units [start, stop) of a queue, in blocks."""

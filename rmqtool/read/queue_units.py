@@ -81,6 +81,7 @@ class QueueUnits:
             found = Units(offsets, sizes).between(start, stop)
             if len(found.offsets):
                 yield found
+        self._reader.must_be_read(file)
         self._spans[file] = (low, high)
 
     def records(self, keys: Iterable[Key], start: int, stop: int) -> Units:

@@ -64,6 +64,7 @@ class QueueFile:
                 values["batch_size"] = units["batch_size"] if has_times else None
                 values["store_timestamp_ms"] = units["store_timestamp"] if has_times else None
                 yield len(units), values
+            reader.must_be_read(self.file)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import (
     BATCH_UNIT_SIZE,
     PRE_BLANK,
@@ -24,6 +25,7 @@ from rmqtool.formats.consume_queue import (
 )
 from rmqtool.queue.consume_queue import AnyQueue, open_queue
 from rmqtool.queue.units import UnitReader, live, present, queue_offsets, unit_array
+from rmqtool.spark import tables
 from rmqtool.storage.layout import QueueFiles, StoreFile
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import BytesSource
@@ -163,3 +165,20 @@ def test_a_queue_that_grows(tmp_path: Path) -> None:
         assert queue.by_number(5) is None
         queue.refresh()
         assert (queue.end(), queue.by_number(5)) == (9, units[5])
+
+
+def test_a_file_that_became_shorter_is_not_taken_for_a_queue_without_units(tmp_path: Path) -> None:
+    """Its last units would be missing from a table, and records from what the index does not name."""
+    path = tmp_path / f"{0:020}"
+    path.write_bytes(encode_unit(Unit(0, 100, 1)) * 50)
+    file = StoreFile(path, 0, 60 * UNIT_SIZE)
+    with UnitReader() as reader:
+        assert sum(len(units) for _, units in reader.blocks(file, UNIT_SIZE)) == 50
+        with pytest.raises(UnreadableError, match="bytes 1000 to 1200 of a queue cannot be read") as caught:
+            reader.must_be_read(file)
+        assert caught.value.path == path
+        whole = StoreFile(path, 0, 50 * UNIT_SIZE)
+        reader.must_be_read(whole)
+    table = tables.QueueFile("broker-a", "consumequeue/T/0/0", file, "T", 0, UNIT_SIZE)
+    with pytest.raises(UnreadableError):
+        list(table.blocks())
