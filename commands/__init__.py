@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-COMMANDS: tuple[str, ...] = (
-    "info",
-    "dump",
-    "lookup",
-    "tail",
-    "verify",
-    "recover",
-    "rebuild",
-    "diff",
-    "expire",
-    "append",
-    "deliver",
-    "export",
-    "copy",
-    "stats",
-    "spark_scan",
-    "problems",
-)
+GROUPS: dict[str, tuple[str, ...]] = {
+    "Look": ("info", "dump", "lookup", "tail", "stats"),
+    "Check": ("verify", "diff", "problems"),
+    "Repair and clean up": ("recover", "rebuild", "expire"),
+    "Write messages": ("append", "deliver"),
+    "Get messages out": ("export", "copy", "spark_scan"),
+}
+"""The commands by purpose, as the help shows them."""
+COMMANDS: tuple[str, ...] = tuple(name for names in GROUPS.values() for name in names)
 
 ALIASES: dict[str, str] = {"spark": "spark_scan"}
 """Other names of commands; the help does not list them."""

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperOption
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rmqtool import __version__
-from rmqtool.commands import ALIASES, COMMANDS
+from rmqtool.commands import ALIASES, COMMANDS, GROUPS
 from rmqtool.commands.interrupts import signals_interrupt
 from rmqtool.errors import (
     EXIT_BUG,
@@ -73,6 +73,21 @@ class _Command(TyperCommand):
         )
 
 
+class _Group(TyperGroup):
+    """The program, whose help lists the commands by purpose."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """One section for each group of commands, with their summaries in one column."""
+        width = max(map(len, self.commands)) + 2
+        for title, names in GROUPS.items():
+            shown = [name.replace("_", "-") for name in names if name.replace("_", "-") in self.commands]
+            limit = formatter.width - width - 2
+            rows = [(name.ljust(width - 2), self.commands[name].get_short_help_str(limit)) for name in shown]
+            if rows:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
+
+
 def _print_version(value: bool) -> None:
     if value:
         typer.echo(f"{PROGRAM} {__version__}")
@@ -97,6 +112,8 @@ def _root(
       What is in a queue?          rmqtool tail STORE --topic TopicTest --queue 0
       The disk is full             rmqtool expire STORE
       Which groups lag?            rmqtool stats STORE --by group
+      Get the messages out         rmqtool export STORE --output messages.parquet
+      Look around                  rmqtool info STORE
     """  # noqa: D301  a backspace character keeps the lines as they are
 
 
@@ -106,6 +123,7 @@ def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
     # the path below.
     app = typer.Typer(
         name=PROGRAM,
+        cls=_Group,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
@@ -178,6 +196,10 @@ def _ending(arguments: Sequence[str]) -> int:
 
 def _run(arguments: Sequence[str]) -> int:
     command = typer.main.get_command(build_app(_commands_for(arguments)))
+    if all(each == "--debug" for each in arguments):
+        command.main(["--help"], prog_name=PROGRAM, standalone_mode=False)
+        print_error(f"{PROGRAM}: no command was given")
+        return EXIT_USAGE
     try:
         result = command.main(list(arguments), prog_name=PROGRAM, standalone_mode=False)
     except SystemExit as stop:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,9 +21,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool import __version__, cli
-from rmqtool.commands import COMMANDS, interrupts
+from rmqtool.commands import COMMANDS, GROUPS, interrupts
 from rmqtool.commands.interrupts import entering, signals_interrupt
 from rmqtool.commands.options import parse_size
+from rmqtool.errors import EXIT_OK, EXIT_USAGE
 from rmqtool.sizes import SIZE_MAX
 from tests.support.programs import PATIENCE_S, is_asleep, started, surroundings, until
 from tests.support.stores import Library
@@ -108,7 +110,6 @@ def test_result_of_the_command_is_the_exit_code(program: list[str]) -> None:
         (["trial", "damaged"], ["rmqtool: not a record", r"  a\nb, offset 5", "  look there"]),
         (["trial", "refused"], ["rmqtool: no"]),
         (["trial", "missing"], ["rmqtool: No such file or directory", "  /nonexistent/file"]),
-        ([], ["rmqtool: Missing command.", "  see 'rmqtool --help'"]),
         (["nope"], ["rmqtool: No such command 'nope'.", "  see 'rmqtool --help'"]),
         (["trial"], ["rmqtool: Missing argument 'STORE'.", "  see 'rmqtool trial --help'"]),
         (["trial", "x", "--fields", "m"], ["rmqtool: unknown field: 'm'", "  fields are: n, jobs, io_limit"]),
@@ -502,3 +503,18 @@ def test_completion_knows_the_options(program: list[str], shell: str) -> None:
     result = run(program, _RMQTOOL_COMPLETE=f"complete_{shell}", RMQTOOL_STORE="/x", **words, **action)
     assert "--queue" in result.stdout
     assert result.stderr == ""
+
+
+@pytest.mark.parametrize("arguments", [[], ["--debug"], ["--help"]])
+def test_without_a_command_the_help_leads_to_one(
+    arguments: list[str], capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Situations with their commands, then every command once, in the group of its purpose."""
+    assert cli.main(arguments) == (EXIT_OK if arguments == ["--help"] else EXIT_USAGE)
+    output, errors = capfd.readouterr()
+    assert errors == ("" if arguments == ["--help"] else "rmqtool: no command was given\n")
+    assert "The broker does not start    rmqtool recover STORE" in output
+    parts = re.split(r"^(\S.*):\n", output[output.index("Look:") :], flags=re.MULTILINE)[1:]
+    lists = [re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE) for text in parts[1::2]]
+    groups = {title: [name.replace("_", "-") for name in names] for title, names in GROUPS.items()}
+    assert dict(zip(parts[::2], lists, strict=True)) == groups
