@@ -12,7 +12,7 @@ from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_INPUT, EXIT_OK
 from rmqtool.output import Output
-from rmqtool.terminal import format_size
+from rmqtool.terminal import counted, format_size
 from rmqtool.times import format_duration, format_time
 
 _TOPICS_SHOWN = 20
@@ -96,7 +96,7 @@ def _lines(found: dict[str, Any], zone: tzinfo | None, *, every_queue: bool) -> 
     if found["index"] is not None:
         index = found["index"]
         yield (
-            f"index        {index['files']} files, {index['entries']} entries,"
+            f"index        {counted(index['files'], 'file')}, {index['entries']} entries,"
             f" {_span(index['first_timestamp'], index['last_timestamp'], zone)}"
         )
     if found["checkpoint"] is not None:
@@ -118,7 +118,7 @@ def _log_lines(found: dict[str, Any], zone: tzinfo | None) -> Iterator[str]:
     log, sizes, disk = found["commit_log"], found["sizes"], found["disk"]
     size = sizes["commit_log_file_size"]
     yield (
-        f"commit log   {log['files']} files of {format_size(size['value'])} ({size['from']}),"
+        f"commit log   {counted(log['files'], 'file')} of {format_size(size['value'])} ({size['from']}),"
         f" offsets {log['min_offset']} to {log['end_offset']}"
     )
     yield f"messages     {_span(log['first_store_timestamp'], log['last_store_timestamp'], zone)}"

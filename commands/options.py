@@ -206,6 +206,19 @@ class StoreOptions(LocationOptions):
         announce = None if quiet else lambda text: print_error(f"rmqtool: {text}")
         return Store.open(self.store, announce=announce, **self.arguments())
 
+    def command(self, name: str, *words: str) -> str:
+        """A command line of another run of rmqtool on this store, for a shell."""
+        import shlex
+
+        given: list[str] = []
+        for option, values in (
+            ("--commitlog", self.commitlog or ()),
+            ("--read-only-commitlog", self.read_only_commitlog or ()),
+            ("--broker-conf", () if self.broker_conf is None else (self.broker_conf,)),
+        ):
+            given += [word for value in values for word in (option, str(value))]
+        return shlex.join(["rmqtool", name, str(self.store), *given, *words])
+
 
 class StoreRootOptions(StoreOptions):
     """The store, for a command that can change it: a folder on this machine, named on the command line."""
@@ -222,19 +235,6 @@ class StoreRootOptions(StoreOptions):
             " change the store.",
         ),
     ]
-
-    def command(self, name: str, *words: str) -> str:
-        """A command line of another run of rmqtool on this store, for a shell."""
-        import shlex
-
-        given: list[str] = []
-        for option, values in (
-            ("--commitlog", self.commitlog or ()),
-            ("--read-only-commitlog", self.read_only_commitlog or ()),
-            ("--broker-conf", () if self.broker_conf is None else (self.broker_conf,)),
-        ):
-            given += [word for value in values for word in (option, str(value))]
-        return shlex.join(["rmqtool", name, str(self.store), *given, *words])
 
 
 class ProfiledStoreOptions(StoreRootOptions):

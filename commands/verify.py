@@ -115,7 +115,12 @@ def verify(
                 progress=bar.advance,
             )
             writer.write_rows(rows(findings), COLUMNS, TABLE_COLUMNS)
+        is_repairable = opened.layout.kind == "store" and opened.is_local
     writer.note(summary(report, counts))
+    if is_repairable and (counts["error"] or counts["warning"]):
+        writer.note(
+            f"to see what a broker's start would do, and to repair the store: {store.command('recover')}"
+        )
     return worst_exit_code(*codes)
 
 
@@ -144,7 +149,7 @@ def summary(report: Report, counts: Counter[str]) -> str:
     if report.left_out:
         parts.append(f"not checked without a whole store: {', '.join(report.left_out)}")
     if report.vanished:
-        parts.append(f"{len(report.vanished)} files vanished meanwhile")
+        parts.append(f"{counted(len(report.vanished), 'file')} vanished meanwhile")
     live = " (a broker is using the store)" if report.live else ""
     return f"checked {'; '.join(parts)}{live}: {_verdict(counts)}"
 

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rmqtool.check.verify import DEFAULT_PASSES, PASSES, Bounds, Report, verify
+from rmqtool.cli import main
 from rmqtool.errors import UsageError
 from rmqtool.formats import checkpoint, index
 from rmqtool.formats.consume_queue import UNIT
@@ -279,3 +280,12 @@ class TestParts:
         with Store.open(path) as store:
             assert list(verify(store, passes=PASSES, report=report)) == []
         assert report.records == 0 and max(report.units, report.index_entries) > 0
+
+
+def test_damage_comes_with_the_next_command(cases: Library, capfd: pytest.CaptureFixture[str]) -> None:
+    """Ready to paste, for a store that `recover` can repair; a sound store and a single file need none."""
+    damaged, sound = cases.path("bad_cl03_body_crc"), cases.path("ok_540_clean")
+    file = next((damaged / "commitlog").iterdir())
+    for path, code, wanted in ((damaged, 1, True), (sound, 0, False), (file, 1, False)):
+        assert main(["verify", str(path)]) == code
+        assert capfd.readouterr().err.endswith(f": rmqtool recover {path}\n") == wanted
