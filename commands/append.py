@@ -716,7 +716,7 @@ def _row(number: int | None, result: PutResult, zone: tzinfo | None) -> dict[str
 
 
 def _transaction_notes(counts: Mapping[str, int]) -> Iterator[str]:
-    """What a broker does with half messages and op records among those stored, `counts` by topic."""
+    """Yield notes on what a broker does with stored half messages and op records, `counts` by topic."""
     from rmqtool.message.system_topics import HALF_TOPICS, OP_TOPICS
 
     halves = sum(counts.get(topic, 0) for topic in HALF_TOPICS)

@@ -119,7 +119,7 @@ class _Asked:
     create_topics: bool
 
     def arguments(self) -> dict[str, Any]:
-        """What opening the store takes besides its path; broker.conf is read once."""
+        """Return the arguments that open the store, besides its path; broker.conf is read once."""
         return {**self.store.arguments(), "broker_conf": self.broker_conf}
 
 

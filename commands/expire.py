@@ -157,7 +157,7 @@ def _check_options(change: options.PlanOptions, archive: Path | None) -> None:
 
 
 def _of_file(path: Path) -> tuple[Options, PlanFile]:
-    """What a plan file was made with, and the file. Raises InputError."""
+    """Return the options stored in a plan file, and the file. Raises InputError."""
     from rmqtool.repair.expire import Options
     from rmqtool.repair.plan import read_plan
     from rmqtool.repair.plan.documents import convert

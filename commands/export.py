@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ExportOptions(Group):
-    """What the files are, and what is in them."""
+    """Options of the output files and their content."""
 
     output: Annotated[
         str | None,
@@ -125,7 +125,7 @@ class ExportOptions(Group):
         return wanted
 
     def request(self, output: str, columns: list[str] | None, tz: str | None) -> ExportRequest:
-        """What the options mean. Raises UsageError for options that do not go together."""
+        """Return the options as a request. Raises UsageError for options that do not go together."""
         from rmqtool.report.export.request import GROUP_BYTES, export_request
 
         return export_request(

@@ -155,7 +155,7 @@ def _unreadable_lines(unreadable: list[dict[str, Any]]) -> Iterator[str]:
 
 
 def _problem_lines(problems: list[dict[str, Any]]) -> Iterator[str]:
-    """What names and sizes of files show to be wrong; `verify` looks at the rest."""
+    """Yield the problems that names and sizes of files show; `verify` finds all others."""
     for row in problems[:_PROBLEMS_SHOWN]:
         yield f"{row['severity']:<13}{row['problem']} {row['path']}: {row['message']}"
     if len(problems) > _PROBLEMS_SHOWN:

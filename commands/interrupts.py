@@ -97,7 +97,10 @@ def interrupts_held() -> Iterator[None]:
 
 @contextmanager
 def entering(make: Callable[[], AbstractContextManager[_Entered]]) -> Iterator[_Entered]:
-    """What `make` makes, entered; an interrupt meanwhile waits until it is, so that it is also left."""
+    """Enter and leave the context manager that `make` returns.
+
+    An interrupt during the entry waits until the entry is complete, so that the context is always left.
+    """
     with ExitStack() as stack:
         with interrupts_held():
             entered = stack.enter_context(make())

@@ -472,7 +472,7 @@ class _Task:
 
 
 _EXACT = ("offset", "queue_offset", "msg_id", "uniq_key")
-"""What names one message: when it is found there is nothing more to be found."""
+"""Searches for exactly one message: once it is found, the search is complete."""
 
 
 class _Damage:

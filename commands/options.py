@@ -172,7 +172,7 @@ class LocationOptions(Group):
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """What opening the store takes besides its path."""
+        """Return the arguments that open the store, besides its path."""
         return {
             "commitlog_paths": self.commitlog or (),
             "read_only_paths": self.read_only_commitlog or (),
@@ -250,7 +250,7 @@ class ProfiledStoreOptions(StoreRootOptions):
     ] = None
 
     def arguments(self) -> dict[str, Any]:
-        """What opening the store takes besides its path."""
+        """Return the arguments that open the store, besides its path."""
         return {**super().arguments(), "profile": self.profile}
 
     def command(self, name: str, *words: str) -> str:
@@ -361,7 +361,7 @@ class SelectionOptions(Group):
         )
 
     def expression(self) -> "Expression | None":
-        """What --filter means. Raises FilterError, with the place, if a broker would reject it."""
+        """Parse --filter. Raises FilterError, with the position, if a broker would reject it."""
         if self.filter is None:
             return None
         from rmqtool.read.filter import parse

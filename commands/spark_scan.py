@@ -45,7 +45,7 @@ _OF_QUEUES = ("--topic", "--exclude-topic", "--queue")
 
 
 class SparkOptions(Group):
-    """What Spark does with the messages, and where it runs."""
+    """Options of the actions on the messages, and of the place where Spark runs."""
 
     count: Annotated[bool, typer.Option("--count", help="Show only the number of messages.")] = False
     group_by: Annotated[
@@ -156,7 +156,7 @@ class SparkOptions(Group):
 
 @dataclass
 class _Run:
-    """What all actions share: what to read, how to show it, and how a session is started.
+    """The state that all actions share: the request, the output, and how a session is started.
 
     `messages` is how many were found, None where the action does not count them.
     """

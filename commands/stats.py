@@ -97,7 +97,7 @@ class StatsOptions(Group):
         return bool(self.largest or self.duplicates or self.delayed or self.transactions)
 
     def names(self) -> tuple[str, ...] | None:
-        """What messages are counted by; None if only other sections are requested."""
+        """Return the dimensions that messages are counted by; None if only other sections are requested."""
         from rmqtool.report.stats.dimensions import parse_by
 
         if self.by is not None:
@@ -105,7 +105,10 @@ class StatsOptions(Group):
         return None if self.has_others() and not self.all else ("topic",)
 
     def request(self, selection: Selection, names: tuple[str, ...] | None, form: RowFormat) -> Request:
-        """What the options mean. Raises UsageError for a time that cannot be read or is in the future."""
+        """Return the options as a request.
+
+        Raises UsageError for a time that cannot be read or is in the future.
+        """
         from rmqtool.report.stats.overview import Request
 
         now_ms = time.time_ns() // 1_000_000

@@ -138,7 +138,7 @@ def _bounds(since: str | None, limit_bytes: int | None, sample: str | None, tz: 
 
 
 def summary(report: Report, counts: Counter[str]) -> str:
-    """What was checked, and how it is."""
+    """Return one line on the extent of the check, and its verdict."""
     rate = f", {format_size(int(report.bytes / report.seconds))}/s" if report.seconds and report.bytes else ""
     files = counted(report.files, "file")
     parts = [f"{report.records} records in {files} ({format_size(report.bytes)}{rate})"]

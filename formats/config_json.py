@@ -123,7 +123,7 @@ class ConsumerFilter:
 
 
 class Loaded(NamedTuple):
-    """What a broker reads from a config file and its .bak.
+    """The content that a broker reads from a config file and its .bak.
 
     `source` is `file` or `bak`; `none` if neither has content (the broker starts with an empty table);
     `failed` if the broker does not start. An error says why that text was rejected; it is None for a
@@ -138,7 +138,7 @@ class Loaded(NamedTuple):
 
 
 def load_with_bak(file: bytes | None, bak: bytes | None) -> Loaded:
-    """What a broker reads from a file and its .bak; None stands for a missing file.
+    """Return the content that a broker reads from a file and its .bak; None stands for a missing file.
 
     Source: ConfigManager#load.
     """

@@ -172,7 +172,7 @@ def tag_text(topic: str, tags: str) -> str:
 def texts_of(
     topic: str, uniq_key: str | None, keys: str | None, tags: str | None = None
 ) -> Iterator[tuple[KeyKind, str]]:
-    """What a broker puts into the index for a message, in its order, as (kind, text).
+    """Yield the texts that a broker indexes for a message, in its order, as (kind, text).
 
     Args:
         topic: the topic as stored.

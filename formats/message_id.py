@@ -245,7 +245,7 @@ def offset_message_id(store_host: bytes, physical_offset: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class UniqueId:
-    """What a unique id of a remoting client says; see `UNIQUE_ID` for what the fields mean."""
+    """The fields of a remoting client's unique id; `UNIQUE_ID` explains them."""
 
     address: str
     pid: int
@@ -293,7 +293,7 @@ def _ms(moment: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class GrpcUniqueId:
-    """What a unique id of a gRPC client (5.x) says; see `GRPC_UNIQUE_ID`."""
+    """The fields of a gRPC client's unique id (5.x); `GRPC_UNIQUE_ID` explains them."""
 
     version: int
     mac: bytes

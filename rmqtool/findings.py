@@ -17,7 +17,7 @@ Progress = Callable[[int], None]
 
 @dataclass
 class ScanCounters:
-    """What a scan has passed, selected or not.
+    """Counters of the records that a scan has passed, selected or not.
 
     `records` counts them; `first_ms` and `last_ms` are their smallest and largest store timestamp, ms
     since 1970. `topics` holds the topics of selected records that the selection names literally. `paused` is

@@ -39,7 +39,7 @@ class OpenedIndex(NamedTuple):
 
 @dataclass
 class Loaded:
-    """What a broker has opened, and why it gave up.
+    """The files that a broker has opened, and the reason why its load fails.
 
     Attributes:
         error: why load fails, for a person; None when it does not.
@@ -72,7 +72,7 @@ class Loaded:
 def load(
     layout: StoreLayout, rules: StartRules, is_batch_topic: Callable[[str], bool], *, extended: bool = False
 ) -> Loaded:
-    """What a broker opens of this store.
+    """Return the files that a broker opens of this store.
 
     Args:
         layout: of a store root.

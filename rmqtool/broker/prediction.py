@@ -332,7 +332,7 @@ def _files(start: BrokerStart) -> tuple[set[str], set[str], set[str]]:
 
 
 def _loaded(layout: StoreLayout, name: str) -> config_json.Loaded:
-    """What a broker reads from a config file and its .bak."""
+    """Return the content that a broker reads from a config file and its .bak."""
     names = (name, f"{name}.bak")
     file, bak = (head_of(layout.config[n], READ_LIMIT) if n in layout.config else None for n in names)
     return config_json.load_with_bak(file, bak)

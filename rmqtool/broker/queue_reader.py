@@ -1,4 +1,4 @@
-"""What a starting broker does with one queue: recover it, cut it, find its smallest offset.
+"""The start of a broker on one queue: recover it, truncate it, find its smallest offset.
 
 A start is predicted on files that change: some are cut or deleted, others are made, and units are dispatched
 that are not written anywhere. So units are read here file by file, by the broker's own positions, and

@@ -62,7 +62,7 @@ class Candidates(NamedTuple):
 
 @dataclass(frozen=True)
 class LinkCheck:
-    """What one pass over all links found.
+    """The result of one pass over all links.
 
     `wrong_entries` and `wrong_slots` count the links that are not what putKey writes, with the numbers of the
     first few. `ascending` says that physical offsets never fall from `low` to `high`.
@@ -370,7 +370,7 @@ class IndexFile:
         return low
 
     def content_count(self) -> int:
-        """What index_count should be by the entries alone: one more than the last that is not all zero."""
+        """Return index_count by the entries alone: one more than the last one that is not all zero."""
         import numpy as np
 
         count = 1

@@ -209,7 +209,10 @@ class CommitLog(LogFiles):
         return file.file_from_offset
 
     def _walk_file(self, file: StoreFile, start: int, stop: int | None) -> Iterator[LogEvent]:
-        """What starts in [start, stop) of `file`; a record, or nothing that is known, is at `start`."""
+        """Yield the events that start in [start, stop) of `file`.
+
+        `start` is the start of a record, or of a range without a known record.
+        """
         base, name = file.file_from_offset, self._layout.relative(file.path)
         end = file.end if stop is None else min(stop, file.end)
         if start >= end:
@@ -229,7 +232,7 @@ class CommitLog(LogFiles):
         stop: int | None = None,
         units: Iterable[tuple[int, int]] = (),
     ) -> Iterator[LogEvent]:
-        """What `walk` yields for the same bounds, from the last to the first.
+        """Yield the events of `walk` for the same bounds, from the last to the first.
 
         Args:
             start: see `walk`.
@@ -265,7 +268,10 @@ class CommitLog(LogFiles):
         return found
 
     def _range_back(self, start: int, upper: int, stop: int) -> Iterator[LogEvent]:
-        """What `walk(start, stop)` yields before `upper`, where a record or `stop` is, backwards."""
+        """Yield the events of `walk(start, stop)` before `upper`, the last first.
+
+        A record starts at `upper`, or it is `stop`.
+        """
         for file in reversed(self.files):
             if file.file_from_offset >= upper or file.end <= start or start >= upper:
                 continue

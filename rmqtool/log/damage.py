@@ -1,4 +1,4 @@
-"""What is wrong with the bytes between records, and with the set of commit log files.
+"""Classification of damage: of the bytes between records, and of the set of commit log files.
 
 The only place where a corrupt range gets its code, and where the torn-tail rule stands. Both engines call
 `corrupt_range` where no sound record is; the code follows from the bytes. `file_events` completes the walk
@@ -173,7 +173,7 @@ class DamageClassifier:
         self._end: int | None = None
 
     def __call__(self, event: LogGap) -> Iterator[Finding]:
-        """What is wrong with one event of a walk; nothing for what is as it should be."""
+        """Yield the finding on one event of a walk; nothing for a sound event."""
         start = event.physical_offset
         if isinstance(event, Blank):
             if not event.ends_file:
@@ -266,7 +266,7 @@ class FileFindings:
         self._reverse = reverse
 
     def passed(self, offset: int | None) -> Iterator[Finding]:
-        """What a walk that has come to `offset` has passed, each once; None: the walk is over."""
+        """Yield each finding once, when a walk at `offset` has passed it; None: the walk has ended."""
         while self._found:
             low, high, each = self._found[0]
             if offset is not None and ((offset >= low) if self._reverse else (offset < high)):

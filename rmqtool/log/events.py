@@ -1,4 +1,4 @@
-"""What a walk over the commit log yields: records, and what lies between them.
+"""Events of a walk over the commit log: records, and the ranges between them.
 
 Both engines yield these events: `python_scan` with one `StoredMessage` per record, `frames` with `Frames`.
 Offsets are physical; every range is half-open. `path` and `file`, the name as rows show it, are set by
@@ -122,5 +122,5 @@ class CorruptRange:
 
 
 LogGap = Blank | TrailingZeros | CorruptRange
-"""What lies between records."""
+"""The events for ranges between records."""
 LogEvent = StoredMessage | LogGap

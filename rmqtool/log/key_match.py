@@ -78,7 +78,7 @@ def _packed(texts: Sequence[str]) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Judged:
-    """What the records are: verdicts, u1, and their sizes in bytes, i4, as `judge` was given them."""
+    """Judged records: verdicts, u1, and sizes in bytes, i4, in the order in which `judge` got the records."""
 
     verdicts: Array
     sizes: Array

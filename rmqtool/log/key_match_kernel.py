@@ -29,7 +29,7 @@ _NEAR = 8
 
 
 class Verdict(NamedTuple):
-    """What a record can be judged to be."""
+    """The numbers of the verdicts on a record."""
 
     other: int
     found: int

@@ -36,7 +36,7 @@ from rmqtool.log.events import (
 from rmqtool.storage.source import ByteSource, first_nonzero
 
 CANDIDATE_COST = 4096
-"""What a candidate that is not a sound record costs of the budget, besides the body that CRC read."""
+"""Bytes of the budget that an unsound candidate costs, besides the body that the CRC read."""
 
 _START = struct.Struct(">ii")
 _MAGICS = (form.MAGIC_V1, form.MAGIC_V2, form.BLANK_MAGIC)
@@ -89,9 +89,9 @@ def frame_lengths(read: Read, position: int, total: int, version: int) -> Length
 
 
 def look(read: Read, position: int, size: int) -> tuple[Reason | None, int]:
-    """What a file of `size` bytes has at `position`, judged by magic and lengths.
+    """Classify the bytes at `position` in a file of `size` bytes, by magic and lengths.
 
-    (why there is no record, 0), or (None, size) of a record, or (None, -1) for a blank.
+    Returns (None, size) for a record, (None, -1) for a blank, otherwise (the reason, 0).
     """
     left = size - position
     if left < form.BLANK_SIZE:

@@ -163,7 +163,7 @@ class _Units(ABC, Generic[UnitT]):
         return unit.base_offset if isinstance(unit, BatchUnit) else number
 
     def tags_code(self, unit: UnitT) -> int | None:
-        """What a broker filters by, in SCHEDULE_TOPIC_XXXX when the message is due.
+        """Return the number a broker filters by; in SCHEDULE_TOPIC_XXXX, the time when the message is due.
 
         None where that is in an extension unit that cannot be read.
         """

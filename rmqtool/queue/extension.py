@@ -46,7 +46,7 @@ _SIGN = -(1 << 63)
 
 
 class ExtUnits(NamedTuple):
-    """What stands at some addresses: arrays of one shape; the others mean nothing where not `there`."""
+    """The extension units at some addresses: arrays of one shape; undefined where `there` is false."""
 
     there: Array
     tags_code: Array

@@ -55,7 +55,7 @@ class Named(NamedTuple):
 
 
 def named_units(frames: Frames, dispatch: Dispatch) -> tuple[Named, ...]:
-    """What the records of a batch say, in their order; mostly nothing."""
+    """Return the units that the records of a batch name in light queues, in their order; usually none."""
     import numpy as np
 
     from rmqtool.log.dispatch import MULTI_DISPATCH

@@ -81,7 +81,7 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """What to read for a selection.
+    """The ranges of the log to read for a selection, and the path that found them.
 
     Attributes:
         kind: the way that most of it goes.
@@ -217,14 +217,14 @@ _LARGE_BYTES = 64 << 20
 _READ_BYTES = 16 << 10
 """Reading a record between others costs as much as reading this many bytes in sequence."""
 _BLOCK_BYTES = 64 << 10
-"""What a file system allocates at once, at most: a hole begins after it."""
+"""Most bytes that a file system allocates at once: a hole begins after them."""
 _REMOTE_FILES_MAX = 2000
 _MASK = (1 << 64) - 1
 
 
 @dataclass
 class _Sum:
-    """What the units say about one range of the log."""
+    """A summary of the units of one range of the log."""
 
     chain: int = 0  # the sum of f(end) - f(start), modulo 2**64
     end: int = 0
@@ -327,7 +327,7 @@ def _written_bytes(store: Store, start: int, stop: int) -> int:
 def _sums(
     units: QueueUnits, keys: Sequence[Key], wanted: frozenset[Key], ranges: Sequence[LogRange]
 ) -> list[_Sum]:
-    """What all units say about each range."""
+    """Return the summary of all units of each range."""
     starts = np.array([each.start for each in ranges], np.int64)
     stops = np.array([min(each.stop, LONG_MAX) for each in ranges], np.int64)
     sums = [_Sum(end=each.start) for each in ranges]

@@ -127,7 +127,7 @@ class KeySearch:
         yield from self._judged(offsets[place:])
 
     def _where_entries_stray(self) -> Iterator[Hit]:
-        """What damaged index files cover: those with an entry that names no record of its hash."""
+        """Search the ranges of damaged index files: those with an entry that names no record of its hash."""
         if self.scan != "auto" or not self._astray:
             return
         with OpenFiles() as files:
@@ -190,7 +190,7 @@ class KeySearch:
     def _entries(
         self, hashes: Collection[int], views: Sequence[IndexFile], broken: BrokenChain = lambda *why: None
     ) -> list[int]:
-        """What the entries with these hashes name, in no order."""
+        """Return the physical offsets that the entries with these hashes name, in no order."""
         if len(hashes) * len(views) > _MANY:
             from rmqtool.read.key_columns import offsets_of_hashes
 

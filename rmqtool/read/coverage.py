@@ -102,7 +102,7 @@ def gaps(
 
 
 def _not_covered(store: Store, usable: list[IndexFile], files: OpenFiles) -> list[Gap]:
-    """What lies before, between and after usable index files."""
+    """Return the gaps before, between and after usable index files."""
     if not usable:
         return whole_log(store, NO_INDEX)
     found: list[Gap] = []
@@ -134,7 +134,7 @@ def merged(found: Iterable[Gap]) -> list[Gap]:
 
 
 def outside(found: Iterable[Gap], reason: str) -> list[Gap]:
-    """What lies between gaps that are in order and apart, from 0 on."""
+    """Return the ranges from 0 on that lie between gaps, which are ordered and do not overlap."""
     result: list[Gap] = []
     position: int | None = 0
     for gap in found:
@@ -145,7 +145,7 @@ def outside(found: Iterable[Gap], reason: str) -> list[Gap]:
 
 
 def within(found: Iterable[Gap], start: int | None, stop: int | None) -> list[Gap]:
-    """What lies of the gaps in [start, stop), physical offsets."""
+    """Return the parts of the gaps that lie in [start, stop), physical offsets."""
     result = []
     for gap in found:
         low = gap.start if start is None else max(gap.start, start)

@@ -1,4 +1,4 @@
-"""The result of a look-up, what it searched on its way, and the topics and hashes that it searches for."""
+"""The hits of a look-up, the report on its search, and the topics and hashes that it searches for."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class KeyMatcher(NamedTuple):
     kind: KeyKind = "key"
 
     def text(self, topic: str, name: str) -> str:
-        """What the index hashes. Source: IndexService#buildKey."""
+        """Return the text that the index hashes. Source: IndexService#buildKey."""
         return tag_text(topic, name) if self.kind == "tag" else key_text(topic, name)
 
     def hashes(self, topics: Iterable[str]) -> set[int]:
@@ -71,7 +71,7 @@ class KeyMatcher(NamedTuple):
 
 
 class SearchReport:
-    """What was searched: for a person who found nothing, or too much.
+    """The extent of a search: for a user who found nothing, or too much.
 
     Attributes:
         topics: how many topics a key was looked for in.

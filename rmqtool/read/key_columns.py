@@ -40,7 +40,7 @@ _OPEN_MAX = 64  # files that stay open
 
 @dataclass(frozen=True)
 class LookupColumns:
-    """What was found, by rising key and physical offset; arrays of shape (hits,).
+    """The hits by rising key and physical offset; arrays of shape (hits,).
 
     Attributes:
         key: i4, the place of the key among those requested.
@@ -201,7 +201,7 @@ class _Columns:
         self.damaged: set[str] = set()
 
     def by_index(self, views: Sequence[IndexFile]) -> None:
-        """What the index knows, judged by the records."""
+        """Add the records that the index names, after the records themselves confirmed them."""
         per_names: list[list[Candidates]] = [[] for _ in self.names]
         hashes = [names.hashes for names in self.names]
         searched: list[IndexFile] = []
@@ -280,7 +280,7 @@ class _Columns:
         return coverage.gaps(self.store, views, files, damaged=self.damaged, kind=self.kind)
 
     def not_held(self, gaps: Sequence[Gap], progress: Progress | None) -> list[Gap]:
-        """What the log outside of `gaps` holds of keys that were not found; the ranges that were scanned."""
+        """Scan the log outside of `gaps` for keys that were not found; return the scanned ranges."""
         missing = np.ones(len(self.keys), bool)
         for keys, _, _ in self.found:
             missing[keys] = False
@@ -292,7 +292,7 @@ class _Columns:
         return rest
 
     def by_scan(self, places: Sequence[int], gap: Gap, progress: Progress | None) -> None:
-        """What a range of the log holds of the keys at `places`."""
+        """Scan a range of the log for the keys at `places`."""
         by_name = self._by_name(places)
         wanted = KeyMatcher(frozenset(by_name), self.kind)
         self._take(

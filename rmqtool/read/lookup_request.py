@@ -32,7 +32,7 @@ LookupKind = Literal["key", "uniq_key", "tag", "msg_id", "offset", "queue_offset
 
 
 class Request(NamedTuple):
-    """What to look up.
+    """The names or offsets to look up, and the conditions that hits must meet.
 
     Attributes:
         kind: what the names or offsets are.

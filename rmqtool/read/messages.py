@@ -134,7 +134,7 @@ _WINDOW = 4 << 20
 _WIDE_WINDOW = 16 << 20
 """Where no body is copied: what is done per window, and not per record, is then small."""
 _ROW_BYTES = 256
-"""What the fixed columns of a row take, about."""
+"""Approximate size of the fixed columns of a row."""
 _PARTS = 4
 """Parts of the log that each thread works on, at least, one after the other."""
 _PART_BYTES = 32 << 20
@@ -304,7 +304,7 @@ def _frames(reader: RangeReader, reading: Reading, access: Access, left: int | N
 
 
 def _record_findings(rows: Any, file: str, mask: Array | None = None) -> Iterator[Finding]:
-    """What the walk saw on these records, or on those of `mask`."""
+    """Yield the findings of the walk on these records, or on those of `mask`."""
     wrong = rows["status"] != 0
     if not wrong.any():
         return

@@ -26,7 +26,7 @@ IndexType = Literal["key", "tag"]
 
 
 class QueryResult(NamedTuple):
-    """What a broker answers.
+    """The answer of a broker.
 
     Attributes:
         physical_offsets: of the records that it sends, ascending; other keys with the same hash are

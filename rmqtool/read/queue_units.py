@@ -1,4 +1,4 @@
-"""What the consume queues of a store say about its log: where the records of which queue lie, and how long.
+"""Positions of records by the consume queues: where the records of which queue lie, and how long they are.
 
 Units are read in blocks; nothing here looks into the log.
 """

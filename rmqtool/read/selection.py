@@ -29,7 +29,7 @@ _GLOB = frozenset("*?[")
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What to read.
+    """The requested messages; all conditions must hold.
 
     Attributes:
         topics: globs (`*`, `?`, `[...]`; case matters) over the stored topic, one must match.

@@ -364,7 +364,7 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """What opens a store again, in another process or on another machine that reaches the same place.
+    """The arguments that open a store again, in another process or on another machine that reaches it.
 
     It can be pickled. Its repr shows no secret; its pickle holds those that are needed.
     """

@@ -1,4 +1,4 @@
-"""What `lookup --time` shows: which queue offset belongs to a time, one row a queue."""
+"""Rows of `lookup --time`: the queue offset that belongs to a time, one row for each queue."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def time_rows(
     broker: str | None,
     tz: tzinfo | None = UTC,
 ) -> Iterator[Row]:
-    """What belongs to a time in each selected queue: the broker's answer and the exact one.
+    """Yield the queue offset of a time for each selected queue: the broker's answer and the exact one.
 
     A queue without an answer because something cannot be read has no row: `store.failures` says what.
     Where no message fits the exact one is the queue's end for `lower`, and null for `upper`.

@@ -1,4 +1,4 @@
-"""What options name, as the stores have it: topics, queues, queue offsets, offsets in the log.
+"""Checks of names and offsets in options against the stores: topics, queues, queue and log offsets.
 
 The rules of queue offsets are Kafka's: offsets by queue name exactly the queues that are read; -2 is a
 queue's minimum, -1 its maximum. An offset outside of what the queue still has is data loss, an error unless

@@ -1,4 +1,4 @@
-"""What rmqtool-spark(7) says about each option and column; `options_page` assembles the page.
+"""Texts of rmqtool-spark(7) on each option and column; `options_page` assembles the page.
 
 This module holds only what the tables of the source cannot say: no lists of values, and no defaults that
 are constants there. The markup is that of a guide: headings, `- ` entries, fenced blocks.

@@ -68,7 +68,7 @@ OF_UNITS: Final = (
     "queueId",
     "failOnDataLoss",
 )
-"""What the table `units` takes besides OF_EVERY_TABLE. All other options are for messages."""
+"""The options of the table `units` besides OF_EVERY_TABLE. All other options are for messages."""
 
 IGNORED: Final = ("nameServer", "groupIdPrefix", "pullTimeoutMs", "pullBatchSize")
 IGNORED_PREFIXES: Final = ("kafka.", "kafkaConsumer.", "fetchOffset.", "consumer.")
@@ -234,7 +234,7 @@ PRECEDENCE: Final = (
 
 
 def parse_options(given: Mapping[str, str]) -> SourceOptions:
-    """What the options of a reader or writer mean.
+    """Parse the options of a reader or writer.
 
     Args:
         given: names (any case) and texts, as Spark passes them on; `path`, or `paths` as a JSON list.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.spark.options import SourceOptions
 
 PIECE_BYTES: Final = (128 << 20, 512 << 20)
-"""What a task reads of the log when no option says it: an eighth of everything, within these bounds.
+"""Smallest and largest part of the log for a task without an option: an eighth of all, within these.
 
 A task costs a tenth of a second besides its reading, and reads more than a gigabyte of log a second.
 """
@@ -39,7 +39,7 @@ _TRIES = 8
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one task reads: a part of one store. Pieces that were planned together have the same `plan`."""
+    """The input of one task: a part of one store. Pieces that were planned together have the same `plan`."""
 
     place: StoreLocation
     request: Request
@@ -49,7 +49,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class StorePlan:
-    """What to read of one store. `request` and `access` are None where no message of it can be selected."""
+    """The plan for one store. `request` and `access` are None if no message of it can be selected."""
 
     place: StoreLocation
     request: Request | None
@@ -60,7 +60,7 @@ class StorePlan:
 
 @dataclass(frozen=True, slots=True)
 class ScanPlan:
-    """What to read, and in which pieces. Counts are of commit log files and their bytes."""
+    """The plan of a scan, and its pieces. Counts are of commit log files and their bytes."""
 
     stores: tuple[StorePlan, ...]
     pieces: tuple[Piece, ...]
@@ -87,7 +87,7 @@ class ScanPlan:
 
 
 def plan_scan(options: SourceOptions, pushed: Pushed = NOTHING_PUSHED) -> ScanPlan:
-    """What a batch read reads.
+    """Plan a batch read.
 
     Args:
         options: of the read.

@@ -42,7 +42,7 @@ class QueueRange:
 
 @dataclass(frozen=True, slots=True)
 class ExtraPredicate:
-    """What rows must pass besides the Selection.
+    """Conditions on rows besides the Selection.
 
     Attributes:
         topic_pattern: a regular expression that the whole topic matches.
@@ -90,7 +90,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Pushed:
-    """What filters of the query say, as far as it helps to read less. None means any value.
+    """Conditions of the query's filters that reduce what is read. None means any value.
 
     Sets are alternatives, ranges half-open. It may let more through than the filters: Spark tests
     every row again.
@@ -220,7 +220,7 @@ def _topics(globs: frozenset[str], pattern: str | None, pushed: Pushed) -> froze
 
 
 def _both(first: frozenset[Any] | None, second: frozenset[Any] | None) -> frozenset[Any] | None:
-    """What both sets allow; None allows everything."""
+    """Return the intersection of both sets; None allows everything."""
     if first is None or second is None:
         return second if first is None else first
     return first & second

@@ -1,4 +1,4 @@
-"""What `rmqtool spark-scan` reads: stores and a selection as a DataFrame, and the damage that a read meets.
+"""The input of `rmqtool spark-scan`: stores and a selection as a DataFrame, and the damage in them.
 
 Everything is read by the data source itself; each action is an ordinary Spark job over its tables:
 
@@ -297,7 +297,7 @@ def bad_of(row: Any) -> Bad:
 
 
 def findings_of(values: Mapping[str, Any]) -> Iterator[Finding]:
-    """What `dump` reports where it meets the same.
+    """Yield the findings that `dump` reports on the same bytes.
 
     Args:
         values: of a row, by Spark name: DAMAGE, RECORD, file, physicalOffset, size.

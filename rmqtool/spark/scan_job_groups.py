@@ -68,7 +68,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What messages are counted by: its name in rows, and the Spark column; `unit_ms` of a time."""
+    """A dimension of a count: its name in rows, and the Spark column; `unit_ms` of a time."""
 
     name: str
     column: str

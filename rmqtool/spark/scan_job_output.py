@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 OutputFormat = Literal["parquet", "orc", "jsonl", "csv"]
 PARTITIONS = ("date", "hour")
-"""What partitions files besides columns: parts of the store time, in UTC."""
+"""The partitions of files besides columns: parts of the store time, in UTC."""
 
 _DEFAULT = tuple(
     column.name for column in COLUMNS if not column.optional and column.name != "body_encoding"
@@ -63,7 +63,7 @@ def output_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
 
 
 def output_place(url: str, stores: Sequence[str]) -> str:
-    """What to give to Spark for `url`, in whose paths it decodes nothing.
+    """Return the path or URL to pass to Spark for `url`; Spark decodes nothing in it.
 
     Raises:
         RefusedError: it lies in one of `stores`, paths and URLs, or is a local folder that exists.

@@ -38,7 +38,7 @@ _TIMES = {"born_time": "born_timestamp_ms", "store_time": "store_timestamp_ms"}
 _OF_BODY = {"body_encoding", "system"}
 _DAMAGE_FIELDS = ("physical_offset", "size", "status", "file", "broker_name")
 _OPTIONAL = ("stored_body", "properties_base64")
-"""What a row has without being asked where it says something. `system` would take too long."""
+"""Fields that a row shows by default if they have a value. `system` would take too long."""
 _ALL = tuple(name for name in FIELDS if name in (*FIXED_NAMES, *_OPTIONAL, "broker_name"))
 _TAKEN_MAX = 1000  # rows that are fetched at once; more come partition by partition
 

@@ -47,7 +47,7 @@ _QUOTED = re.compile(
 
 
 class Reads(NamedTuple):
-    """What a query reads: columns by view, and at how many places it scans `messages`."""
+    """The columns that a query reads, by view, and the number of times that it scans `messages`."""
 
     columns: Mapping[str, frozenset[str]]
     scans: int
@@ -78,7 +78,7 @@ def query_frame(session: SparkSession, request: ScanRequest, sql: str, reads: Re
 
 
 def reads_of(session: SparkSession, sql: str) -> Reads:
-    """What a query reads, after making sure that it only reads.
+    """Return the columns that a query reads, after making sure that it only reads.
 
     Removes the functions that run Java from the session.
 
@@ -200,7 +200,7 @@ def _whole(frame: DataFrame, schema: StructType) -> DataFrame:
 
 
 def _needs(plan: Any, views: Mapping[str, StructType]) -> Reads:
-    """What an optimized plan reads of the views.
+    """Return the columns of the views that an optimized plan reads.
 
     The optimizer leaves a Project over each view of which not every column is needed; it may have moved
     Filters below the Project. Under any other node a view is read as a whole.

@@ -99,7 +99,7 @@ def _groups(tasks: Iterable[QueueTask]) -> Iterator[list[QueueTask]]:
 
 
 def rebuild_rows(findings: Iterable[Finding]) -> Iterator[dict[str, Any]]:
-    """What `rmqtool rebuild` would replace, by the findings that it repairs: a row for each queue or file.
+    """Yield a row for each queue or file that `rmqtool rebuild` would replace, by the findings it repairs.
 
     `units` are those that are missing or wrong, as far as findings say so.
     """

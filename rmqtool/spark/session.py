@@ -464,7 +464,7 @@ def _java_homes() -> Iterator[Path]:
 
 
 class Bar(Protocol):
-    """What shows the progress; see `rmqtool.terminal.ProgressBar`."""
+    """A progress bar; see `rmqtool.terminal.ProgressBar`."""
 
     def advance(self, count_bytes: int) -> None:
         """Add bytes that are done."""

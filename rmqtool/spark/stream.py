@@ -64,7 +64,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return self._stream.first()
 
     def getDefaultReadLimit(self) -> ReadLimit:
-        """What a batch has at most; where both limits are set, `latestOffset` keeps the other one too."""
+        """Return the limit of a batch; if both limits are set, `latestOffset` applies the other one too."""
         if self._options.max_offsets_per_trigger is not None:
             return ReadMaxRows(self._options.max_offsets_per_trigger)
         if self._options.max_bytes_per_trigger is not None:

@@ -1,4 +1,4 @@
-"""What a micro-batch of a stream holds: ranges of each store's log, or of each queue.
+"""Micro-batches of a stream: ranges of each store's log, or of each queue.
 
 `LogStream` counts by physical offsets, `QueueStream` by queue offsets; `stream.py` picks one of them. Both
 answer the same four questions: where the stream starts (`first`), what there is (`ends`), where the next
@@ -39,7 +39,7 @@ _HEADS_MAX = 4096  # of records that are in no queue, between one that is and an
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a batch has at most: messages, and bytes of the log. None means unlimited."""
+    """The limits of a batch: messages, and bytes of the log. None means unlimited."""
 
     rows: int | None = None
     size: int | None = None
@@ -153,7 +153,7 @@ class LogStream:
         return stop
 
     def pieces(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[Piece]:
-        """What the tasks of a batch read."""
+        """Yield the input of each task of a batch."""
         begins, stops = read_log_offset(start), read_log_offset(end)
         places = {place.broker_name: place for place in find_places(self._options)}
         found: list[tuple[Store, StorePlan]] = []
@@ -307,7 +307,7 @@ class QueueStream:
         return found
 
     def pieces(self, start: dict[str, Any], end: dict[str, Any]) -> Iterator[Piece]:
-        """What the tasks of a batch read."""
+        """Yield the input of each task of a batch."""
         begins, stops = read_queue_offset(start), read_queue_offset(end)
         found: list[tuple[Store, StorePlan]] = []
         for place in find_places(self._options):

@@ -1,4 +1,4 @@
-"""What one task of Spark does: read one piece of one store, and give its rows as Arrow batches."""
+"""One task of Spark: it reads one piece of one store, and returns its rows as Arrow batches."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class WriteColumns:
 
 
 def write_columns(schema: Sequence[tuple[str, str]]) -> WriteColumns:
-    """What columns of these names and Spark types are made to.
+    """Return the conversions of columns of these names and Spark types.
 
     Raises:
         UsageError: a column that no message has or of a type that it cannot have, two for the same, or
@@ -176,7 +176,7 @@ _OLD: Final = "replaced"
 
 @dataclass(frozen=True)
 class Part(WriterCommitMessage):
-    """What one task wrote.
+    """The output of one task.
 
     Attributes:
         partition: its number; parts are put together in this order.

@@ -35,7 +35,7 @@ def now_ms() -> int:
 
 
 def read_config(folder: Path, name: str) -> Loaded:
-    """What a broker reads from the file `name` of `folder` and its .bak; source `none` if both are missing.
+    """Read the file `name` of `folder` as a broker does, with its .bak; source `none` if both are missing.
 
     Raises:
         UnreadableError: a file exists but cannot be read.

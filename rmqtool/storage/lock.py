@@ -36,7 +36,7 @@ _NETWORK = frozenset({
 
 @dataclass(frozen=True, slots=True)
 class LockState:
-    """What is known about a store's lock.
+    """The state of a store's lock.
 
     Attributes:
         state: `held`, `free`, or `unknown` if the system cannot tell.

@@ -64,7 +64,7 @@ class Storage(ABC):
 
     @abstractmethod
     def recipe(self) -> Recipe:
-        """What makes this storage again in another process; picklable."""
+        """The recipe that creates this storage in another process; picklable."""
 
     @abstractmethod
     def entries(self, inner: str) -> Entries:

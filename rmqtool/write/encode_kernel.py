@@ -18,7 +18,7 @@ from rmqtool.log.store_intrinsics import copy_in, copy_short, put_8, put_16, put
 
 
 class Form(NamedTuple):
-    """What the kernels know of a record; made from formats.message by `encode._form`."""
+    """The record format as constants for the kernels; made from formats.message by `encode._form`."""
 
     magic_v1: int
     magic_v2: int

@@ -36,7 +36,7 @@ _new = tuple.__new__  # the constructor of a named tuple takes three times as lo
 
 
 class _Topic:
-    """What an ordinary message of one topic needs: its parts of the record, its queues, whose turn it is."""
+    """The data for ordinary messages of one topic: its parts of the record, its queues, whose turn it is."""
 
     __slots__ = ("count", "parts", "queues", "turns")
 

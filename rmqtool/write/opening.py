@@ -249,7 +249,10 @@ def _check_entries(layout: StoreLayout, path: Path) -> None:
 
 
 def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
-    """What a folder holds; nothing when it is missing. Raises RefusedError for a symbolic link in it."""
+    """Return the entries of a folder; none if it is missing.
+
+    Raises RefusedError for a symbolic link in it.
+    """
     try:
         with os.scandir(folder) as found:
             entries = list(found)

@@ -1,4 +1,4 @@
-"""What a put says about where the message is."""
+"""The result of a put: the position of the message."""
 
 from __future__ import annotations
 

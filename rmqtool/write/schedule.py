@@ -52,7 +52,7 @@ State = Literal[
 SKIPPED: Final = frozenset({"missing", "half", "unreadable", "illegal"})
 """States that are passed over: there is nothing to deliver, or nothing that any broker could store."""
 HELD: Final = frozenset({"damaged", "unknown_topic", "refused"})
-"""What a level stops at: delivering it would hide damage, or store it where no consumer looks."""
+"""States at which a level stops: delivering would hide damage, or store where no consumer looks."""
 _FOR_NOW: Final = frozenset({"TOPIC_NOT_EXIST", "NO_PERMISSION"})
 """Why a message is not stored though its record is right: a change of the topic lets it in."""
 

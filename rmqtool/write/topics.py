@@ -88,7 +88,7 @@ class TopicTable:
 
     @property
     def topics(self) -> Mapping[str, TopicConfig]:
-        """What topics.json holds, with what was added, by name."""
+        """The content of topics.json and the topics added since, by name."""
         return self._topics
 
     @property

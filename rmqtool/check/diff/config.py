@@ -98,7 +98,10 @@ def diff_config(a: Operand, b: Operand, *, limit: int) -> ConfigDifference:
 
 
 def _document(side: Operand, letter: str, name: str, result: ConfigDifference) -> Any:
-    """What a broker reads from the file and its .bak; {} if both are missing, None if it fails."""
+    """Return the content that a broker reads from the file and its .bak.
+
+    {} if both are missing, None if the broker fails.
+    """
     config, texts = side.store.layout.config, []
     for part in (name, f"{name}.bak"):
         path = config.get(part)

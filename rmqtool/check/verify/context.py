@@ -1,4 +1,4 @@
-"""What the passes of a verification share: the store, its bounds, and what earlier passes learned."""
+"""State that the passes of a verification share: the store, its bounds, results of earlier passes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _OTHER_FILES = 100  # what the store and the index keep open, one log file per t
 
 
 def reason_of(error: Exception) -> str:
-    """What an I/O error says, without the path: the finding names it."""
+    """Return the text of an I/O error, without the path: the finding names it."""
     if isinstance(error, RmqtoolError):
         return error.message
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
@@ -60,7 +60,7 @@ class Bounds:
 
 @dataclass
 class Report:
-    """What was checked: the summary of a verification. Complete when the findings are exhausted.
+    """The summary of a verification: its extent in counts. Complete when the findings are exhausted.
 
     `left_out` are passes that were requested but need a whole store.
     """

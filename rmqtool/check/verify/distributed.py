@@ -36,7 +36,7 @@ class Executor(Protocol):
     """Does the reading of a verification."""
 
     def scan_files(self, check: LogCheck, tasks: Sequence[Task]) -> Generator[FileScan]:
-        """What the walk over each file found, in the order of `tasks`."""
+        """Yield the result of the walk over each file, in the order of `tasks`."""
 
     def read_queues(self, check: UnitCheck) -> Iterator[Finding]:
         """Read the units of all queues into `check`."""
@@ -44,7 +44,7 @@ class Executor(Protocol):
 
 @dataclass(frozen=True)
 class TaskContext:
-    """What every piece of work knows of the verification."""
+    """The properties of the verification that every task needs."""
 
     layout: StoreLayout
     live: bool
@@ -148,7 +148,7 @@ class QueueTask:
 
 @dataclass
 class QueueResult:
-    """What the files of one queue hold, and the findings on reading them."""
+    """The units in the files of one queue, and the findings on reading them."""
 
     key: Key
     units: Units

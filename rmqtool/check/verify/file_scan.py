@@ -42,7 +42,7 @@ class FileRole(Enum):
 
 @dataclass
 class FileScan:
-    """What the walk over one commit log file found.
+    """The result of the walk over one commit log file.
 
     However damaged the file is, at most REGIONS_MAX corrupt ranges and findings are kept; the last of
     them then reaches over all that follow.

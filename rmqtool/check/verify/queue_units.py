@@ -53,7 +53,7 @@ class Run(NamedTuple):
 
 @dataclass
 class Units:
-    """What the files of one queue hold: slots of present units and units without a record.
+    """The content of the files of one queue: slots of present units and units without a record.
 
     `gaps` and `unread` are half-open: slots without a unit, slots that could not be read. Beyond
     RANGES_MAX gaps or runs the last one reaches over all that follow. `newest` is the last unit of a

@@ -189,7 +189,11 @@ class QueueCheck:
     def _resolved(
         self, key: Key, units: np.ndarray, rows: Columns, reader: UnitReader
     ) -> tuple[np.ndarray, np.ndarray]:
-        """What the units' tags codes stand for, and which extension units are not those of the records."""
+        """Return the tags codes that the units stand for, and whether each extension unit is wrong.
+
+        An extension unit is wrong if it is missing, or if its store time differs from the record's.
+        Both arrays have the shape (units,).
+        """
         code = units["tags_code"].astype(np.int64)
         bad = np.zeros(len(code), bool)
         named = np.flatnonzero((code <= MAX_EXT_ADDRESS) & (units["physical_offset"] == rows.physical_offset))

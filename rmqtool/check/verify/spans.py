@@ -1,4 +1,4 @@
-"""What the comparison of log and queues keeps: ranges of queue offsets, queue by queue.
+"""The ranges of queue offsets, queue by queue, that the comparison of log and queues keeps.
 
 However damaged a store is, this stays bounded: beyond RANGES_MAX ranges in a queue the last one
 reaches over all that follow, and beyond QUEUES_MAX queues the rest are counted and left out.

@@ -33,7 +33,7 @@ _LOST_SHOWN = 3
 
 @dataclass(frozen=True)
 class Planned:
-    """What expires of a store.
+    """The files of a store that expire.
 
     Attributes:
         expiry: the decisions.
@@ -78,14 +78,14 @@ class Planned:
 
 @dataclass(frozen=True)
 class Removed:
-    """What was done: the decisions that were followed, and the manifest of the copies, if any were made."""
+    """The decisions that were carried out, and the manifest of the copies, if any were made."""
 
     expiry: Expiry
     manifest: Path | None
 
 
 def plan(store: Store, request: Request, options: Options | None = None) -> Planned:
-    """What expires of an open store; raises as `plan_expiry`."""
+    """Plan the expiry of an open store; raises as `plan_expiry`."""
     return Planned(plan_expiry(store, request), store.layout, options)
 
 

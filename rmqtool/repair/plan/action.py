@@ -1,4 +1,4 @@
-"""What a command would change, as data: one `Action` for each change of a file, a `Plan` for all of them."""
+"""The changes of a command, as data: one `Action` for each change of a file, a `Plan` for all of them."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ _GROUPS = (
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """What `apply` has done.
+    """The result of `apply`.
 
     Attributes:
         backup: the folder to give to `undo`; None where nothing was kept or there was nothing to do.

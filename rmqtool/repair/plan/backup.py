@@ -80,7 +80,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """What a run changes.
+    """The changes of a run.
 
     Attributes:
         run: a name for the run that no other has.
@@ -110,14 +110,14 @@ class Crcs(NamedTuple):
 
 
 def what_is(mode: int) -> What:
-    """What lies at a path, by its mode; links are not followed."""
+    """Return the kind of the entry with this mode; links are not followed."""
     if stat.S_ISREG(mode):
         return "file"
     return "folder" if stat.S_ISDIR(mode) else "other"
 
 
 def survey(places: Places, command: str, actions: Iterable[Action], open_runs: OpenRuns) -> Manifest:
-    """What actions will change, as it is now.
+    """Return the present state of everything that the actions will change.
 
     Raises:
         ValueError: they contradict each other.

@@ -1,4 +1,4 @@
-"""What a store was like when a plan was made: whether anything has changed since is seen by it.
+"""The fingerprint of a store: it shows whether anything has changed since a plan was made.
 
 Every file's name, size and mtime; and CRCs, because a broker writes through memory and the mtime may
 follow late: of checkpoint, config and abort, of both sides of the log's end, of the last page of

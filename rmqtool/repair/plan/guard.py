@@ -127,7 +127,7 @@ def write_journal(places: Places, runs: OpenRuns) -> None:
 
 
 def unfinished_hint(places: Places) -> str:
-    """What to do about an unfinished run, for an error's text."""
+    """Return the hint on an unfinished run, for the text of an error."""
     try:
         runs = read_journal(places)
     except RmqtoolError:

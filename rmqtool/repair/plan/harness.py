@@ -54,7 +54,7 @@ class Refusal:
 
 
 class Planned(Protocol):
-    """What a command has planned for a store."""
+    """The plan of a command for a store."""
 
     @property
     def plan(self) -> Plan:
@@ -62,7 +62,7 @@ class Planned(Protocol):
 
     @property
     def refusals(self) -> Sequence[Refusal]:
-        """What stands against carrying it out."""
+        """The reasons against carrying it out."""
 
     @property
     def is_needed(self) -> bool:
@@ -187,7 +187,7 @@ def held_store(
 
 
 def steady(open_store: OpenStore, look: Callable[[Store], T]) -> T:
-    """What `look` finds in a store whose files do not change meanwhile; no lock is taken.
+    """Return the result of `look` on a store whose files do not change meanwhile; no lock is taken.
 
     If a writer came by and its lock is free again, `look` is called again. Config files, which an idle
     broker writes every few seconds, count only if `look` failed.

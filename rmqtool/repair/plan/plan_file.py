@@ -30,7 +30,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class PlanFile:
-    """What a plan file says; nothing of it but its form is checked.
+    """The content of a plan file; only its form is checked.
 
     Attributes:
         command: whose plan it is.

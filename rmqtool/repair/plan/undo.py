@@ -43,7 +43,7 @@ class WrongStoreError(RefusedError):
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What `undo` has done.
+    """The result of `undo`.
 
     Attributes:
         backup: its folder.
@@ -304,7 +304,7 @@ def _mode(path: Path) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What became of runs that were killed.
+    """The state of runs that were killed.
 
     Attributes:
         guard: whether one was: its guard was there.
@@ -320,7 +320,7 @@ class Earlier:
 
     @property
     def text(self) -> str | None:
-        """What to say of it to a person; None for nothing."""
+        """The message to the user; None if there is nothing to report."""
         if self.abandoned:
             return "an interrupted repair could not be undone: the store was used as it is"
         if self.given_back:
@@ -380,7 +380,7 @@ def _is_done(run: str, folder: str) -> bool:
 
 
 def _cannot(places: Places, folder: Path, error: RmqtoolError) -> RefusedError:
-    """What to do where a backup cannot be given back."""
+    """Return the error for a backup that cannot be restored."""
     command = f"rmqtool recover {places.root}"
     if isinstance(error, WrongStoreError):
         hint = f"if that store was moved to {places.root}: {command} --undo {folder} --force, then this again"

@@ -48,7 +48,7 @@ class Gap(NamedTuple):
 
 @dataclass
 class Shape:
-    """What a queue should hold by its records: units [first, end), those of `gaps` fillers.
+    """The content that a queue should have by its records: units [first, end), those of `gaps` fillers.
 
     `from_offset`: records before this physical offset belong to a queue that is no more. `moved` are
     records, by physical offset, whose unit has another number than they say. `lost` says that a gap
@@ -106,7 +106,7 @@ class QueueTask:
 
 @dataclass(frozen=True)
 class Unmended:
-    """What is wrong and stays so, and why."""
+    """A file or folder that stays wrong, and why."""
 
     path: str
     problems: tuple[str, ...]
@@ -116,7 +116,10 @@ class Unmended:
 
 
 def shape_of(survey: Survey, span: Span) -> Shape:
-    """What the records of one queue want. For a batch queue only `count` and `end` mean something."""
+    """Return the content that the records of one queue require.
+
+    For a batch queue only `count` and `end` are valid.
+    """
     context, zombies = survey.context, survey.context.zombies_from
     shape = Shape(span.first, span.next, span.count, too_many=len(span.breaks) >= RANGES_MAX)
     if span.is_batch:
@@ -199,7 +202,7 @@ def is_deleted(survey: Survey, key: Key) -> bool:
 def queue_tasks(
     survey: Survey, wrong: dict[Key, list[str]], *, is_final: bool
 ) -> Iterator[QueueTask | Unmended]:
-    """What is to be done with the queues `wrong`, by their key; `is_final`: damage in the log stays."""
+    """Yield the tasks for the queues `wrong`, by their key; `is_final`: damage in the log stays."""
     layout, batch_topics = survey.view.layout, survey.batch_topics
     for key in sorted(wrong):
         span = survey.queues.spans.queues.get(key)

@@ -31,7 +31,7 @@ _QUEUE_FOLDERS = ("consumequeue/", "batchconsumequeue/", "consumequeue_ext/")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is written anew: parts of the store; of the queues those of some topics and ids, or all."""
+    """The parts of the store to rebuild; of the queues, those of some topics and ids, or all."""
 
     parts: tuple[Part, ...] = PARTS
     topics: tuple[str, ...] = ()

@@ -47,7 +47,7 @@ _FILLER = encode_unit(PRE_BLANK)
 
 
 class _Event(NamedTuple):
-    """What is special about one record of a queue: numbers left out before it, or another number."""
+    """An irregular record of a queue: numbers are left out before it, or it has another number."""
 
     physical_offset: int
     key: Key

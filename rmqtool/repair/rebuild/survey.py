@@ -190,7 +190,7 @@ class SurveyedLog(LogCheck):
 
 @dataclass(frozen=True)
 class Survey:
-    """What the pass found.
+    """The result of the pass.
 
     Attributes:
         findings: those on queues and index.

@@ -86,7 +86,7 @@ def _lines(store: Store, ranges: Sequence[tuple[int, int]]) -> Iterator[bytes]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run of `recover` has done.
+    """The result of a run of `recover`.
 
     Attributes:
         recovery: the plan; without changes if nothing was to be done.

@@ -57,7 +57,7 @@ class Segment:
 
 @dataclass
 class FileScan:
-    """What the walk over one file found; offsets are physical.
+    """The result of the walk over one file; offsets are physical.
 
     Attributes:
         file: the file.

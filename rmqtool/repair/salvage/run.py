@@ -100,9 +100,9 @@ class Run:
     # files
 
     def _odd(self, files: FileSet) -> tuple[list[Action], list[Misplaced]]:
-        """What becomes of files whose names do not fit: they go, unless they hold what no other file has.
+        """Return the deletions of files whose names do not fit, and the records of other places in them.
 
-        And those that hold records of other places.
+        Raises RefusedError for a file that holds sound records of its own place.
         """
         actions, misplaced = [], []
         for file in files.odd:
@@ -173,7 +173,7 @@ class Run:
     def _fill(
         self, log: Log, order: Order, claims: Sequence[Claim]
     ) -> tuple[dict[int, Filled], tuple[tuple[int, int], ...], list[LostRecord]]:
-        """What is written into every hole, by its start; the sound ranges and lost records behind a cut."""
+        """Return the content of every hole, by its start; the sound ranges and lost records after a cut."""
         if not log.scans:
             return {}, (), []
         start = log.scans[0].file.file_from_offset

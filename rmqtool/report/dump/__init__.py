@@ -1,4 +1,4 @@
-"""What lies in a store, as rows: the engine of `rmqtool dump`.
+"""The content of a store, as rows: the engine of `rmqtool dump`.
 
     messages.py the selected messages by their access path, as rows, lines or bytes
     log.py      records, blanks and bad ranges of the commit log, one by one

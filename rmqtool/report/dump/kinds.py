@@ -117,8 +117,9 @@ class Listing:
 
 @dataclass
 class Dump:
-    """What to show of a store, and how; `report` is called for damage, `looked` counts what was examined.
+    """One dump: a store, the parts of it to show, and their form.
 
+    `report` is called for damage, `looked` counts what was examined.
     With `lines` large parts of the messages come as lines that it makes.
     """
 

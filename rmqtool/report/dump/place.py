@@ -1,4 +1,4 @@
-"""What lies at a physical offset: the record or blank that starts there, or that the offset is inside.
+"""The record or blank at a physical offset: one that starts there, or that the offset is inside.
 
 A record that holds the offset is found by a walk: from the nearest queue unit before it, else from
 the file's start, over WALK_LIMIT bytes at most.
@@ -83,7 +83,7 @@ def _zeros(source: ByteSource, file: StoreFile, start: int, form: RowFormat) -> 
 
 
 def _event_at(store: Store, file: StoreFile, offset: int) -> LogEvent | None:
-    """What a walk says about the byte at `offset`; None where none could come so far."""
+    """Return the event of a walk that holds the byte at `offset`; None if no walk can reach it."""
     try:
         found = store.commit_log.read(offset)
         if isinstance(found, StoredMessage) and not found.status:

@@ -1,4 +1,4 @@
-"""What only 5.x writes, as rows: the timer log, the epoch file, the compaction checkpoint."""
+"""Rows of files that only 5.x writes: the timer log, the epoch file, the compaction checkpoint."""
 
 from __future__ import annotations
 

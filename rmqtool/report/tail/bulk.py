@@ -92,7 +92,7 @@ class Bulk:
         return []
 
     def round(self) -> BulkRound | None:
-        """What one round gives; None: read this round one by one."""
+        """Read one round; None if this round must be read message by message."""
         follower = self._follower
         for tail in follower.tails:
             tail.forget()

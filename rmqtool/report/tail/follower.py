@@ -37,7 +37,7 @@ _BLOCK = 512  # records read at a time
 
 @dataclass
 class Events:
-    """What a follower reports besides messages; every function may be None.
+    """The callbacks of a follower for events other than messages; each may be None.
 
     `report` is called for damage, `note` with texts about queues that were cut, expired or new.
     """
@@ -47,7 +47,7 @@ class Events:
 
 
 class BulkRound(NamedTuple):
-    """What one round in bulk gave: how many units it took, and the wanted messages as record batches."""
+    """The result of one round in bulk: the count of units, and the selected messages as record batches."""
 
     units: int
     rows: list[Any]

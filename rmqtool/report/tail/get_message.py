@@ -88,7 +88,7 @@ def get_message(
     max_bytes: int = PULL_BYTES_MAX,
     memory_bytes: int | None = None,
 ) -> GetMessageResult:
-    """What a broker of the store's version answers to a pull.
+    """Return the answer of a broker of the store's version to a pull.
 
     Args:
         store: the store.

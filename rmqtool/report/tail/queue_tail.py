@@ -143,7 +143,7 @@ class QueueTail:
         return b"".join(parts)
 
     def _before(self, number: int) -> RecordRef | None:
-        """What was read as the unit before this one; None where nothing was."""
+        """Return the record of the unit before this one as it was read; None if it was not read."""
         if self.buffer:
             return self.buffer[-1].place
         last = self.last
@@ -198,7 +198,7 @@ class QueueTail:
         return self._history[-1] if self._history else None
 
     def place_at(self, number: int) -> RecordRef | None:
-        """What the unit with this number says now; None where it is not present or cannot be read."""
+        """Return the record that this unit names now; None if the unit is missing or cannot be read."""
         try:
             unit = self.queue.by_number(number)
         except UnreadableError:

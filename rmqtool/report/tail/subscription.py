@@ -1,4 +1,4 @@
-"""What a consumer subscribes to: tags as it writes them, or a filter over properties.
+"""The subscription of a consumer: tags as it writes them, or a filter over properties.
 
 A broker compares the hash of a message's TAGS with those of the subscription, in the queue unit
 alone, and the client then compares the text; a filter is evaluated by the broker on the record.

@@ -140,7 +140,7 @@ class InputAppender:
             raise self._found(error) from error
 
     def result(self) -> TableResult:
-        """What was stored so far."""
+        """Return the counts of what was stored so far."""
         return self._appender.result()
 
     def _found(self, error: WrongRowError) -> RowError:

@@ -130,7 +130,7 @@ def _quiet_about(handler: Callable[[Any], str]) -> Iterator[None]:
 
 
 class _CsvOdd:
-    """What the CSV reader cannot read: `wrong` rows by number, and the one whose last cell is `unclosed`."""
+    """Rows that the CSV reader cannot read: `wrong` rows by number, and the row with an `unclosed` cell."""
 
     def __init__(self) -> None:
         self.wrong: dict[int, RowError] = {}
@@ -223,7 +223,7 @@ def _names(found: Sequence[str], rules: RowRules, others: Mapping[str, str]) -> 
 
 
 class _CsvBytes:
-    """What the CSV reader reads: not UTF-16, and one row more at the end, `_CSV_END`.
+    """The input as the CSV reader gets it: not UTF-16, and with one more row at the end, `_CSV_END`.
 
     A quoted cell that never ends contains it, with all rows that follow; pyarrow does not report such a cell.
     """

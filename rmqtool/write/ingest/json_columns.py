@@ -168,7 +168,7 @@ def _strings(texts: Ranges) -> pa.Array:
 
 
 def _kind(type_: Any) -> int:
-    """What the type of a column of InputRow is in compiled code."""
+    """Return the kind, in compiled code, of the type of a column of InputRow."""
     if type_ is Any:
         return SCALAR
     return TEXT if _words(type_) is not None else _KIND_OF[type_]

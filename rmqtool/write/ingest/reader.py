@@ -83,7 +83,7 @@ def size_of(file: io.BufferedReader) -> int | None:
 
 
 def format_of(file: io.BufferedReader, path: Path) -> Format:
-    """What an input is, by its name, else by how it starts.
+    """Return the format of an input, by its name or else by its first bytes.
 
     Raises:
         UsageError: neither shows it.

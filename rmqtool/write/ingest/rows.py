@@ -1,4 +1,4 @@
-"""What the values of an input row mean: rows that `message.rows` writes, and rows that people write.
+"""The meaning of the values of an input row: rows that `message.rows` writes, and rows that people write.
 
 A row with `physical_offset` shows a stored record and is taken over as stored: topic, queue, times,
 hosts and the property string stay, and nothing is added to it. Its properties must be there; its
@@ -186,7 +186,7 @@ class RowRules:
 
     @cached_property
     def row_type(self) -> type[InputRow]:
-        """What a JSON row is read as."""
+        """The type that a JSON row is decoded to."""
         return InputRow if self.ignore_unknown else StrictRow
 
     @cached_property
@@ -236,7 +236,7 @@ def check_status(status: list[str] | str | None) -> None:
 def stored_body(
     body: bytes, sys_flag: int, compression: Compression | None, *, stored: bool
 ) -> tuple[bytes, int, Compression | None]:
-    """What becomes of a plain body, `sys_flag` and `body_compression` of a row.
+    """Return the body as it is stored, `sys_flag` and the compression, for a plain body of a row.
 
     A body as stored is compressed here, and the flag says how; for a new message the compression is
     left to the append, which leaves small bodies alone.
@@ -259,7 +259,7 @@ def stored_body(
 
 
 def kept_body(body: bytes, sys_flag: int, *, stored: bool) -> tuple[bytes, int]:
-    """What becomes of a body that is given as it was stored, and of `sys_flag`: both stay.
+    """Return a body that is given as it was stored, and its `sys_flag` without the host bits.
 
     Raises:
         RowError: the row is a new message.

@@ -28,7 +28,7 @@ _RECORD_MAX: Final = (1 << 31) - 1
 
 
 class DeferredOffsets(NamedTuple):
-    """What a record needs before its properties are whole.
+    """The queue offsets that a record waits for before its properties are complete.
 
     Attributes:
         found: the broker's map.
@@ -59,7 +59,7 @@ def deferred_offsets(
     options: WriteOptions,
     stored: bytes | None = None,
 ) -> DeferredOffsets | None:
-    """What a message with the broker's map `found` waits for; None: nothing.
+    """Return the offsets that a message with the broker's map `found` waits for; None if it waits for none.
 
     Raises:
         IllegalMessageError: the name of a light queue cannot be, or is there twice.

@@ -1,4 +1,4 @@
-"""What a producer hands over to be stored."""
+"""A message as a producer passes it to the store."""
 
 from __future__ import annotations
 

@@ -257,7 +257,7 @@ def _place(
     message: NewMessage, options: WriteOptions, now_ms: int, queue_id: int, sys_flag: int, born_host: bytes,
     *, batch_topic: bool,
 ) -> Stored:  # fmt: skip
-    """What the properties decide for a message without a template."""
+    """Return the values that the properties determine, for a message without a template."""
     own = message.properties
     if isinstance(own, bytes):
         return place_stored(message, options, queue_id, sys_flag, batch_topic=batch_topic)

@@ -57,7 +57,7 @@ def keys_text(message: NewMessage) -> str:
 
 
 def client_map(message: NewMessage, uniq_key: str) -> dict[str, str]:
-    """What the client puts for `message`, whose `properties` are a mapping.
+    """Return the property map that the client sends for `message`, whose `properties` are a mapping.
 
     Of a name that a field gives too, the one in `properties` counts.
     """
@@ -96,7 +96,7 @@ def first_string(found: Mapping[str, str], profile: Profile) -> str:
 
 
 def put_wait_last(found: dict[str, str]) -> None:
-    """What `remove` and `put` of WAIT do to the map: its place is now after all others."""
+    """Move WAIT to the end of the map, as the broker's `remove` and `put` do."""
     wait = found.pop(WAIT, None)
     if wait is not None:
         found[WAIT] = wait
@@ -140,7 +140,7 @@ def _column_of(name: str) -> str:
 
 
 def check_units(text: str) -> None:
-    """What 4.x looks at first: the UTF-16 units of the string. Raises IllegalMessageError.
+    """Check the UTF-16 units of the string, which 4.x checks first. Raises IllegalMessageError.
 
     Source: DefaultMessageStore#checkMessage (4.9); spec 01 10.1.
     """

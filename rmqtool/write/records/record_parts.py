@@ -1,4 +1,4 @@
-"""What records share: topics, hosts, checksum; looked up once, then taken from a table.
+"""Parts that records share: topics, hosts, checksum; computed once, then looked up in a table.
 
 Source: HookUtils#checkBeforePutMessage, TopicValidator#validateTopic, CommitLog#asyncPutMessage,
 MessageExt#socketAddress2ByteBuffer; spec 01 3.2, 10.1.

@@ -170,7 +170,7 @@ _INNER = b"INNER_"  # begins all names that make a record `late`
 
 
 class Stored(NamedTuple):
-    """What the properties of a message decide.
+    """The values that the properties of a message determine.
 
     Attributes:
         topic: where it goes, with `queue_id`.

@@ -1,4 +1,4 @@
-"""What the messages for one store share, looked up by a key instead of worked out each time."""
+"""Values that the messages of one store share, looked up by a key instead of computed each time."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def half(message: NewMessage, producer_group: str) -> NewMessage:
 
 
 def commit(record: Message, options: WriteOptions, now_ms: int) -> list[NewMessage]:
-    """What commits a half message, in the order in which it is to be put.
+    """Return the messages that commit a half message, in the order in which they must be put.
 
     Args:
         record: the half message as stored.
@@ -96,7 +96,7 @@ def commit(record: Message, options: WriteOptions, now_ms: int) -> list[NewMessa
 
 
 def rollback(record: Message, options: WriteOptions, now_ms: int) -> list[NewMessage]:
-    """What ends a half message without a trace for consumers; see `commit`."""
+    """Return the messages that end a half message without delivering it; see `commit`."""
     _half_properties(record)
     topic = OP_TOPIC_OF[record.topic]
     return [op([record.queue_offset], record.queue_id, options, now_ms, topic=topic)]

@@ -148,7 +148,7 @@ class TableAppender:
         return self.result()
 
     def result(self) -> TableResult:
-        """What was stored so far."""
+        """Return the counts of what was stored so far."""
         queues = self._queues.used()
         for key, (first, count) in self._single.items():
             known_first, known_count = queues.get(key, (first, 0))
@@ -244,7 +244,7 @@ def _batches(
 
 @dataclass(slots=True)
 class Tally:
-    """What was appended to the log so far.
+    """Counters of what was appended to the log so far.
 
     Attributes:
         rows: messages.

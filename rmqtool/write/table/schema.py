@@ -97,7 +97,7 @@ def messages_of(batch: pa.RecordBatch) -> Iterator[NewMessage]:
 
 
 def _values(array: pa.Array) -> list[Any]:
-    """What `to_pylist` gives, in half of its time."""
+    """Return the result of `to_pylist`, in half of its time."""
     if array.null_count == len(array):
         return [None] * len(array)
     kind = array.type
