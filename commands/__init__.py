@@ -1,4 +1,4 @@
-"""The commands in help order: each is the function of that name in the file of that name."""
+"""The commands in the order of the help: each is a function, in the file of the same name."""
 
 from __future__ import annotations
 

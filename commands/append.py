@@ -50,7 +50,7 @@ SUMMARY = (
 
 
 def _input_path(text: str) -> Path:
-    """Raises UsageError for a URL of another place."""
+    """Return the path of --input. Raises UsageError for a URL of another place."""
     from rmqtool.storage.remote_url import is_url, local_path
 
     local = local_path(text)
@@ -60,7 +60,7 @@ def _input_path(text: str) -> Path:
 
 
 class AppendOptions(Group):
-    """The messages, and how the store takes them."""
+    """Options of the messages, and of the store that they are appended to."""
 
     topic: Annotated[
         str | None,
@@ -292,7 +292,7 @@ class AppendOptions(Group):
     ] = False
 
     def check(self, store: options.StoreRootOptions) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Raise UsageError for options that do not go together."""
         given = [
             name
             for name in ("body", "body_file", "input", "commit", "rollback")
@@ -324,7 +324,7 @@ class AppendOptions(Group):
             raise UsageError(f"{name} is for an existing store; a new store contains its log")
 
     def check_properties(self, given: dict[str, str]) -> None:
-        """Raises UsageError where an option says something else than the property that it is."""
+        """Raise UsageError where --property contradicts the option that sets this property."""
         from rmqtool.formats import properties
         from rmqtool.write.ingest.rows import disagree, own_value, split_keys
 
@@ -341,11 +341,11 @@ class AppendOptions(Group):
                 raise UsageError(f"{option} {disagree(name, shown, given[name])}")
 
     def new_queues(self) -> int:
-        """How many queues a topic gets that the store lacks; 0: such a topic is an error."""
+        """Return the number of queues for a topic that the store lacks; 0: such a topic is an error."""
         return (self.queues or _DEFAULT_QUEUES) if self.create_topic else 0
 
     def given(self) -> dict[str, Any]:
-        """Options of the store by the names of `WriteOptions`."""
+        """Return the options of the store by the names of `WriteOptions`."""
         found: dict[str, Any] = {
             "commit_log_file_size": self.commitlog_file_size, "consume_queue_file_size": self.queue_file_size,
             "index_slots": self.index_slots, "index_entries": self.index_entries, "flush": self.flush,
@@ -415,36 +415,36 @@ class _Task:
         self, store: options.StoreRootOptions, own: AppendOptions, shown: options.OutputOptions
     ) -> None:
         self._store = store
-        self._asked = own
+        self._options = own
         self._output = shown.writer(changes=not own.dry_run)
         self._zone = shown.zone
         self._now_ms = time.time_ns() // 1_000_000
         self._left_out = 0
         own.check(store)
 
-    # what there is to do
+    # Actions
 
     def one(self) -> int:
-        """The message of the options, or the end of a transaction."""
+        """Append the message of the options, or the end of a transaction; return the exit code."""
         from rmqtool.write.ingest.append import QueueChoice
 
-        asked = self._asked
-        ends = asked.commit is not None or asked.rollback is not None
+        chosen = self._options
+        ends = chosen.commit is not None or chosen.rollback is not None
         message = None if ends else self._changed(self._message())
-        if asked.dry_run and message is not None:
+        if chosen.dry_run and message is not None:
             checker = self._dry_run()
-            checker.put(QueueChoice(checker, asked.queue_by).of_message(message))
+            checker.put(QueueChoice(checker, chosen.queue_by).of_message(message))
             self._sum_up(messages=1, bytes=checker.bytes, dry_run=True)
             return EXIT_OK
         self._output.check_fields(COLUMNS[1:])
-        if message is not None:  # checked first: what is refused makes no topic and no store
+        if message is not None:  # checked first: a refused message must not create a topic or a store
             checker = self._dry_run()
-            checker.put(QueueChoice(checker, asked.queue_by).of_message(message))
+            checker.put(QueueChoice(checker, chosen.queue_by).of_message(message))
         with self._writer() as writer:
             if message is None:
                 results = [writer.put(each) for each in self._end_of_transaction(writer)]
             else:
-                results = [writer.put(QueueChoice(writer, asked.queue_by).of_message(message))]
+                results = [writer.put(QueueChoice(writer, chosen.queue_by).of_message(message))]
             flushed = writer.flush()
         rows = (
             _row(None, result._replace(flushed=result.physical_offset < flushed), self._zone)
@@ -454,54 +454,54 @@ class _Task:
         return EXIT_OK
 
     def all(self) -> int:
-        """The rows of the input, with their sums: also of those stored before an error or an interrupt."""
+        """Append the rows of the input and show the sums, even after an error or an interrupt."""
         from rmqtool.write.ingest.append import InputAppender, QueueChoice
 
         started = time.monotonic()
-        with self._input() as source, ExitStack() as behind, self._writer() as writer:
+        with self._input() as source, ExitStack() as afterwards, self._writer() as writer:
             source.rules = replace(source.rules, profile=writer.options.profile)
-            source.complete = QueueChoice(writer, self._asked.queue_by).of_batch
-            appender = InputAppender(writer, source, self._asked.on_error, self._report)
-            behind.callback(lambda: self._tell_stored(appender.result(), writer, source, started))
+            source.complete = QueueChoice(writer, self._options.queue_by).of_batch
+            appender = InputAppender(writer, source, self._options.on_error, self._report)
+            afterwards.callback(lambda: self._report_totals(appender.result(), writer, source, started))
             appender.append()
             writer.flush()
         return self._exit_code()
 
     def each(self) -> int:
-        """The rows of the input, with a row for each."""
+        """Append the rows of the input; show a row for each."""
         from rmqtool.write.ingest.append import put_each
 
-        asked = self._asked
+        chosen = self._options
         counts: Counter[str] = Counter()
         with self._input() as source, self._writer() as writer:
             source.rules = replace(source.rules, profile=writer.options.profile)
             results = put_each(
                 writer,
                 _uninterrupted(source.messages()),
-                asked.queue_by,
-                asked.on_error,
+                chosen.queue_by,
+                chosen.on_error,
                 self._report,
                 self._changed,
             )
             try:
                 self._output.write_rows(self._rows(results, counts), COLUMNS, TABLE_COLUMNS)
             finally:
-                self._tell_transactions(counts)
+                self._note_transactions(counts)
         return self._exit_code()
 
     def check(self) -> int:
-        """The rows of the input, checked."""
+        """Check the rows of the input; store nothing."""
         from rmqtool.write.ingest.append import put_each
 
-        asked, count = self._asked, 0
+        chosen, count = self._options, 0
         with self._input() as source:
             checker = self._dry_run()
             source.rules = replace(source.rules, profile=checker.options.profile)
             for _ in put_each(
-                checker, source.messages(), asked.queue_by, asked.on_error, self._report, self._changed
+                checker, source.messages(), chosen.queue_by, chosen.on_error, self._report, self._changed
             ):
                 count += 1
-        self._tell_transactions(checker.counts)
+        self._note_transactions(checker.counts)
         self._sum_up(
             messages=count, bytes=checker.bytes, left_out=self._left_out, blanks=source.empty, dry_run=True
         )
@@ -514,40 +514,40 @@ class _Task:
         from rmqtool.write.ingest.reader import open_input
         from rmqtool.write.records.message import NewMessage
 
-        asked = self._asked
-        body = (asked.body or "").encode("utf-8", "surrogateescape")
-        if asked.body_file is not None:
-            with open_input(asked.body_file) as file:
+        chosen = self._options
+        body = (chosen.body or "").encode("utf-8", "surrogateescape")
+        if chosen.body_file is not None:
+            with open_input(chosen.body_file) as file:
                 body = file.read(RECORD_SIZE_MAX + 1)
             if len(body) > RECORD_SIZE_MAX:
                 raise IllegalMessageError(
-                    f"--body-file {asked.body_file}: more than {RECORD_SIZE_MAX} bytes",
+                    f"--body-file {chosen.body_file}: more than {RECORD_SIZE_MAX} bytes",
                     status="MESSAGE_ILLEGAL",
                 )
         return NewMessage(
-            topic=asked.topic or "",
+            topic=chosen.topic or "",
             body=body,
-            tags=asked.tag,
-            keys=asked.key or (),
+            tags=chosen.tag,
+            keys=chosen.key or (),
             properties=self._properties(),
-            queue_id=asked.queue,
-            flag=asked.flag or 0,
-            born_timestamp=self._time(asked.born_time),
-            born_host=_host("--born-host", asked.born_host),
-            store_timestamp=self._time(asked.store_time),
-            delay_level=asked.delay_level or 0,
-            uniq_key=asked.uniq_key,
-            compression=asked.compress or "none",
+            queue_id=chosen.queue,
+            flag=chosen.flag or 0,
+            born_timestamp=self._time(chosen.born_time),
+            born_host=_host("--born-host", chosen.born_host),
+            store_timestamp=self._time(chosen.store_time),
+            delay_level=chosen.delay_level or 0,
+            uniq_key=chosen.uniq_key,
+            compression=chosen.compress or "none",
         )
 
     def _properties(self) -> dict[str, str]:
         result: dict[str, str] = {}
-        for text in self._asked.property or ():
+        for text in self._options.property or ():
             name, found, value = text.partition("=")
             if not found or not name or name in result:
                 raise UsageError(f"--property {text!r}: it must be NAME=VALUE, each name once")
             result[name] = value
-        self._asked.check_properties(result)
+        self._options.check_properties(result)
         return result
 
     def _time(self, text: str | None) -> int | None:
@@ -557,108 +557,108 @@ class _Task:
         """Return the message, or its half message if a producer group is given."""
         from rmqtool.write.records.transactions import half
 
-        return message if self._asked.group is None else half(message, self._asked.group)
+        return message if self._options.group is None else half(message, self._options.group)
 
     def _end_of_transaction(self, writer: StoreWriter) -> list[NewMessage]:
         from rmqtool.read.op_records import open_half
         from rmqtool.write.records.transactions import commit, rollback
 
-        asked = self._asked
-        offset = asked.commit if asked.commit is not None else asked.rollback
+        chosen = self._options
+        offset = chosen.commit if chosen.commit is not None else chosen.rollback
         with writer.read() as opened:
             half = open_half(opened, offset or 0)
-        end = commit if asked.commit is not None else rollback
+        end = commit if chosen.commit is not None else rollback
         return end(half, writer.options, self._now_ms)
 
     @contextmanager
     def _input(self) -> Iterator[Input]:
-        """The input, with a progress bar; what is wrong with it shows before the store is touched."""
+        """Open the input, with a progress bar; its errors are raised before the store is touched."""
         from rmqtool.write.ingest.reader import Input, format_of, open_input, size_of
         from rmqtool.write.ingest.rows import RowRules
 
-        asked = self._asked
-        assert asked.input is not None
+        chosen = self._options
+        assert chosen.input is not None
         defaults = {
-            "topic": asked.topic, "queue_id": asked.queue, "tags": asked.tag, "keys": asked.key,
-            "properties": self._properties() or None, "flag": asked.flag,
-            "delay_level": asked.delay_level, "body_compression": asked.compress,
-            "born_timestamp_ms": self._time(asked.born_time),
-            "store_timestamp_ms": self._time(asked.store_time),
-            "born_host": asked.born_host,
+            "topic": chosen.topic, "queue_id": chosen.queue, "tags": chosen.tag, "keys": chosen.key,
+            "properties": self._properties() or None, "flag": chosen.flag,
+            "delay_level": chosen.delay_level, "body_compression": chosen.compress,
+            "born_timestamp_ms": self._time(chosen.born_time),
+            "store_timestamp_ms": self._time(chosen.store_time),
+            "born_host": chosen.born_host,
         }  # fmt: skip
-        _host("--born-host", asked.born_host)
+        _host("--born-host", chosen.born_host)
         rules = RowRules(
             zone=self._zone,
             defaults={name: value for name, value in defaults.items() if value is not None},
-            ignore_unknown=asked.ignore_unknown,
+            ignore_unknown=chosen.ignore_unknown,
         )
-        one_by_one = asked.show == "messages" or asked.transaction is not None
-        self._output.check_fields(COLUMNS if one_by_one and not asked.dry_run else SUMMARY)
+        one_by_one = chosen.show == "messages" or chosen.transaction is not None
+        self._output.check_fields(COLUMNS if one_by_one and not chosen.dry_run else SUMMARY)
         advanced: list[ProgressBar] = []
-        with open_input(asked.input, lambda count: advanced[0].advance(count) if advanced else None) as file:
+        with open_input(chosen.input, lambda count: advanced[0].advance(count) if advanced else None) as file:
             with self._output.progress("append", size_of(file)) as bar:
                 advanced.append(bar)
                 yield Input(
-                    file, asked.input_format or format_of(file, asked.input), rules,
-                    on_error=asked.on_error, report=self._report,
+                    file, chosen.input_format or format_of(file, chosen.input), rules,
+                    on_error=chosen.on_error, report=self._report,
                 )  # fmt: skip
 
     # the store
 
     @contextmanager
     def _writer(self) -> Iterator[StoreWriter]:
-        """The store, open for writing."""
+        """Open or create the store for writing."""
         from rmqtool.write.store_writer import StoreWriter
 
-        asked = self._asked
+        chosen = self._options
 
         def make() -> StoreWriter:
-            if asked.create:
+            if chosen.create:
                 return StoreWriter.create(
-                    self._store.store, asked.profile or NEWEST, broker_conf=self._store.broker_conf,
-                    auto_create_queues=asked.new_queues(), **asked.given(),
+                    self._store.store, chosen.profile or NEWEST, broker_conf=self._store.broker_conf,
+                    auto_create_queues=chosen.new_queues(), **chosen.given(),
                 )  # fmt: skip
             return StoreWriter.open(
-                self._store.store, profile=asked.profile, auto_create_queues=asked.new_queues(),
-                **self._store.arguments(), **asked.given(),
+                self._store.store, profile=chosen.profile, auto_create_queues=chosen.new_queues(),
+                **self._store.arguments(), **chosen.given(),
             )  # fmt: skip
 
         with entering(make) as writer:
-            if not asked.create:
-                options.tell_assumed(self._output, writer.options.written_by, "--profile")
+            if not chosen.create:
+                options.note_assumed_version(self._output, writer.options.written_by, "--profile")
             yield writer
 
     def _dry_run(self) -> DryRun:
         from rmqtool.write.ingest.append import DryRun
 
-        asked = self._asked
-        if asked.create:
+        chosen = self._options
+        if chosen.create:
             return DryRun.create(
-                self._store.store, asked.profile or NEWEST, broker_conf=self._store.broker_conf,
-                auto_create_queues=asked.new_queues(), **asked.given(),
+                self._store.store, chosen.profile or NEWEST, broker_conf=self._store.broker_conf,
+                auto_create_queues=chosen.new_queues(), **chosen.given(),
             )  # fmt: skip
         return DryRun.open(
-            self._store.store, profile=asked.profile, auto_create_queues=asked.new_queues(),
-            given=asked.given(), **self._store.arguments(),
+            self._store.store, profile=chosen.profile, auto_create_queues=chosen.new_queues(),
+            given=chosen.given(), **self._store.arguments(),
         )  # fmt: skip
 
-    # what is shown
+    # Output
 
     def _rows(
         self, results: Iterable[tuple[int, PutResult]], counts: Counter[str]
     ) -> Iterator[dict[str, Any]]:
-        """The row of each result; `counts` gets the messages by topic."""
+        """Yield the row of each result; count the messages by topic in `counts`."""
         for number, result in results:
             counts[result.topic] += 1
             yield _row(number, result, self._zone)
 
-    def _tell_transactions(self, counts: Mapping[str, int]) -> None:
-        if self._asked.transaction is None:
+    def _note_transactions(self, counts: Mapping[str, int]) -> None:
+        if self._options.transaction is None:
             for note in _transaction_notes(counts):
                 self._output.note(f"rmqtool: {note}")
 
-    def _tell_stored(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
-        """The sums of a table; the writer is closed."""
+    def _report_totals(self, result: TableResult, writer: StoreWriter, source: Input, started: float) -> None:
+        """Show the sums of the input; the writer is closed."""
         seconds = max(time.monotonic() - started, 1e-3)
         rate = f"{int(result.rows / seconds)} messages/s, {format_size(int(result.bytes / seconds))}/s"
         size, last = format_size(result.bytes), result.last_physical_offset
@@ -666,7 +666,7 @@ class _Task:
         counts: Counter[str] = Counter()
         for (topic, _), (_, count) in result.queues.items():
             counts[topic] += count
-        self._tell_transactions(counts)
+        self._note_transactions(counts)
         self._sum_up(
             messages=result.rows, bytes=result.bytes, left_out=self._left_out, blanks=source.empty,
             topics=len({topic for topic, _ in result.queues}), queues=len(result.queues),
@@ -681,7 +681,7 @@ class _Task:
             self._output.write_rows([sums], SUMMARY, tuple(sums))
 
     def _report(self, error: RowError) -> None:
-        """A row that is left out."""
+        """Report a row that is left out."""
         self._left_out += 1
         if self._left_out <= _LINES:
             self._output.note(f"rmqtool: skipped: {error.message}")
@@ -693,14 +693,14 @@ class _Task:
 
 
 def _uninterrupted(messages: Iterable[_Item]) -> Iterator[_Item]:
-    """The messages; an interrupt while one of them is put waits until the next one is requested."""
+    """Yield the messages; an interrupt during a put waits until the next message is requested."""
     for message in messages:
         with interrupts_held():
             yield message
 
 
 def _row(number: int | None, result: PutResult, zone: tzinfo | None) -> dict[str, Any]:
-    """The row of a message; `number` is that of its row in the input."""
+    """Return the row of a message; `number` is that of its row in the input."""
     row = {} if number is None else {"row": number}
     return row | {
         "physical_offset": result.physical_offset,
@@ -734,7 +734,7 @@ def _transaction_notes(counts: Mapping[str, int]) -> Iterator[str]:
 
 
 def _host(option: str, text: str | None) -> bytes | None:
-    """The stored bytes of the address that an option gives. Raises UsageError."""
+    """Return the stored bytes of the address that an option gives. Raises UsageError."""
     from rmqtool.formats.message_id import host_bytes
 
     try:

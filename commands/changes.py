@@ -1,4 +1,4 @@
-"""Shared by the commands with a plan: how it is shown, and what carries it out."""
+"""Functions of the commands with a plan: they show it, and name the command that applies it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def show(
 
     opened, planned = show_plan(store.open, make, file=file)
     if planned.is_needed:
-        options.tell_assumed(output, opened.written_by, "--profile")
+        options.note_assumed_version(output, opened.written_by, "--profile")
     if opened.live:
         output.note("rmqtool: a broker is using the store; the plan is valid once it has stopped")
     if change.write_plan is not None:
@@ -46,20 +46,20 @@ def show(
 
 
 def needs(refusals: Iterable[Refusal]) -> list[str]:
-    """The options that set aside refusals."""
+    """Return the options that override refusals."""
     return sorted({f"--{refusal.needs}" for refusal in refusals if refusal.needs})
 
 
 def undo_command(store: options.ProfiledStoreOptions, backup: Path) -> str:
-    """The command line that restores what a plan replaced."""
+    """Return the command line that restores what a plan replaced."""
     return store.command("recover", "--undo", str(backup))
 
 
-def report_undo(output: Output, store: options.ProfiledStoreOptions, backup: Path) -> None:
-    """Say which command line restores what the plan replaced."""
+def note_undo_command(output: Output, store: options.ProfiledStoreOptions, backup: Path) -> None:
+    """Print the command line that restores what the plan replaced."""
     output.note(f"rmqtool: to undo: {undo_command(store, backup)}")
 
 
-def tell_next(output: Output, line: str) -> None:
-    """Say which command line carries out the plan that was shown."""
+def note_next_command(output: Output, line: str) -> None:
+    """Print the command line that applies the plan."""
     output.note(f"rmqtool: nothing was changed; to apply the plan: {line}")

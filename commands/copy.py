@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
+from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
 from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.formats.versions import METAVAR, Broker
@@ -106,27 +106,27 @@ def copy(
     if commitlog_file_size is not None:
         given["commit_log_file_size"] = commitlog_file_size
     renames = _renames(rename_topic)
-    seen, left_out = BadPlaces(writer), _LeftOut(writer)
+    seen, left_out = FindingReport(writer), _LeftOut(writer)
     with store.open(quiet=shown.quiet) as opened:
         _check_renames(opened, selection, renames)
         if profile is None:
-            options.tell_assumed(writer, opened.written_by, "--profile")
+            options.note_assumed_version(writer, opened.written_by, "--profile")
         with writer.progress("copy", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run(
                 opened, place, selection, seen.report, bar.advance, renames=renames,
                 profile=profile, options=given, refused=left_out.report,
             )  # fmt: skip
-        _tell_result(writer, place, result)
+        _report_result(writer, place, result)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
-        tell_batches([opened], selection, writer)
-        unknown = tell_unknown([opened], selection, looked, found=result.messages > 0)
-        misnamed = _tell_misnamed(opened, renames, result)
+        note_batch_records([opened], selection, writer)
+        unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
+        unused = _report_unused_renames(opened, renames, result)
     lost = EXIT_OK if result.made and not result.damaged + result.refused else EXIT_FINDINGS
-    return worst_exit_code(seen.exit_code(), unknown, misnamed, lost)
+    return worst_exit_code(seen.exit_code(), unknown, unused, lost)
 
 
-def _tell_result(writer: Output, place: Path, result: CopyResult) -> None:
-    """Says it, as an object where a store was made."""
+def _report_result(writer: Output, place: Path, result: CopyResult) -> None:
+    """Write the result as an object; without a new store, print the reason."""
     if result.made:
         writer.write_object({
             "store": str(place), "profile": result.profile, "messages": result.messages,
@@ -142,7 +142,7 @@ def _tell_result(writer: Output, place: Path, result: CopyResult) -> None:
 
 
 def _place(output: str) -> Path:
-    """Raises UsageError for a URL: a store is written file by file, here and there."""
+    """Return the folder of the new store. Raises UsageError for a URL: a store is written in place."""
     from rmqtool.storage.remote_url import is_url, local_path
 
     local = local_path(output)
@@ -154,7 +154,7 @@ def _place(output: str) -> Path:
 
 
 def _renames(texts: list[str] | None) -> dict[str, str]:
-    """Raises UsageError for a text that is not OLD=NEW."""
+    """Return the new names by old name. Raises UsageError for a text that is not OLD=NEW."""
     renames: dict[str, str] = {}
     for text in texts or ():
         old, found, new = text.partition("=")
@@ -165,7 +165,7 @@ def _renames(texts: list[str] | None) -> dict[str, str]:
 
 
 def _check_renames(store: Store, selection: Selection, renames: dict[str, str]) -> None:
-    """Raises UsageError for a topic to rename that the selection leaves out, or the store does not know."""
+    """Raise UsageError for a topic to rename that is not selected, or not in the store."""
     from rmqtool.read.known_topics import topic_names
 
     known = topic_names(store.layout) if store.layout.kind == "store" else set()
@@ -176,24 +176,24 @@ def _check_renames(store: Store, selection: Selection, renames: dict[str, str]) 
             raise UsageError(f"--rename-topic {old}: the store has no topic with this name")
 
 
-def _tell_misnamed(store: Store, renames: dict[str, str], result: CopyResult) -> int:
-    """Says which topics to rename are not in the store; the exit code."""
+def _report_unused_renames(store: Store, renames: dict[str, str], result: CopyResult) -> int:
+    """Report topics to rename that are not in the store; return the exit code."""
     from rmqtool.findings import ScanCounters
     from rmqtool.read.selection import Selection
 
     looked = ScanCounters(topics={old for old, new in renames.items() if result.topics.get(new)})
-    return tell_unknown([store], Selection(topics=set(renames)), looked, found=True)
+    return report_unknown([store], Selection(topics=set(renames)), looked, found=True)
 
 
 class _LeftOut:
-    """Messages that no broker would accept: the first ones are reported one by one."""
+    """Reports messages that no broker would accept: the first ones one by one."""
 
     def __init__(self, writer: Output) -> None:
         self._writer = writer
         self._count = 0
 
     def report(self, error: RmqtoolError) -> None:
-        """Takes one."""
+        """Report one message."""
         self._count += 1
         if self._count <= _LINES:
             self._writer.note(f"rmqtool: skipped: {error.message}")

@@ -89,7 +89,7 @@ def deliver(
     apply, zone = planned.apply, shown.zone
     output = shown.writer(changes=apply)
     clock_ms = time.time_ns() // 1_000_000
-    asked = _Asked(
+    request = _Request(
         store=store,
         broker_conf=None if store.broker_conf is None else read_broker_conf(store.broker_conf),
         now_ms=clock_ms if now is None else parse_time(now, zone, clock_ms),
@@ -104,15 +104,15 @@ def deliver(
                 output.note(f"rmqtool: {_place(delivery)} is {delivery.state}: {delivery.reason}")
             yield _row(delivery, zone)
 
-    told = _Told(output)
-    with closing(_delivered(asked, told) if apply else _planned(asked, told)) as deliveries:
+    report = _OffsetReport(output)
+    with closing(_delivered(request, report) if apply else _planned(request, report)) as deliveries:
         output.write_rows(rows(deliveries), COLUMNS, TABLE_COLUMNS)
-    output.note(f"rmqtool: {_summary(states, format_time(asked.now_ms, zone))}")
-    return worst_exit_code(_exit_code(states, apply=apply), EXIT_INPUT if told.is_unknown else EXIT_OK)
+    output.note(f"rmqtool: {_summary(states, format_time(request.now_ms, zone))}")
+    return worst_exit_code(_exit_code(states, apply=apply), EXIT_INPUT if report.is_unknown else EXIT_OK)
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _Request:
     store: options.ProfiledStoreOptions
     broker_conf: BrokerConf | None
     now_ms: int
@@ -123,7 +123,7 @@ class _Asked:
         return {**self.store.arguments(), "broker_conf": self.broker_conf}
 
 
-class _Told:
+class _OffsetReport:
     """Reports on delayOffset.json; `is_unknown`: the file exists and cannot be parsed."""
 
     def __init__(self, output: Output) -> None:
@@ -131,7 +131,10 @@ class _Told:
         self.is_unknown = False
 
     def offsets(self, opened: Store, delays: Sequence[int] | None, *, apply: bool) -> dict[int, int]:
-        """How far each level was delivered; to `apply` it must be known, a plan takes none for it."""
+        """Return the next queue offset to deliver by level.
+
+        If delayOffset.json cannot be parsed, `apply` raises FormatError, and a plan uses no offsets.
+        """
         from rmqtool.write.schedule import delivered_offsets, levels
 
         try:
@@ -156,47 +159,47 @@ class _Told:
         return found
 
 
-def _planned(asked: _Asked, told: _Told) -> Generator[Delivery]:
-    """The messages that are due, from a store opened read-only."""
+def _planned(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
+    """Yield the messages that are due, from a store opened read-only."""
     from rmqtool.read.store import Store
     from rmqtool.write.schedule import plan
     from rmqtool.write.topics import TopicTable
 
-    with Store.open(asked.store.store, **asked.arguments()) as opened:
-        options.tell_assumed(told.output, opened.written_by, "--profile")
+    with Store.open(request.store.store, **request.arguments()) as opened:
+        options.note_assumed_version(report.output, opened.written_by, "--profile")
         root = opened.layout.root
         if root is None:
             raise UsageError(
-                f"{asked.store.store} is not a store root", hint="name the folder that contains commitlog"
+                f"{request.store.store} is not a store root", hint="name the folder that contains commitlog"
             )
         if opened.live:
-            told.output.note("rmqtool: a broker is using the store and delivers these messages itself")
+            report.output.note("rmqtool: a broker is using the store and delivers these messages itself")
         topics = TopicTable.load(root, opened.profile)
-        knows = None if asked.create_topics else topics.is_known
-        delays = _delays(asked.broker_conf)
-        offsets = told.offsets(opened, delays, apply=False)
-        yield from plan(opened, asked.now_ms, delays, knows=knows, offsets=offsets)
+        knows = None if request.create_topics else topics.is_known
+        delays = _delays(request.broker_conf)
+        offsets = report.offsets(opened, delays, apply=False)
+        yield from plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
 
 
-def _delivered(asked: _Asked, told: _Told) -> Generator[Delivery]:
-    """Deliver the messages that are due to their real queues."""
+def _delivered(request: _Request, report: _OffsetReport) -> Generator[Delivery]:
+    """Deliver the messages that are due to their real queues; yield them."""
     from rmqtool.write.schedule import deliver, plan
     from rmqtool.write.store_writer import StoreWriter
 
     def make() -> StoreWriter:
-        return StoreWriter.open(asked.store.store, **asked.arguments())
+        return StoreWriter.open(request.store.store, **request.arguments())
 
     with entering(make) as writer, writer.read() as opened:
-        options.tell_assumed(told.output, writer.options.written_by, "--profile")
-        knows = None if asked.create_topics else writer.topics.is_known
-        delays = _delays(asked.broker_conf)
-        offsets = told.offsets(opened, delays, apply=True)
-        due = plan(opened, asked.now_ms, delays, knows=knows, offsets=offsets)
-        yield from deliver(writer, due, create_topics=asked.create_topics)
+        options.note_assumed_version(report.output, writer.options.written_by, "--profile")
+        knows = None if request.create_topics else writer.topics.is_known
+        delays = _delays(request.broker_conf)
+        offsets = report.offsets(opened, delays, apply=True)
+        due = plan(opened, request.now_ms, delays, knows=knows, offsets=offsets)
+        yield from deliver(writer, due, create_topics=request.create_topics)
 
 
 def _delays(conf: BrokerConf | None) -> tuple[int, ...] | None:
-    """The broker's delay levels, ms; None where the configuration does not set them."""
+    """Return the broker's delay levels, ms; None if the configuration does not set them."""
     from rmqtool.message.system_topics import parse_delay_levels
 
     text = conf.text("messageDelayLevel") if conf is not None else None

@@ -1,4 +1,4 @@
-"""`rmqtool diff`: two stores, identical or where they part."""
+"""`rmqtool diff`: the differences between two stores."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ def _exit_code(found: Difference, *, common: bool) -> int:
 
 
 def _with_times(value: Any, zone: tzinfo | None) -> Any:
-    """The same value with a readable time next to every `*_timestamp_ms`."""
+    """Return the value with a readable time next to every `*_timestamp_ms`."""
     if isinstance(value, list):
         return [_with_times(item, zone) for item in value]
     if not isinstance(value, dict):
@@ -158,7 +158,7 @@ _KINDS = {"unused": "bytes after a blank, which no broker reads", "zeros": "zero
 
 
 def lines(row: Row, found: Difference) -> Iterator[str]:
-    """The lines of a comparison: `row` is `found.row()` with times as text."""
+    """Yield the lines of a comparison: `row` is `found.row()` with times as text."""
     for name in "ab":
         yield f"{name.upper():<13}{_side_text(row[name])}"
     if row["commit_log"] is not None:
@@ -253,7 +253,7 @@ def _range_lines(each: Row, *, is_first: bool) -> Iterator[str]:
 
 
 def _sound_text(each: Row) -> str:
-    """Which side has a sound record there: two of them are two logs, one is one log and damage."""
+    """Say which side has a sound record: with two of them the logs differ, with one a log is damaged."""
     sides = [
         name.upper()
         for name in "ab"
@@ -331,13 +331,13 @@ def _queue_lines(queues: Row) -> Iterator[str]:
 
 
 def _singular(text: str) -> str:
-    """The text after a count of one."""
+    """Return the text in the singular, for a count of one."""
     verb, *others = text.split(" ")
     return " ".join(({"lag": "lags", "reach": "reaches"}.get(verb, verb), *others))
 
 
 def _topic_lines(side: str, topics: list[Row]) -> Iterator[str]:
-    """How many messages only this side's queues hold, and of which topics."""
+    """Yield the counts of messages, by topic, that only this side's queues hold."""
     counts = [(each[f"only_{side}"], each["topic"]) for each in topics if each[f"only_{side}"]]
     if not counts:
         return

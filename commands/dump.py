@@ -1,4 +1,4 @@
-"""`rmqtool dump`: what lies in a store, as rows or as bytes."""
+"""`rmqtool dump`: the content of a store, as rows or as bytes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
+from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
 from rmqtool.commands.groups import with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -110,7 +110,7 @@ def dump(
 
     _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
     writer, selection = shown.writer(), selected.selection(shown.tz)
-    seen = BadPlaces(writer)
+    seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         form = shown.row_format(opened, writer.fields)
         task = Dump(opened, selection, form, seen.report, reverse, gaps)
@@ -132,15 +132,15 @@ def dump(
                 listing = task.counts() if stats_only else task.listing(kind, part or "entries")
                 count = writer.write_rows(listing.rows, listing.columns, listing.table)
         if not count and selected.limit != 0:
-            _tell_nothing(task, kind, writer)
+            _note_no_match(task, kind, writer)
         if kind == "commitlog":
-            tell_batches([opened], selection, writer)
-        unknown = tell_unknown([opened], selection, task.looked, found=count > 0)
+            note_batch_records([opened], selection, writer)
+        unknown = report_unknown([opened], selection, task.looked, found=count > 0)
         return worst_exit_code(seen.exit_code(), unknown)
 
 
 def _taken_for(store: Store, writer: Output) -> Kind:
-    """The kind that STORE is read as; prints a note if it is not a store root."""
+    """Return the kind that STORE is read as; print a note if it is not a store root."""
     kind = store.layout.kind
     if kind == "store":
         return "commitlog"
@@ -149,8 +149,8 @@ def _taken_for(store: Store, writer: Output) -> Kind:
     return kind
 
 
-def _tell_nothing(task: Dump, kind: Kind, writer: Output) -> None:
-    """Not a single row: says so, and among how many records of which time."""
+def _note_no_match(task: Dump, kind: Kind, writer: Output) -> None:
+    """Note that no row was found, and how many records of which times were searched."""
     if kind != "commitlog":
         things = {"consumequeue": "queue unit", "index": "index entry", "timer": "unit of the timer log"}
         thing = things.get(kind)
@@ -168,7 +168,7 @@ def _tell_nothing(task: Dump, kind: Kind, writer: Output) -> None:
 
 
 def _explain(task: Dump, kind: Kind, offset: int, writer: Output) -> int:
-    """Writes one structure as annotated bytes; returns the exit code."""
+    """Write one structure as annotated bytes; return the exit code."""
     from rmqtool.message.explain import ROW_FIELDS, TABLE_FIELDS
 
     found = task.explain(kind, offset)
@@ -190,7 +190,7 @@ def _check(*, explain: bool, raw: bool, stats_only: bool, output: Path | None) -
 def _write_raw(
     records: Iterator[bytes | memoryview], output: Path | None, store: Store, writer: Output
 ) -> int:
-    """Returns how many bytes were written."""
+    """Write the records as bytes; return how many bytes were written."""
     if output is None:
         return writer.write_bytes(records)
     from rmqtool.report.export.new_file import write_new

@@ -1,4 +1,4 @@
-"""`rmqtool expire`: which files of a store go, and their deletion."""
+"""`rmqtool expire`: the files of a store that expire, and their deletion."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ def expire(
     found = with_times(found, shown.zone)
     output.write_object(found, expire_lines(found, shown.zone, everything=all))
     if expiry.trigger is not None:
-        options.tell_assumed(output, expiry.rules_of, "--broker")
+        options.note_assumed_version(output, expiry.rules_of, "--broker")
     output.note(f"rmqtool: {_summary(expiry, applied=change.apply)}{_next(store, expiry, refusals, change)}")
     return _exit_code(expiry, applied=change.apply)
 
@@ -193,7 +193,7 @@ def _options(
 def _planned(
     store: options.StoreRootOptions, chosen: Options, output: Output, path: Path | None
 ) -> tuple[Expiry, list[Refusal]]:
-    """The decisions, and why nothing would be deleted; the plan is written to `path`."""
+    """Return the decisions and the refusals; write the plan to `path`."""
     from rmqtool.repair.expire.remove import plan
     from rmqtool.repair.plan import Refusal, show_plan, write_plan
 
@@ -241,7 +241,7 @@ def _summary(expiry: Expiry, *, applied: bool) -> str:
 def _next(
     store: options.StoreRootOptions, expiry: Expiry, refusals: list[Refusal], change: options.PlanOptions
 ) -> str:
-    """How what was shown is done; nothing if there is nothing to do."""
+    """Return the command that applies the plan; an empty text if nothing would be deleted."""
     if change.apply or not expiry.going:
         return ""
     if any(refusal.needs is None for refusal in refusals):
@@ -284,7 +284,7 @@ _LIMITS = {
 
 
 def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterator[str]:
-    """The lines of a report, as `rmqtool.repair.expire.report` makes it."""
+    """Yield the lines of a report, as `rmqtool.repair.expire.report` makes it."""
     yield f"store        {found['path']}"
     yield f"at           {format_time(found['at_timestamp_ms'], zone)}"
     yield from _rule_lines(found, zone)
@@ -308,7 +308,7 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
 
 
 def _go(found: Row, count: int) -> str:
-    """The verb for `count` things: what the plan would do to them, or what was done."""
+    """Return the verb for `count` files: would be deleted, or deleted."""
     if found["applied"]:
         return "was deleted" if count == 1 else "were deleted"
     return "would be deleted"
@@ -397,7 +397,7 @@ def _outcome_lines(found: Row) -> Iterator[str]:
 
 
 def _file_lines(found: Row, *, everything: bool) -> Iterator[str]:
-    """Log files, and of what follows it the files that go."""
+    """Yield a line for each log file, and for the other files that expire."""
     shown = [
         row for row in found["files"] if row["kind"] == "commitlog" or row["decision"] in _GONE or everything
     ]

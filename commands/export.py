@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
+from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
 from rmqtool.commands.groups import Before, Group, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -116,7 +116,7 @@ class ExportOptions(Group):
     force: options.Force = False
 
     def names(self) -> list[str] | None:
-        """The columns of --columns; `help` shows all and ends."""
+        """Return the columns of --columns; `help` shows all of them and exits."""
         from rmqtool.report.export.columns import COLUMNS
 
         wanted = _names(self.columns)
@@ -197,14 +197,14 @@ def export(
     request = own.request(own.output, columns, shown.tz)
     if own.spreadsheet:
         writer.note("rmqtool: --spreadsheet changes texts that start with = + - @: the file is not exact")
-    seen = BadPlaces(writer)
+    seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         with writer.progress("export", sum(file.size for file in opened.layout.commit_log)) as bar:
             result = run_export(opened, selection, request, seen.report, bar.advance, jobs=jobs)
         _write_sums(result, writer)
         looked = ScanCounters(topics=set(selection.topics) if result.messages else set())
-        tell_batches([opened], selection, writer)
-        unknown = tell_unknown([opened], selection, looked, found=result.messages > 0)
+        note_batch_records([opened], selection, writer)
+        unknown = report_unknown([opened], selection, looked, found=result.messages > 0)
         return worst_exit_code(seen.exit_code(), unknown, EXIT_FINDINGS if result.lost else EXIT_OK)
 
 

@@ -27,7 +27,7 @@ Mark = TypeVar("Mark")
 
 @dataclass_transform(kw_only_default=True)
 class Group:
-    """Options that belong together: the fields carry Typer's declarations, and their defaults.
+    """Options that belong together: the fields hold Typer's declarations and defaults.
 
     To a type checker it is a dataclass. A real one would take each run of rmqtool 0.3 ms to define.
 
@@ -41,12 +41,12 @@ class Group:
         vars(self).update(values)
 
     def but(self, **changes: Any) -> Self:
-        """The same options with other values for some of them."""
+        """Return the same options with other values for some of them."""
         return type(self)(**{**vars(self), **changes})
 
 
 class Only:
-    """In the annotation of a group: the command has these of its options, in this order.
+    """Annotation of a group: the command has only these of its options, in this order.
 
     `names` are separated by spaces.
     """
@@ -56,7 +56,7 @@ class Only:
 
 
 class Before:
-    """In the annotation of an option or a group: the help shows it before the option `name`.
+    """Annotation of an option or a group: the help shows it before the option `name`.
 
     The parameter of that option comes earlier in the signature.
     """
@@ -66,9 +66,9 @@ class Before:
 
 
 def with_groups(command: Callable[..., int]) -> Callable[..., int]:
-    """The command with one parameter for each option, in the order of the help.
+    """Return the command with one parameter for each option, in the order of the help.
 
-    Of a group's options the command has those of `Only`, else those of OPTIONS, else all.
+    The command has those of a group's options that `Only` names; otherwise those of OPTIONS; otherwise all.
     """
     groups: dict[str, tuple[type[Group], list[str]]] = {}
     shown: list[Parameter] = []
@@ -90,11 +90,11 @@ def with_groups(command: Callable[..., int]) -> Callable[..., int]:
         bound = expanded.bind(*args, **given)
         bound.apply_defaults()
         values = bound.arguments
-        taken = {
+        built = {
             name: kind(**{option: values.pop(option) for option in names})
             for name, (kind, names) in groups.items()
         }
-        return command(**taken, **values)
+        return command(**built, **values)
 
     run.__annotations__ = {}  # those of `expanded` count
     run.__signature__ = expanded  # type: ignore[attr-defined]
@@ -106,14 +106,14 @@ def _marks(parameter: Parameter, kind: type[Mark]) -> list[Mark]:
 
 
 def _place(parameter: Parameter, shown: Sequence[Parameter], otherwise: int) -> int:
-    """The index in `shown` at which the help shows a parameter."""
+    """Return the index in `shown` at which the help shows a parameter."""
     for mark in _marks(parameter, Before):
         return [other.name for other in shown].index(mark.name)
     return otherwise
 
 
 def _options(group: type[Group], parameter: Parameter) -> Iterator[Parameter]:
-    """The options of a group that a command has."""
+    """Return the options of a group that a command has."""
     types: dict[str, Any] = {}
     for base in reversed(group.__mro__):
         types |= get_annotations(base)

@@ -1,4 +1,4 @@
-"""`rmqtool info`: what an operator asks first about a store, on one screen."""
+"""`rmqtool info`: the state of a store on one screen."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def info(
 
 
 def _with_times(value: Any, zone: tzinfo | None) -> Any:
-    """The same object with a readable time next to every `*_timestamp`."""
+    """Return the object with a readable time next to every `*_timestamp`."""
     if isinstance(value, list):
         return [_with_times(item, zone) for item in value]
     if not isinstance(value, dict):

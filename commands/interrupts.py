@@ -1,4 +1,4 @@
-"""Signals that end a command: KeyboardInterrupt in the main thread, at a place where that does no harm."""
+"""Signals that end a command: KeyboardInterrupt in the main thread, where it does no harm."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _is_pending = False  # whether a signal waits for the end of the outermost one
 
 @contextmanager
 def signals_interrupt() -> Iterator[None]:
-    """SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; what was there before is restored.
+    """Let SIGINT, SIGTERM and SIGHUP raise KeyboardInterrupt; restore the former handlers afterwards.
 
     A signal that is ignored stays so (`nohup`). Only a main thread can set handlers; in another
     one nothing changes.
@@ -79,8 +79,8 @@ def signals_interrupt() -> Iterator[None]:
 def interrupts_held() -> Iterator[None]:
     """Delay the KeyboardInterrupt of a signal to the end of this block; a second signal raises it at once.
 
-    For what must not be left half done, such as a put. It holds what `signals_interrupt` raises, so
-    it does nothing outside of a command.
+    Use it for work that must be completed, such as a put. It delays the exceptions of `signals_interrupt`,
+    so it does nothing outside of a command.
     """
     global _holds, _is_pending
     _holds += 1
@@ -113,9 +113,9 @@ def _has_timer() -> bool:
 
 
 def _is_between(frame: FrameType | None) -> bool:
-    """Whether a frame, or one that called it, is just taking or giving back the lock of a condition.
+    """Whether a frame or one of its callers is acquiring or releasing the lock of a condition.
 
-    All that waits for another thread does so with one: futures, events, semaphores, queues.
+    Everything that waits for another thread uses a condition: futures, events, semaphores, queues.
     """
     while frame is not None:
         if frame.f_code in _HOLDING or (frame.f_code is _WAITING and "saved_state" not in frame.f_locals):

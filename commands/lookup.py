@@ -1,4 +1,4 @@
-"""`rmqtool lookup`: one message among all of a store, by what is known of it.
+"""`rmqtool lookup`: messages of a store by key, id, tag, offset or time.
 
 The text names the reason of a scan, and the places that were searched without a result.
 """
@@ -147,7 +147,7 @@ class LookupOptions(Group):
     ] = None
 
     def given(self) -> dict[str, Any]:
-        """The search terms, by kind. Reads the keys of --keys-from; raises as `_keys_from`."""
+        """Return the search terms by kind. Reads the keys of --keys-from; raises as `_keys_from`."""
         has_keys = self.key or self.keys_from is not None
         keys = [*(self.key or ()), *(_keys_from(self.keys_from) if self.keys_from is not None else ())]
         return {
@@ -213,7 +213,7 @@ def lookup(
         task = _Task(opened, writer, shown.zone)
         if kind == "time":
             if sought.broker is None:
-                options.tell_assumed(writer, opened.written_by, "--broker")
+                options.note_assumed_version(writer, opened.written_by, "--broker")
             return task.times(sought, selection)
         request = _request(kind, given, selection, sought.tag, scan)
         if explain:
@@ -223,7 +223,7 @@ def lookup(
 
 
 def _kind(given: dict[str, bool]) -> str:
-    """The one kind of look-up that is requested; tags next to another kind only narrow it."""
+    """Return the one requested kind of look-up; tags next to another kind only narrow it."""
     kinds = [name for name, is_given in given.items() if is_given and name != "tag"]
     if len(kinds) > 1:
         names = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
@@ -266,7 +266,7 @@ def _is_one_name(topics: object) -> bool:
 
 
 def _keys_from(source: str) -> list[str]:
-    """The keys in a file, or on standard input for `-`: one a line, empty lines left out."""
+    """Return the keys in a file, or on standard input for `-`: one on each line, without empty lines."""
     import sys
 
     from rmqtool.formats.java import java_utf8_decode
@@ -299,7 +299,7 @@ class _Task:
         self.zone = zone
 
     def times(self, sought: LookupOptions, selection: Selection) -> int:
-        """--time: one row a queue."""
+        """Carry out --time: show one row for each queue."""
         from time import time_ns
 
         from rmqtool.read.time_rows import TIME_FIELDS, TIME_TABLE, time_rows
@@ -314,7 +314,7 @@ class _Task:
         return worst_exit_code(code, self._unread(queues=selection))
 
     def explain(self, request: Request) -> int:
-        """--explain: the way through the index."""
+        """Carry out --explain: show the search through the index."""
         from rmqtool.read.lookup_explain import FIELDS, TABLE_FIELDS, explain_rows
 
         assert request.kind in ("key", "uniq_key", "tag")
@@ -327,7 +327,7 @@ class _Task:
         return worst_exit_code(code, self._unread())
 
     def messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
-        """The messages, or with `trace` what became of them."""
+        """Show the messages, or with `trace` their traces."""
         from rmqtool.read.hits import SearchReport
         from rmqtool.read.lookup_request import FIELDS, TABLE_FIELDS
 
@@ -339,14 +339,14 @@ class _Task:
             if trace:
                 count = self._write_traces(hits, form)
             else:
-                rows = seen.rows(hits, form, several=len(request.asked) > 1)
+                rows = seen.rows(hits, form, several=len(request.terms) > 1)
                 count = self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
         return worst_exit_code(seen.exit_code(), self._ending(request, looked, found, count))
 
     def _hits(
         self, request: Request, looked: SearchReport, found: set[str], stack: ExitStack
     ) -> Iterator[Hit]:
-        """The hits. Before the log is scanned a note says so; progress is shown from then on."""
+        """Yield the hits. A note precedes a scan of the log; from then on progress is shown."""
         bars: list[ProgressBar] = []
 
         def before_scan(gaps: Sequence[Gap]) -> None:
@@ -367,23 +367,25 @@ class _Task:
             yield hit
 
     def _write_traces(self, hits: Iterator[Hit], form: RowFormat) -> int:
-        """The fate of each message, once however many of its records are hits; how many hits there were."""
+        """Write the trace of each message once, even if several of its records are hits; count the hits."""
         from rmqtool.report.trace import FIELDS, message_fate, table_fields, unique_key
 
         unknown: dict[str, None] = {}
         unread: dict[str, None] = {}
-        # Messages of one batch record have one place: the key tells them apart.
-        told: set[tuple[str | None, int]] = set()
+        # Messages of one batch record have the same offset: the key distinguishes them.
+        traced_places: set[tuple[str | None, int]] = set()
         count = 0
 
         def rows() -> Iterator[Row]:
             nonlocal count
             for hit in hits:
                 count += 1
-                if (unique_key(hit.stored), hit.stored.physical_offset) in told:
+                if (unique_key(hit.stored), hit.stored.physical_offset) in traced_places:
                     continue
                 fate = message_fate(self.store, hit.stored, tz=form.tz)
-                told.update((unique_key(step.stored), step.stored.physical_offset) for step in fate.steps)
+                traced_places.update(
+                    (unique_key(step.stored), step.stored.physical_offset) for step in fate.steps
+                )
                 for row in fate.rows():
                     if row["state"] == "no_group":
                         unread[row["detail"]["reason"]] = None
@@ -400,7 +402,7 @@ class _Task:
         return count
 
     def _served(self, request: Request) -> str:
-        """Which queue offsets the one queue has that was looked in; empty for other look-ups."""
+        """Return the queue offsets of the queue that was searched, as text; empty for other look-ups."""
         if request.kind != "queue_offset":
             return ""
         topic, queue_id = next(iter(request.selection.topics)), next(iter(request.selection.queues))
@@ -415,8 +417,8 @@ class _Task:
         return worst_exit_code(code, self._found(request, looked, found, count))
 
     def _wrong(self, request: Request, looked: SearchReport) -> int:
-        """Tells what is damaged and what was left out; the exit code."""
-        from rmqtool.commands.bad_places import BadPlaces
+        """Report damage and ranges that were not searched; return the exit code."""
+        from rmqtool.commands.finding_report import FindingReport
 
         for text in (*index_texts(looked), *dead_texts(looked)):
             self.writer.note(f"rmqtool: {text}")
@@ -428,20 +430,20 @@ class _Task:
                 self.writer.note(
                     "rmqtool: without topics.json only topics that have queues are searched: see --scan"
                 )
-        seen = BadPlaces(self.writer)
+        seen = FindingReport(self.writer)
         for finding in looked.damage.values():
             seen.report(finding)
         return worst_exit_code(seen.exit_code(), EXIT_FINDINGS if looked.dead else EXIT_OK)
 
     def _found(self, request: Request, looked: SearchReport, found: set[str], count: int) -> int:
-        """Tells what was not found; the exit code."""
+        """Report names that were not found; return the exit code."""
         if request.selection.limit is not None and count >= request.selection.limit:
             return EXIT_OK
         queues = request.selection if request.kind == "queue_offset" else None
         if not found:
             code = self._nothing(request.selection, nothing_text(request, looked) + self._served(request))
             return worst_exit_code(code, self._unread(queues=queues))
-        missing = [name for name in request.asked if name not in found]
+        missing = [name for name in request.terms if name not in found]
         if not missing and request.kind in _EXACT:
             return self._unread(queues=queues) if queues is not None and looked.gaps else EXIT_OK
         if missing:
@@ -450,24 +452,24 @@ class _Task:
 
     def _unread(self, *, queues: Selection | None = None) -> int:
         """Report what could not be read in the log or in the queues of a selection; return the exit code."""
-        from rmqtool.commands.bad_places import tell_unread
+        from rmqtool.commands.finding_report import report_unread
 
         if queues is None:
-            return tell_unread(self.store, self.writer, queues=False)
+            return report_unread(self.store, self.writer, queues=False)
         served = [
             (topic, queue_id)
             for topic, queue_id in self.store.queues
             if queues.matches_topic(topic) and (not queues.queues or queue_id in queues.queues)
         ]
-        return tell_unread(self.store, self.writer, queues=True, served=served)
+        return report_unread(self.store, self.writer, queues=True, served=served)
 
     def _nothing(self, selection: Selection, text: str) -> int:
         """Report that nothing was found, where it was searched, and topics that the store lacks."""
-        from rmqtool.commands.bad_places import tell_unknown
+        from rmqtool.commands.finding_report import report_unknown
         from rmqtool.findings import ScanCounters
 
         self.writer.note(f"rmqtool: {text}")
-        tell_unknown([self.store], selection, ScanCounters(), found=False)
+        report_unknown([self.store], selection, ScanCounters(), found=False)
         return EXIT_FINDINGS
 
 
@@ -476,34 +478,34 @@ _EXACT = ("offset", "queue_offset", "msg_id", "uniq_key")
 
 
 class _Damage:
-    """Makes the rows of hits and reports damage in their records."""
+    """Makes the rows of hits, and reports damage in their records."""
 
     def __init__(self, writer: Output) -> None:
         self._writer = writer
         self._code = EXIT_OK
 
     def rows(self, hits: Iterator[Hit], form: RowFormat, *, several: bool) -> Iterator[Row]:
-        """The row of each hit."""
+        """Yield the row of each hit."""
         from rmqtool.message.rows import OK
         from rmqtool.read.lookup_request import hit_row
 
         for hit in hits:
             row = hit_row(hit, form, several=several)
             if row.get("status", [OK]) != [OK] or hit.stored.status:
-                self._tell(hit, row.get("status", [OK]))
+                self._report(hit, row.get("status", [OK]))
             yield row
 
-    def _tell(self, hit: Hit, status: list[str]) -> None:
-        from rmqtool.commands.bad_places import BadPlaces
+    def _report(self, hit: Hit, status: list[str]) -> None:
+        from rmqtool.commands.finding_report import FindingReport
         from rmqtool.read.log_items import record_findings
 
-        seen = BadPlaces(self._writer)
+        seen = FindingReport(self._writer)
         for each in record_findings(hit.stored, status):
             seen.report(each)
         self._code = worst_exit_code(self._code, seen.exit_code())
 
     def exit_code(self) -> int:
-        """The exit code for everything reported."""
+        """Return the exit code for everything reported."""
         return self._code
 
 
@@ -515,18 +517,18 @@ _KINDS = {"key": "key", "uniq_key": "unique key", "tag": "tag", "msg_id": "messa
 
 
 def gap_text(gap: Gap) -> str:
-    """One range of the log that the index does not cover."""
+    """Return the text for a range of the log that the index does not cover."""
     end = "the end" if gap.stop is None else str(gap.stop)
     return f"offsets {gap.start} to {end} ({gap.reason})"
 
 
 def shortened(name: str) -> str:
-    """The name, or the beginning and length of one that is too long to show."""
+    """Return the name; if it is too long to show, its beginning and its length."""
     return name if len(name) <= _NAME_MAX else f"{name[:_NAME_MAX]}... ({len(name)} characters)"
 
 
 def scan_text(gaps: Sequence[Gap]) -> str:
-    """Why the log is scanned, and where."""
+    """Say why the log is scanned, and where."""
     return f"scanning the log at {_places(gaps)}"
 
 
@@ -537,7 +539,7 @@ def _places(gaps: Sequence[Gap]) -> str:
 
 
 def index_texts(looked: SearchReport) -> Iterable[str]:
-    """Problems with index files, one line each."""
+    """Yield problems with index files, one line for each."""
     for name, why in looked.unreadable:
         yield f"{name} is skipped: {why}"
     chains: dict[str, list[tuple[str, int]]] = {}
@@ -549,20 +551,20 @@ def index_texts(looked: SearchReport) -> Iterable[str]:
 
 
 def missing_text(request: Request, names: Sequence[str]) -> str:
-    """Which of several names were not found."""
+    """Say which of several names were not found."""
     shown = ", ".join(map(shortened, names[:_NAMES_SHOWN])) + (", ..." if len(names) > _NAMES_SHOWN else "")
-    what = counted(len(request.asked), _KINDS[request.kind])
+    what = counted(len(request.terms), _KINDS[request.kind])
     return f"not found: {len(names)} of {what}: {shown}"
 
 
 def nothing_text(request: Request, looked: SearchReport) -> str:
     """Say that nothing was found, and what was searched."""
     what = _KINDS[request.kind]
-    asked = request.asked
+    terms = request.terms
     text = (
-        f"no message with {what} {shortened(asked[0])}"
-        if len(asked) == 1
-        else f"no message with any of {len(asked)} {what}s"
+        f"no message with {what} {shortened(terms[0])}"
+        if len(terms) == 1
+        else f"no message with any of {len(terms)} {what}s"
     )
     if request.kind in ("offset", "queue_offset"):
         scanned = f"; searched {looked.scanned_bytes:,} bytes of the log"
@@ -587,12 +589,12 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
 
 
 def unseen_text(looked: SearchReport) -> str:
-    """Which ranges of the log were not searched."""
+    """Say which ranges of the log were not searched."""
     return f"not searched: the log at {_places(looked.gaps)}: see --scan"
 
 
 def dead_texts(looked: SearchReport) -> Iterable[str]:
-    """To which places the index leads in vain, one line each."""
+    """Yield a line for each offset that the index names and that holds no sound record."""
     places = sorted(set(looked.dead))
     for offset in places[:_GAPS_SHOWN]:
         yield (

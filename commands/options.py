@@ -1,4 +1,4 @@
-"""The options that several commands share: each is declared once and has one meaning.
+"""Options that several commands share: each is declared once and has one meaning.
 
 They form groups (see `groups`): the store, the selected messages, the plan of a change, the output. Every
 option names its own metavar: the man pages must not change with Typer.
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 import typer
 
-from rmqtool import sizes as quantities
+from rmqtool import sizes
 from rmqtool.commands.groups import Group
 from rmqtool.errors import UsageError
 from rmqtool.formats.versions import BROKERS, METAVAR, Broker
@@ -46,24 +46,24 @@ def _as_option(parse: Callable[[str], Value], text: str) -> Value:
 
 
 def parse_size(text: str) -> int:
-    """Bytes of a size, see `quantities.parse_size`. Raises typer.BadParameter."""
-    return _as_option(quantities.parse_size, text)
+    """Return the bytes of a size, see `sizes.parse_size`. Raises typer.BadParameter."""
+    return _as_option(sizes.parse_size, text)
 
 
 def parse_queues(text: str) -> tuple[int, ...]:
-    """Queue ids of `3`, `0-3` or `0-3,7`, each once and in order. Raises typer.BadParameter."""
-    return _as_option(quantities.parse_queues, text)
+    """Return the queue ids of `3`, `0-3` or `0-3,7`, each once and in order. Raises typer.BadParameter."""
+    return _as_option(sizes.parse_queues, text)
 
 
 def parse_broker(text: str) -> str:
-    """A broker version whose behaviour is known. Raises typer.BadParameter for any other text."""
+    """Return a broker version whose behaviour is known. Raises typer.BadParameter for any other text."""
     if text not in BROKERS:
-        raise typer.BadParameter(f"{quantities.short(text)} is not supported; use {', '.join(BROKERS)}")
+        raise typer.BadParameter(f"{sizes.short(text)} is not supported; use {', '.join(BROKERS)}")
     return text
 
 
 def parse_store(text: str) -> Path:
-    """The path that STORE means, on this machine or at a URL. Nothing connects to the URL yet.
+    """Return the path for STORE, on this machine or at a URL. Nothing connects to the URL yet.
 
     Raises UsageError for a URL that cannot be that of a store.
     """
@@ -139,7 +139,7 @@ Jobs = Annotated[
 
 
 class LocationOptions(Group):
-    """Where the parts of a store are that its folder does not show."""
+    """Locations of parts of a store that its folder does not show."""
 
     commitlog: Annotated[
         list[Path] | None,
@@ -196,10 +196,9 @@ class StoreOptions(LocationOptions):
     ]
 
     def open(self, *, quiet: bool = False) -> "Store":
-        """The store, opened for reading; raises as `Store.open` does.
+        """Open the store for reading; raises as `Store.open`.
 
-        Unless `quiet`, work that takes long before the first answer, such as unpacking an archive, is
-        announced on stderr.
+        Unless `quiet`, slow preparations, such as unpacking an archive, are announced on stderr.
         """
         from rmqtool.read.store import Store
 
@@ -207,7 +206,7 @@ class StoreOptions(LocationOptions):
         return Store.open(self.store, announce=announce, **self.arguments())
 
     def command(self, name: str, *words: str) -> str:
-        """A command line of another run of rmqtool on this store, for a shell."""
+        """Return a command line that runs rmqtool on this store, for a shell."""
         import shlex
 
         given: list[str] = []
@@ -254,12 +253,12 @@ class ProfiledStoreOptions(StoreRootOptions):
         return {**super().arguments(), "profile": self.profile}
 
     def command(self, name: str, *words: str) -> str:
-        """A command line of another run of rmqtool on this store, for a shell."""
+        """Return a command line that runs rmqtool on this store, for a shell."""
         return super().command(name, *(("--profile", self.profile) if self.profile else ()), *words)
 
 
 class SelectionOptions(Group):
-    """The messages that are read."""
+    """Options that select messages."""
 
     topic: Annotated[
         list[str] | None,
@@ -326,11 +325,11 @@ class SelectionOptions(Group):
     ] = None
 
     def queue_ids(self) -> set[int]:
-        """The queue ids that --queue names. Raises typer.BadParameter."""
+        """Return the queue ids that --queue names. Raises typer.BadParameter."""
         return {number for text in self.queue or () for number in parse_queues(text)}
 
     def selection(self, tz: str | None) -> "Selection":
-        """The `Selection` that the options mean; both times count from the same `now`.
+        """Return the options as a `Selection`; both times count from the same `now`.
 
         Raises:
             UsageError: a time or zone cannot be read, or a range is empty.
@@ -370,7 +369,7 @@ class SelectionOptions(Group):
 
 
 class PlanOptions(Group):
-    """The plan of a change: what becomes of it."""
+    """Options of a plan: show it, write it, or apply it."""
 
     apply: Annotated[bool, typer.Option("--apply", help="Apply the plan; by default it is only shown.")] = (
         False
@@ -408,7 +407,7 @@ class PlanOptions(Group):
 
 
 class ScanOptions(Group):
-    """How the files of a store are read."""
+    """Options of reading the files of a store."""
 
     jobs: Jobs = 0
     io_limit: Annotated[
@@ -429,7 +428,7 @@ class ScanOptions(Group):
 
 
 class OutputOptions(Group):
-    """How rows of messages are shown."""
+    """Options of the output of message rows."""
 
     format: Annotated[
         Literal["table", "jsonl", "json", "csv", "tsv"] | None,
@@ -482,17 +481,17 @@ class OutputOptions(Group):
 
     @property
     def zone(self) -> "tzinfo | None":
-        """The zone of --tz. Raises UsageError."""
+        """Return the zone of --tz. Raises UsageError."""
         return parse_zone(self.tz)
 
     def writer(self, *, changes: bool = False) -> Output:
-        """The writer of the command's output; `changes` as for `Output`."""
+        """Return the writer of the command's output; `changes` as for `Output`."""
         return Output(
             format=self.format, fields=self.fields, quiet=self.quiet, progress=self.progress, changes=changes
         )
 
     def row_format(self, store: "Store", fields: Sequence[str] | None) -> "RowFormat":
-        """How messages become rows: `fields` are those of --fields; names that messages lack are ignored."""
+        """Return the form of message rows: `fields` are those of --fields; unknown names are ignored."""
         from rmqtool.formats.body import BODY_LIMIT
         from rmqtool.message.columns import BY_NAME
         from rmqtool.message.rows import RowFormat
@@ -510,13 +509,13 @@ class OutputOptions(Group):
 
 
 class RowOutput(OutputOptions):
-    """How rows of another kind are shown."""
+    """Options of the output of other rows."""
 
     OPTIONS = ("tz", "format", "fields", "quiet", "progress")
 
 
 class ObjectOutput(OutputOptions):
-    """How a single object is shown."""
+    """Options of the output of a single object."""
 
     OPTIONS = ("tz", "format", "quiet", "progress")
 
@@ -526,8 +525,8 @@ class ObjectOutput(OutputOptions):
     ] = None  # type: ignore[assignment]  # other formats, for the same writer
 
 
-def tell_assumed(output: Output, written_by: "WrittenBy | None", option: str) -> None:
-    """Print the broker version that is assumed where the store does not show it; `option` sets it."""
+def note_assumed_version(output: Output, written_by: "WrittenBy | None", option: str) -> None:
+    """Print the assumed broker version if the store does not show it; `option` sets it."""
     if written_by is not None and not written_by.is_known:
         output.note(
             f"rmqtool: the broker version is {written_by}; {written_by.profile.name} is assumed:"
@@ -536,7 +535,10 @@ def tell_assumed(output: Output, written_by: "WrittenBy | None", option: str) ->
 
 
 def local_file(text: str, option: str) -> Path:
-    """The path that the value of `option` is. Raises UsageError for a URL of another machine, or no name."""
+    """Return the value of `option` as a path.
+
+    Raises UsageError for a URL of another machine, and for an empty name.
+    """
     from rmqtool.storage.remote_url import is_url, local_path
 
     local = local_path(text)

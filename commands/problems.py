@@ -1,4 +1,4 @@
-"""`rmqtool problems`: what the codes of findings mean."""
+"""`rmqtool problems`: the meaning of the codes of findings."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ def problems(
     Says what is wrong, what the broker does with it, and how to repair it. Shows the same table as
     rmqtool-problems(7). Named codes are shown in full.
     """
-    asked = [*(codes or ()), *(code or ())]
-    unknown = [name for name in asked if name.upper() not in BY_CODE]
+    requested = [*(codes or ()), *(code or ())]
+    unknown = [name for name in requested if name.upper() not in BY_CODE]
     if unknown:
         raise UsageError(f"unknown problem code {unknown[0]!r}", hint="rmqtool problems lists all codes")
-    chosen = [BY_CODE[name.upper()] for name in asked] if asked else PROBLEMS
+    chosen = [BY_CODE[name.upper()] for name in requested] if requested else PROBLEMS
     rows = [
         {
             "problem": problem.code,
@@ -52,7 +52,7 @@ def problems(
         }
         for problem in chosen
     ]
-    if asked and shown.format is None and shown.fields is None:
+    if requested and shown.format is None and shown.fields is None:
         for row in rows:
             Output(format="text").write_object(row)
         return EXIT_OK

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import changes, options
-from rmqtool.commands.bad_places import tell_unknown
+from rmqtool.commands.finding_report import report_unknown
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_REFUSED, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -83,7 +83,7 @@ def rebuild(
 
         request = None if change.plan is not None else _request(only, selected)
         with store.open() as opened:
-            options.tell_assumed(output, opened.written_by, "--profile")
+            options.note_assumed_version(output, opened.written_by, "--profile")
         planned, applied = rebuild_store(
             store.open, request, plan_file=change.plan, backup_dir=change.backup_dir, force=change.force,
             jobs=jobs,
@@ -136,7 +136,7 @@ def _show(
         output.note(f"rmqtool: --apply is refused: {planned.refusals[0].reason}; see rmqtool recover")
     elif planned.plan.actions:
         words = [] if change.write_plan is None else ["--plan", str(change.write_plan)]
-        changes.tell_next(output, store.command("rebuild", "--apply", *words))
+        changes.note_next_command(output, store.command("rebuild", "--apply", *words))
     code = EXIT_FINDINGS if planned.is_needed or planned.rebuild.unmended else EXIT_OK
     return worst_exit_code(code, _unknown(opened, planned))
 
@@ -147,7 +147,7 @@ def _unknown(store: Store, planned: Planned) -> int:
 
     chosen, there = planned.selection, planned.rebuild.queue_ends
     found = any(chosen.matches_topic(topic) and queue_id in chosen.queues for topic, queue_id in there)
-    return tell_unknown([store], chosen, ScanCounters(topics={topic for topic, _ in there}), found=found)
+    return report_unknown([store], chosen, ScanCounters(topics={topic for topic, _ in there}), found=found)
 
 
 def _rows(planned: Planned, state: str) -> Iterator[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""`rmqtool recover`: what a broker's start would do to a store, and a better way.
+"""`rmqtool recover`: predict what a broker's start would do to a store, and repair it without that loss.
 
 The text shows each broker's start next to the plan, what is lost, and what changes.
 """
@@ -156,7 +156,7 @@ def _show(
     zone: tzinfo | None,
     jobs: int,
 ) -> int:
-    """Show the plan that `request`, or else a plan file, means; returns the exit code."""
+    """Show the plan for `request`, or that of a plan file; return the exit code."""
     from rmqtool.repair.plan import read_plan
     from rmqtool.repair.recover import BROKERS, Request, plan_and_predict
 
@@ -173,7 +173,7 @@ def _show(
     found = with_times(recovery.row(), zone)
     output.write_object(found, recover_lines(found))
     if recovery.plan.actions:
-        changes.tell_next(output, _command(store, recovery, wanted, change.plan or change.write_plan))
+        changes.note_next_command(output, _command(store, recovery, wanted, change.plan or change.write_plan))
     if recovery.is_partial:
         return EXIT_INPUT
     return EXIT_FINDINGS if recovery.is_needed else EXIT_OK
@@ -182,7 +182,7 @@ def _show(
 def _command(
     store: options.ProfiledStoreOptions, recovery: Recovery, request: Request, plan: Path | None
 ) -> str:
-    """The command line that does what was shown."""
+    """Return the command line that applies the plan."""
     from rmqtool.repair.recover import DEFAULT_HEAP_BYTES
 
     words: list[str] = []
@@ -209,7 +209,7 @@ def _apply(
 
     with store.open() as opened:
         total = sum(file.size for file in opened.layout.commit_log)
-        options.tell_assumed(output, opened.written_by, "--profile")
+        options.note_assumed_version(output, opened.written_by, "--profile")
     with output.progress("recover", 2 * total) as bar:
         result = recover_store(
             store.open, request, plan_file=change.plan, backup_dir=change.backup_dir, yes=change.yes,
@@ -252,7 +252,10 @@ Row = dict[str, Any]
 
 
 def recover_lines(found: Row, *, undo: str | None = None) -> Iterator[str]:
-    """The lines of a report, the row of a `Recovery` or an `Outcome`; `undo` is the command line for it."""
+    """Yield the lines of a report, the row of a `Recovery` or an `Outcome`.
+
+    `undo` is the command line that undoes it.
+    """
     yield from _head(found)
     if found.get("predictions"):
         yield ""
@@ -310,13 +313,13 @@ def _mode_text(found: Row) -> str:
 
 
 def _starts(found: Row) -> Iterator[str]:
-    """One line for each question, one column for each broker and one for the plan."""
+    """Yield a table: one line for each question, one column for each broker and one for the plan."""
     brokers = found["predictions"]
     columns = ("a start would", *(row["broker"] for row in brokers), "recover")
     rows = []
     for title, of_broker, of_plan in _QUESTIONS:
-        told = title in _OF_THE_LOAD
-        cells = [of_broker(row) if told or row["loads"] else "-" for row in brokers] + [of_plan(found)]
+        is_of_load = title in _OF_THE_LOAD
+        cells = [of_broker(row) if is_of_load or row["loads"] else "-" for row in brokers] + [of_plan(found)]
         if title == _ALWAYS or any(cell not in ("", "0", "-") for cell in cells):
             rows.append(dict(zip(columns, (title, *cells), strict=True)))
     yield from Output.table_lines(rows, columns)
@@ -378,7 +381,7 @@ _QUESTIONS: tuple[_Question, ...] = (
 
 
 def _queue_lines(found: Row) -> Iterator[str]:
-    """Queues whose range would change, with their ends."""
+    """Yield the queues whose range would change, with their ends."""
     brokers = found["predictions"]
     ends: dict[tuple[str, int], Row] = {}
     now = {  # of any broker: 4.x does not see the batch queues that are there
@@ -414,7 +417,7 @@ def _queue_lines(found: Row) -> Iterator[str]:
 
 
 def _note_lines(brokers: Sequence[Row]) -> Iterator[str]:
-    """Remarks about the starts, each once with the brokers that it is about."""
+    """Yield the notes on the starts, each once, with the brokers that it applies to."""
     notes: dict[str, list[str]] = {}
     for row in brokers:
         for note in row["notes"]:
@@ -474,7 +477,7 @@ def _applied_lines(applied: Row | None, undo: str | None) -> Iterator[str]:
 
 
 def undo_lines(row: Row) -> Iterator[str]:
-    """The lines of what `--undo` has done."""
+    """Yield the lines of the result of `--undo`."""
     if row["already"]:
         yield f"{'undone':<13}nothing to do: {row['backup']} was already restored"
     else:

@@ -122,20 +122,20 @@ class SparkOptions(Group):
     ] = None
 
     def action(self) -> str | None:
-        """The action that is requested; None for rows.
+        """Return the requested action; None for rows.
 
         Raises:
             UsageError: several actions, one without a value, or options that need another one.
         """
         from rmqtool.spark.session import is_utf8
 
-        asked = {name: value for name, value in self.actions().items() if value not in (None, False)}
-        for name, value in asked.items():
+        requested = {name: value for name, value in self.actions().items() if value not in (None, False)}
+        for name, value in requested.items():
             if value == "":
                 raise UsageError(f"{name} is empty")
             if isinstance(value, str) and not is_utf8(value):
                 raise UsageError(f"{name} is not UTF-8")
-        chosen = list(asked)
+        chosen = list(requested)
         if len(chosen) > 1:
             raise UsageError(
                 f"{chosen[0]} and {chosen[1]} exclude each other", hint="run one after the other"
@@ -147,7 +147,7 @@ class SparkOptions(Group):
         return chosen[0] if chosen else None
 
     def actions(self) -> dict[str, Any]:
-        """The values of the options that are actions, by their names."""
+        """Return the values of the options that are actions, by their names."""
         return {
             "--count": self.count, "--group-by": self.group_by, "--sql": self.sql, "--verify": self.verify,
             "--stats": self.stats, "--rebuild-report": self.rebuild_report, "--output": self.output,
@@ -185,7 +185,7 @@ class _Run:
 
     @contextmanager
     def stores(self) -> Iterator[list[tuple[str, Store]]]:
-        """(broker name, store) of all stores, opened on this machine."""
+        """Open all stores on this machine, as (broker name, store)."""
         from rmqtool.spark.options import parse_options
         from rmqtool.spark.stores import open_place
 
@@ -261,11 +261,11 @@ def spark_scan(
     if own.explain:
         return _explain(run)
     require_spark()
-    return worst_exit_code(work(run), _tell_missed(run))
+    return worst_exit_code(work(run), _report_unknown(run))
 
 
 def _check(action: str | None, selection: Selection, body: BodyForm, *, explain: bool) -> None:
-    """Refuses options that say nothing to the action."""
+    """Raise UsageError for options that have no effect on the action."""
     if selection.limit is not None and action in ("--count", "--verify", "--rebuild-report"):
         raise UsageError(
             f"--limit and {action} exclude each other", hint="a limit applies to rows that are shown"
@@ -293,7 +293,7 @@ def _stores(given: list[str] | None) -> tuple[str, ...]:
 
 
 def _action(action: str | None, own: SparkOptions, writer: Output, body: BodyForm) -> _Action:
-    """Returns the function that does the action. Its options are checked here, before Spark is started."""
+    """Return the function for the action. Its options are checked here, before Spark is started."""
     from rmqtool.commands.verify import COLUMNS as FINDING_FIELDS
     from rmqtool.spark import scan_job_groups, scan_job_output, scan_job_rows, scan_job_verify
 
@@ -338,12 +338,12 @@ def _explain(run: _Run) -> int:
 
 
 def _show(run: _Run, *, body: BodyForm) -> int:
-    from rmqtool.commands.bad_places import BadPlaces
+    from rmqtool.commands.finding_report import FindingReport
     from rmqtool.report.dump.log import TABLE_FIELDS
     from rmqtool.spark.scan_job_rows import FIELDS, message_rows
 
     names = None if run.writer.fields is None else [name.partition(".")[0] for name in run.writer.fields]
-    seen, run.messages = BadPlaces(run.writer), 0
+    seen, run.messages = FindingReport(run.writer), 0
 
     def report(broker_name: str, found: Finding) -> None:
         several = len(run.plan.stores) > 1
@@ -365,7 +365,7 @@ def _count(run: _Run) -> int:
     with run.session() as session:
         run.messages, bad = count(session, run.request)
     run.writer.write_rows([{"count": run.messages}], ("count",))
-    return _tell_bad(bad)
+    return _report_damage(bad)
 
 
 def _counted(
@@ -381,12 +381,12 @@ def _counted(
         run.messages = run.writer.write_rows(
             islice(rows(counts, run.tz), run.request.selection.limit), fields, table
         )
-    return _tell_bad(counts.bad)
+    return _report_damage(counts.bad)
 
 
-def _tell_missed(run: _Run) -> int:
+def _report_unknown(run: _Run) -> int:
     """Report requested data that is not searched or does not exist; return the exit code."""
-    from rmqtool.commands.bad_places import tell_batches, tell_unknown
+    from rmqtool.commands.finding_report import note_batch_records, report_unknown
     from rmqtool.findings import ScanCounters
 
     selection = run.request.selection
@@ -394,8 +394,8 @@ def _tell_missed(run: _Run) -> int:
         return EXIT_OK
     with run.stores() as stores:
         opened = [store for _, store in stores]
-        tell_batches(opened, selection, run.writer)
-        return EXIT_OK if run.messages else tell_unknown(opened, selection, ScanCounters(), found=False)
+        note_batch_records(opened, selection, run.writer)
+        return EXIT_OK if run.messages else report_unknown(opened, selection, ScanCounters(), found=False)
 
 
 def _query(run: _Run, *, sql: str) -> int:
@@ -405,15 +405,15 @@ def _query(run: _Run, *, sql: str) -> int:
 
     with run.session() as session, spark_errors():
         reads = reads_of(session, sql)
-        _tell_unselected(reads.columns, run.request.selection, run.writer)
+        _note_unselected(reads.columns, run.request.selection, run.writer)
         frame = query_frame(session, run.request, sql, reads)
         rows = sql_rows(frame, run.request.selection.limit, run.tz)
         run.writer.write_rows(rows, sql_columns(frame))
     return EXIT_OK
 
 
-def _findings(run: _Run, codes: set[int], told: Callable[[str], None]) -> Iterator[tuple[str, Finding]]:
-    """(broker name, finding) of all stores; `told` gets a line on what was checked of each."""
+def _findings(run: _Run, codes: set[int], note: Callable[[str], None]) -> Iterator[tuple[str, Finding]]:
+    """Yield (broker name, finding) of all stores; `note` gets a line on the extent of each check."""
     from rmqtool.check.verify import Report, verify
     from rmqtool.commands.verify import summary
     from rmqtool.spark.scan_job_verify import SparkExecutor
@@ -425,7 +425,7 @@ def _findings(run: _Run, codes: set[int], told: Callable[[str], None]) -> Iterat
                 codes.add(each.problem.exit_code)
                 counts[each.problem.severity] += 1
                 yield name, each
-            told(summary(report, counts) if len(stores) == 1 else f"{name}: {summary(report, counts)}")
+            note(summary(report, counts) if len(stores) == 1 else f"{name}: {summary(report, counts)}")
 
 
 def _verify(run: _Run) -> int:
@@ -467,41 +467,41 @@ def _write(run: _Run, *, url: str, form: Any, parts: tuple[str, ...], names: Any
             session, run.request, place, format=form, partition_by=parts, names=names, with_body=body
         )
     run.writer.note(f"rmqtool: written to {url}")
-    return _tell_bad(bad)
+    return _report_damage(bad)
 
 
-def _tell_bad(bad: Bad) -> int:
-    """Tells of ranges that hold no record, which no count has in it, and of damaged records, which are in it.
+def _report_damage(bad: Bad) -> int:
+    """Report the counts of damage: ranges without a record are not counted as messages, damaged records are.
 
     Returns the exit code.
     """
-    told = [
+    texts = [
         f"{counted(count, what)} {how}"
         for count, what, how in (
             (bad.ranges, "damaged range", "not counted"), (bad.records, "damaged record", "counted"),
         )
         if count
     ]  # fmt: skip
-    if not told:
+    if not texts:
         return EXIT_OK
-    print_error(f"rmqtool: {', '.join(told)}; --verify shows all of them")
+    print_error(f"rmqtool: {', '.join(texts)}; --verify shows all of them")
     return EXIT_FINDINGS
 
 
-def _tell_unselected(views: Collection[str], selection: Selection, writer: Output) -> None:
-    """Says which selections do not hold for the views of queues and index that a query reads."""
+def _note_unselected(views: Collection[str], selection: Selection, writer: Output) -> None:
+    """Note which options do not restrict the views of queues and index that a query reads."""
     given = _given(selection)
     of_queues = [name for name in given if name not in _OF_QUEUES]
     views_and_names = (("consume_queue", of_queues), ("index_entries", given))
-    told = [
+    texts = [
         f"{view} ignores {', '.join(names)}" for view, names in views_and_names if view in views and names
     ]
-    if told:
-        writer.note(f"rmqtool: {'; '.join(told)}: these options select only messages")
+    if texts:
+        writer.note(f"rmqtool: {'; '.join(texts)}: these options select only messages")
 
 
 def _given(selection: Selection) -> list[str]:
-    """The options that select messages, of those that were given."""
+    """Return the given options that select messages."""
     lists = {
         "--topic": selection.topics, "--exclude-topic": selection.exclude_topics,
         "--queue": selection.queues, "--tag": selection.tags, "--key": selection.keys,

@@ -1,4 +1,4 @@
-"""`rmqtool stats`: counts, sizes, delays, rates, lag and what waits, as rows or charts.
+"""`rmqtool stats`: counts, sizes, delays, rates, lag and pending messages, as rows or charts.
 
 One section is printed as rows, several as tables, lines or one object.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_batches, tell_unknown
+from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -28,7 +28,7 @@ _LARGEST_OF_ALL = 10
 
 
 class StatsOptions(Group):
-    """Options that say what to count and show."""
+    """Options of the sections: what to count and show."""
 
     by: Annotated[
         str | None,
@@ -173,7 +173,7 @@ def stats(
     writer, selection = shown.writer(), selected.selection(shown.tz)
     names = own.names()
     _check_lag(selection, names, is_alone=not (own.largest or own.duplicates or own.all or own.plot))
-    seen, looked = BadPlaces(writer), ScanCounters()
+    seen, looked = FindingReport(writer), ScanCounters()
     with store.open(quiet=shown.quiet) as opened:
         if own.plot is not None:
             from rmqtool.commands.stats_plot import check_plot, draw
@@ -191,13 +191,13 @@ def stats(
         write_sections(writer, found)
         unknown = 0
         if request.scans or request.lag_by is not None:
-            tell_batches([opened], selection, writer)
-            unknown = tell_unknown([opened], selection, looked, found=found.selected > 0)
+            note_batch_records([opened], selection, writer)
+            unknown = report_unknown([opened], selection, looked, found=found.selected > 0)
         return worst_exit_code(seen.exit_code(), found.exit_code, unknown)
 
 
 def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone: bool) -> None:
-    """Raises UsageError where only lag is requested and messages are selected too."""
+    """Raise UsageError if only lag is requested and messages are selected too."""
     if names and "group" in names and is_alone and (selection.tags or selection.keys or selection.filter):
         raise UsageError(
             "--by group cannot be used with --tag, --key or --filter: lag counts all messages of a queue",
@@ -207,7 +207,7 @@ def _check_lag(selection: Selection, names: tuple[str, ...] | None, *, is_alone:
 
 BAR_WIDTH = 20
 ROWS_SHOWN = 20
-"""Rows of a section in a table that stands among others."""
+"""Rows of a section that are shown if several sections are."""
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
 _MEASURED = {"messages": "bytes", "lag": "lag_messages", "delayed": "count", "transactions": "count"}
 _TITLES = {
@@ -223,7 +223,7 @@ Row = dict[str, Any]
 
 
 def write_sections(writer: Output, found: Overview) -> None:
-    """Writes all sections; with one section its rows in any format.
+    """Write all sections; with a single section, its rows in any format.
 
     Raises:
         UsageError: csv or tsv for several sections.
@@ -269,7 +269,7 @@ def _none_text(section: Section) -> str:
 
 
 def _headings(section: Section) -> Sequence[str]:
-    """The columns of a table: that with the bars stands first among the values."""
+    """Return the columns of a table: the one with the bars is the first of the values."""
     name = _MEASURED.get(section.name)
     if name is None:
         return section.table_fields
@@ -278,7 +278,7 @@ def _headings(section: Section) -> Sequence[str]:
 
 
 def _with_bars(section: Section) -> Iterable[Row]:
-    """The rows for a table: with bars as long as their part of the largest, and rounded numbers."""
+    """Return the rows for a table: with bars in proportion to the largest value, and rounded numbers."""
     name = _MEASURED.get(section.name)
     if name is None:
         yield from section.rows
@@ -290,7 +290,7 @@ def _with_bars(section: Section) -> Iterable[Row]:
 
 
 def bar(value: int, most: int) -> str:
-    """A bar of up to BAR_WIDTH characters; empty for 0, and never so for more."""
+    """Return a bar of up to BAR_WIDTH characters; it is empty only for 0."""
     if value <= 0 or most <= 0:
         return ""
     eighths = max(round(value / most * BAR_WIDTH * 8), 1)

@@ -1,6 +1,6 @@
 """The charts of `rmqtool stats --plot`: sizes, messages and bytes over time, lag of consumer groups.
 
-Drawn by matplotlib (extra `plot`) with the backend that needs no screen. Names from a store are
+They are drawn by matplotlib (extra `plot`) with a backend that needs no screen. Names from a store are
 untrusted: they are escaped, shortened, and never read as formulas.
 """
 
@@ -27,7 +27,7 @@ _YEARS_MS = (-62_135_596_800_000, 253_402_300_799_999)  # what a calendar can sh
 
 
 def check_plot(text: str, store: Store) -> Path:
-    """The path of the picture; refuses one that cannot be drawn, before any work.
+    """Return the path of the picture; raise an error for one that cannot be drawn, before any work.
 
     Raises:
         UsageError: neither .svg nor .png, or a URL of elsewhere.
@@ -50,7 +50,7 @@ def check_plot(text: str, store: Store) -> Path:
 
 
 def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:
-    """Draws the charts into a new file, which is there when it is whole.
+    """Draw the charts into a new file, which appears when it is complete.
 
     Raises:
         RefusedError: the file exists.
@@ -78,7 +78,7 @@ def draw(charts: Charts, path: Path, tz: tzinfo | None, *, title: str) -> None:
 
 
 def label(text: str, length: int = _LABEL_MAX) -> str:
-    """A text from a store as a label: without control characters, and not too long."""
+    """Return a text from a store as a label: without control characters, and shortened."""
     shown = escape(text)
     return shown if len(shown) <= length else f"{shown[: length - 1]}…"
 
@@ -119,7 +119,7 @@ def _rate(axes: Any, charts: Charts, tz: tzinfo | None) -> None:
 
 
 def _moment(time_ms: int, tz: tzinfo | None) -> datetime:
-    """A time without its zone, as the clock of the zone shows it: what an axis can be made of."""
+    """Return a time without a zone, as a clock in the zone `tz` shows it: axes have no zones."""
     moment = datetime.fromtimestamp(time_ms / 1000, UTC)
     try:
         moment = moment.astimezone(tz)

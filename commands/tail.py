@@ -1,4 +1,4 @@
-"""`rmqtool tail`: the messages of queues as a consumer gets them, also as they come."""
+"""`rmqtool tail`: the messages of queues as a consumer gets them, and with --follow new ones."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from rmqtool.commands import options
-from rmqtool.commands.bad_places import BadPlaces, tell_unknown, tell_unread
+from rmqtool.commands.finding_report import FindingReport, report_unknown, report_unread
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import EXIT_OK, UsageError, worst_exit_code
 from rmqtool.output import Output
@@ -101,17 +101,17 @@ def tail(
     wanted = _subscription(selected)
     writer = shown.writer()
     writer.check_fields(FIELDS)
-    seen = BadPlaces(writer)
+    seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
         selection = _with_topics_of(opened, selection, group, retry=retry)
         form = shown.row_format(opened, writer.fields)
         try:
             follower = open_tail(
-                opened, selection, start, wanted, follow=follow, report=seen.report, note=_told(writer)
+                opened, selection, start, wanted, follow=follow, report=seen.report, note=_note_to(writer)
             )
             named = selected.topic is not None
-            code = tell_unknown([opened], selection, ScanCounters(), found=False) if named else EXIT_OK
-            code = worst_exit_code(code, tell_unread(opened, writer, queues=True))
+            code = report_unknown([opened], selection, ScanCounters(), found=False) if named else EXIT_OK
+            code = worst_exit_code(code, report_unread(opened, writer, queues=True))
             bulk, line_format = None, writer.line_format if opened.is_local else None
             if line_format is not None and can_be_lines(opened, writer.fields, form):
                 bulk = BulkLines(follower, form, writer.fields, line_format, in_background=follow)
@@ -151,7 +151,7 @@ def _subscription(selected: options.SelectionOptions) -> Subscription:
 
 
 def _with_topics_of(store: Store, selection: Selection, group: str | None, *, retry: bool) -> Selection:
-    """The selection with the topics that a group consumes, where none are named."""
+    """Return the selection; if it names no topics, with those that the group consumes."""
     if group is None:
         if retry:
             raise UsageError("--retry needs --group")
@@ -166,5 +166,5 @@ def _with_topics_of(store: Store, selection: Selection, group: str | None, *, re
     return replace(selection, topics=topics | {own} if retry else topics or {own})
 
 
-def _told(writer: Output) -> Callable[[str], None]:
+def _note_to(writer: Output) -> Callable[[str], None]:
     return lambda text: writer.note(f"rmqtool: {text}")

@@ -1,4 +1,4 @@
-"""`rmqtool verify`: everything that is wrong with a store, as rows."""
+"""`rmqtool verify`: check a store and show its damage as rows."""
 
 from __future__ import annotations
 

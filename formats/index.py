@@ -128,9 +128,9 @@ def shapes_of(size: int) -> Iterator[Shape]:
     First the default, then four entries a slot as in the default, then all others by rising
     number of slots. There can be millions: take as many as you need.
     """
-    words, odd = divmod(size - HEADER_SIZE, SLOT_SIZE)
+    words, remainder = divmod(size - HEADER_SIZE, SLOT_SIZE)
     words_per_entry = ENTRY_SIZE // SLOT_SIZE
-    if odd or words < 1 + words_per_entry:
+    if remainder or words < 1 + words_per_entry:
         return
     likely = []
     if size == DEFAULT_SHAPE.size:
@@ -152,9 +152,9 @@ def shape_by_entry(size: int, number: int, offset: int) -> Shape | None:
     The last entry in use has the header's end_physical_offset. Finding that number in the file gives
     the entry's place, and so the shape, without trying all shapes.
     """
-    words, odd = divmod(offset - ENTRY_SIZE * number - HEADER_SIZE, SLOT_SIZE)
+    words, remainder = divmod(offset - ENTRY_SIZE * number - HEADER_SIZE, SLOT_SIZE)
     entries, rest = divmod(size - HEADER_SIZE - SLOT_SIZE * words, ENTRY_SIZE)
-    if odd or rest or words < 1 or not 0 < number < entries:
+    if remainder or rest or words < 1 or not 0 < number < entries:
         return None
     return Shape(words, entries)
 

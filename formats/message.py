@@ -130,7 +130,7 @@ class Message:
     """One commit log record, field by field as stored; see `RECORD` for what the fields mean.
 
     `body`, `topic_bytes` and `properties_bytes` are the stored bytes, so `encode` gives the
-    record back byte for byte. `properties_length` is negative only in odd records of other
+    record back byte for byte. `properties_length` is negative only in unusual records of other
     writers; the stored number is kept.
     """
 

@@ -338,10 +338,10 @@ def _with_wrapped_offsets(entries: Array) -> Array:
     most = _LONG_MAX // UNIT_SIZE
     if not len(offsets) or (offsets.min() >= 0 and offsets.max() <= most):
         return entries
-    odd = (offsets < 0) | (offsets > most)
-    wrapped = offsets[odd] * UNIT_SIZE // UNIT_SIZE
+    out_of_range = (offsets < 0) | (offsets > most)
+    wrapped = offsets[out_of_range] * UNIT_SIZE // UNIT_SIZE
     entries = entries.copy()
-    entries["queue_offset"][odd] = np.where(wrapped > 0, wrapped, -1)
+    entries["queue_offset"][out_of_range] = np.where(wrapped > 0, wrapped, -1)
     return entries
 
 

@@ -50,7 +50,7 @@ class Batch:
 
     `rows` are FRAME rows whose physical_offset is the stored one, as a broker takes it; `positions`
     where the records are. `foreign` says whether the two differ anywhere. `plain`: every record is
-    of the first version, with the right CRC, and nothing in it is odd. `shared` is for whoever takes
+    of the first version, with the right CRC, and all its numbers can be parsed. `shared` is for whoever takes
     the batch several times. `light` are the units of light queues that the records name.
     """
 
@@ -217,10 +217,10 @@ def first_unsound(batch: Batch, rules: StartRules, settings: StartSettings) -> i
 
 def unparsed(batch: Batch, rules: StartRules) -> Array:
     """Which rows hold numbers, among the properties that a broker reads, that Java cannot parse."""
-    odd: Array = (batch.dispatch.flags & BAD_NUMBER) != 0
-    if not odd.any():
-        return odd
+    wrong_number: Array = (batch.dispatch.flags & BAD_NUMBER) != 0
+    if not wrong_number.any():
+        return wrong_number
     bad_delay = batch.dispatch.delay_level == BAD_DELAY
     delayed = batch.topics.index(_SCHEDULE) if _SCHEDULE in batch.topics else -1
-    inner = odd & ~bad_delay if rules.profile.has_inner_batch else np.zeros(len(odd), bool)
-    return np.asarray((odd & bad_delay & (batch.rows["topic_id"] == delayed)) | inner)
+    inner = wrong_number & ~bad_delay if rules.profile.has_inner_batch else np.zeros(len(wrong_number), bool)
+    return np.asarray((wrong_number & bad_delay & (batch.rows["topic_id"] == delayed)) | inner)

@@ -114,9 +114,9 @@ def dispatch_columns(frames: Frames) -> Dispatch:
             more = max(len(keys), 2 + int(rows[done]["properties_length"]))
             keys = np.concatenate([keys[: result[0]], np.empty(more, KEY)])
     keys = keys[: result[0]]
-    odd = np.flatnonzero(columns["flags"] & _LEFT_TO_PYTHON)
-    if len(odd):
-        more_keys = [key for row in odd.tolist() for key in _plain(frames, row, columns)]
+    left = np.flatnonzero(columns["flags"] & _LEFT_TO_PYTHON)
+    if len(left):
+        more_keys = [key for row in left.tolist() for key in _plain(frames, row, columns)]
         keys = np.concatenate([keys, np.array(more_keys, KEY)])
         keys = keys[np.argsort(keys["row"], kind="stable")]
     for row in np.flatnonzero(columns["flags"] & BAD_NUMBER).tolist():
@@ -180,9 +180,9 @@ def _seeds(topics: list[bytes]) -> Array:
     from rmqtool.log import dispatch_kernel as key_kernel
 
     ends = np.cumsum(np.fromiter(map(len, topics), np.int64, len(topics)))
-    seeds, odd = np.empty((len(topics), 2), np.int32), np.zeros(len(topics), np.bool_)
-    key_kernel.hash_topics(np.frombuffer(b"".join(topics) + b"\0", np.uint8), ends, *_suffixes(), seeds, odd)
-    for number in np.flatnonzero(odd).tolist():
+    seeds, left = np.empty((len(topics), 2), np.int32), np.zeros(len(topics), np.bool_)
+    key_kernel.hash_topics(np.frombuffer(b"".join(topics) + b"\0", np.uint8), ends, *_suffixes(), seeds, left)
+    for number in np.flatnonzero(left).tolist():
         text = java_utf8_decode(topics[number])
         seeds[number] = string_hash(key_text(text, "")), string_hash(tag_text(text, ""))
     return seeds

@@ -146,10 +146,10 @@ def hash_text(data: Any, start: int, stop: int, seed: int) -> Any:
 
 
 @compiled
-def hash_topics(texts: Any, ends: Any, key_suffix: Any, tag_suffix: Any, seeds: Any, odd: Any) -> None:
+def hash_topics(texts: Any, ends: Any, key_suffix: Any, tag_suffix: Any, seeds: Any, not_utf8: Any) -> None:
     """Fill the two `seeds` (i4) of each topic texts[ends[k - 1] : ends[k]]: its hash with either suffix.
 
-    Topics that are not UTF-8 are only marked in `odd`.
+    Topics that are not UTF-8 are only marked in `not_utf8`.
     """
     begin = 0
     for number in range(len(ends)):
@@ -159,7 +159,7 @@ def hash_topics(texts: Any, ends: Any, key_suffix: Any, tag_suffix: Any, seeds: 
             seeds[number, 0] = hash_text(key_suffix, 0, len(key_suffix), value)
             seeds[number, 1] = hash_text(tag_suffix, 0, len(tag_suffix), value)
         else:
-            odd[number] = True
+            not_utf8[number] = True
         begin = stop
 
 

@@ -56,12 +56,12 @@ def pick(
         done = 0
         while first + done < stop:
             part = slice(first + done, stop)
-            frames, is_odd = _frames(
+            frames, is_unsound = _frames(
                 data, starts[done:], offsets[part], sizes[part], file_from_offset, crc=crc
             )
             if len(frames.rows):
                 yield frames
-            if is_odd:
+            if is_unsound:
                 return
             done += len(frames.rows)
         first = stop
@@ -112,4 +112,4 @@ def _frames(
     ]
     count = int(result[picked_kernel.COUNT])
     frames = PickedFrames(rows[:count], names, data, 0, file_from_offset, offsets, starts)
-    return frames, bool(result[picked_kernel.ODD])
+    return frames, bool(result[picked_kernel.UNSOUND])

@@ -11,7 +11,7 @@ from rmqtool.log.compiled import compiled
 from rmqtool.log.frame_kernel import Checks, Numbers, body_matches, fill, lengths, topic_id, version_of
 from rmqtool.log.intrinsics import i32, i64, u8
 
-COUNT, ODD, TOPICS = range(3)
+COUNT, UNSOUND, TOPICS = range(3)
 RESULT_SIZE = 3
 
 
@@ -22,17 +22,17 @@ def rows_at(
 ) -> None:  # fmt: skip
     """Fill `rows` with the records at data[starts[k] : starts[k] + sizes[k]].
 
-    result[COUNT] is their number. It stops when the table of topics is full, or, with result[ODD], at bytes
-    that are not a sound record of this size and offset, or end in a zero. The caller guarantees that the
-    ranges are inside.
+    result[COUNT] is their number. Reading stops when the table of topics is full, or, with result[UNSOUND],
+    at bytes that are not a sound record of this size and offset, or that end in a zero. The caller guarantees
+    that the ranges are inside of `data`.
     """
     count = 0
     topic_count = 0
-    odd = 0
+    unsound = 0
     for k in range(len(starts)):
         i = starts[k]
         total = sizes[k]
-        odd = 1
+        unsound = 1
         if total < n.min_record or i32(data, i) != total:
             break
         version = version_of(i32(data, i + n.magic), n)
@@ -48,7 +48,7 @@ def rows_at(
                 break
         elif topic > 0 and u8(data, i + total - 3) == 0:
             break
-        odd = 0
+        unsound = 0
         topic_start = i + n.head + growth + max(body, 0) + version
         number = topic_id(data, topic_start, topic, topics, slots, topic_count)
         if number < 0:
@@ -64,5 +64,5 @@ def rows_at(
         row.status = 0
         count += 1
     result[COUNT] = count
-    result[ODD] = odd
+    result[UNSOUND] = unsound
     result[TOPICS] = topic_count

@@ -92,11 +92,11 @@ def value_ranges(frames: Frames, name: str) -> Ranges:
         places, sizes,
     )  # fmt: skip
     values = Ranges(stored.data, places, sizes)
-    odd = np.flatnonzero(sizes == kernel.NOT_UTF8).tolist()
-    if not odd:
+    not_utf8 = np.flatnonzero(sizes == kernel.NOT_UTF8).tolist()
+    if not not_utf8:
         return values
-    texts = [properties.decode(stored.bytes_of(row)).get(name) for row in odd]
-    return values.replaced(odd, [None if text is None else text.encode() for text in texts])
+    texts = [properties.decode(stored.bytes_of(row)).get(name) for row in not_utf8]
+    return values.replaced(not_utf8, [None if text is None else text.encode() for text in texts])
 
 
 def read_pairs(frames: Frames) -> Pairs:
@@ -106,12 +106,12 @@ def read_pairs(frames: Frames) -> Pairs:
     stored = stored_properties(frames)
     plain = np.zeros(len(stored), np.uint8)
     pairs, stops, found, flags = _split(stored, plain)
-    odd = np.flatnonzero(flags & kernel.LEFT_TO_PYTHON)
-    if len(odd):
-        rows = odd.tolist()
+    left = np.flatnonzero(flags & kernel.LEFT_TO_PYTHON)
+    if len(left):
+        rows = left.tolist()
         given = [stored.bytes_of(row) for row in rows]
         stored = stored.replaced(rows, [_rewritten(data) for data in given])
-        plain[odd] = 1
+        plain[left] = 1
         before = flags
         pairs, stops, found, flags = _split(stored, plain)
         flags[:] = before

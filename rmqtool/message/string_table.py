@@ -33,9 +33,9 @@ def decimals(text: Array, ends: Array) -> tuple[Array, Array, Array]:
     owner = np.repeat(np.arange(len(ends)), lengths)
     digit = text - np.uint8(_ZERO)  # wraps below zero
     is_digit = digit <= 9
-    odd = ~is_digit & (text != _COMMA) & (text != _SPACE)
+    unexpected = ~is_digit & (text != _COMMA) & (text != _SPACE)
     bad = np.zeros(len(ends), np.bool_)
-    bad[owner[odd]] = True
+    bad[owner[unexpected]] = True
     before = np.concatenate([[False], is_digit[:-1] & (owner[1:] == owner[:-1])]) if len(text) else is_digit
     starts = np.flatnonzero(is_digit & ~before)
     places = np.flatnonzero(is_digit)

@@ -97,7 +97,7 @@ class Request(NamedTuple):
             yield from (hit._replace(names=(str(offset),)) for hit in find_by_offset(store, offset, note))
 
     @property
-    def asked(self) -> tuple[str, ...]:
+    def terms(self) -> tuple[str, ...]:
         """Everything that is looked up, as text."""
         return (*self.names, *map(str, self.offsets))
 

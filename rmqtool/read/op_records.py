@@ -129,6 +129,6 @@ def _places_in(file: StoreFile, units: Units, wanted: int) -> Iterator[int]:
                 bad[owners[values == wanted]] = True
                 yield from frames.rows["physical_offset"][bad].tolist()
                 done += len(frames.rows)
-            if done < len(offsets):  # the picking ended at what is odd
+            if done < len(offsets):  # reading stopped at an unsound record
                 yield int(offsets[done])
             offsets, sizes = offsets[done + 1 :], sizes[done + 1 :]

@@ -129,10 +129,10 @@ class StoreQueues:
             for name, value in bound.values
             if name.broker in (None, self.place.broker_name)
         }
-        for what, odd in (("names", names - set(keys)), ("lacks", set(keys) - names)):
-            if odd:
-                topic, queue_id = min(odd)
-                rest = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+        for what, different in (("names", names - set(keys)), ("lacks", set(keys) - names)):
+            if different:
+                topic, queue_id = min(different)
+                rest = f" and {len(different) - 1} more" if len(different) > 1 else ""
                 not_read = ", which is not read" if what == "names" else ""
                 raise UsageError(f"option {option} {what} queue {queue_id} of {topic}{rest}{not_read}")
         return {key: (bound.kind, value) for key, value in values.items()}

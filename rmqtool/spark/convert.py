@@ -197,9 +197,9 @@ def _escaped(array: pa.Array) -> pa.Array:
         return array
     places = np.frombuffer(offsets, np.int32, len(array) + 1, array.offset * 4)
     used = np.frombuffer(data, np.uint8, int(places[-1] - places[0]), int(places[0]))
-    odd = np.unique(used[(used < 0x20) | (used == ord('"')) | (used == ord("\\"))])
+    escaped = np.unique(used[(used < 0x20) | (used == ord('"')) | (used == ord("\\"))])
     # The backslash comes first, before those that are put in here.
-    for code in sorted(odd.tolist(), key=lambda code: code != ord("\\")):
+    for code in sorted(escaped.tolist(), key=lambda code: code != ord("\\")):
         char = chr(code)
         array = pc.replace_substring(array, char, _ESCAPES.get(char, f"\\u{code:04x}"))
     return array

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, get_args
 
-from rmqtool import sizes as quantities
+from rmqtool import sizes
 from rmqtool.errors import FilterError, UsageError
 from rmqtool.times import parse_duration, parse_time
 
@@ -102,9 +102,9 @@ def parse_partitions(name: str, text: str) -> int:
 
 
 def parse_size(name: str, text: str) -> int:
-    """Bytes, see `quantities.parse_size`."""
+    """Bytes, see `sizes.parse_size`."""
     try:
-        return quantities.parse_size(text)
+        return sizes.parse_size(text)
     except UsageError as error:
         raise wrong(name, error.message) from None
 
@@ -112,7 +112,7 @@ def parse_size(name: str, text: str) -> int:
 def parse_ids(name: str, text: str) -> tuple[int, ...]:
     """Queue ids: `3`, `0-3` or `0-3,7`, each once and in order."""
     try:
-        return quantities.parse_queues(",".join(parse_list(name, text)))
+        return sizes.parse_queues(",".join(parse_list(name, text)))
     except UsageError as error:
         raise wrong(name, error.message) from None
 

@@ -47,7 +47,7 @@ _TYPES: tuple[tuple[Callable[[int], bool], str], ...] = (
 
 
 @dataclass(frozen=True, slots=True)
-class OddEntry:
+class UnexpectedEntry:
     """An entry of the wrong type: `what` it is and what is expected `instead_of`, as text."""
 
     path: Path
@@ -55,7 +55,7 @@ class OddEntry:
     instead_of: str
 
 
-def find_odd_entries(root: Path, listing: Listing) -> tuple[OddEntry, ...]:
+def find_unexpected_entries(root: Path, listing: Listing) -> tuple[UnexpectedEntry, ...]:
     """The entries of the store at `root` that have the name of a part but the wrong type, each once.
 
     Folders of files that are numbered (log, queues, index, timer log) have their own lists of strays.
@@ -63,33 +63,33 @@ def find_odd_entries(root: Path, listing: Listing) -> tuple[OddEntry, ...]:
     return tuple((*_of_root(root, listing), *_of_config(root, listing), *_of_compaction(root, listing)))
 
 
-def _of_root(root: Path, listing: Listing) -> Iterator[OddEntry]:
+def _of_root(root: Path, listing: Listing) -> Iterator[UnexpectedEntry]:
     for name, status in listing.entries(root):
         if name in _FOLDERS and not stat.S_ISDIR(status.st_mode):
-            yield _odd(root / name, status, "a folder")
+            yield _unexpected(root / name, status, "a folder")
         elif name in _FILES and not stat.S_ISREG(status.st_mode):
-            yield _odd(root / name, status, "a plain file")
+            yield _unexpected(root / name, status, "a plain file")
 
 
-def _of_config(root: Path, listing: Listing) -> Iterator[OddEntry]:
+def _of_config(root: Path, listing: Listing) -> Iterator[UnexpectedEntry]:
     for name, status in listing.entries(root / "config"):
         if stat.S_ISREG(status.st_mode):
             continue
         # 5.x keeps RocksDB folders next to the files, under other names.
         is_file_name = name.removesuffix(".bak").endswith(".json") or name.startswith("timer")
         if is_file_name or not stat.S_ISDIR(status.st_mode):
-            yield _odd(root / "config" / name, status, "a plain file")
+            yield _unexpected(root / "config" / name, status, "a plain file")
 
 
-def _of_compaction(root: Path, listing: Listing) -> Iterator[OddEntry]:
+def _of_compaction(root: Path, listing: Listing) -> Iterator[UnexpectedEntry]:
     for name, status in listing.entries(root / "compaction"):
         if name == "position-checkpoint" and not stat.S_ISREG(status.st_mode):
-            yield _odd(root / "compaction" / name, status, "a plain file")
+            yield _unexpected(root / "compaction" / name, status, "a plain file")
 
 
-def _odd(path: Path, status: os.stat_result, instead_of: str) -> OddEntry:
+def _unexpected(path: Path, status: os.stat_result, instead_of: str) -> UnexpectedEntry:
     what = next((text for test, text in _TYPES if test(status.st_mode)), "of an unknown type")
-    return OddEntry(path, what, instead_of)
+    return UnexpectedEntry(path, what, instead_of)
 
 
 LayoutKind = Literal["store", "commitlog", "consumequeue", "index"]
@@ -182,7 +182,7 @@ class StoreLayout:
     `index_slots` and `index_entries`; `origins` maps the name of each size to its source (flag,
     environment, file, detected or default). `unreadable` names folders and files that could not be listed,
     each once, with the reason. The lists of strays hold entries of a folder that are not files of that
-    part, whatever their type; `odd_entries` are other entries whose type does not match their name.
+    part, whatever their type; `unexpected_entries` are other entries whose type does not match their name.
     """
 
     root: Path | None
@@ -217,7 +217,7 @@ class StoreLayout:
     config: dict[str, Path] = field(default_factory=dict)
     guard: Path | None = None
     unsupported: tuple[Unsupported, ...] = ()
-    odd_entries: tuple[OddEntry, ...] = ()
+    unexpected_entries: tuple[UnexpectedEntry, ...] = ()
     unreadable: tuple[tuple[Path, str], ...] = ()
     origins: dict[str, Origin] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
@@ -438,7 +438,7 @@ def _store(root: Path, listing: Listing, folders: tuple[Path, ...], conf: Broker
     )
     layout.ext_queues, layout.ext_queue_strays = _queues(root / "consumequeue_ext", listing)
     _index(layout, root / "index", listing)
-    layout.odd_entries = find_odd_entries(root, listing)
+    layout.unexpected_entries = find_unexpected_entries(root, listing)
     # The broker asks only whether these are there.
     for attribute, name in (("checkpoint", "checkpoint"), ("abort", "abort"), ("abort_bak", "abort.bak"),
                             ("lock", "lock")):  # fmt: skip

@@ -74,7 +74,7 @@ SHARED_BY_COMMANDS = {
     "groups",
     "options",
     "changes",
-    "bad_places",
+    "finding_report",
     "interrupts",
     "python_page",
     "recovery_page",

@@ -56,15 +56,15 @@ def log_bytes(writer: StoreWriter, start: int, end: int) -> bytes:
         return file.read(end - start)
 
 
-def odd_rows(writer: StoreWriter, batch: pa.RecordBatch) -> dict[int, str]:
+def slow_rows(writer: StoreWriter, batch: pa.RecordBatch) -> dict[int, str]:
     """The rows that do not take the fast way, with the column that is said to be the reason."""
     columns = read_columns(batch, writer.options.compress_over)
     builder = BatchBuilder(writer, Queues(writer))
     made = builder.build(columns, NOW, plain=True)
     row = 0
     while row < len(batch):
-        row = 1 + builder.place(made, columns, row, row + columns.odd.first(row))
-    return {row: columns.odd.column_of(row) for row in columns.odd.columns.nonzero()[0].tolist()}
+        row = 1 + builder.place(made, columns, row, row + columns.slow.first(row))
+    return {row: columns.slow.column_of(row) for row in columns.slow.columns.nonzero()[0].tolist()}
 
 
 class Pair:

@@ -23,7 +23,7 @@ def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
         yield finding("UN01", layout.relative(part.path), what=part.what, form=part.form)
     for path, reason in layout.unreadable:
         yield finding("CP06", layout.relative(path), reason=reason)
-    for entry in layout.odd_entries:
+    for entry in layout.unexpected_entries:
         yield finding("CP08", layout.relative(entry.path), found=entry.what, expected=entry.instead_of)
     for stray in (*layout.timer_log_strays, *layout.ext_queue_strays):
         yield finding("CP08", layout.relative(stray), expected="a file of the queue of files around it")
@@ -58,8 +58,8 @@ def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
         skipped = stray.is_dir() and profile.skips_stray_folders
         yield finding("CL27" if skipped else "CL22", layout.relative(stray))
     known = "commitlog" not in layout.unreadable_parts
-    odd = any(entry.path.name == "commitlog" for entry in layout.odd_entries)
-    if layout.lacks_log and known and not odd:
+    unexpected = any(entry.path.name == "commitlog" for entry in layout.unexpected_entries)
+    if layout.lacks_log and known and not unexpected:
         yield finding("CL26", "commitlog")
     for file in files:
         where = layout.relative(file.path)

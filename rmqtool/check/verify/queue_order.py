@@ -44,16 +44,18 @@ class OutOfOrder:
         return physical_offset in self.records or physical_offset < self.from_offset
 
 
-def judge_order(context: Context, spans: dict[Key, Span], odd: dict[Key, OutOfOrder]) -> Iterator[Finding]:
-    """Findings on the order of queue offsets; fills `odd` for the comparison with the units."""
+def judge_order(
+    context: Context, spans: dict[Key, Span], out_of_order: dict[Key, OutOfOrder]
+) -> Iterator[Finding]:
+    """Findings on the order of queue offsets; fills `out_of_order` for the comparison with the units."""
     zombie = _zombie_start(context, spans)
     if zombie is not None:
         context.zombies_from = zombie
         for key in spans:
-            odd.setdefault(key, OutOfOrder()).until = zombie
+            out_of_order.setdefault(key, OutOfOrder()).until = zombie
         yield _at(context, "CL07", zombie, max(context.log_end - zombie, 0))
     for key in sorted(spans):
-        state = odd.setdefault(key, OutOfOrder())
+        state = out_of_order.setdefault(key, OutOfOrder())
         was_alone = False
         breaks = spans[key].breaks
         for item, following in zip_longest(breaks, breaks[1:]):

@@ -90,7 +90,7 @@ class UnitCheck:
         self.context = context
         self.check = check
         self.units: dict[Key, Units] = {}
-        self.odd: dict[Key, OutOfOrder] = {}
+        self.out_of_order: dict[Key, OutOfOrder] = {}
         self._covered = merged(context.covered)
         self._source: ByteSource | None = None
 
@@ -110,7 +110,7 @@ class UnitCheck:
             if self.check.spans.left_out:
                 yield finding("UN01", "commitlog", what="queues beyond the first 200000",
                               form=f"{self.check.spans.left_out} records")  # fmt: skip
-            yield from judge_order(context, spans, self.odd)
+            yield from judge_order(context, spans, self.out_of_order)
             if context.live:
                 look_again(context, self.check, self.units, reader)
             for key in sorted({*spans, *self.units}):
@@ -250,11 +250,14 @@ class UnitCheck:
     def _queue(
         self, key: Key, span: Span | None, units: Units | None, reader: UnitReader
     ) -> Iterator[Finding]:
-        odd, unread = self.odd.get(key, OutOfOrder()), units.unread if units is not None else []
+        out_of_order, unread = (
+            self.out_of_order.get(key, OutOfOrder()),
+            units.unread if units is not None else [],
+        )
         mismatches = [
             item
             for item in (span.mismatches if span else ())
-            if not odd.explains(item)
+            if not out_of_order.explains(item)
             and not self.context.all_bad(item.start, item.end)
             and not contains(unread, item.first, item.last + 1)
         ]
@@ -280,7 +283,7 @@ class UnitCheck:
             told += [(run.first, run.last + 1) for run in units.unclaimed if _is_named(mismatches, run.start)]
         told = merged([*told, *unread])
         for run in units.unclaimed:
-            if not odd.explains_unit(run.start) and not overlaps(told, run.first, run.first + 1):
+            if not out_of_order.explains_unit(run.start) and not overlaps(told, run.first, run.first + 1):
                 yield from self._unclaimed(key, run)
 
     def _is_empty(self, file: StoreFile, units: Units) -> bool:

@@ -297,7 +297,7 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
         rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
     elsewhere, warnings = _elsewhere(store, log, rebuild)
     actions = _in_order([*log.actions, *rebuild.actions, *config_actions(store, rebuild), *elsewhere])
-    actions, in_the_way = _without_odd(actions)
+    actions, in_the_way = _without_conflicts(actions)
     agreed = 0 if request.mode == "best" and request.fill == "records" else log.given_up
     refusals = [*unreachable, *in_the_way, *log.refusals, *deliberate(store, actions, agreed)]
     touched = {action.path for action in actions if "consumequeue" in action.path.partition("/")[0]}
@@ -462,12 +462,12 @@ def _in_order(actions: Iterable[Action]) -> list[Action]:
     return list(kept.values())
 
 
-def _without_odd(actions: Sequence[Action]) -> tuple[list[Action], list[Refusal]]:
+def _without_conflicts(actions: Sequence[Action]) -> tuple[list[Action], list[Refusal]]:
     """The changes without files whose name is taken by another type of entry, and refusals for these."""
     deleted = {action.path for action in actions if action.kind == "delete"}
-    odd = deleted & {action.path for action in actions if action.kind in ("create", "replace")}
-    refusals = [Refusal(f"{path} is not a plain file: move it away first") for path in sorted(odd)]
-    return [action for action in actions if action.path not in odd], refusals
+    conflicting = deleted & {action.path for action in actions if action.kind in ("create", "replace")}
+    refusals = [Refusal(f"{path} is not a plain file: move it away first") for path in sorted(conflicting)]
+    return [action for action in actions if action.path not in conflicting], refusals
 
 
 def _summary(

@@ -263,7 +263,7 @@ class FileScan:
             self._last = None
 
     def _clock(self, offsets: np.ndarray, times: np.ndarray) -> None:
-        """Note where the store time goes back, and stays there: one odd time alone is a damaged record."""
+        """Note where the store time goes back for good; a single earlier time is a damaged record."""
         if not self.segments:
             self.first_ms = int(times[0])
             self.segments.append(Segment(int(offsets[0]), 0))

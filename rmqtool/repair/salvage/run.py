@@ -20,7 +20,7 @@ from rmqtool.repair.salvage.log import Log, as_cut
 from rmqtool.repair.salvage.model import Claim, Fill, LogFile, LostRecord, Misplaced, Salvaged
 from rmqtool.repair.salvage.order import Order, has_backs, read_order
 from rmqtool.repair.salvage.owners import Parts, assign, fits
-from rmqtool.repair.salvage.strays import FileSet, delete_odd, file_set, misplaced_file, misplaced_strays
+from rmqtool.repair.salvage.strays import FileSet, delete_misnamed, file_set, misplaced_file, misplaced_strays
 from rmqtool.repair.salvage.units import TailUnits, units_in
 from rmqtool.storage.source import open_source
 
@@ -58,14 +58,14 @@ class Run:
     def run(self) -> Salvaged:
         """Run all steps and return the plan."""
         files = file_set(self.layout)
-        odd, misplaced = self._odd(files)
+        misnamed, misplaced = self._misnamed(files)
         scans = self._scan(files.files)
         log = Log(scans, self.open)
         order = self._order(log)
         log.cut_zombies(order)
         claims, tails = self._units(log)
         filled, tail, cut = self._fill(log, order, claims)
-        actions = [*files.deletes, *odd, *log.actions(filled)]
+        actions = [*files.deletes, *misnamed, *log.actions(filled)]
         lost = [record for key in sorted(filled) for record in filled[key].lost]
         lost += cut or _cut_off(log, order, tails)
         kept, gone = log.kept, 0
@@ -99,13 +99,13 @@ class Run:
 
     # files
 
-    def _odd(self, files: FileSet) -> tuple[list[Action], list[Misplaced]]:
+    def _misnamed(self, files: FileSet) -> tuple[list[Action], list[Misplaced]]:
         """Return the deletions of files whose names do not fit, and the records of other places in them.
 
         Raises RefusedError for a file that holds sound records of its own place.
         """
         actions, misplaced = [], []
-        for file in files.odd:
+        for file in files.misnamed:
             name = self.layout.relative(file.path)
             whole = LogFile(file.path, name, file.file_from_offset, file.size, file.size)
             found, in_place = misplaced_file(whole, files, self.open, self._stopped)
@@ -115,7 +115,7 @@ class Run:
                     path=file.path,
                     hint="give mappedFileSizeCommitLog with --broker-conf, or move one of them away",
                 )
-            actions.append(delete_odd(self.layout, file))
+            actions.append(delete_misnamed(self.layout, file))
             if found is not None:
                 misplaced.append(found)
             self.progress(file.size)

@@ -36,10 +36,13 @@ MISSING_MAX = 256
 
 @dataclass
 class FileSet:
-    """`files` in the order of the log, including missing ones; `odd` files overlap others or are misnamed."""
+    """The files of a log, in its order, including missing ones.
+
+    `misnamed` files overlap others, or their names are not multiples of the file size.
+    """
 
     files: list[LogFile] = field(default_factory=list)
-    odd: list[StoreFile] = field(default_factory=list)
+    misnamed: list[StoreFile] = field(default_factory=list)
     deletes: list[Action] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -58,10 +61,10 @@ def file_set(layout: StoreLayout) -> FileSet:
     for file in layout.commit_log:
         known = chosen.get(file.file_from_offset)
         if file.file_from_offset % full_size or (known is not None and known.size >= file.size):
-            found.odd.append(file)
+            found.misnamed.append(file)
             continue
         if known is not None:
-            found.odd.append(known)
+            found.misnamed.append(known)
         chosen[file.file_from_offset] = file
     for stray in layout.commit_log_strays:
         is_folder = stray.is_dir() and not stray.is_symlink()
@@ -93,7 +96,7 @@ def _add(found: FileSet, layout: StoreLayout, file: StoreFile, size: int) -> Non
     found.files.append(LogFile(file.path, layout.relative(file.path), file.file_from_offset, file.size, size))
 
 
-def delete_odd(layout: StoreLayout, file: StoreFile) -> Action:
+def delete_misnamed(layout: StoreLayout, file: StoreFile) -> Action:
     """The deletion of a file whose name is not a multiple of the file size, or is that of another file."""
     return Action(
         "delete", layout.relative(file.path), 0, file.size,

@@ -254,8 +254,8 @@ def _plain_keys(array: Any) -> Any:
     if array is None:
         return None
     # Together they take half of the time of a regular expression.
-    odd = (pc.match_substring(array, "  "), pc.starts_with(array, " "), pc.ends_with(array, " "))
-    if not any(pc.any(each).as_py() for each in odd):
+    irregular = (pc.match_substring(array, "  "), pc.starts_with(array, " "), pc.ends_with(array, " "))
+    if not any(pc.any(each).as_py() for each in irregular):
         return array
     return pc.utf8_trim(pc.replace_substring_regex(array, " +", " "), " ")
 
@@ -360,21 +360,21 @@ def _pack(cells: Cells, stored: Mask, kept: Mask | None) -> None:
     if flags is None and named is None:
         return
     bits = np.zeros(cells.count, np.int32) if flags is None else as_numpy(flags.fill_null(0)).copy()
-    odd = (bits & rows.COMPRESSION_BITS).astype(np.bool_)
+    irregular = (bits & rows.COMPRESSION_BITS).astype(np.bool_)
     if named is not None:
-        as_they_are = stored & ~odd & as_numpy(pc.equal(named, "none").fill_null(False))
+        as_they_are = stored & ~irregular & as_numpy(pc.equal(named, "none").fill_null(False))
         if kept is not None:
             as_they_are |= kept
         named = pc.if_else(pa.array(as_they_are), pa.scalar(None, pa.string()), named)
         cells.done["body_compression"] = named
-        odd |= stored & as_numpy(named.is_valid())
+        irregular |= stored & as_numpy(named.is_valid())
     if kept is not None:
-        odd &= ~kept
+        irregular &= ~kept
     bits &= ~rows.HOST_BITS
-    if odd.any():
+    if irregular.any():
         names = [None] * cells.count if named is None else named.to_pylist()
         bodies = cells.done["body"].to_pylist()
-        for row in map(int, np.flatnonzero(odd)):
+        for row in map(int, np.flatnonzero(irregular)):
             if row in cells.errors:
                 continue
             try:
@@ -470,17 +470,17 @@ def _own_column(cells: Cells, maps: _Maps, name: str, column: str, keep: Mask, s
 def _strings(cells: Cells, stored: Mask, maps: _Maps | None) -> pa.Array:
     """The property strings of rows as stored; null for the others."""
     room = _room(cells)
-    odd = stored & ~cells.empty
+    irregular = stored & ~cells.empty
     strings = pa.nulls(cells.count, pa.binary())
     if maps is not None:
         strings, sound = _joined(cells, maps, room)
-        odd &= ~(sound & ~cells.valid("properties_base64") & as_numpy(maps.array.is_valid()))
-        strings = pc.if_else(pa.array(stored & ~odd), strings, pa.scalar(None, pa.binary()))
-    if not odd.any():
+        irregular &= ~(sound & ~cells.valid("properties_base64") & as_numpy(maps.array.is_valid()))
+        strings = pc.if_else(pa.array(stored & ~irregular), strings, pa.scalar(None, pa.binary()))
+    if not irregular.any():
         return strings
     done = strings.to_pylist()
     texts = cells.text("properties_base64")
-    for row in map(int, np.flatnonzero(odd)):
+    for row in map(int, np.flatnonzero(irregular)):
         pairs = None if maps is None else maps.array[row].as_py()
         try:
             done[row] = rows.stored_properties(

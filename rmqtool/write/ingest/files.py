@@ -52,7 +52,7 @@ def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
     """
     from pyarrow import csv
 
-    found = _CsvOdd()
+    found = _UnreadableRows()
     source = _CsvBytes(file)
     with _explained("CSV"), _quiet_about(found.note):
         try:
@@ -81,7 +81,7 @@ def csv_rows(file: BinaryIO, rules: RowRules) -> Iterator[Raw]:
 
 
 def _numbered_csv(
-    reader: Iterator[pa.RecordBatch], names: Mapping[str, str], found: _CsvOdd
+    reader: Iterator[pa.RecordBatch], names: Mapping[str, str], found: _UnreadableRows
 ) -> Iterator[Raw]:
     """The rows of a reader, those of `found` among them. Raises RowError for the row that takes the rest."""
     following, wrong = 2, found.wrong
@@ -129,7 +129,7 @@ def _quiet_about(handler: Callable[[Any], str]) -> Iterator[None]:
         sys.unraisablehook = former
 
 
-class _CsvOdd:
+class _UnreadableRows:
     """Rows that the CSV reader cannot read: `wrong` rows by number, and the row with an `unclosed` cell."""
 
     def __init__(self) -> None:

@@ -166,7 +166,7 @@ class TableAppender:
         made = self._builder.build(columns, time.time_ns() // 1_000_000, plain=plain)
         row = 0
         while row < len(batch):
-            stop = row + columns.odd.first(row)
+            stop = row + columns.slow.first(row)
             if row < stop:
                 stop = self._builder.place(made, columns, row, stop)
             if row < stop:
@@ -176,7 +176,7 @@ class TableAppender:
                 finally:
                     self._settle(pipe)
             if stop < len(batch):
-                self._put(batch, stop, columns.odd.column_of(stop))
+                self._put(batch, stop, columns.slow.column_of(stop))
             row = stop + 1
 
     def _encode(self, batch: Batch, first: int, stop: int, pipe: Pipe, *, plain: bool) -> None:

@@ -81,14 +81,14 @@ class BatchBuilder:
         self._record_limit = tables_for(writer.options).record_limit
 
     def build(self, columns: Columns, now_ms: int, *, plain: bool) -> Made:
-        """The batch of all rows, measured; rows that the encoder must not take are marked odd.
+        """The batch of all rows, measured; rows that the encoder must not take are marked slow.
 
         Queues are left to `place`.
         """
-        count, odd = columns.count, columns.odd
+        count, slow = columns.count, columns.slow
         rows = np.zeros(count, encode.ROW)
         stored = columns.stored
-        odd.mark(stored & ~columns.has_queue_id, "queue_id")
+        slow.mark(stored & ~columns.has_queue_id, "queue_id")
         names, versions, topics = self._put_topics(rows, columns)
         hosts = self._put_hosts(rows, columns)
         for field in ("flag", "reconsume_times", "prepared_transaction_offset"):
@@ -98,13 +98,13 @@ class BatchBuilder:
             rows[field] = columns.numbers.get(f"{field}_ms", now_ms)
             if f"{field}_ms" in columns.absent:
                 rows[field][columns.absent[f"{field}_ms"]] = now_ms
-        odd.mark(rows["store_timestamp"] < 1, "store_timestamp_ms")
+        slow.mark(rows["store_timestamp"] < 1, "store_timestamp_ms")
         owners: list[object] = []
         if columns.body is not None:
             body = columns.body
-            odd.mark(body.lengths > self._writer.options.body_limit, "body")
+            slow.mark(body.lengths > self._writer.options.body_limit, "body")
             rows["body_address"] = body.addresses
-            rows["body_length"] = np.where(odd.columns == 0, body.lengths, 0)
+            rows["body_length"] = np.where(slow.columns == 0, body.lengths, 0)
             owners.append(body.owner)
         if columns.properties_bytes is not None:
             self._check_stored(columns, columns.properties_bytes)
@@ -114,17 +114,17 @@ class BatchBuilder:
             seals=self._writer.options.property_crc, owners=owners,
         )  # fmt: skip
         encode.measure_rows(batch, plain=plain)
-        odd.mark(rows["properties_length"] > MAX_SIZE, "properties")
-        odd.mark(rows["size"] > self._record_limit, "body")
+        slow.mark(rows["properties_length"] > MAX_SIZE, "properties")
+        slow.mark(rows["size"] > self._record_limit, "body")
         return Made(batch, topics)
 
     def place(self, made: Made, columns: Columns, first: int, stop: int) -> int:
-        """Fill `queue_id` and `queue` of rows [first, stop), none of them odd.
+        """Fill `queue_id` and `queue` of rows [first, stop), none of them slow.
 
         A row that names no queue gets the topic's next one.
 
         Returns:
-            `stop`, or the first row whose queue takes no plain messages: it is odd then, and rows
+            `stop`, or the first row whose queue takes no plain messages: it is slow then, and rows
             after it have changed nothing.
         """
         topics, stored = made.topics[first:stop], columns.stored[first:stop]
@@ -144,7 +144,7 @@ class BatchBuilder:
         made.batch.rows["queue"][first:reached] = numbers
         made.batch.rows["queue_id"][first:reached] = queue_ids[: len(numbers)]
         if reached < stop:
-            columns.odd.mark(np.array([reached]), column)
+            columns.slow.mark(np.array([reached]), column)
         return reached
 
     def _in_turn(self, topics: Array, queue_ids: Array, chosen: Array) -> int:
@@ -184,7 +184,7 @@ class BatchBuilder:
         if not len(numbers):
             return [b""], np.zeros(1, np.int64), np.zeros(columns.count, np.int64)
         if not versions.all():
-            columns.odd.mark(versions[rows["topic"]] == 0, "topic")
+            columns.slow.mark(versions[rows["topic"]] == 0, "topic")
         return data, versions, numbers[places]
 
     def _put_hosts(self, rows: Array, columns: Columns) -> list[bytes]:
@@ -198,7 +198,7 @@ class BatchBuilder:
         if "sys_flag" in columns.numbers:
             sys_flag = columns.numbers["sys_flag"]
             ruled = form.INNER_BATCH | np.where(columns.stored, 0, form.TRANSACTION_MASK)
-            columns.odd.mark(sys_flag & ruled != 0, "sys_flag")
+            columns.slow.mark(sys_flag & ruled != 0, "sys_flag")
             rows["sys_flag"] = sys_flag & ~_HOST_BITS
         long = np.array([len(host) == form.HOST_V6_SIZE for host in hosts])
         if long.any():
@@ -211,13 +211,13 @@ class BatchBuilder:
         others: tuple[Texts | None, ...] = (columns.tags, columns.keys, columns.uniq_key)
         for texts in others:
             if texts is not None:
-                columns.odd.mark(stored.present & texts.present, "properties_bytes")
+                columns.slow.mark(stored.present & texts.present, "properties_bytes")
         if columns.properties is not None:
-            columns.odd.mark(stored.present & (columns.properties.counts > 0), "properties_bytes")
+            columns.slow.mark(stored.present & (columns.properties.counts > 0), "properties_bytes")
         if self._writer.options.property_crc:
-            columns.odd.mark(stored.present, "properties_bytes")
+            columns.slow.mark(stored.present, "properties_bytes")
         for name in _MEANT_IN_STORED:
-            columns.odd.mark(stored.holding(name), "properties_bytes")
+            columns.slow.mark(stored.holding(name), "properties_bytes")
 
     def _put_properties(
         self,
@@ -228,7 +228,7 @@ class BatchBuilder:
         owners: list[object],
     ) -> tuple[list[tuple[Part, ...]], tuple[Array, Array]]:
         """Fill `template` and `values_start`; the templates, and (addresses, lengths) of the values."""
-        count, odd = columns.count, columns.odd
+        count, slow = columns.count, columns.slow
         maps = columns.properties
         entries = 0 if maps is None else len(maps.values.lengths)
         addresses = np.zeros(VALUE_COLUMNS * count + entries, np.int64)
@@ -245,7 +245,7 @@ class BatchBuilder:
             lengths[VALUE_COLUMNS * count :] = maps.values.lengths
             rows["values_start"] = VALUE_COLUMNS * count + maps.starts
             owners.append(maps.values.owner)
-            odd.mark(maps.counts > _NAMES_LIMIT, "properties")
+            slow.mark(maps.counts > _NAMES_LIMIT, "properties")
         # Values longer than all properties may be are left to the check of their row; sums stay small.
         np.minimum(lengths, MAX_SIZE + 1, out=lengths)
         self._make_ids(rows, columns, ~columns.stored, now_ms, hosts, addresses, lengths, owners)
@@ -259,7 +259,7 @@ class BatchBuilder:
         """Unique ids for new rows that have none."""
         if columns.uniq_key is not None:
             new = new & ~columns.uniq_key.present
-        new &= columns.odd.columns == 0
+        new &= columns.slow.columns == 0
         for host in np.unique(rows["born_host"][new]).tolist():
             chosen = np.flatnonzero(new & (rows["born_host"] == host))
             ids = _new_ids(hosts[host], now_ms, len(chosen))
@@ -277,16 +277,16 @@ class BatchBuilder:
         codes = has_tags + 2 * has_keys + 4 * wait.astype(np.int64)
         name_lists: list[tuple[str, ...]] = [()]
         if columns.properties is not None:
-            name_numbers, name_lists = _name_lists(columns.properties, columns.odd.columns == 0)
+            name_numbers, name_lists = _name_lists(columns.properties, columns.slow.columns == 0)
             codes += 8 * name_numbers
-        plain = (columns.odd.columns == 0) & ~columns.stored
+        plain = (columns.slow.columns == 0) & ~columns.stored
         templates: list[tuple[Part, ...]] = [STORED_TEMPLATE]
         numbers = np.zeros(8 * len(name_lists), np.int32)
         for code in np.flatnonzero(np.bincount(codes[plain], minlength=1)).tolist():
             signature = Signature(bool(code & 1), bool(code & 2), bool(code & 4), name_lists[code >> 3])
             template = self._templates.of(signature)
             if template is None:
-                columns.odd.mark(plain & (codes == code), "properties")
+                columns.slow.mark(plain & (codes == code), "properties")
             else:
                 numbers[code] = len(templates)
                 templates.append(template)

@@ -1,7 +1,7 @@
 """The columns of a table of messages as arrays: types checked, nulls replaced, texts by address.
 
 Rows that need a closer look (a wrong value, or one that changes more than its own field) are marked
-as odd, with the column at fault; everything here works on whole columns.
+as slow, with the column at fault; everything here works on whole columns.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class SlowRows:
         self.columns[chosen] = 1 + COLUMNS.index(column)
 
     def first(self, row: int) -> int:
-        """How many rows from `row` on are not odd."""
+        """The number of rows from `row` to the next slow one."""
         rest = self.columns[row:] != 0
         return int(rest.argmax()) if rest.any() else len(rest)
 
     def column_of(self, row: int) -> str:
-        """The column at fault; of a row that is not odd the topic."""
+        """The column at fault; `topic` for a row that is not slow."""
         return COLUMNS[max(int(self.columns[row]) - 1, 0)]
 
 
@@ -82,7 +82,7 @@ class Columns:
     """
 
     count: int
-    odd: SlowRows
+    slow: SlowRows
     stored: Array
     topics: Array
     topic_values: list[str]
@@ -116,23 +116,23 @@ def read_columns(batch: pa.RecordBatch, compress_over: int) -> Columns:
     """
     found = _checked(batch)
     count = len(batch)
-    odd = SlowRows(count)
+    slow = SlowRows(count)
 
     def texts(name: str, check: Callable[[pa.DataType], bool] = _is_text) -> Texts | None:
-        return _texts(found[name], name, check, odd) if name in found else None
+        return _texts(found[name], name, check, slow) if name in found else None
 
-    topics, topic_values = _topics(found.get("topic"), odd)
-    numbers, absent = _all_numbers(found, odd)
+    topics, topic_values = _topics(found.get("topic"), slow)
+    numbers, absent = _all_numbers(found, slow)
     body, properties_bytes = texts("body", _is_bytes), texts("properties_bytes", _is_bytes)
-    born_hosts, born_host_values = _hosts(found.get("born_host"), "born_host", odd)
-    store_hosts, store_host_values = _hosts(found.get("store_host"), "store_host", odd)
+    born_hosts, born_host_values = _hosts(found.get("born_host"), "born_host", slow)
+    store_hosts, store_host_values = _hosts(found.get("store_host"), "store_host", slow)
     if "body_compression" in found:
-        _check_compression(found["body_compression"], body, compress_over, odd)
+        _check_compression(found["body_compression"], body, compress_over, slow)
     if "delay_level" in numbers:
-        odd.mark(numbers["delay_level"] != 0, "delay_level")
+        slow.mark(numbers["delay_level"] != 0, "delay_level")
     return Columns(
         count=count,
-        odd=odd,
+        slow=slow,
         stored=np.zeros(count, bool) if properties_bytes is None else properties_bytes.present,
         topics=topics,
         topic_values=topic_values,
@@ -140,9 +140,9 @@ def read_columns(batch: pa.RecordBatch, compress_over: int) -> Columns:
         has_queue_id=_present(found["queue_id"]) if "queue_id" in found else np.zeros(count, bool),
         body=body,
         tags=texts("tags"),
-        keys=_keys(found["keys"], odd) if "keys" in found else None,
-        uniq_key=_uniq_keys(texts("uniq_key"), odd),
-        properties=_maps(found["properties"], odd) if "properties" in found else None,
+        keys=_keys(found["keys"], slow) if "keys" in found else None,
+        uniq_key=_uniq_keys(texts("uniq_key"), slow),
+        properties=_maps(found["properties"], slow) if "properties" in found else None,
         properties_bytes=properties_bytes,
         numbers=numbers,
         absent=absent,
@@ -177,25 +177,25 @@ def _checked(batch: pa.RecordBatch) -> dict[str, pa.Array]:
     }
 
 
-def _all_numbers(found: dict[str, pa.Array], odd: SlowRows) -> tuple[dict[str, Array], dict[str, Array]]:
+def _all_numbers(found: dict[str, pa.Array], slow: SlowRows) -> tuple[dict[str, Array], dict[str, Array]]:
     """`numbers` and `absent` of `Columns`."""
     numbers: dict[str, Array] = {}
     absent: dict[str, Array] = {}
     for name in I32_COLUMNS + I64_COLUMNS:
         if name in found:
-            numbers[name] = _numbers(found[name], name, odd)
+            numbers[name] = _numbers(found[name], name, slow)
             if found[name].null_count:
                 absent[name] = ~_present(found[name])
     return numbers, absent
 
 
-def _check_compression(wanted: pa.Array, body: Texts | None, compress_over: int, odd: SlowRows) -> None:
+def _check_compression(wanted: pa.Array, body: Texts | None, compress_over: int, slow: SlowRows) -> None:
     """Mark rows whose body is to be compressed, or that name a compression that is none."""
-    present = _texts(wanted, "body_compression", _is_text, odd).present
+    present = _texts(wanted, "body_compression", _is_text, slow).present
     lengths = np.zeros(len(wanted), np.int64) if body is None else body.lengths
     is_none = _mask(pc.fill_null(pc.equal(wanted, "none"), True))
     is_known = _mask(pc.is_in(wanted, pa.array(COMPRESSIONS, wanted.type)))
-    odd.mark(present & ~is_none & ((lengths >= compress_over) | ~is_known), "body_compression")
+    slow.mark(present & ~is_none & ((lengths >= compress_over) | ~is_known), "body_compression")
 
 
 def _mask(array: Any) -> Array:
@@ -227,8 +227,10 @@ def _need(fits: bool, column: str, kind: pa.DataType, wanted: str) -> None:
         raise InputError(f"column {column} is of type {kind}, it must be {wanted}")
 
 
-def _texts(array: pa.Array, column: str, check: Callable[[pa.DataType], bool], odd: SlowRows | None) -> Texts:
-    """Where the texts of a column are. With `odd`, texts that hold 0x01 or 0x02 are marked."""
+def _texts(
+    array: pa.Array, column: str, check: Callable[[pa.DataType], bool], slow: SlowRows | None
+) -> Texts:
+    """Where the texts of a column are. With `slow`, texts that hold 0x01 or 0x02 are marked."""
     _need(check(array.type), column, array.type, "text" if check is _is_text else "text or binary")
     array = array.cast(pa.large_binary())
     present = _present(array)
@@ -238,23 +240,23 @@ def _texts(array: pa.Array, column: str, check: Callable[[pa.DataType], bool], o
     lengths = offsets[1:] - offsets[:-1]
     if array.null_count:
         lengths = np.where(present, lengths, 0)
-    if odd is not None and check is _is_text and data is not None and offsets[0] < offsets[-1]:
+    if slow is not None and check is _is_text and data is not None and offsets[0] < offsets[-1]:
         used = np.frombuffer(data, np.uint8, offsets[-1] - offsets[0], offsets[0])
         if used.min() <= ord(VALUE_END):
             places = np.flatnonzero(used <= ord(VALUE_END)) + offsets[0]
-            odd.mark(np.unique(np.searchsorted(offsets, places, "right") - 1), column)
+            slow.mark(np.unique(np.searchsorted(offsets, places, "right") - 1), column)
     return Texts(offsets[:-1] + address, lengths, present, array)
 
 
-def _topics(array: pa.Array | None, odd: SlowRows) -> tuple[Array, list[str]]:
+def _topics(array: pa.Array | None, slow: SlowRows) -> tuple[Array, list[str]]:
     if array is None:
-        odd.mark(np.ones(len(odd.columns), bool), "topic")
-        return np.full(len(odd.columns), -1), []
+        slow.mark(np.ones(len(slow.columns), bool), "topic")
+        return np.full(len(slow.columns), -1), []
     _need(_is_text(array.type), "topic", array.type, "text")
     encoded = array.dictionary_encode()
     numbers = _indices(encoded)
     if array.null_count:
-        odd.mark(numbers < 0, "topic")
+        slow.mark(numbers < 0, "topic")
     return numbers, encoded.dictionary.to_pylist()
 
 
@@ -264,18 +266,18 @@ def _indices(encoded: pa.DictionaryArray) -> Array:
     return indices
 
 
-def _numbers(array: pa.Array, column: str, odd: SlowRows) -> Array:
+def _numbers(array: pa.Array, column: str, slow: SlowRows) -> Array:
     """The values; null and what does not fit is 0, and the latter is marked."""
     _need(pa.types.is_integer(array.type), column, array.type, "whole numbers")
     if array.type == pa.uint64():
         fits = _mask(pc.fill_null(pc.less_equal(array, pa.scalar((1 << 63) - 1, pa.uint64())), True))
-        odd.mark(~fits, column)
+        slow.mark(~fits, column)
         array = pc.if_else(pa.array(fits), array, pa.scalar(0, pa.uint64()))
     values: Array = pc.fill_null(array.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
     if column in I32_COLUMNS:
         fits = values == values.astype(np.int32)
         if not fits.all():
-            odd.mark(~fits, column)
+            slow.mark(~fits, column)
             values = np.where(fits, values, 0)
     return values
 
@@ -287,7 +289,7 @@ def _wait(array: pa.Array | None) -> Array | None:
     return _mask(pc.fill_null(array, True))
 
 
-def _hosts(array: pa.Array | None, column: str, odd: SlowRows) -> tuple[Array | None, list[bytes]]:
+def _hosts(array: pa.Array | None, column: str, slow: SlowRows) -> tuple[Array | None, list[bytes]]:
     """Numbers into the list of hosts as stored; -1 for null."""
     if array is None:
         return None, []
@@ -298,7 +300,7 @@ def _hosts(array: pa.Array | None, column: str, odd: SlowRows) -> tuple[Array | 
     for place, value in enumerate(encoded.dictionary.to_pylist()):
         host = _host(value)
         if host is None:
-            odd.mark(numbers == place, column)
+            slow.mark(numbers == place, column)
         hosts.append(host or bytes(form.HOST_V4_SIZE))
     return numbers, hosts
 
@@ -313,28 +315,28 @@ def _host(value: str | bytes) -> bytes | None:
     return None if len(host) not in sizes or host.startswith(_MAPPED_V4) else host
 
 
-def _uniq_keys(texts: Texts | None, odd: SlowRows) -> Texts | None:
+def _uniq_keys(texts: Texts | None, slow: SlowRows) -> Texts | None:
     if texts is not None:
-        odd.mark(texts.present & (texts.lengths == 0), "uniq_key")
+        slow.mark(texts.present & (texts.lengths == 0), "uniq_key")
     return texts
 
 
-def _keys(array: pa.Array, odd: SlowRows) -> Texts:
+def _keys(array: pa.Array, slow: SlowRows) -> Texts:
     """KEYS as stored: a list is joined by spaces. Lists with empty, null or split keys are marked."""
     if not (pa.types.is_list(array.type) or pa.types.is_large_list(array.type)):
-        return _texts(array, "keys", _is_text, odd)
+        return _texts(array, "keys", _is_text, slow)
     _need(_is_text(array.type.value_type), "keys", array.type, "text or lists of text")
     array = array.cast(pa.list_(pa.string()))  # the only lists that can be joined
     flat = array.flatten()
     strange = pc.fill_null(pc.equal(pc.utf8_length(flat), 0), True)
     strange = _mask(pc.or_(strange, pc.fill_null(pc.match_substring(flat, KEY_SEPARATOR), True)))
     if strange.any():
-        odd.mark(np.unique(pc.list_parent_indices(array).to_numpy()[strange]), "keys")
+        slow.mark(np.unique(pc.list_parent_indices(array).to_numpy()[strange]), "keys")
     joined = pc.binary_join(array, KEY_SEPARATOR)
-    return _texts(joined, "keys", _is_text, odd)
+    return _texts(joined, "keys", _is_text, slow)
 
 
-def _maps(array: pa.Array, odd: SlowRows) -> Maps:
+def _maps(array: pa.Array, slow: SlowRows) -> Maps:
     """Maps with null or empty values, or values with 0x01 or 0x02, are marked. Names are not checked."""
     kind = array.type
     is_map = pa.types.is_map(kind) and _is_text(kind.key_type) and _is_text(kind.item_type)
@@ -348,7 +350,7 @@ def _maps(array: pa.Array, odd: SlowRows) -> Maps:
     wrong.mark(values.lengths == 0, "properties")
     if wrong.columns.any():
         owners = np.repeat(np.arange(len(array)), counts)
-        odd.mark(np.unique(owners[wrong.columns != 0]), "properties")
+        slow.mark(np.unique(owners[wrong.columns != 0]), "properties")
     if array.null_count:
         counts = np.where(_present(array), counts, 0)
     return Maps(

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.write import encode
-from tests.support.put_tables import HOSTS, PROFILES, Pair, Row, odd_rows, plain_row, table_of
+from tests.support.put_tables import HOSTS, PROFILES, Pair, Row, plain_row, slow_rows, table_of
 
 
 @pytest.fixture(scope="module", params=PROFILES)
@@ -108,10 +108,10 @@ def test_plain_rows_take_the_fast_way(pair: Pair) -> None:
         {**plain_row(5, properties_bytes=b"TAGS\x01a\x02", sys_flag=0x9), "uniq_key": None},
         plain_row(6, queue_id=None), plain_row(7, uniq_key=None),
     ]  # fmt: skip
-    assert odd_rows(pair.fast, table_of(rows)) == {}
+    assert slow_rows(pair.fast, table_of(rows)) == {}
 
 
-def test_odd_rows_are_known_by_their_column(pair: Pair) -> None:
+def test_slow_rows_are_known_by_their_column(pair: Pair) -> None:
     odd: list[Row] = [
         {"topic": None}, {"topic": "no/topic"}, {"queue_id": 99, "topic": "pubOrder"}, {"queue_id": -1},
         {"tags": "a\x02"},
@@ -121,6 +121,6 @@ def test_odd_rows_are_known_by_their_column(pair: Pair) -> None:
         {"body": b"x" * ((4 << 20) + 1)},
     ]  # fmt: skip
     rows = [plain_row(number, **values) for number, values in enumerate(odd)]
-    assert odd_rows(pair.fast, table_of(rows)) == {
+    assert slow_rows(pair.fast, table_of(rows)) == {
         number: next(iter(values)) for number, values in enumerate(odd)
     }

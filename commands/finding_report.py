@@ -1,4 +1,4 @@
-"""Messages on stderr of commands that read messages: findings, names that are not in the store."""
+"""Messages on stderr of commands that read messages: findings, and names that the store does not have."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 _LINES = 20  # findings that are reported one by one
 
 
-class BadPlaces:
+class FindingReport:
     """Reports findings on stderr: the first ones one by one, the others as a count."""
 
     def __init__(self, writer: Output) -> None:
         self._writer = writer
         self._code = EXIT_OK
-        self._told = 0
+        self._count = 0
 
     def report(self, finding: Finding) -> None:
         """Report one finding."""
@@ -33,8 +33,8 @@ class BadPlaces:
         self._code = worst_exit_code(self._code, problem.exit_code)
         if problem.severity == "note" and self._writer.quiet:
             return
-        self._told += 1
-        if self._told > _LINES:
+        self._count += 1
+        if self._count > _LINES:
             return
         place = [finding.path]
         if finding.physical_offset is not None:
@@ -49,26 +49,28 @@ class BadPlaces:
 
     def exit_code(self) -> int:
         """Return the exit code for all findings; print how many were not shown."""
-        if self._told > _LINES:
-            print_error(f"rmqtool: and {self._told - _LINES} more; rmqtool verify shows all of them")
+        if self._count > _LINES:
+            print_error(f"rmqtool: and {self._count - _LINES} more; rmqtool verify shows all of them")
         return self._code
 
 
-def tell_unread(store: Store, writer: Output, *, queues: bool, served: Iterable[tuple[str, int]] = ()) -> int:
-    """Says which parts of the log, and of the queues, cannot be read; the exit code.
+def report_unread(
+    store: Store, writer: Output, *, queues: bool, served: Iterable[tuple[str, int]] = ()
+) -> int:
+    """Report parts of the log, and with `queues` of the queues, that cannot be read; return the exit code.
 
-    `served`: queues of which it says too where a broker would not serve all of what they hold.
+    For the queues `served`, it also reports units that a broker would not serve.
     """
     from rmqtool.read.unread import unread, unserved
 
-    seen = BadPlaces(writer)
+    seen = FindingReport(writer)
     for each in (*unread(store, queues=queues), *unserved(store, served)):
         seen.report(each)
     return seen.exit_code()
 
 
-def tell_batches(stores: Sequence[Store], selection: Selection, writer: Output) -> None:
-    """Says that names and filters do not reach the messages inside of batch records, where there are any."""
+def note_batch_records(stores: Sequence[Store], selection: Selection, writer: Output) -> None:
+    """Note that names and filters do not reach messages inside of batch records, if the store has any."""
     if not (selection.keys or selection.tags or selection.filter):
         return
     topics = {topic for store in stores for topic, _ in store.layout.batch_queues}
@@ -79,7 +81,9 @@ def tell_batches(stores: Sequence[Store], selection: Selection, writer: Output) 
         )
 
 
-def tell_unknown(stores: Sequence[Store], selection: Selection, looked: ScanCounters, *, found: bool) -> int:
+def report_unknown(
+    stores: Sequence[Store], selection: Selection, looked: ScanCounters, *, found: bool
+) -> int:
     """Report the requested topics and queues that no store has, with the closest names.
 
     `looked.topics` are topics that records have, `found` is whether anything was selected. Returns

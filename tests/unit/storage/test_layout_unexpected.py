@@ -47,8 +47,8 @@ def test_a_pipe_in_place_of_a_part(store: Path, name: str, instead_of: str) -> N
         path.rename(store.parent / "moved")
     os.mkfifo(path)
     found = detect(store)
-    (odd,) = found.odd_entries
-    assert (odd.path, odd.what, odd.instead_of) == (path, "a pipe", instead_of)
+    (unexpected,) = found.unexpected_entries
+    assert (unexpected.path, unexpected.what, unexpected.instead_of) == (path, "a pipe", instead_of)
     assert found.unreadable == ()
 
 
@@ -58,7 +58,9 @@ def test_other_types(store: Path) -> None:
     (store / "timerlog").write_text("")
     (store / "lock").symlink_to("nothing")
     found = detect(store)
-    assert {(odd.path.relative_to(store).as_posix(), odd.what) for odd in found.odd_entries} == {
+    assert {
+        (entry.path.relative_to(store).as_posix(), entry.what) for entry in found.unexpected_entries
+    } == {
         ("timerwheel", "a folder"), ("config/timercheck", "a folder"),
         ("config/topics.json.bak", "a folder"), ("timerlog", "a plain file"),
         ("lock", "a link that leads nowhere"),
@@ -78,7 +80,7 @@ def test_strays_of_any_type(store: Path, monkeypatch: pytest.MonkeyPatch) -> Non
         found = detect(store)
     assert [path.name for path in found.timer_log_strays] == [file_name(0), "notes"]
     assert [path.name for path in found.index_strays] == ["20260101000000001", "20260101000000002"]
-    assert len(found.index_files) == 1 and not found.timer_log and not found.odd_entries
+    assert len(found.index_files) == 1 and not found.timer_log and not found.unexpected_entries
 
 
 def test_a_guard_that_is_no_file_is_a_stray(store: Path) -> None:
@@ -94,7 +96,7 @@ def test_a_part_that_is_a_link_to_itself(store: Path, name: str) -> None:
     (store / name).symlink_to(name)
     found = detect(store)
     assert found.unreadable == ((store / name, LOOP),)
-    assert found.unreadable_parts == {name} and found.odd_entries == ()
+    assert found.unreadable_parts == {name} and found.unexpected_entries == ()
 
 
 def test_a_folder_of_the_log_elsewhere(store: Path, tmp_path: Path) -> None:
