@@ -176,19 +176,19 @@ class Folder:
         self._grow()
         if self._is_batch:
             self._first_bases(entries, numbers)
-        done = taken = 0
+        done = admitted = 0
         while True:
             before = pending.count
             done = pending.add(entries, numbers, done, self._next, self._newest)
-            taken += pending.count - before
+            admitted += pending.count - before
             if pending.count == pending.limit:
                 self.flush()
             if done == len(entries):
                 break
         self._last_offset[numbers] = entries["queue_offset"]
         self._last_size[numbers] = entries["batch_size"]
-        self.admitted += taken
-        self.refused += len(entries) - taken
+        self.admitted += admitted
+        self.refused += len(entries) - admitted
 
     def _put_slowly(self, entries: Array, numbers: Array) -> None:
         """Dispatch one by one to learn the number of each unit, for records not at their stored offset."""

@@ -146,13 +146,13 @@ class IndexBuild:
     def _count_some(self, state: array[int], rows: Array, keys: Array, places: range | Array) -> int:
         """As `put_keys` but without slots: add the keys `places` as far as the file has room."""
         room = self._shape.entries - state[build.COUNT]
-        taken = places[:room]
-        if len(taken):
-            first, last = (rows[keys["row"][int(place)]] for place in (taken[0], taken[-1]))
+        added = places[:room]
+        if len(added):
+            first, last = (rows[keys["row"][int(place)]] for place in (added[0], added[-1]))
             if state[build.COUNT] <= 1:
                 state[build.BEGIN_OFFSET] = int(first["physical_offset"])
                 state[build.BEGIN_TIMESTAMP] = int(first["store_timestamp"])
-            state[build.COUNT] += len(taken)
+            state[build.COUNT] += len(added)
             state[build.END_OFFSET] = int(last["physical_offset"])
             state[build.END_TIMESTAMP] = int(last["store_timestamp"])
         return len(keys) if len(places) <= room else int(places[room])

@@ -133,8 +133,8 @@ class StartSettings:
         plain = cls()
         files_back, broker_id = conf.integer("commitLogRecoverMaxNum"), conf.integer("brokerId", bits=64)
         levels = conf.text("messageDelayLevel")
-        tells_extension = conf.text("enableConsumeQueueExt") is not None
-        tells_light = any(conf.text(name) is not None for name in ("enableMultiDispatch", "enableLmq"))
+        sets_extension = conf.text("enableConsumeQueueExt") is not None
+        sets_light = any(conf.text(name) is not None for name in ("enableMultiDispatch", "enableLmq"))
         return cls(
             checks_crc=conf.flag("checkCRCOnRecover", default=True),
             checks_property_crc=conf.flag("forceVerifyPropCRC"),
@@ -143,6 +143,6 @@ class StartSettings:
             files_back=plain.files_back if files_back is None or files_back <= 0 else files_back,
             is_master=broker_id in (None, 0),
             delays_ms=plain.delays_ms if levels is None else parse_delay_levels(levels),
-            dispatches_light=conf.flag("enableMultiDispatch") if tells_light else None,
-            extends_units=conf.flag("enableConsumeQueueExt") if tells_extension else None,
+            dispatches_light=conf.flag("enableMultiDispatch") if sets_light else None,
+            extends_units=conf.flag("enableConsumeQueueExt") if sets_extension else None,
         )

@@ -196,8 +196,8 @@ class StartInputs:
     @property
     def extended(self) -> bool:
         """Whether the broker writes extension units."""
-        told = self.settings.extends_units
-        return self.layout.writes_extensions if told is None else told
+        configured = self.settings.extends_units
+        return self.layout.writes_extensions if configured is None else configured
 
 
 class BrokerStart:

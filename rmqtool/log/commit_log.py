@@ -74,14 +74,14 @@ def _is_unreadable(event: LogEvent) -> TypeGuard[CorruptRange]:
 def sound(events: Iterable[LogEvent], *, reverse: bool) -> Iterator[LogEvent]:
     """The events up to the first damage with records after it, which is raised."""
     gap: CorruptRange | TrailingZeros | None = None
-    met_record = False
+    found_record = False
     for event in events:
         if isinstance(event, StoredMessage):
             if gap is not None and not reverse:
                 raise _damage(gap)
-            met_record = True
+            found_record = True
         elif isinstance(event, CorruptRange | TrailingZeros):
-            if reverse and met_record:
+            if reverse and found_record:
                 raise _damage(event)
             gap = event
         yield event

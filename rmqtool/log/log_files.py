@@ -123,16 +123,16 @@ class LogFiles:
         """The log's tail, given that a record, a blank or the end is at `position`."""
         last = before = None
         while (file := self.file_of(position)) is not None:
-            met, is_blank = False, False
+            found, is_blank = False, False
             try:
                 for head in heads_of_file(self._open_files, file, position):
                     is_blank = head.total_size == 0
                     if not is_blank:
-                        last, before, met, position = head, last, True, head.end
+                        last, before, found, position = head, last, True, head.end
             except UnreadableError:
                 is_blank = False
             if not is_blank or self.file_of(file.end) is None:
-                if met and last is not None and not self.is_sound_at(last.physical_offset):
+                if found and last is not None and not self.is_sound_at(last.physical_offset):
                     return Tail(last.physical_offset, before)
                 break
             position = file.end

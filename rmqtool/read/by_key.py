@@ -94,11 +94,11 @@ class KeySearch:
         steps = (self._known, self._where_entries_stray, self._inside_of_batches, self._not_held)
         for hit in chain.from_iterable(step() for step in steps):
             self._missing.difference_update(hit.names)
-            told = self._seen.setdefault(hit.stored.physical_offset, set())
+            known = self._seen.setdefault(hit.stored.physical_offset, set())
             # A batch record may have been found by its own key, and then by those of messages inside.
-            if told and (hit.found_by != "batch" or told.issuperset(hit.names)):
+            if known and (hit.found_by != "batch" or known.issuperset(hit.names)):
                 continue
-            told.update(hit.names)
+            known.update(hit.names)
             yield hit
             if len(self._seen) == self._limit:
                 return
@@ -245,7 +245,7 @@ class KeySearch:
         """The ranges of the log that are to be scanned, ascending and apart."""
         store = self.store
         if self.scan == "always":
-            found = coverage.whole_log(store, coverage.ASKED)
+            found = coverage.whole_log(store, coverage.REQUESTED)
         elif not topics:
             found = coverage.whole_log(store, coverage.NO_TOPICS)
         else:

@@ -146,7 +146,7 @@ def find_by_queue_offset(
     store.layout.check_forms(log=True)
     looked = SearchReport() if looked is None else looked
     wanted = dict.fromkeys([queue_offsets] if isinstance(queue_offsets, int) else queue_offsets)
-    gaps = coverage.whole_log(store, coverage.ASKED) if scan == "always" else []
+    gaps = coverage.whole_log(store, coverage.REQUESTED) if scan == "always" else []
     seen: set[int] = set()
     for queue_offset in tuple(wanted):
         stored = store.get_by_queue_offset(topic, queue_id, queue_offset)
@@ -187,8 +187,8 @@ def queue_offsets_of(record: Message) -> range:
     """The queue offsets that a record takes: one, or as many as there are messages in a batch record."""
     if not record.sys_flag & INNER_BATCH:
         return range(record.queue_offset, record.queue_offset + 1)
-    told = properties.decode(record.properties_bytes)
-    base, count = (told.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
+    values = properties.decode(record.properties_bytes)
+    base, count = (values.get(name, "") for name in (properties.INNER_BASE, properties.INNER_NUM))
     first = int(base) if _NUMBER.fullmatch(base) else record.queue_offset
     return range(first, first + (int(count) if _NUMBER.fullmatch(count) else 1))
 

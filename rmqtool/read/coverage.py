@@ -36,7 +36,7 @@ DAMAGED = "damaged index file"
 NO_TAGS = "the index holds no tags there"
 NOT_HELD = "the index does not hold it"
 NO_TOPICS = "the store names no topic to look for"
-ASKED = "asked for"
+REQUESTED = "asked for"
 
 _HEADS_MAX = 4096  # heads of records that are read to find where a gap ends
 _FILES_MAX = 8

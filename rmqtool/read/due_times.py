@@ -33,8 +33,8 @@ def due_of(store: Store) -> DueOf:
 
     def due(record: Message, level: int) -> int | None:
         with lock:
-            told = _by_unit(store, record)
-        return by_table(record, level) if told is None and by_table is not None else told
+            due_ms = _by_unit(store, record)
+        return by_table(record, level) if due_ms is None and by_table is not None else due_ms
 
     return due
 

@@ -133,7 +133,7 @@ class ColumnLookup:
         with OpenFiles() as files:
             views = open_index_files(self.store.layout, files)
             if scan == "always":
-                gaps = coverage.whole_log(self.store, coverage.ASKED)
+                gaps = coverage.whole_log(self.store, coverage.REQUESTED)
             else:
                 task.by_index(views)
                 gaps = task.gaps(views, files)

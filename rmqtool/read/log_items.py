@@ -78,15 +78,15 @@ def log_items(
     judge = DamageClassifier(store.commit_log, store.end_offset)
     files = FileFindings(store.layout, selection.from_offset or 0, stop, reverse=reverse)
     left = selection.limit
-    told: int | None = None
+    reached: int | None = None
     for event in store.events(selection.from_offset, stop, reverse=reverse):
         if left == 0:
             return
         if progress is not None:
-            told = event.physical_offset if told is None else told
-            if (passed := abs(event.physical_offset - told)) > _PROGRESS_STEP:
+            reached = event.physical_offset if reached is None else reached
+            if (passed := abs(event.physical_offset - reached)) > _PROGRESS_STEP:
                 progress(passed)
-                told = event.physical_offset
+                reached = event.physical_offset
         yield from files.passed(event.physical_offset)
         if isinstance(event, StoredMessage):
             looked.add(1, event.message.store_timestamp, event.message.store_timestamp)

@@ -225,7 +225,7 @@ def _messages(
     pending = _Pending(maker, hold_s)
     reading.begin()
     with closing(readers), closing(in_order(ranges, steps, jobs)) as tasks:
-        yield from _told(tasks, reading, maker, pending)
+        yield from _reported(tasks, reading, maker, pending)
     yield from pending.rest()
 
 
@@ -237,7 +237,7 @@ def _shared(store: Store, access: Access, jobs: int) -> tuple[LogRange, ...]:
     return tuple(each for piece in split(store, access, target_bytes=target_bytes) for each in piece.ranges)
 
 
-def _told(
+def _reported(
     tasks: Iterable[tuple[LogRange, Iterable[Step]]], reading: Reading, maker: _Maker, pending: _Pending
 ) -> Iterator[pa.RecordBatch]:
     """The batches of all ranges; everything else is reported."""

@@ -80,8 +80,8 @@ def op_of(store: Store, half: Message) -> StoredMessage | None:
 
 
 def _names(op: StoredMessage, half: Message) -> bool:
-    told = describe(op.message) or {}
-    return told.get("kind") == "op" and half.queue_offset in told["half_queue_offsets"]
+    described = describe(op.message) or {}
+    return described.get("kind") == "op" and half.queue_offset in described["half_queue_offsets"]
 
 
 def _places(store: Store, queue: ConsumeQueue, first: int, wanted: int) -> Iterator[int]:

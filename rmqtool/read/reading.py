@@ -78,7 +78,7 @@ class RangeReader:
             yield BytesScanned(each.bytes_read)
             return
         walk = self._walk(file, each)
-        told = 0
+        reported = 0
         for item in walk.items():
             if isinstance(item, Frames):
                 mask = self._residual.mask(item)
@@ -88,11 +88,11 @@ class RangeReader:
             elif self._is_wanted(item):
                 yield item
             done = (walk.passed - each.start) * each.bytes_read // max(each.size, 1)
-            if told < done <= each.bytes_read:
-                yield BytesScanned(done - told)
-                told = done
-        if told < each.bytes_read:
-            yield BytesScanned(each.bytes_read - told)
+            if reported < done <= each.bytes_read:
+                yield BytesScanned(done - reported)
+                reported = done
+        if reported < each.bytes_read:
+            yield BytesScanned(each.bytes_read - reported)
 
     def close(self) -> None:
         """Close the files of queues."""

@@ -96,7 +96,7 @@ class RecordRows:
         takes = np.array([*map(choice.takes, names), False])
         chosen = found.mask & takes[frames.rows["topic_id"]]
         sound = chosen & (frames.rows["status"] == 0) & ~self._crc_bad(found, chosen)
-        self._tell_unsound(found, sound)
+        self._report_unsound(found, sound)
         self.left_out += int(np.count_nonzero(chosen & ~sound))
         places = np.flatnonzero(sound)
         rows = frames.rows[places]
@@ -116,7 +116,7 @@ class RecordRows:
             self._report(finding("CL09", found.file, int(row["physical_offset"]), int(row["size"])))
         return bad
 
-    def _tell_unsound(self, found: FrameBatch, chosen: Array) -> None:
+    def _report_unsound(self, found: FrameBatch, chosen: Array) -> None:
         """Reports properties that cannot be read in full; they are copied unchanged, damage included."""
         frames = replace(found.frames, rows=found.frames.rows[chosen])
         for row in frames.rows[~read_pairs(frames).sound]:

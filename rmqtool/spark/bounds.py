@@ -35,7 +35,7 @@ class DataLossError(InputError):
     """Requested messages no longer exist."""
 
 
-def tell_loss(options: SourceOptions, what: str, path: str | None = None) -> None:
+def report_data_loss(options: SourceOptions, what: str, path: str | None = None) -> None:
     """Report requested data that does not exist: an error, or a warning, as `failOnDataLoss` says."""
     if options.fail_on_data_loss:
         raise DataLossError(what, path=path, hint="failOnDataLoss=false reads what exists")
@@ -158,7 +158,7 @@ class StoreQueues:
         if low <= value <= high:
             return value
         what = f"option {option}: queue {key[1]} of {key[0]} has offsets {low} to {high}, not {value}"
-        tell_loss(self.options, what, self.place.path)
+        report_data_loss(self.options, what, self.place.path)
         return min(max(value, low), high)
 
     def _check_time(self, option: str, key: Key, since: int) -> None:
@@ -214,10 +214,12 @@ def check_names(options: SourceOptions, stores: Sequence[tuple[StoreLocation, St
     for topic in options.topics:
         if topic not in known:
             near = ", ".join(get_close_matches(topic, known))
-            tell_loss(options, f"no store has the topic {topic}" + (f"; nearest: {near}" if near else ""))
+            report_data_loss(
+                options, f"no store has the topic {topic}" + (f"; nearest: {near}" if near else "")
+            )
     for name in options.assign:
         if not any(_has(store, name) for place, store in stores if name.broker in (None, place.broker_name)):
-            tell_loss(options, f"option assign: no store has queue {name}")
+            report_data_loss(options, f"option assign: no store has queue {name}")
 
 
 def _has(store: Store, name: QueueName) -> bool:
@@ -250,4 +252,4 @@ def check_offsets(options: SourceOptions, place: StoreLocation, store: Store) ->
         if bounds is None or value is None or bounds[0] <= value <= bounds[1]:
             continue
         what = f"option {name}: the log has offsets {bounds[0]} to {bounds[1]}, not {value}"
-        tell_loss(options, what, place.path)
+        report_data_loss(options, what, place.path)

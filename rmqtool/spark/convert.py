@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from rmqtool.message.rows import OK
 from rmqtool.problems import Finding
-from rmqtool.spark.schema import CORRUPT, Asked, sources_of
+from rmqtool.spark.schema import CORRUPT, RequestedColumn, sources_of
 from rmqtool.storage.single_file import offset_of_name
 
 KAFKA_LOG_APPEND_TIME = 1
@@ -32,7 +32,7 @@ class Converter:
     """Makes Spark's batches of the engine's; one per partition."""
 
     def __init__(
-        self, asked: Sequence[Asked], schema: pa.Schema, broker_name: str, body: bool = True
+        self, asked: Sequence[RequestedColumn], schema: pa.Schema, broker_name: str, body: bool = True
     ) -> None:
         """Prepare.
 
@@ -85,7 +85,7 @@ class Converter:
             arrays.append(pa.array(found, field.type))
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
-    def _column(self, batch: pa.RecordBatch, asked: Asked, kind: pa.DataType) -> pa.Array:
+    def _column(self, batch: pa.RecordBatch, asked: RequestedColumn, kind: pa.DataType) -> pa.Array:
         name, source, count = asked.field.name, asked.field.source, len(batch)
         if name == "brokerName":
             return pa.repeat(pa.scalar(self._broker_name, kind), count)

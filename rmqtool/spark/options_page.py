@@ -33,7 +33,7 @@ from rmqtool.spark.options import (
     WRITE_PREFIX,
     SourceOptions,
 )
-from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, TABLE_FIELDS, Field, asked_by_options
+from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, TABLE_FIELDS, Field, columns_by_options
 from rmqtool.spark.stores import parse_broker_names, parse_paths
 from rmqtool.spark.values import (
     PARTITIONS_MAX,
@@ -169,8 +169,8 @@ def _column_sets() -> Iterator[str]:
     yield "The columns of a row without `columns` and without a schema, in this order."
     entries = []
     for name in COLUMN_SETS:
-        asked = asked_by_options(SourceOptions(column_set=name))  # type: ignore[arg-type]
-        entries.append(f"- {name}. " + ", ".join(f"`{each.name}` {each.type}" for each in asked) + ".")
+        columns = columns_by_options(SourceOptions(column_set=name))  # type: ignore[arg-type]
+        entries.append(f"- {name}. " + ", ".join(f"`{each.name}` {each.type}" for each in columns) + ".")
     yield "\n".join(entries)
     yield "With `includeHeaders` the set `kafka` also has `headers` as its last column."
 

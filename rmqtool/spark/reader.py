@@ -11,7 +11,7 @@ from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.partitions import Piece, plan_scan
 from rmqtool.spark.pushdown import pushed_of
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed
-from rmqtool.spark.schema import arrow_schema_of, asked_of
+from rmqtool.spark.schema import arrow_schema_of, requested_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,7 +26,7 @@ class StoreReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._asked = asked_of(schema, options)
+        self._columns = requested_columns(schema, options)
         self._pushed: Pushed = NOTHING_PUSHED
 
     def partitions(self) -> list[InputPartition]:
@@ -41,7 +41,7 @@ class StoreReader(DataSourceReader):
             return iter(())
         from rmqtool.spark.task import read_piece
 
-        return read_piece(piece, self._options, self._asked, self._schema)
+        return read_piece(piece, self._options, self._columns, self._schema)
 
 
 class PushdownReader(StoreReader):
@@ -62,7 +62,7 @@ class TableReader(DataSourceReader):
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
         self._schema = schema
-        self._asked = asked_of(schema, options)
+        self._columns = requested_columns(schema, options)
 
     def partitions(self) -> list[InputPartition]:
         """Files of some megabytes for each task; none where the stores have none."""
@@ -75,4 +75,4 @@ class TableReader(DataSourceReader):
         """The rows of the files of one task. An empty plan is one partition without a value: no rows."""
         from rmqtool.spark.tables import read_files
 
-        return read_files(partition.value or (), self._asked, arrow_schema_of(self._schema))
+        return read_files(partition.value or (), self._columns, arrow_schema_of(self._schema))

@@ -40,7 +40,7 @@ _DAMAGE_FIELDS = ("physical_offset", "size", "status", "file", "broker_name")
 _OPTIONAL = ("stored_body", "properties_base64")
 """Fields that a row shows by default if they have a value. `system` would take too long."""
 _ALL = tuple(name for name in FIELDS if name in (*FIXED_NAMES, *_OPTIONAL, "broker_name"))
-_TAKEN_MAX = 1000  # rows that are fetched at once; more come partition by partition
+_FETCHED_MAX = 1000  # rows that are fetched at once; more come partition by partition
 
 CAST = "CAST(... AS STRING) shows it, or to_json(...)"
 Show = Callable[[Any], Any]
@@ -97,7 +97,7 @@ def _in_order(frame: DataFrame) -> DataFrame:
 
 def first_rows(frame: DataFrame, limit: int | None) -> Iterator[Any]:
     """The first rows of the first partitions; only as many partitions are computed as it takes."""
-    if limit is not None and limit <= _TAKEN_MAX:
+    if limit is not None and limit <= _FETCHED_MAX:
         yield from frame.take(limit)
         return
     yield from islice(frame.toLocalIterator(), limit)
@@ -199,8 +199,8 @@ def numbered(names: Sequence[str]) -> list[str]:
     found: list[str] = []
     for place, name in enumerate(names, 1):
         others = chain((name,), (f"{name}_{number}" for number in count(place)))
-        taken = {*found, *names} if name in found else set(found)
-        found.append(next(each for each in others if each not in taken))
+        used = {*found, *names} if name in found else set(found)
+        found.append(next(each for each in others if each not in used))
     return found
 
 

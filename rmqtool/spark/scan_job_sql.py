@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqtool.errors import UsageError
 from rmqtool.spark.options import SourceOptions
 from rmqtool.spark.scan_job import ScanRequest, messages, table
-from rmqtool.spark.schema import asked_by_options, ddl
+from rmqtool.spark.schema import columns_by_options, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -31,7 +31,7 @@ _RUN_BY_ANALYSIS = ("UnresolvedExecuteImmediate", "CompoundBody", "Call")
 """Statements that run others when they are analyzed."""
 _WRITES = "InsertInto"
 _PROGRAM = "ScriptTransformation"
-_TELLS = ("Show", "Describe")
+_SHOWS = ("Show", "Describe")
 """How the names of commands begin that only describe tables."""
 _CALLS = ("reflect", "java_method", "try_reflect")
 """Functions that run methods of Java."""
@@ -99,7 +99,7 @@ def reads_of(session: SparkSession, sql: str) -> Reads:
     execution = _analyzed(session, shown)
     analyzed = execution.analyzed()
     if _is_command(session, analyzed):
-        if shown is parsed and not _kind(analyzed).startswith(_TELLS):
+        if shown is parsed and not _kind(analyzed).startswith(_SHOWS):
             raise _refused(analyzed)
         return Reads({view: frozenset(schema.names) for view, schema in views.items()}, 2)
     for node in _nodes(analyzed):
@@ -167,7 +167,7 @@ def _schema(view: str) -> StructType:
     from pyspark.sql.types import StructType
 
     options = SourceOptions(table=VIEWS[view], column_set="full")  # type: ignore[arg-type]
-    found: Any = StructType.fromDDL(ddl(asked_by_options(options)))
+    found: Any = StructType.fromDDL(ddl(columns_by_options(options)))
     schema: StructType = found
     return schema
 

@@ -55,8 +55,8 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """A column that a query asks for: the name as it spells it, the field, and the type it wants."""
+class RequestedColumn:
+    """A column of a request: its name as the query spells it, its field, and the requested type."""
 
     name: str
     field: Field
@@ -128,45 +128,49 @@ COLUMN_SETS: Final[Mapping[str, Sequence[str]]] = {
 _AS_TEXT = {("rocketmq", "properties")}  # rocketmq-spark has them as JSON text
 
 
-def asked_by_options(options: SourceOptions) -> tuple[Asked, ...]:
-    """The columns without a schema of the user's. Raises UsageError for an unknown name in `columns`."""
+def columns_by_options(options: SourceOptions) -> tuple[RequestedColumn, ...]:
+    """Return the requested columns if the user gives no schema.
+
+    Raises UsageError for an unknown name in `columns`.
+    """
     if options.table != "messages":
         names: Sequence[str] = options.columns or [each.name for each in TABLE_FIELDS[options.table]]
         fields = (find_field(name, "", "option columns", options.table) for name in names)
-        return _checked(tuple(Asked(each.name, each, each.types[0]) for each in fields), "option columns")
+        requested = (RequestedColumn(each.name, each, each.types[0]) for each in fields)
+        return _checked(tuple(requested), "option columns")
     names = options.columns or COLUMN_SETS[options.column_set]
     if options.columns is None and options.column_set == "kafka" and options.include_headers:
         names = (*names, "headers")
-    asked = []
+    columns = []
     for name in names:
         field = find_field(name, options.corrupt_column, "option columns")
         shown = options.corrupt_column if field == CORRUPT else field.name
         as_text = (options.column_set, field.name) in _AS_TEXT
-        asked.append(Asked(shown, field, "string" if as_text else field.types[0]))
-    return _checked(tuple(asked), "option columns")
+        columns.append(RequestedColumn(shown, field, "string" if as_text else field.types[0]))
+    return _checked(tuple(columns), "option columns")
 
 
-def asked_by_schema(
+def columns_by_schema(
     fields: Iterable[tuple[str, str]], corrupt_column: str, table: str = "messages"
-) -> tuple[Asked, ...]:
-    """The columns of a schema of a table: (name, Spark type as `simpleString` gives it) of each.
+) -> tuple[RequestedColumn, ...]:
+    """Return the requested columns of a schema of a table: (name, Spark type as in `simpleString`) of each.
 
     Raises:
         UsageError: an unknown column, twice the same one, or a type that it cannot have.
     """
-    asked = []
+    columns = []
     for name, kind in fields:
         field = find_field(name, corrupt_column, "schema", table)
         if kind not in field.types:
             raise UsageError(
                 f"schema: column {name} cannot be {kind}", hint=f"it can be {' or '.join(field.types)}"
             )
-        asked.append(Asked(name, field, kind))
-    return _checked(tuple(asked), "schema")
+        columns.append(RequestedColumn(name, field, kind))
+    return _checked(tuple(columns), "schema")
 
 
 def find_field(name: str, corrupt_column: str, where: str, table: str = "messages") -> Field:
-    """The field of a name, in any case. Raises UsageError for a name that the table does not have."""
+    """Return the field of a name, in any case. Raises UsageError for a name that the table does not have."""
     low, by_name = name.lower(), _BY_NAME[table]
     if corrupt_column.lower() in BY_NAME:
         raise UsageError(f"option columnNameOfCorruptRecord: {corrupt_column} is a column of messages")
@@ -182,45 +186,45 @@ def find_field(name: str, corrupt_column: str, where: str, table: str = "message
     return by_name[low]
 
 
-def _checked(asked: tuple[Asked, ...], where: str) -> tuple[Asked, ...]:
-    if not asked:
+def _checked(columns: tuple[RequestedColumn, ...], where: str) -> tuple[RequestedColumn, ...]:
+    if not columns:
         raise UsageError(f"{where}: it names no column")
     seen: set[str] = set()
-    for each in asked:
+    for each in columns:
         if each.name.lower() in seen:
             raise UsageError(f"{where}: column {each.name} appears twice")
         seen.add(each.name.lower())
-    return asked
+    return columns
 
 
-def ddl(asked: Iterable[Asked]) -> str:
-    """The columns as Spark reads them from a text, every one nullable."""
-    return ", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in asked)
+def ddl(columns: Iterable[RequestedColumn]) -> str:
+    """Return the columns as a DDL text for Spark, every one nullable."""
+    return ", ".join(f"`{each.name.replace('`', '``')}` {each.type}" for each in columns)
 
 
-def asked_of(schema: StructType, options: SourceOptions) -> tuple[Asked, ...]:
-    """The columns that a schema of Spark's asks for. Raises as `asked_by_schema`."""
+def requested_columns(schema: StructType, options: SourceOptions) -> tuple[RequestedColumn, ...]:
+    """Return the columns that a schema of Spark requests. Raises as `columns_by_schema`."""
     fields = [(field.name, field.dataType.simpleString()) for field in schema.fields]
     if options.columns is not None and [name for name, _ in fields] != [
-        each.name for each in asked_by_options(options)
+        each.name for each in columns_by_options(options)
     ]:
         raise UsageError("option columns and a schema contradict each other", hint="give one of them")
-    return asked_by_schema(fields, options.corrupt_column, options.table)
+    return columns_by_schema(fields, options.corrupt_column, options.table)
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """Exactly the Arrow schema that Spark wants of a batch: it compares the first one with this."""
+    """Return the Arrow schema that Spark requires of batches: it compares the first batch with it."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     found: Any = to_arrow_schema(schema, timezone="UTC")
     return found
 
 
-def sources_of(asked: Iterable[Asked]) -> frozenset[str]:
-    """The engine columns that are read for these."""
-    return frozenset(each.field.source for each in asked if each.field.source is not None)
+def sources_of(columns: Iterable[RequestedColumn]) -> frozenset[str]:
+    """Return the engine columns that are read for these columns."""
+    return frozenset(each.field.source for each in columns if each.field.source is not None)
 
 
-def tells_damage(asked: Iterable[Asked]) -> bool:
-    """Whether a row can say that it is not a message: by its status, or by what is wrong with it."""
-    return any(each.field == CORRUPT or each.field.name == "status" for each in asked)
+def shows_damage(columns: Iterable[RequestedColumn]) -> bool:
+    """Whether a row can show that it is not a message: by its status, or by the corrupt-record column."""
+    return any(each.field == CORRUPT or each.field.name == "status" for each in columns)

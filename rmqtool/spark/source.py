@@ -10,7 +10,7 @@ from pyspark.sql.datasource import DataSource
 
 from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.options import check_read, check_write, parse_options
-from rmqtool.spark.schema import asked_by_options, ddl
+from rmqtool.spark.schema import columns_by_options, ddl
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +44,7 @@ class RocketMQStoreSource(DataSource):
     def schema(self) -> str:
         """The columns without a schema of the user's."""
         with explain_errors():
-            return ddl(asked_by_options(self.settings))
+            return ddl(columns_by_options(self.settings))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """The reader; one that takes filters where the option asks for it and Spark offers them."""

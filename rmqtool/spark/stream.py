@@ -27,7 +27,7 @@ from pyspark.sql.streaming.datasource import (
 from rmqtool.errors import UsageError
 from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.partitions import Piece
-from rmqtool.spark.schema import asked_of
+from rmqtool.spark.schema import requested_columns
 from rmqtool.spark.stream_batches import Limits, LogStream, QueueStream
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
         self._options = options
         self._schema = schema
-        self._asked = asked_of(schema, options)
+        self._columns = requested_columns(schema, options)
         self._stream = (QueueStream if _counts_by_queue(options) else LogStream)(options)
         self._target: dict[str, Any] | None = None
         self._last_batch_s = time.monotonic()
@@ -130,7 +130,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return iter(())
         from rmqtool.spark.task import read_piece
 
-        return read_piece(piece, self._options, self._asked, self._schema)
+        return read_piece(piece, self._options, self._columns, self._schema)
 
 
 def _counts_by_queue(options: SourceOptions) -> bool:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.errors import InputError, UsageError
 from rmqtool.read.by_time import exact_offset_by_time
 from rmqtool.read.selection import Selection
-from rmqtool.spark.bounds import StoreQueues, tell_loss
+from rmqtool.spark.bounds import StoreQueues, report_data_loss
 from rmqtool.spark.offsets import EARLIEST, LATEST
 from rmqtool.spark.partitions import Piece, StorePlan, pieces_of, plan_store
 from rmqtool.spark.request import QueueRange, Request, build_request
@@ -95,7 +95,7 @@ class LogStream:
         places = {place.broker_name: place for place in find_places(self._options)}
         found = dict(begins)  # the offset of a store that does not exist now is kept
         for name in begins.keys() - places.keys():
-            tell_loss(self._options, "the store of this broker no longer exists", name)
+            report_data_loss(self._options, "the store of this broker no longer exists", name)
         new = {name: stop - begins.get(name, 0) for name, stop in stops.items()}
         whole = sum(max(size, 0) for size in new.values())
         for name, stop in stops.items():
@@ -104,7 +104,7 @@ class LogStream:
             begin = begins.get(name, 0)
             if new[name] < 0:
                 what = f"the log ends at {stop}, before {begin}, up to where it was read"
-                tell_loss(self._options, what, places[name].path)
+                report_data_loss(self._options, what, places[name].path)
                 found[name] = stop
             elif new[name] == 0:
                 found[name] = stop
@@ -112,7 +112,7 @@ class LogStream:
                 with open_place(places[name], self._options) as store:
                     if name in begins and _is_inside_record(store, begin):
                         what = f"{begin}, up to where it was read, is inside a record: this is another log"
-                        tell_loss(self._options, what, places[name].path)
+                        report_data_loss(self._options, what, places[name].path)
                     found[name] = self._cut_store(store, begin, stop, limits.share(new[name], whole))
         return start if found == begins else log_offset(found)
 
@@ -162,16 +162,16 @@ class LogStream:
             if stop <= begin:
                 continue
             if name not in places:
-                tell_loss(self._options, "the store of this broker no longer exists", name)
+                report_data_loss(self._options, "the store of this broker no longer exists", name)
                 continue
             with open_place(places[name], self._options) as store:
                 low = max(store.commit_log.min_offset, 0)
                 if begin < low and name in begins:
                     what = f"the log starts at {low}, but it was read up to {begin}"
-                    tell_loss(self._options, what, places[name].path)
+                    report_data_loss(self._options, what, places[name].path)
                 if store.end_offset() < stop:
                     what = f"the log ends at {store.end_offset()}, a batch continues to {stop}"
-                    tell_loss(self._options, what, places[name].path)
+                    report_data_loss(self._options, what, places[name].path)
                 begin = max(begin, low)
                 if begin < stop:
                     options = replace(self._options, from_offset=begin, to_offset=stop)
@@ -261,14 +261,14 @@ class QueueStream:
         found = dict(begins)  # the offset of a queue that does not exist now is kept
         for key in begins.keys() - stops.keys():
             if begins[key]:
-                tell_loss(self._options, f"queue {key[2]} of {key[0]} no longer exists", key[1])
+                report_data_loss(self._options, f"queue {key[2]} of {key[0]} no longer exists", key[1])
         new = {key: stop - begins.get(key, 0) for key, stop in stops.items()}
         whole = sum(max(count, 0) for count in new.values())
         for key, stop in stops.items():
             begin = begins.get(key, 0)
             if new[key] < 0:
                 what = f"queue {key[2]} of {key[0]} ends at {stop}, before {begin}, up to where it was read"
-                tell_loss(self._options, what, key[1])
+                report_data_loss(self._options, what, key[1])
                 found[key] = stop
             elif limits.rows is not None and new[key]:
                 share = limits.rows * new[key] / max(whole, 1)
@@ -335,10 +335,10 @@ class QueueStream:
         low, high = _span(store, *key)
         if begin < low and known:
             text = f"queue {key[1]} of {key[0]} starts at {low}, but it was read up to {begin}"
-            tell_loss(self._options, text, place.path)
+            report_data_loss(self._options, text, place.path)
         if high < stop:
             text = f"queue {key[1]} of {key[0]} ends at {high}, a batch continues to {stop}"
-            tell_loss(self._options, text, place.path)
+            report_data_loss(self._options, text, place.path)
         return QueueRange(*key, max(begin, low), min(stop, high))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from rmqtool.read.store import Store
     from rmqtool.spark.options import SourceOptions
-    from rmqtool.spark.schema import Asked
+    from rmqtool.spark.schema import RequestedColumn
     from rmqtool.storage.layout import IndexFilePath, StoreFile
 
 _TASK_BYTES: Final = 64 << 20
@@ -147,21 +147,21 @@ def _index_files(broker_name: str, store: Store) -> Iterator[IndexFile]:
 
 
 def read_files(
-    files: Sequence[TableFile], asked: Sequence[Asked], schema: pa.Schema
+    files: Sequence[TableFile], columns: Sequence[RequestedColumn], schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of files with the columns `asked`, of which `schema` is Spark's. Raises InputError."""
+    """The rows of files with the columns `columns`, of which `schema` is Spark's. Raises InputError."""
     import pyarrow as pa
 
-    sources = [each.field.source for each in asked]  # only the broker has none
+    sources = [each.field.source for each in columns]  # only the broker has none
     with explain_errors():
         for file in files:
             for rows, values in file.blocks():
                 if rows:
-                    columns = [
+                    arrays = [
                         _column(values[source] if source else file.broker_name, rows, field.type)
                         for source, field in zip(sources, schema, strict=True)
                     ]
-                    yield pa.RecordBatch.from_arrays(columns, schema=schema)
+                    yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _column(value: Any, rows: int, kind: pa.DataType) -> pa.Array:

@@ -15,7 +15,7 @@ from rmqtool.spark.bounds import DataLossError
 from rmqtool.spark.convert import Converter, sound
 from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.request import ExtraFilter
-from rmqtool.spark.schema import Asked, arrow_schema_of, tells_damage
+from rmqtool.spark.schema import RequestedColumn, arrow_schema_of, shows_damage
 from rmqtool.spark.stores import open_place
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _OF_RECORDS = frozenset(("CL03", "CL06", "CL09", "CL13", "CL14", "UN01"))
 """The codes that `message.rows` gives a record: it is a row, with the code in `status`."""
-_TOLD_MAX = 20  # findings that a task reports on stderr
+_REPORTED_MAX = 20  # findings that a task reports on stderr
 
 
 class DamageError(InputError):
@@ -35,7 +35,7 @@ class DamageError(InputError):
 
 
 def read_piece(
-    piece: Piece, options: SourceOptions, asked: Sequence[Asked], schema: StructType
+    piece: Piece, options: SourceOptions, columns: Sequence[RequestedColumn], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a piece, in batches of at most `maxRowsPerBatch` rows and about `maxBytesPerBatch` bytes.
 
@@ -45,21 +45,21 @@ def read_piece(
         InputError: the store cannot be read.
     """
     with explain_errors():
-        yield from _read(piece, options, asked, schema)
+        yield from _read(piece, options, columns, schema)
 
 
 def _read(
-    piece: Piece, options: SourceOptions, asked: Sequence[Asked], schema: StructType
+    piece: Piece, options: SourceOptions, columns: Sequence[RequestedColumn], schema: StructType
 ) -> Iterator[pa.RecordBatch]:
     from rmqtool.read.messages import message_batches
 
-    converter = Converter(asked, arrow_schema_of(schema), piece.place.broker_name, options.include_body)
+    converter = Converter(columns, arrow_schema_of(schema), piece.place.broker_name, options.include_body)
     keep = ExtraFilter(piece.request.rest)
     judges = options.mode != "PERMISSIVE"
-    columns = converter.columns | piece.request.rest.columns | ({"status"} if judges else set())
-    names = [name for name in NAMES if name in columns] or ["size"]
+    read = converter.columns | piece.request.rest.columns | ({"status"} if judges else set())
+    names = [name for name in NAMES if name in read] or ["size"]
     unpacks = options.decompress and (options.include_body or "body" in names)
-    damage = _Damage(piece, options, tells_damage(asked))
+    damage = _Damage(piece, options, shows_damage(columns))
     with _store_of(piece, options) as store:
         damage.check_files(store)
         batches = message_batches(
@@ -107,7 +107,7 @@ class _Damage:
         self._options = options
         # Also where options select by topic or key: what is damaged may be what they are to give.
         self._shown = shown and options.mode == "PERMISSIVE"
-        self._told = 0
+        self._reported = 0
         self.rows: list[Finding] = []
 
     def take(self) -> list[Finding]:
@@ -126,7 +126,7 @@ class _Damage:
         what = "the file has gone since the read was planned: its messages are lost"
         if self._options.fail_on_data_loss:
             raise DataLossError(what, path=path, physical_offset=physical_offset)
-        self._tell(f"{what}: {self._piece.place.path}: {path}")
+        self._report(f"{what}: {self._piece.place.path}: {path}")
 
     def report(self, found: Finding) -> None:
         """Report a bad range that is skipped, or a record with a wrong status."""
@@ -136,7 +136,7 @@ class _Damage:
         where = found.path if start is None else f"{found.path} at {start}"
         if problem.code in _OF_RECORDS and start is not None:
             if not self._shown:
-                self._tell(f"{problem.code} {problem.message}: {where}")
+                self._report(f"{problem.code} {problem.message}: {where}")
             return
         if problem.code == "CL12" and start is not None and not self._is_there(found.path):
             self._lost(found.path, start)
@@ -146,17 +146,17 @@ class _Damage:
         if self._shown and (start is None or self._piece.request.selection.matches_offset(start)):
             self.rows.append(found)  # one without an offset is of the whole log
         else:
-            self._tell(f"{problem.code} {problem.message}: {where}")
+            self._report(f"{problem.code} {problem.message}: {where}")
 
     def _is_there(self, path: str) -> bool:
         with open_place(self._piece.place, self._options) as store:
             return path in {store.layout.relative(file.path) for file in store.layout.commit_log}
 
-    def _tell(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         """Say on stderr of the task what no row says; the first of it."""
-        if self._told < _TOLD_MAX:
+        if self._reported < _REPORTED_MAX:
             print(f"rmqtool: {self._piece.place.broker_name}: {what}", file=sys.stderr)  # noqa: T201
-        self._told += 1
+        self._reported += 1
 
     def judged(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The sound rows of a batch; raises DamageError with FAILFAST where one is not."""

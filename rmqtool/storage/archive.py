@@ -411,7 +411,7 @@ _ALIGNMENT = 4096
 _STEP = 64 << 10
 _ZEROS = bytes(_STEP)
 _ROOM = 64 << 20  # bytes left free on the device
-_ASKED_EVERY = 64 << 20
+_CHECKED_EVERY = 64 << 20
 
 
 def temporary_folder() -> str:
@@ -439,7 +439,7 @@ class Spool:
                 hint="RMQTOOL_TMPDIR names another folder",
             ) from error
         self._end = 0
-        self._asked_at = -_ASKED_EVERY
+        self._checked_at = -_CHECKED_EVERY
         self._written = 0
 
     def add(self, pieces: Iterable[bytes], limit: int | None = None) -> tuple[int, int]:
@@ -472,7 +472,7 @@ class Spool:
             part = view[begin : begin + _STEP]
             if part == _ZEROS[: len(part)]:
                 continue
-            if self._written - self._asked_at >= _ASKED_EVERY:
+            if self._written - self._checked_at >= _CHECKED_EVERY:
                 self._ask()
             done = 0
             while done < len(part):
@@ -480,9 +480,9 @@ class Spool:
             self._written += len(part)
 
     def _ask(self) -> None:
-        self._asked_at = self._written
+        self._checked_at = self._written
         found = os.fstatvfs(self._descriptor)
-        if found.f_blocks and found.f_bavail * found.f_frsize < _ROOM + _ASKED_EVERY:
+        if found.f_blocks and found.f_bavail * found.f_frsize < _ROOM + _CHECKED_EVERY:
             raise self._full("too little space is left")
 
     def _full(self, reason: str) -> UnwritableError:

@@ -110,13 +110,13 @@ def _logical_lines(text: str) -> list[str]:
         if not joined and (not line or line[0] in "#!"):
             continue
         backslashes = len(line) - len(line.rstrip("\\"))
-        goes_on = backslashes % 2 == 1
-        line = line[:-1] if goes_on else line
+        continues = backslashes % 2 == 1
+        line = line[:-1] if continues else line
         if joined:
             lines[-1] += line
         else:
             lines.append(line)
-        joined = goes_on
+        joined = continues
     return lines
 
 

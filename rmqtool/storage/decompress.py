@@ -21,7 +21,7 @@ _ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 _SKIPPABLE = b"\x2a\x4d\x18"  # after a first byte 0x50 to 0x5f: a zstd frame without content
 # Bytes of input at once, which bound the output to some 128 MiB: 1 byte of gzip becomes 1 KiB at
 # most, 4 bytes of zstd 128 KiB.
-_GZIP_TAKEN, _ZSTD_TAKEN = 64 << 10, 4 << 10
+_GZIP_INPUT, _ZSTD_INPUT = 64 << 10, 4 << 10
 
 
 def stem(name: str) -> str | None:
@@ -40,10 +40,10 @@ def pieces(file: RandomFile, path: Path) -> Iterator[bytes]:
     source = RemoteSource(file, str(path))
     head = source.read(0, 4)
     if head.startswith(_GZIP_MAGIC):
-        yield from _frames("gzip", path, source, lambda: zlib.decompressobj(31), _GZIP_TAKEN, zlib.error)
+        yield from _frames("gzip", path, source, lambda: zlib.decompressobj(31), _GZIP_INPUT, zlib.error)
     elif head == _ZSTD_MAGIC or (head[1:] == _SKIPPABLE and head[0] >> 4 == 5):
         make, error = _zstd()
-        yield from _frames("zstd", path, source, make, _ZSTD_TAKEN, error)
+        yield from _frames("zstd", path, source, make, _ZSTD_INPUT, error)
     else:
         raise FormatError("named as a compressed file, but neither gzip nor zstd", path=path)
 
@@ -67,7 +67,7 @@ def _frames(
     path: Path,
     source: RemoteSource,
     make: Callable[[], Any],
-    taken: int,
+    input_bytes: int,
     error_type: type[Exception],
 ) -> Iterator[bytes]:
     """The content of the frames of a file, one after the other; `make` creates a decompressor for each."""
@@ -81,7 +81,7 @@ def _frames(
                     position = len(block) - len(block[position:].lstrip(b"\0"))
                     continue
                 frame = make()
-            part = block[position : position + taken]
+            part = block[position : position + input_bytes]
             position += len(part)
             try:
                 data: bytes = frame.decompress(part)

@@ -33,7 +33,7 @@ _SCATTERED_LIMIT = 64
 class PageCache:
     """The pages of one open file: which are resident, and which this process fetched.
 
-    `is_told` is whether the system reports residency of this file to this process.
+    `is_reported` is whether the system reports residency of this file to this process.
 
     Raises:
         OSError: the system cannot map the file.
@@ -43,16 +43,16 @@ class PageCache:
         self._fd = fd
         self._size = size
         self._fetched: list[tuple[int, int]] = []
-        self._asked = (0, 0)
+        self._requested = (0, 0)
         self._has_cachestat = platform.machine() in ("x86_64", "aarch64")
-        self.is_told = os.fstat(fd).st_uid == os.geteuid() or os.access(
+        self.is_reported = os.fstat(fd).st_uid == os.geteuid() or os.access(
             f"/proc/self/fd/{fd}", os.W_OK, effective_ids=os.access in os.supports_effective_ids
         )
         # Never accessed, so no page is mapped; mincore needs an address range.
         self._address = _libc().mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
         if self._address in (None, _MAP_FAILED):
             raise OSError(ctypes.get_errno(), "cannot map the file")
-        if self.is_told:
+        if self.is_reported:
             # No read-ahead except our own requests: it would not be known whose pages those are.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
 
@@ -82,12 +82,12 @@ class PageCache:
 
         It does not wait for them. Pages that the last call requested are not requested again.
         """
-        asked, self._asked = self._asked, (start, stop)
-        if asked[0] <= start <= asked[1]:
-            start = asked[1]
+        last, self._requested = self._requested, (start, stop)
+        if last[0] <= start <= last[1]:
+            start = last[1]
         if start >= stop:
             return
-        if not self.is_told:
+        if not self.is_reported:
             self._request(start, stop)
             return
         if self.are_resident(start, stop):
@@ -142,7 +142,7 @@ def resident_bytes(path: Path) -> int | None:
             return 0
         pages = PageCache(file.fileno(), size)
         try:
-            return min(pages.resident(0, size).count(1) * PAGE, size) if pages.is_told else None
+            return min(pages.resident(0, size).count(1) * PAGE, size) if pages.is_reported else None
         finally:
             pages.close()
 

@@ -66,12 +66,12 @@ class UrlStorage(Storage):
         """See Storage."""
         if not inner:
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
-        return _sound(self._asked(inner, lambda: self._backend.entries(inner)))
+        return _sound(self._retried(inner, lambda: self._backend.entries(inner)))
 
     def tree(self, inner: str) -> dict[str, Entries]:
         """See Storage. Folders of queues are listed together with all folders below them."""
         if inner.rpartition("/")[2] in _DEEP:
-            return {inner: [], **self._asked(inner, lambda: self._walked(inner))}
+            return {inner: [], **self._retried(inner, lambda: self._walked(inner))}
         return {inner: self.entries(inner)}
 
     def _walked(self, inner: str) -> dict[str, Entries]:
@@ -101,12 +101,12 @@ class UrlStorage(Storage):
 
     def status(self, inner: str) -> os.stat_result:
         """See Storage."""
-        size, mtime = self._asked(inner, lambda: self._backend.size(inner))
+        size, mtime = self._retried(inner, lambda: self._backend.size(inner))
         return status_of(size, mtime)
 
     def open(self, inner: str) -> FetchedFile:
         """See Storage."""
-        opened, size = self._asked(inner, lambda: self._backend.opened(inner))
+        opened, size = self._retried(inner, lambda: self._backend.opened(inner))
         if size is None:
             raise OSError(errno.EINVAL, "it is not a plain file", self.show(inner))
 
@@ -117,14 +117,14 @@ class UrlStorage(Storage):
             return data
 
         def fetch(offset: int, length: int) -> bytes:
-            return self._asked(inner, lambda: part(offset, length))
+            return self._retried(inner, lambda: part(offset, length))
 
         return FetchedFile(fetch, size)
 
     def close(self) -> None:
         """See Storage. Connections are kept for the next store."""
 
-    def _asked(self, inner: str, request: Callable[[], T]) -> T:
+    def _retried(self, inner: str, request: Callable[[], T]) -> T:
         """The result of a request, retried if that may help.
 
         Raises:

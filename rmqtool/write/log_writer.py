@@ -123,7 +123,7 @@ class LogWriter:
         with self._flush_lock, self._commit_lock:
             self._unflushed.append(following)
             self._current = following
-            self._ahead.taken()
+            self._ahead.release()
             self.committed = file.stop
             self.end = file.stop
             self.limit = following.stop - BLANK_SIZE
@@ -306,30 +306,30 @@ class _AllocateAhead(Generic[File]):
         self._make = make
         self._requests: SimpleQueue[int | None] = SimpleQueue()
         self._answers: SimpleQueue[File | None] = SimpleQueue()
-        self._asked = False
+        self._is_requested = False
         self._file: File | None = None
         self._thread = Thread(target=self._run, name="allocate", daemon=True)
         self._thread.start()
 
     def request(self, start: int) -> None:
-        """Begin to make the file at `start`, unless there is one that is not `taken`."""
-        if not self._asked and self._file is None:
-            self._asked = True
+        """Begin to make the file at `start`, unless there is one that is not `release`."""
+        if not self._is_requested and self._file is None:
+            self._is_requested = True
             self._requests.put(start)
 
     def file(self, start: int) -> File:
-        """The file at `start`, the one that was requested; it is returned again until it is `taken`.
+        """The file at `start`, the one that was requested; it is returned again until it is `release`.
 
         If none was, or making it failed, it is made now: there may be space again.
         """
-        if self._asked and self._file is None:
+        if self._is_requested and self._file is None:
             self._file = self._answers.get()
-        self._asked = False
+        self._is_requested = False
         if self._file is None:
             self._file = self._make(start)
         return self._file
 
-    def taken(self) -> None:
+    def release(self) -> None:
         """The file that `file` gave is in use: the next is another one."""
         self._file = None
 

@@ -131,9 +131,9 @@ class Targets:
         """
         if self._topics.changed and (now := time.monotonic()) >= self._rest_until:
             self.save()
-            took = time.monotonic() - now
-            may_rest = took > _SHORT_S and len(self._topics.topics) > _FEW
-            self._rest_until = now + (1 + _REST) * took if may_rest else 0.0
+            duration = time.monotonic() - now
+            may_rest = duration > _SHORT_S and len(self._topics.topics) > _FEW
+            self._rest_until = now + (1 + _REST) * duration if may_rest else 0.0
 
     def save(self) -> None:
         """Write topics.json when topics were added. Raises UnwritableError."""

@@ -15,7 +15,7 @@ import pytest
 from rmqtool.errors import UsageError
 from rmqtool.spark import option_texts, options_page
 from rmqtool.spark.options import IGNORED, IGNORED_PREFIXES, OPTION_NAMES, TABLE, SourceOptions, parse_options
-from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, TABLE_FIELDS, asked_by_options
+from rmqtool.spark.schema import COLUMN_SETS, CORRUPT, FIELDS, TABLE_FIELDS, columns_by_options
 from rmqtool.spark.values import OneOf
 from rmqtool.spark.write_options import DEFAULT_QUEUES, PARSERS, write_arguments
 from rmqtool.write.options import WriteOptions
@@ -86,7 +86,7 @@ def test_every_column_and_set_is_in_the_page_and_no_other() -> None:
     sets = dict(entries("Column sets"))
     assert list(sets) == list(COLUMN_SETS)
     for name, text in sets.items():
-        asked = asked_by_options(parse_options({"columnSet": name}))
+        asked = columns_by_options(parse_options({"columnSet": name}))
         assert text == ", ".join(f"`{each.name}` {each.type}" for each in asked) + "."
 
 

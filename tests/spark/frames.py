@@ -36,7 +36,13 @@ from rmqtool.read.store import Store
 from rmqtool.report.dump.log import message_rows
 from rmqtool.spark.options import SourceOptions, parse_options
 from rmqtool.spark.partitions import Piece, ScanPlan, plan_scan
-from rmqtool.spark.schema import HEADERS_TYPE, Asked, arrow_schema_of, asked_by_options, asked_by_schema
+from rmqtool.spark.schema import (
+    HEADERS_TYPE,
+    RequestedColumn,
+    arrow_schema_of,
+    columns_by_options,
+    columns_by_schema,
+)
 from rmqtool.spark.task import read_piece
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -51,7 +57,7 @@ TYPES: dict[str, DataType] = {
 Row = dict[str, Any]
 
 
-def struct(asked: Iterable[Asked]) -> StructType:
+def struct(asked: Iterable[RequestedColumn]) -> StructType:
     """Spark's schema of columns, as it makes it of the source's text."""
     return StructType([StructField(each.name, TYPES[each.type]) for each in asked])
 
@@ -71,7 +77,9 @@ def read_pieces(
     plan: ScanPlan | Iterable[Piece], settings: SourceOptions, schema: Sequence[tuple[str, str]] | None = None
 ) -> pa.Table:
     """The rows of a plan; pieces travel as pickles."""
-    asked = asked_by_options(settings) if schema is None else asked_by_schema(schema, settings.corrupt_column)
+    asked = (
+        columns_by_options(settings) if schema is None else columns_by_schema(schema, settings.corrupt_column)
+    )
     wanted = struct(asked)
     arrow = arrow_schema_of(wanted)
     batches = []

@@ -26,7 +26,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, Rea
 from rmqtool import spark as rocketmq_spark
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.reader import PushdownReader, StoreReader
-from rmqtool.spark.schema import asked_by_options
+from rmqtool.spark.schema import columns_by_options
 from rmqtool.spark.source import RocketMQStoreSource
 from rmqtool.spark.stream import StoreStreamReader
 from rmqtool.spark.stream_batches import log_offset, queue_offset, read_log_offset, read_queue_offset
@@ -60,7 +60,7 @@ def load(spark: Any, path: Path | str, **options: str) -> Any:
 
 def reader_of(path: Path, wanted: type[StoreReader] = StoreReader, **options: str) -> Any:
     settings = parse_options({"path": str(path), **options})
-    return wanted(settings, struct(asked_by_options(settings)))
+    return wanted(settings, struct(columns_by_options(settings)))
 
 
 # -- rows ------------------------------------------------------------------------------------------
@@ -248,7 +248,7 @@ def test_trap_7_what_is_not_asked_for_is_not_read(spark: Any, cases: Library) ->
     from rmqtool.spark.convert import Converter
     from rmqtool.spark.schema import arrow_schema_of
 
-    asked = asked_by_options(parse_options({"columnSet": "minimal"}))
+    asked = columns_by_options(parse_options({"columnSet": "minimal"}))
     columns = Converter(asked, arrow_schema_of(struct(asked)), "b").columns
     assert columns == {"topic", "queue_id", "queue_offset", "physical_offset", "size", "store_time"}
     with pytest.raises(AnalysisException, match="topik.*did you mean topic"):
@@ -320,7 +320,7 @@ def test_auto_registration_costs_nothing(tmp_path: Path) -> None:
 
 def stream_of(path: Path, **options: str) -> StoreStreamReader:
     settings = parse_options({"path": str(path), "columnSet": "minimal", **options})
-    return StoreStreamReader(settings, struct(asked_by_options(settings)))
+    return StoreStreamReader(settings, struct(columns_by_options(settings)))
 
 
 def test_trap_11_admission_control_in_every_version(cases: Library) -> None:

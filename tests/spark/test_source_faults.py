@@ -12,7 +12,7 @@ from rmqtool.read.store import Store
 from rmqtool.spark.bounds import DataLossError
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.partitions import PIECE_BYTES_MIN, plan_scan
-from rmqtool.spark.schema import asked_by_options
+from rmqtool.spark.schema import columns_by_options
 from rmqtool.spark.stream import StoreStreamReader
 from tests.spark.frames import read, read_pieces, struct
 from tests.support.stores import Library
@@ -76,7 +76,7 @@ def test_a_stream_waits_for_topics(cases: Library) -> None:
     """A topic, or a queue, may come later."""
     for given in ({"subscribe": "nosuch"}, {"assign": '{"nosuch":[0]}'}):
         settings = parse_options({"path": str(cases.path("ok_540_clean")), **given, **SMALL})
-        reader = StoreStreamReader(settings, struct(asked_by_options(settings)))
+        reader = StoreStreamReader(settings, struct(columns_by_options(settings)))
         first = reader.initialOffset()
         reader.partitions(first, reader.latestOffset(first))
 

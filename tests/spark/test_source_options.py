@@ -17,7 +17,7 @@ from rmqtool.spark.offsets import Bound, QueueName
 from rmqtool.spark.options import OPTION_NAMES, SourceOptions, check_read, check_write, parse_options
 from rmqtool.spark.pushdown import pushed_of
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, build_request, globs_of_pattern
-from rmqtool.spark.schema import COLUMN_SETS, asked_by_options, asked_by_schema, asked_of, ddl
+from rmqtool.spark.schema import COLUMN_SETS, columns_by_options, columns_by_schema, ddl, requested_columns
 from rmqtool.spark.stores import find_places
 from tests.spark.frames import struct
 from tests.support.stores import Library
@@ -178,15 +178,15 @@ def test_column_sets() -> None:
     nine = ("`topic` string, `flag` int, `body` binary, `properties` string, `brokerName` string, "
             "`queueId` int, `queueOffset` bigint, `bornTimestamp` timestamp, "
             "`storeTimestamp` timestamp")  # fmt: skip
-    assert ddl(asked_by_options(options())).startswith(nine)
+    assert ddl(columns_by_options(options())).startswith(nine)
     kafka = ("`key` binary, `value` binary, `topic` string, `partition` int, `offset` bigint, `timestamp` "
              "timestamp, `timestampType` int")  # fmt: skip
-    assert ddl(asked_by_options(options(columnSet="kafka"))) == kafka
-    assert ddl(asked_by_options(options(columnSet="kafka", includeHeaders="true"))).endswith(
+    assert ddl(columns_by_options(options(columnSet="kafka"))) == kafka
+    assert ddl(columns_by_options(options(columnSet="kafka", includeHeaders="true"))).endswith(
         "`headers` array<struct<key:string,value:binary>>"
     )
-    assert "`properties` map<string,string>" in ddl(asked_by_options(options(columnSet="full")))
-    assert ddl(asked_by_options(options(columns="QUEUEID,physical_offset,_corrupt_record"))) == (
+    assert "`properties` map<string,string>" in ddl(columns_by_options(options(columnSet="full")))
+    assert ddl(columns_by_options(options(columns="QUEUEID,physical_offset,_corrupt_record"))) == (
         "`queueId` int, `physicalOffset` bigint, `_corrupt_record` string"
     )
     assert {"rocketmq", "kafka", "minimal", "full"} == set(COLUMN_SETS)
@@ -205,8 +205,8 @@ def test_column_sets() -> None:
 )  # fmt: skip
 def test_wrong_schemas_name_the_column(schema: list[tuple[str, str]], word: str) -> None:
     with pytest.raises(UsageError, match=word):
-        asked_by_schema(schema, "_corrupt_record")
-    asked = asked_by_schema([("Queue_Id", "bigint"), ("body", "string"), ("_bad", "string")], "_bad")
+        columns_by_schema(schema, "_corrupt_record")
+    asked = columns_by_schema([("Queue_Id", "bigint"), ("body", "string"), ("_bad", "string")], "_bad")
     assert [each.name for each in asked] == ["Queue_Id", "body", "_bad"]
 
 
@@ -225,23 +225,23 @@ def test_options_are_of_reading_or_of_writing() -> None:
             check_write(options(**wrong))
     check_read(options(subscribe="a"))
     check_write(options(order="storeTimestamp"))
-    topic = struct(asked_by_schema([("topic", "string")], "_corrupt_record"))
-    assert asked_of(topic, options(columns="topic"))
+    topic = struct(columns_by_schema([("topic", "string")], "_corrupt_record"))
+    assert requested_columns(topic, options(columns="topic"))
     with pytest.raises(UsageError, match="contradict"):
-        asked_of(topic, options(columns="size,topic"))
+        requested_columns(topic, options(columns="size,topic"))
 
 
 def test_a_column_is_named_once() -> None:
     """Whatever the case of its name."""
     for names in ("topic,topic", "topic,TOPIC", '["topic", "topic"]'):
         with pytest.raises(UsageError, match=r"option columns: column topic appears twice"):
-            asked_by_options(parse_options({"columns": names}))
+            columns_by_options(parse_options({"columns": names}))
 
 
 def test_the_corrupt_column_has_a_name_of_its_own() -> None:
     for name in ("topic", "TOPIC", "queue_id"):
         with pytest.raises(UsageError, match="columnNameOfCorruptRecord"):
-            asked_by_options(options(columnNameOfCorruptRecord=name))
+            columns_by_options(options(columnNameOfCorruptRecord=name))
 
 
 def test_patterns_become_globs_where_they_can() -> None:

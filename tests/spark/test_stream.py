@@ -14,7 +14,7 @@ from rmqtool import NewMessage, Store
 from rmqtool.errors import InputError, UsageError
 from rmqtool.spark.bounds import DataLossError
 from rmqtool.spark.options import parse_options
-from rmqtool.spark.schema import asked_by_options
+from rmqtool.spark.schema import columns_by_options
 from rmqtool.spark.stream import StoreStreamReader
 from rmqtool.write.store_writer import StoreWriter
 from tests.spark.frames import Row, struct
@@ -41,7 +41,7 @@ def put(writer: StoreWriter, count: int, topic: str = "T") -> None:
 
 def stream_of(path: Path, **options: str) -> StoreStreamReader:
     settings = parse_options({"path": str(path), "columnSet": "minimal", **options})
-    return StoreStreamReader(settings, struct(asked_by_options(settings)))
+    return StoreStreamReader(settings, struct(columns_by_options(settings)))
 
 
 def rows_of(stream: StoreStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[Row]:

@@ -15,7 +15,7 @@ from rmqtool.errors import UsageError
 from rmqtool.formats import index
 from rmqtool.spark.bounds import DataLossError
 from rmqtool.spark.options import parse_options
-from rmqtool.spark.schema import arrow_schema_of, asked_by_options, asked_by_schema
+from rmqtool.spark.schema import arrow_schema_of, columns_by_options, columns_by_schema
 from rmqtool.spark.stream import StoreStreamReader
 from rmqtool.spark.tables import plan_files, read_files
 from rmqtool.storage.layout import StoreLayout, detect
@@ -30,7 +30,7 @@ Row = dict[str, Any]
 def read(options: Mapping[str, str], schema: Sequence[tuple[str, str]] | None = None) -> list[Row]:
     """The rows that tasks give for these options; files travel as pickles."""
     settings = parse_options(options)
-    asked = asked_by_options(settings) if schema is None else asked_by_schema(schema, "", settings.table)
+    asked = columns_by_options(settings) if schema is None else columns_by_schema(schema, "", settings.table)
     wanted = arrow_schema_of(schema_of(asked))
     batches = []
     for files in plan_files(settings):
@@ -125,7 +125,7 @@ def test_columns_are_chosen(cases: Library) -> None:
 def test_streams_read_messages_only(cases: Library) -> None:
     options = parse_options({"path": str(cases.path(STORES[0])), "table": "units"})
     with pytest.raises(UsageError, match="option table is for batch reads"):
-        StoreStreamReader(options, schema_of(asked_by_options(options)))
+        StoreStreamReader(options, schema_of(columns_by_options(options)))
 
 
 def test_spark_has_the_tables(spark: Any, cases: Library) -> None:

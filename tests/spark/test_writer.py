@@ -17,7 +17,7 @@ from rmqtool.check.verify import verify
 from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
 from rmqtool.read.store import Store
 from rmqtool.spark.options import parse_options
-from rmqtool.spark.schema import asked_by_options
+from rmqtool.spark.schema import columns_by_options
 from rmqtool.spark.writer import NewStoreWriter, Part, write_columns
 from rmqtool.write.store_writer import StoreWriter
 from tests.spark.frames import read, read_table, struct
@@ -40,7 +40,7 @@ def writer_of(path: Path, source: dict[str, str], overwrite: bool = False, **opt
 
 
 def schema_of(source: dict[str, str]) -> StructType:
-    return struct(asked_by_options(parse_options(source)))
+    return struct(columns_by_options(parse_options(source)))
 
 
 def is_sound(path: Path) -> bool:

@@ -147,7 +147,7 @@ class _Bytes:
 
 def _state(here: _Bytes, there: _Bytes, length: int) -> Literal["empty", "part", "other"]:
     """How `here` compares with the `length` bytes of `there`; see `TrailingRange`."""
-    met = ended = False
+    has_bytes = ended = False
     for start in range(0, length, _TAIL_BLOCK):
         size = min(_TAIL_BLOCK, length - start)
         left, right = here.read(start, size), there.read(start, size)
@@ -155,5 +155,5 @@ def _state(here: _Bytes, there: _Bytes, length: int) -> Literal["empty", "part",
         tail = left if ended else left[int(differs[0]) :] if len(differs) else left[:0]
         if tail.any():
             return "other"
-        met, ended = met or bool(left.any()), ended or bool(len(differs))
-    return "part" if met else "empty"
+        has_bytes, ended = has_bytes or bool(left.any()), ended or bool(len(differs))
+    return "part" if has_bytes else "empty"

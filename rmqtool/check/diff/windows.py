@@ -112,15 +112,15 @@ def common(a: Sequence[StoreFile], b: Sequence[StoreFile], start: int, stop: int
     )
 
 
-def _without(ranges: Sequence[Range], taken: Sequence[Range]) -> tuple[Range, ...]:
-    """The ascending `ranges` without the ascending `taken`; adjacent results are joined."""
+def _without(ranges: Sequence[Range], excluded: Sequence[Range]) -> tuple[Range, ...]:
+    """The ascending `ranges` without the ascending `excluded`; adjacent results are joined."""
     rest: list[Range] = []
     place = 0
     for low, high in ranges:
-        while place < len(taken) and taken[place][0] < high:
-            if taken[place][0] > low:
-                rest.append((low, taken[place][0]))
-            low = max(low, taken[place][1])
+        while place < len(excluded) and excluded[place][0] < high:
+            if excluded[place][0] > low:
+                rest.append((low, excluded[place][0]))
+            low = max(low, excluded[place][1])
             place += 1
         if low < high:
             if rest and rest[-1][1] == low:

@@ -44,7 +44,7 @@ _OF_KIND = {
 }
 
 # Damage that explains what other passes leave out is reported by them when `log` was not chosen.
-_ALWAYS_TOLD = {"CL12", "CL14", "UN01"}
+_ALWAYS_REPORTED = {"CL12", "CL14", "UN01"}
 
 __all__ = [
     "DEFAULT_PASSES",
@@ -167,7 +167,7 @@ def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
     of_index = list(index.prepare()) if index is not None else []
     try:
         for item in LogCheck(context, queues, index, bodies="bodies" in passes).run():
-            if "log" in passes or item.problem.code in _ALWAYS_TOLD:
+            if "log" in passes or item.problem.code in _ALWAYS_REPORTED:
                 yield item
         context.report.log_end = context.log_end if context.log_end >= 0 else None
         if queues is not None:

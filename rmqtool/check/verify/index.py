@@ -320,15 +320,15 @@ class IndexCheck:
         """Findings on keys and entries, and on records that no index file covers."""
         context = self.context
         if 0 <= context.log_end <= self.last and not (context.bounds.bounded or context.live):
-            self._take_behind_log_end()
+            self._take_after_log_end()
         yield from self._header_times()
         for name, error in sorted(self.failed.items()):
             yield finding("IX11", name, reason=reason_of(error))
         for code, miss in self._sums.items():
-            if not self._is_told(code, miss):
-                yield from _told(code, self._file_of(miss.start), miss)
+            if not self._is_explained(code, miss):
+                yield from _findings(code, self._file_of(miss.start), miss)
         for number, miss in sorted(self._extra.items()):
-            yield from _told("IX04", context.name(self.files[number].file.path), miss)
+            yield from _findings("IX04", context.name(self.files[number].file.path), miss)
 
     def _header_times(self) -> Iterator[Finding]:
         """The times in a header, by which a query chooses files, against the records at both ends."""
@@ -345,7 +345,7 @@ class IndexCheck:
                     yield finding("IX01", self.context.name(file.file.path), offset, 8, field=field_name,
                                   header=header, content=stored)  # fmt: skip
 
-    def _is_told(self, code: str, miss: Miss) -> bool:
+    def _is_explained(self, code: str, miss: Miss) -> bool:
         """Whether something else explains it.
 
         Keys may be in a file that cannot be used, records of an older log need none, and an index
@@ -358,7 +358,7 @@ class IndexCheck:
             return True
         return code in ("IX03", "IX10") and (self.unusable or bool(self.failed))
 
-    def _take_behind_log_end(self) -> None:
+    def _take_after_log_end(self) -> None:
         """Report entries for offsets after the log's end: no record is there."""
         for number, file in enumerate(self.files):
             if file.last >= self.context.log_end:
@@ -384,7 +384,7 @@ class IndexCheck:
             self._open.popitem()[1].source.close()
 
 
-def _told(code: str, name: str, miss: Miss) -> Iterator[Finding]:
+def _findings(code: str, name: str, miss: Miss) -> Iterator[Finding]:
     if miss.count:
         detail = {"keys": miss.count, "first_record": miss.start, "last_record": miss.last}
         yield finding(code, name, None, None, **detail, records=miss.examples)

@@ -138,7 +138,7 @@ class UnitCheck:
         """Read all files of one queue; in a batch queue it is unknown which slots cannot be read."""
         key, unit_size = queue.key, None if queue.is_batch else queue.unit_size
         units = self.units[key] = Units()
-        told = False
+        reported = False
         for file in queue.files:
             failed: list[tuple[int, int]] = []
             try:
@@ -146,18 +146,18 @@ class UnitCheck:
                 read(file)
                 failed = [] if self._source is None else self._source.unreadable
             except FileNotFoundError:
-                told = True
+                reported = True
                 units.unread.append(_slots(file, 0, file.size, unit_size))
             except OSError as error:
-                told = True
+                reported = True
                 units.unread.append(_slots(file, 0, file.size, unit_size))
                 yield finding("CQ15", self.context.name(file.path), 0, file.size, reason=reason_of(error))
             for start, stop in failed:
-                told = True
+                reported = True
                 units.unread.append(_slots(file, start, stop, unit_size))
                 yield finding("CQ15", self.context.name(file.path), start, stop - start)
         error_before = self.check.failed.get(key)
-        if error_before is not None and not told:
+        if error_before is not None and not reported:
             yield finding("CQ15", self.context.name(queue.folder), reason=reason_of(error_before))
         units.unread = merged(units.unread)
         self.context.report.units += units.count
@@ -278,12 +278,14 @@ class UnitCheck:
                 yield from self._wrong(key, item, reader)
             else:
                 yield self._finding(_SIMPLE[item.kind], key, item.first, item.last, record=item.start)
-        told = [(item.first, item.last + 1) for item in mismatches]
+        reported = [(item.first, item.last + 1) for item in mismatches]
         if key in self.context.layout.batch_queues:  # units are found by the record that they name
-            told += [(run.first, run.last + 1) for run in units.unclaimed if _is_named(mismatches, run.start)]
-        told = merged([*told, *unread])
+            reported += [
+                (run.first, run.last + 1) for run in units.unclaimed if _is_named(mismatches, run.start)
+            ]
+        reported = merged([*reported, *unread])
         for run in units.unclaimed:
-            if not out_of_order.explains_unit(run.start) and not overlaps(told, run.first, run.first + 1):
+            if not out_of_order.explains_unit(run.start) and not overlaps(reported, run.first, run.first + 1):
                 yield from self._unclaimed(key, run)
 
     def _is_empty(self, file: StoreFile, units: Units) -> bool:

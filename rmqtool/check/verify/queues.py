@@ -40,7 +40,7 @@ _NUMBER_LIMIT = 10**18  # queue offsets that sums of them stay within 64 bits
 
 
 _RIGHT = -1  # instead of a Kind: the unit is right
-_TOLD = -2  # another finding says why the unit differs or cannot be had
+_REPORTED = -2  # another finding says why the unit differs or cannot be had
 
 
 class Columns(NamedTuple):
@@ -148,8 +148,8 @@ class QueueCheck:
         except OSError as error:
             if not isinstance(error, FileNotFoundError):
                 self.failed.setdefault(key, error)
-            kinds = np.full(len(offsets), _TOLD, np.int8)  # by CQ15, when the units are read as such
-        kinds[rows.foreign & (kinds >= 0)] = _TOLD  # by CL06
+            kinds = np.full(len(offsets), _REPORTED, np.int8)  # by CQ15, when the units are read as such
+        kinds[rows.foreign & (kinds >= 0)] = _REPORTED  # by CL06
         _add_runs(span, kinds, offsets, steps, physical, ends)
         return span
 

@@ -73,9 +73,9 @@ class Tokens:
 
     def take(self) -> Token:
         """Return the next token and read the one after it."""
-        taken = self.next
+        token = self.next
         self.next = self._read()
-        return taken
+        return token
 
     def expect(self, kind: str, what: str) -> Token:
         """Take the next token. Raises FilterError, saying that `what` is expected, if it is not `kind`."""

@@ -261,10 +261,10 @@ def _unconsumed(going: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Unco
 
 
 def _without_group(going: Iterable[QueueEffect], offsets: Offsets) -> dict[str, int]:
-    asked = {topic for topic, group in offsets if not group.startswith(_SYSTEM_GROUP_PREFIX)}
+    consumed = {topic for topic, group in offsets if not group.startswith(_SYSTEM_GROUP_PREFIX)}
     counts: dict[str, int] = {}
     for effect in going:
-        if effect.topic in asked or is_system_topic(effect.topic) or effect.topic in _WAITING_TOPICS:
+        if effect.topic in consumed or is_system_topic(effect.topic) or effect.topic in _WAITING_TOPICS:
             continue
         if not effect.topic.startswith(RETRY_PREFIX):
             counts[effect.topic] = counts.get(effect.topic, 0) + effect.messages_going

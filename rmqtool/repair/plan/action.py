@@ -91,8 +91,8 @@ class Action:
     @property
     def data_bytes(self) -> int:
         """Bytes that it writes or removes: `data_bytes` of `detail` where given, otherwise `length`."""
-        told = self.detail.get("data_bytes")
-        return min(told, self.length) if isinstance(told, int) and told >= 0 else self.length
+        count = self.detail.get("data_bytes")
+        return min(count, self.length) if isinstance(count, int) and count >= 0 else self.length
 
     def row(self) -> dict[str, Any]:
         """The action as JSON: everything but long content, for which its CRC-32 stands."""

@@ -42,15 +42,15 @@ def default_backup(root: Path) -> Path:
     return _free_name(root.with_name(f"{root.name}.rmqtool-backup-{time.strftime('%Y%m%d-%H%M%S')}"))
 
 
-def backup_folder(layout: StoreLayout, asked: Path | None) -> Path:
-    """Where a run keeps its backup: `asked`, or `default_backup`.
+def backup_folder(layout: StoreLayout, requested: Path | None) -> Path:
+    """Where a run keeps its backup: `requested`, or `default_backup`.
 
-    Where `asked` holds the backup of a run that was reverted, as a killed one is before the same command
-    does all of it again, the next free `<asked>-<number>`: both are kept.
+    Where `requested` holds the backup of a run that was reverted, as a killed one is before the same command
+    does all of it again, the next free `<requested>-<number>`: both are kept.
     """
-    if asked is None:
+    if requested is None:
         return default_backup(Places(layout).root)
-    return _free_name(asked.absolute()) if Backup(asked).is_spent else asked
+    return _free_name(requested.absolute()) if Backup(requested).is_spent else requested
 
 
 def _free_name(first: Path) -> Path:
@@ -97,12 +97,12 @@ class Applied:
 @contextmanager
 def locked(places: Places, held: StoreLock | None) -> Iterator[None]:
     """The store's lock inside the block, taken here unless the caller holds it. Raises as `lock.acquire`."""
-    taken = lock.acquire(places.root / "lock") if held is None else None
+    acquired = lock.acquire(places.root / "lock") if held is None else None
     try:
         yield
     finally:
-        if taken is not None:
-            taken.release()
+        if acquired is not None:
+            acquired.release()
 
 
 def apply(

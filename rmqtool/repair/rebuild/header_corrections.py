@@ -140,8 +140,8 @@ def misrouted_records(
                 elif _is_of_other_queue(context, spans, witness):
                     found.append(witness)
         found += _of_other_numbers(context, spans.get(key), [w for w in moved if named[w.start] == 1])
-    told = Counter(witness.start for witness in found)
-    return [_astray(context, witness) for witness in found if told[witness.start] == 1]
+    counts = Counter(witness.start for witness in found)
+    return [_astray(context, witness) for witness in found if counts[witness.start] == 1]
 
 
 def _witness(context: Context, own: QueuePosition, unit: np.void, code: int | None) -> _Witness | None:

@@ -440,7 +440,7 @@ def _guessed_sizes(store: Store, actions: Iterable[Action]) -> Iterator[str]:
     """A warning for each kind of file that is created although no file shows their size."""
     made = {action.path.partition("/")[0] for action in actions if action.kind == "create"}
     layout = store.layout
-    for folder, attribute, told in (
+    for folder, attribute, size in (
         ("consumequeue", "consume_queue_file_size", f"{layout.consume_queue_file_size} bytes"),
         ("batchconsumequeue", "batch_queue_file_size", f"{layout.batch_queue_file_size} bytes"),
         ("consumequeue_ext", "ext_queue_file_size", f"{layout.ext_queue_file_size} bytes"),
@@ -448,7 +448,7 @@ def _guessed_sizes(store: Store, actions: Iterable[Action]) -> Iterator[str]:
     ):
         if folder in made and layout.origins[attribute] == "default":
             yield (
-                f"files of {folder} get the default size of {told}, because their size is unknown: a broker"
+                f"files of {folder} get the default size of {size}, because their size is unknown: a broker"
                 " with another size does not load them; --broker-conf gives the size"
             )
 

@@ -143,13 +143,13 @@ class MessageDump:
         )  # fmt: skip
         for item in items:
             if isinstance(item, StoredMessage):
-                self._tell(record_findings(item, []))
+                self._report_all(record_findings(item, []))
                 self._given += 1
                 yield self._store.commit_log.bytes_of(item)
             elif isinstance(item, Finding):
                 self._report(item)
 
-    def _tell(self, findings: Iterable[Finding]) -> None:
+    def _report_all(self, findings: Iterable[Finding]) -> None:
         for each in findings:
             self._report(each)
 
@@ -176,7 +176,7 @@ class MessageDump:
                 record = message.decode(frames.data.data, start)
                 row = message_row(record, physical_offset, file, form)
                 item = StoredMessage(record, physical_offset, Path(file), file, status)
-                self._tell(record_findings(item, row.get("status", [OK])))
+                self._report_all(record_findings(item, row.get("status", [OK])))
                 yield row
 
     def _raw(self, way: _Way) -> Iterator[memoryview]:

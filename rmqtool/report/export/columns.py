@@ -69,7 +69,7 @@ class ColumnPlan:
     schema: pa.Schema
     body: BodyPart
     is_text: bool
-    asked: bool
+    requested: bool
     keeps_bodies: bool
 
     @classmethod

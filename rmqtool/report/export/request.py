@@ -166,7 +166,9 @@ class ExportRequest:
         """The parameters of the file writers."""
         columns, text = self.columns, None
         if self.format in TEXT_FORMATS:
-            text = TextForm(columns.names, self.tz, shows_nulls=columns.asked, spreadsheet=self.spreadsheet)
+            text = TextForm(
+                columns.names, self.tz, shows_nulls=columns.requested, spreadsheet=self.spreadsheet
+            )
         group = min(self.group_bytes, self.file_bytes) if self.is_folder else self.group_bytes
         # Lines are written at once: there is no reason to collect them.
         return WriterForm(self.format, columns.schema, self.compression, 1 if text else group, text)

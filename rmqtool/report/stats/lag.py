@@ -205,8 +205,8 @@ def group_lags(store: Store, selection: Selection, past: Past | None = None) -> 
         read = {topic for topic, _ in offsets}
         status = "offsets_missing" if offsets_are_lost(store) else "no_group"
         for topic in sorted(by_topic.keys() - read):
-            is_asked = topic in selection.topics or status == "offsets_missing"
-            if is_asked and selection.matches_topic(topic) and not is_system_topic(topic):
+            is_requested = topic in selection.topics or status == "offsets_missing"
+            if is_requested and selection.matches_topic(topic) and not is_system_topic(topic):
                 yield from (
                     _unread(store, topic, queue_id, status)
                     for queue_id in sorted(by_topic[topic])

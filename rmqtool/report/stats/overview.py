@@ -437,7 +437,7 @@ class _Run:
         if halves is not None:
             by_name["transactions"] = self._transactions(halves)
         if request.duplicates:
-            by_name["duplicates"] = self._duplicates(selection, told=bool(takers))
+            by_name["duplicates"] = self._duplicates(selection, reported=bool(takers))
 
     def _walk(
         self,
@@ -486,13 +486,13 @@ class _Run:
         rows = list(halves.rows(offsets, self.now_ms, self.tz))
         return Section("transactions", rows, transactions.FIELDS, transactions.TABLE_FIELDS)
 
-    def _duplicates(self, selection: Selection, *, told: bool) -> Section:
+    def _duplicates(self, selection: Selection, *, reported: bool) -> Section:
         passes = 0
 
         def walk(taker: Aggregator) -> None:
             nonlocal passes
             passes += 1
-            is_first = passes == 1 and not told
+            is_first = passes == 1 and not reported
             self._walk(
                 selection, [taker], report=self.report if is_first else None,
                 progress=self.progress if is_first else None,

@@ -147,9 +147,9 @@ def timers(store: Store) -> Iterator[Waiting]:
     unknown = np.flatnonzero(due == UNKNOWN)[:READ_MAX]
     deletes = np.zeros(len(due), np.bool_)
     for number in unknown.tolist():
-        told = _told(store, int(places[number]))
-        deletes[number] = told is None
-        due[number] = told or UNKNOWN
+        values = _due_time(store, int(places[number]))
+        deletes[number] = values is None
+        due[number] = values or UNKNOWN
     due, sizes = due[~deletes], sizes[~deletes]
     if len(due):
         yield Waiting("timer", None, due, sizes)
@@ -179,13 +179,13 @@ def _logged(store: Store, last_read_ms: int) -> tuple[Array, Array, Array]:
     return due[chosen], sizes[chosen], places[chosen]
 
 
-def _told(store: Store, physical_offset: int) -> int | None:
+def _due_time(store: Store, physical_offset: int) -> int | None:
     """The delivery time in a timer record, ms since 1970, or UNKNOWN; None for a delete request."""
     found = store.find(physical_offset)
-    told = properties.decode(found.message.properties_bytes) if found is not None else {}
-    if properties.TIMER_DEL_UNIQKEY in told:
+    values = properties.decode(found.message.properties_bytes) if found is not None else {}
+    if properties.TIMER_DEL_UNIQKEY in values:
         return None
-    text = told.get(properties.TIMER_OUT_MS, "")
+    text = values.get(properties.TIMER_OUT_MS, "")
     return int(text) if text.isascii() and text.isdigit() and len(text) < 16 else UNKNOWN
 
 

@@ -142,8 +142,8 @@ def scan(
             stored = frames.rows["store_timestamp"]
             looked.add(len(stored), int(stored.min()), int(stored.max()))
             if selection.topics:
-                met = np.bincount(frames.rows["topic_id"][mask], minlength=len(names)) > 0
-                there = {name for name, is_met in zip(names, met.tolist(), strict=True) if is_met}
+                present = np.bincount(frames.rows["topic_id"][mask], minlength=len(names)) > 0
+                there = {name for name, is_present in zip(names, present.tolist(), strict=True) if is_present}
                 looked.topics |= there & set(selection.topics)
         selected += len(batch.chosen)
         for taker in takers:

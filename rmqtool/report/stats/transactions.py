@@ -93,10 +93,10 @@ class _State:
         born = int(halves["born"].min())
         self.first_born = born if self.first_born is None else min(self.first_born, born)
         if ended is not None:
-            took = ended - halves["stored"]
-            self.duration_sum += int(took.sum())
-            self.duration_count += len(took)
-            self.histogram.add(np.zeros(len(took), np.int64), took)
+            durations = ended - halves["stored"]
+            self.duration_sum += int(durations.sum())
+            self.duration_count += len(durations)
+            self.histogram.add(np.zeros(len(durations), np.int64), durations)
 
 
 class Transactions:

@@ -202,13 +202,13 @@ class Bulk:
             units = each.rows[-_REMEMBERED:]
             first = each.number + len(each.rows) - len(units)
             marks = _marks(rows, places, units["physical_offset"])
-            taken = [
+            delivered = [
                 DeliveredUnit(first + n, RecordRef(offset, size), mark)
                 for n, (offset, size, mark) in enumerate(
                     zip(units["physical_offset"].tolist(), units["size"].tolist(), marks, strict=True)
                 )
             ]
-            each.tail.take_many(taken, each.number + len(each.rows))
+            each.tail.take_many(delivered, each.number + len(each.rows))
 
     def _chosen(self, rows: pa.Table) -> list[pa.RecordBatch]:
         """The wanted messages; see `Follower._is_wanted`."""

@@ -120,7 +120,7 @@ class Follower:
                 is_busy = behind or self._units >= _BUSY_UNITS
                 pause = WAIT_MIN_S if came else min(2 * pause, WAIT_MAX_S)
             if not follow and not behind and not came and self._is_done():
-                self._tell_unserved()
+                self._report_unserved()
                 return
             if behind:
                 continue
@@ -137,7 +137,7 @@ class Follower:
             return False
         return not any(tail.buffer for tail in self.tails)
 
-    def _tell_unserved(self) -> None:
+    def _report_unserved(self) -> None:
         """Queues that end before where they did when they were opened: an empty unit stands in between."""
         for tail in self.tails:
             if tail.is_held_up:
@@ -295,16 +295,16 @@ class Follower:
         """Whether the record that was read last, by its place in the log, is another one now."""
         last = max(
             (tail.last for tail in self.tails if tail.last is not None and tail.last.mark),
-            key=lambda taken: taken.place.physical_offset, default=None,
+            key=lambda unit: unit.place.physical_offset, default=None,
         )  # fmt: skip
         return last is not None and not self._is_still_there(last)
 
-    def _is_still_there(self, taken: DeliveredUnit) -> bool:
+    def _is_still_there(self, unit: DeliveredUnit) -> bool:
         """Whether a record is the one that was read, or has expired since."""
-        if taken.mark == 0 or taken.place.physical_offset < self.log.min_offset:
+        if unit.mark == 0 or unit.place.physical_offset < self.log.min_offset:
             return True
-        record = next(self.log.read([taken.place]))
-        return record is not None and _mark(record) == taken.mark
+        record = next(self.log.read([unit.place]))
+        return record is not None and _mark(record) == unit.mark
 
 
 def mark_of(store_timestamp: int, born_timestamp: int, body_crc: int, queue_id: int) -> int:

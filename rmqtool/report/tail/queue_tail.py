@@ -176,10 +176,10 @@ class QueueTail:
         self.number, self.late_since = first.number + 1, None
         self._history.append(DeliveredUnit(first.number, first.place, mark))
 
-    def take_many(self, taken: Sequence[DeliveredUnit], number: int) -> None:
-        """Units up to `number` are done with; `taken` are the last of them."""
+    def take_many(self, units: Sequence[DeliveredUnit], number: int) -> None:
+        """Units up to `number` are done with; `units` are the last of them."""
         self.number, self.late_since = number, None
-        self._history.extend(taken)
+        self._history.extend(units)
 
     def forget(self) -> None:
         """Drop the buffer: what it holds is read again."""
@@ -215,7 +215,7 @@ class QueueTail:
         if last.number < self.queue.start:
             self._skip_expired()  # the file of the last unit is gone, as it should be
             return None
-        return self.go_back(lambda taken: self.place_at(taken.number) == taken.place)
+        return self.go_back(lambda units: self.place_at(units.number) == units.place)
 
     def _skip_expired(self) -> None:
         if self.queue.start > self.number:

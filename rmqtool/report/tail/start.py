@@ -22,7 +22,7 @@ from rmqtool.report.tail.get_message import GetMessageStatus
 from rmqtool.report.tail.subscription import Subscription
 
 QueueKey = tuple[str, int]
-_MOVED_TOLD = 5  # queues
+_MOVED_SHOWN = 5  # queues
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def offsets_of(store: Store, group: str) -> dict[QueueKey, int]:
     return found
 
 
-def asked_offsets(
+def requested_offsets(
     store: Store, queues: Mapping[QueueKey, AnyQueue], start: StartPosition
 ) -> dict[QueueKey, int]:
     """The queue offsets that a start names: a group's, or one for all. Raises as `offsets_of` does."""
@@ -102,7 +102,7 @@ def start_numbers(
     wanted: Subscription,
     offsets: Mapping[QueueKey, int],
 ) -> dict[QueueKey, int]:
-    """The number of the first unit to read in each queue; `offsets` of `asked_offsets`."""
+    """The number of the first unit to read in each queue; `offsets` of `requested_offsets`."""
     if start.last is not None:
         return _of_last(store, queues, start.last, wanted)
     return {key: _number(store, key, queue, start, offsets.get(key)) for key, queue in queues.items()}
@@ -111,7 +111,7 @@ def start_numbers(
 def moved_starts(
     store: Store, queues: Mapping[QueueKey, AnyQueue], offsets: Mapping[QueueKey, int]
 ) -> Iterator[str]:
-    """In words the queues that do not have the offset of `asked_offsets`, with a broker's status."""
+    """In words the queues that do not have the offset of `requested_offsets`, with a broker's status."""
     moved = []
     for key, offset in offsets.items():
         low, high = max(store.min_offset(*key), 0), queues[key].max_offset()
@@ -119,10 +119,10 @@ def moved_starts(
             moved.append((key, offset, f"the queue starts at {low}", GetMessageStatus.OFFSET_TOO_SMALL))
         elif offset > high:
             moved.append((key, offset, f"the queue ends at {high}", GetMessageStatus.OFFSET_OVERFLOW_BADLY))
-    for (topic, queue_id), offset, why, status in moved[:_MOVED_TOLD]:
+    for (topic, queue_id), offset, why, status in moved[:_MOVED_SHOWN]:
         yield f"{topic}/{queue_id}: offset {offset} is not there, {why} ({status.value})"
-    if len(moved) > _MOVED_TOLD:
-        yield f"{len(moved) - _MOVED_TOLD} more queues do not have their offset"
+    if len(moved) > _MOVED_SHOWN:
+        yield f"{len(moved) - _MOVED_SHOWN} more queues do not have their offset"
 
 
 def _number(store: Store, key: QueueKey, queue: AnyQueue, start: StartPosition, committed: int | None) -> int:

@@ -23,7 +23,7 @@ from rmqtool.read.unread import unserved
 from rmqtool.report.tail.follower import Events, Follower
 from rmqtool.report.tail.log_reader import LogReader
 from rmqtool.report.tail.queue_tail import QueueTail
-from rmqtool.report.tail.start import QueueKey, StartPosition, asked_offsets, moved_starts, start_numbers
+from rmqtool.report.tail.start import QueueKey, StartPosition, moved_starts, requested_offsets, start_numbers
 from rmqtool.report.tail.subscription import Subscription
 from rmqtool.storage.layout import QueueFiles
 from rmqtool.storage.listing import Listing
@@ -51,9 +51,9 @@ def behind_texts(store: Store, selection: Selection) -> Iterator[str]:
     there = set(store.queues)
     for topic in sorted(each for each in selection.topics if not set("*?[") & set(each)):
         known = queue_ids(store.layout, topic.__eq__) or set()
-        asked = known & set(selection.queues) if selection.queues else known
-        missing = sorted(queue_id for queue_id in asked if (topic, queue_id) not in there)
-        if missing and len(missing) == len(asked):
+        requested = known & set(selection.queues) if selection.queues else known
+        missing = sorted(queue_id for queue_id in requested if (topic, queue_id) not in there)
+        if missing and len(missing) == len(requested):
             which = f"queue {', '.join(map(str, missing))} of {topic}" if selection.queues else topic
             yield f"{which} has no files of queues; if the log has messages of it, {_MEND}"
 
@@ -105,7 +105,7 @@ def open_tail(
     if report is not None:
         for damage in unserved(store, queues):
             report(damage)
-    offsets = asked_offsets(store, queues, start)
+    offsets = requested_offsets(store, queues, start)
     numbers = start_numbers(store, queues, start, wanted, offsets)
     if note is not None:
         for text in (*moved_starts(store, queues, offsets), *behind_texts(store, selection)):

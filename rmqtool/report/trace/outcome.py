@@ -177,12 +177,12 @@ def topics_of(store: Store) -> set[str]:
 def related(store: Store, stored: StoredMessage, find: Find) -> list[StoredMessage]:
     """All records of the message to which `stored` belongs, in the order of the log, `stored` included."""
     found = {stored.physical_offset: stored}
-    told = properties.decode(stored.message.properties_bytes)
-    for each in _named(store, stored, told):
+    values = properties.decode(stored.message.properties_bytes)
+    for each in _named(store, stored, values):
         found.setdefault(each.physical_offset, each)
-    key = told.get(properties.UNIQ_KEY)
+    key = values.get(properties.UNIQ_KEY)
     if key:
-        names = [stored.message.topic, *(told.get(name) for name in _TOPIC_PROPERTIES)]
+        names = [stored.message.topic, *(values.get(name) for name in _TOPIC_PROPERTIES)]
         topics = {name for name in names if name}
         topics |= {SCHEDULE_TOPIC, TIMER_TOPIC, DISCARDED_TOPIC, *HALF_TOPICS}
         existing = topics_of(store)
@@ -202,15 +202,15 @@ _TOPIC_PROPERTIES = (properties.REAL_TOPIC, properties.RETRY_TOPIC, properties.D
 _ORIGIN_PROPERTIES = (properties.ORIGIN_MESSAGE_ID, properties.DLQ_ORIGIN_MESSAGE_ID)
 
 
-def _named(store: Store, stored: StoredMessage, told: dict[str, str]) -> Iterator[StoredMessage]:
+def _named(store: Store, stored: StoredMessage, values: dict[str, str]) -> Iterator[StoredMessage]:
     """Records that `stored` names by physical offset: its half message, the first message of a retry."""
-    key = told.get(properties.UNIQ_KEY)
+    key = values.get(properties.UNIQ_KEY)
     places = []
     if stored.message.transaction_type == form.TRANSACTION_COMMIT:
         places.append(stored.message.prepared_transaction_offset)
     for name in _ORIGIN_PROPERTIES:
         try:
-            places.append(OffsetMessageId.decode(told.get(name, "")).physical_offset)
+            places.append(OffsetMessageId.decode(values.get(name, "")).physical_offset)
         except InputError:
             continue
     for place in places:

@@ -56,8 +56,8 @@ def steps_of(
     view = _View(store, records, offsets)
     found, due = [], due_of(store)
     for number, stored in enumerate(records):
-        told = describe(stored.message, tz=tz, bodies=False, due_of=due) or {}
-        detail = dict(told)
+        described = describe(stored.message, tz=tz, bodies=False, due_of=due) or {}
+        detail = dict(described)
         kind = str(detail.pop("kind", "stored"))
         state = None
         if kind == "half":

@@ -124,7 +124,7 @@ class JsonRows:
 
     def __init__(self, rules: RowRules) -> None:
         self._decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder(rules.row_type)
-        self._taken = 0  # bytes
+        self._decoded_bytes = 0  # bytes
 
     def rows(self, lines: Lines) -> Decoded:
         """The `InputRow`s of a block; never raises."""
@@ -138,8 +138,8 @@ class JsonRows:
 
     def columns(self, lines: Lines) -> tuple[dict[str, Any], Any, dict[int, RowError]]:
         """(columns of a block as Arrow arrays, lines of the rows, what is wrong by line); never raises."""
-        self._taken += len(lines.data or b"")
-        if lines.data is not None and self._taken > COMPILED_FROM:
+        self._decoded_bytes += len(lines.data or b"")
+        if lines.data is not None and self._decoded_bytes > COMPILED_FROM:
             from rmqtool.write.ingest.json_columns import plain_columns
 
             plain = plain_columns(lines.data, lines.line_count)

@@ -132,9 +132,9 @@ class BatchBuilder:
         count, column = stop - first, "queue_id"
         if not named.all():
             places = np.flatnonzero(named)
-            taken = len(self._queues.numbers(topics[places], queue_ids[places], stored[places]))
-            if taken < len(places):
-                count = int(places[taken])
+            valid = len(self._queues.numbers(topics[places], queue_ids[places], stored[places]))
+            if valid < len(places):
+                count = int(places[valid])
             queue_ids = queue_ids.copy()
             in_turn = self._in_turn(topics[:count], queue_ids[:count], ~named[:count])
             if in_turn < count:

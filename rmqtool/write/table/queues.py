@@ -23,7 +23,7 @@ _QUEUE_ID_LIMIT = 1 << 17  # rows of higher queue ids take the careful path
 _FIRST_WIDTH = 4
 _FIRST_CAPACITY = 256
 _UNKNOWN, _TAKES, _REFUSES = range(3)
-_NOT_ASKED = QueueOffset(-1)
+_NOT_LOADED = QueueOffset(-1)
 _TOPICS_CAPACITY = 64
 
 
@@ -111,7 +111,7 @@ class Queues:
 
     def _queue(self, number: int) -> QueueOffset:
         queue = self._queues[number]
-        if queue is _NOT_ASKED:
+        if queue is _NOT_LOADED:
             topic, queue_id = self._keys[number]
             queue = self._queues[number] = self._writer.offsets.queue(self.topics.names[topic], queue_id)
         return queue
@@ -127,7 +127,7 @@ class Queues:
         self._first, self._counts = longer(self._first, least), longer(self._counts, least)
         self._loaded, self._checks = longer(self._loaded, least), longer(self._checks, least)
         self._keys += [(topic, queue_id) for queue_id in range(width)]
-        self._queues += [_NOT_ASKED] * width
+        self._queues += [_NOT_LOADED] * width
         if old_width:
             self.save()
             old, new = slice(old_base, old_base + old_width), slice(base, base + old_width)
