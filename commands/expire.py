@@ -231,10 +231,10 @@ def _applied(
 
 
 def _summary(expiry: Expiry, *, applied: bool) -> str:
-    going = expiry.going
-    if not going:
+    expired = expiry.expired
+    if not expired:
         return "nothing to delete"
-    what = f"{counted(len(going), 'file')}, {format_size(expiry.freed_bytes)}"
+    what = f"{counted(len(expired), 'file')}, {format_size(expiry.freed_bytes)}"
     return f"deleted {what}" if applied else f"{what} would be deleted"
 
 
@@ -242,7 +242,7 @@ def _next(
     store: options.StoreRootOptions, expiry: Expiry, refusals: list[Refusal], change: options.PlanOptions
 ) -> str:
     """Return the command that applies the plan; an empty text if nothing would be deleted."""
-    if change.apply or not expiry.going:
+    if change.apply or not expiry.expired:
         return ""
     if any(refusal.needs is None for refusal in refusals):
         return "; --apply would be refused"
@@ -250,14 +250,14 @@ def _next(
     if change.write_plan is not None:
         line = store.command("expire", "--apply", "--plan", str(change.write_plan), *needs)
         return f"; to apply the plan: {line}"
-    return f"; --apply deletes {'it' if len(expiry.going) == 1 else 'them'}" + (
+    return f"; --apply deletes {'it' if len(expiry.expired) == 1 else 'them'}" + (
         f", but needs {' '.join(needs)}" if needs else ""
     )
 
 
 def _exit_code(expiry: Expiry, *, applied: bool) -> int:
     codes = [EXIT_OK]
-    if expiry.going and not applied:
+    if expiry.expired and not applied:
         codes.append(EXIT_FINDINGS)
     if expiry.unread or (expiry.losses.unknown and not applied):
         codes.append(EXIT_INPUT)

@@ -164,9 +164,9 @@ class Trigger:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether one file is deleted (`goes`). `round` is the deleting pass, from 1; None if the file stays."""
+    """The decision for one file. `round` is the pass that deletes it, from 1; None if the file stays."""
 
-    goes: bool
+    expires: bool
     reason: str
     round: int | None = None
 
@@ -274,16 +274,16 @@ def by_broker(
     decisions: list[Decision] = []
     at, found, gone_before = now_ms, first, [0] * len(chains)
     for number in range(1, len(files) + 1):
-        taken = _one_pass(files[len(decisions) :], found, settings, at) if found.on else []
-        if not taken:
+        deleted = _one_pass(files[len(decisions) :], found, settings, at) if found.on else []
+        if not deleted:
             break
         begin = len(decisions)
-        decisions += (replace(decision, round=number) for decision in taken)
+        decisions += (replace(decision, round=number) for decision in deleted)
         gone: list[LogFile | FollowFile] = list(files[begin : len(decisions)])
         store_bytes -= sum(file.size for file in gone)
         start = files[len(decisions)].start
         for place, chain in enumerate(chains):
-            count = going(chain, start)
+            count = expired_count(chain, start)
             follow = chain.files[gone_before[place] : count]
             gone += follow
             store_bytes -= sum(file.size for file in follow if chain.kind in _COUNTED)
@@ -300,18 +300,18 @@ def _one_pass(files: Sequence[LogFile], found: Trigger, settings: Settings, now_
 
     Source: MappedFileQueue#deleteExpiredFileByTime.
     """
-    taken: list[Decision] = []
+    deleted: list[Decision] = []
     for file in files[:-1]:
         old = now_ms >= file.mtime_ms + settings.reserved_ms
-        if not (old or found.forced) or len(taken) >= max(settings.batch_files, 1):
+        if not (old or found.forced) or len(deleted) >= max(settings.batch_files, 1):
             break
         age = f"changed {ago(now_ms - file.mtime_ms)}, kept {settings.reserved_hours}h"
         if not old:
             age = f"forced by the full disk at any age ({age})"
         elif not found.by_time:
             age += "; the disk is too full to wait for deleteWhen"
-        taken.append(Decision(True, age))
-    return taken
+        deleted.append(Decision(True, age))
+    return deleted
 
 
 def _why_it_stays(file: LogFile, found: Trigger, settings: Settings, now_ms: int) -> str:
@@ -353,7 +353,7 @@ def next_delete_time(settings: Settings, now_ms: int, zone: tzinfo | None) -> in
     return None
 
 
-def going(chain: Chain, min_offset: int) -> int:
+def expired_count(chain: Chain, min_offset: int) -> int:
     """How many files at the start of a chain are deleted when the log begins at `min_offset`; never the last.
 
     Source: MappedFileQueue#deleteExpiredFileByOffset, #deleteExpiredFileByOffsetForTimerLog,

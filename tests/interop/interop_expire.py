@@ -133,11 +133,17 @@ def compare(
     expiry: Expiry, passes: int, gone: set[str], after: dict[tuple[str, int], tuple[int, int]]
 ) -> None:
     """The same files, and queues with the same offsets; what the log's last passes take is left out."""
-    log = {fate.path for fate in expiry.going if fate.kind == "commitlog" and (fate.round or 1) <= passes}
+    log = {
+        decision.path
+        for decision in expiry.expired
+        if decision.kind == "commitlog" and (decision.round or 1) <= passes
+    }
     assert {name for name in gone if name.startswith("commitlog/")} == log
-    if any((fate.round or 1) > passes for fate in expiry.going):
+    if any((decision.round or 1) > passes for decision in expiry.expired):
         return  # queues and index are told for the end of the last pass
-    followers = {fate.path for fate in expiry.going if fate.kind not in ("commitlog", "timerlog")}
+    followers = {
+        decision.path for decision in expiry.expired if decision.kind not in ("commitlog", "timerlog")
+    }
     assert {name for name in gone if not name.startswith("commitlog/")} == followers
     ours = {(each.topic, each.queue_id): (each.min_after, each.max_offset) for each in expiry.effects.queues}
     assert ours == {key: after[key] for key in ours}
@@ -150,13 +156,13 @@ def by_timer(version: str, shelf: Shelf, folder: Path) -> None:
     sound = shelf.get(version, case.state)
     root, settings = aged(case, sound, folder / f"{version}-timer"), settings_of(case, sound)
     expiry = plan(root, sound, settings)
-    going = [root / fate.path for fate in expiry.going]
-    assert len(going) >= 12
+    expired = [root / decision.path for decision in expiry.expired]
+    assert len(expired) >= 12
 
     def passes() -> None:
         time.sleep(FIRST_PASS_SECONDS - 5)
-        assert all(path.exists() for path in going)
-        wait_until(lambda: not any(path.exists() for path in going), "the old files are gone")
+        assert all(path.exists() for path in expired)
+        wait_until(lambda: not any(path.exists() for path in expired), "the old files are gone")
 
     with store_library(version, folder / f"home-{version}") as program:
         compare(expiry, 99, *let_broker_expire(program, root, settings, passes))
@@ -212,7 +218,7 @@ def test_library_goes_on_after_our_expire(version: str, shelf: Shelf, tmp_path: 
             conf, archive = conf_of(root, settings), root.with_name(f"{root.name}.archive")
             arguments = ("--broker-conf", conf, "--archive", archive, "--apply", "--force", "--quiet")
             assert run("expire", root, *arguments) == 0
-            assert before.keys() - hashes(root).keys() == {fate.path for fate in expiry.going}
+            assert before.keys() - hashes(root).keys() == {decision.path for decision in expiry.expired}
             assert verify_finds(root, conf) == []
             yield root, settings
 

@@ -1,4 +1,4 @@
-"""Which files of a store expire, by the broker's rules or an operator's, and the consequences.
+"""The expiry of a store's files, by the broker's rules or an operator's, and its consequences.
 
 The broker's decision and its settings are in `broker.expiry_rules` and `broker.expiry_settings`.
 

@@ -44,7 +44,7 @@ def check_archive(store: Store, expiry: Expiry, places: Places, folder: Path) ->
     if folder.exists() and not folder.is_dir():
         raise RefusedError("the archive is not a folder", path=folder)
     need = _SLACK_BYTES + sum(
-        fate.allocated for fate in expiry.going if not _copy_of(places, folder, fate).exists()
+        decision.allocated for decision in expiry.expired if not _copy_of(places, folder, decision).exists()
     )
     try:
         found = os.statvfs(above(folder))
@@ -68,13 +68,13 @@ def write_archive(
     """
     rows = []
     folders: dict[Path, None] = {}
-    for fate in expiry.going:
-        source, target = places.checked(fate.path), _copy_of(places, folder, fate)
+    for decision in expiry.expired:
+        source, target = places.checked(decision.path), _copy_of(places, folder, decision)
         disk.make_folder(target.parent, own=True)
         folders |= dict.fromkeys((target.parent, *(up for up in target.parents if up.is_relative_to(folder))))
-        rows.append(_row(store, fate, source, _copied(source, target)))
+        rows.append(_row(store, decision, source, _copied(source, target)))
         if progress is not None:
-            progress(fate.size)
+            progress(decision.size)
     for made in (*folders, folder.parent):
         disk.sync_folder(made)
     manifest = _free_name(folder, f"manifest-{made_ms}")
@@ -99,8 +99,8 @@ def _free_name(folder: Path, stem: str) -> Path:
     return next(folder / name for name in names if not os.path.lexists(folder / name))
 
 
-def _copy_of(places: Places, folder: Path, fate: FileDecision) -> Path:
-    return places.within(folder, fate.path)
+def _copy_of(places: Places, folder: Path, decision: FileDecision) -> Path:
+    return places.within(folder, decision.path)
 
 
 def _copied(source: Path, target: Path) -> int:
@@ -147,27 +147,27 @@ def _check(path: Path, size: int, crc: int, what: str) -> None:
         raise RefusedError(what, path=path)
 
 
-def _row(store: Store, fate: FileDecision, source: Path, crc: int) -> dict[str, Any]:
-    first, last = _times(store, fate, source)
+def _row(store: Store, decision: FileDecision, source: Path, crc: int) -> dict[str, Any]:
+    first, last = _times(store, decision, source)
     return {
-        "path": fate.path,
-        "kind": fate.kind,
-        "size_bytes": fate.size,
+        "path": decision.path,
+        "kind": decision.kind,
+        "size_bytes": decision.size,
         "crc32": crc,
-        "modified_timestamp_ms": fate.mtime_ms,
+        "modified_timestamp_ms": decision.mtime_ms,
         "first_store_timestamp_ms": first,
         "last_store_timestamp_ms": last,
-        "reason": fate.reason,
+        "reason": decision.reason,
     }
 
 
-def _times(store: Store, fate: FileDecision, source: Path) -> tuple[int | None, int | None]:
+def _times(store: Store, decision: FileDecision, source: Path) -> tuple[int | None, int | None]:
     """Store times of the first and the last message in a log or index file, ms; None for other files."""
-    if fate.kind == "index":
+    if decision.kind == "index":
         header = header_of(source)
         return header.begin_timestamp or None, header.end_timestamp or None
     file = next((file for file in store.layout.commit_log if file.path == source), None)
-    if fate.kind != "commitlog" or file is None:
+    if decision.kind != "commitlog" or file is None:
         return None, None
     first = store.head(file.file_from_offset)
     return (first.store_timestamp if first is not None else None), _last_time(store, file)

@@ -1,17 +1,17 @@
-"""The expiry of one store: a decision with its reason per file, and the consequences.
+"""The plan of an expiry: a decision with its reason for each file of a store, and the consequences.
 
     with Store.open("/data/store") as store:
         expiry = plan_expiry(store, Request(now_ms))
-        print([fate.path for fate in expiry.fates if fate.goes])
+        print([file.path for file in expiry.files if file.expires])
 
-Nothing is changed. A store in use can be planned too, but its broker deletes files itself.
+`plan_expiry` gathers the input of the rules (a few bytes of every file, and the state of the disks), applies
+the rules, and computes the losses of the queues and a forecast of the disks. Nothing is changed. A store in
+use can be planned too, but its broker deletes files itself.
 
-The forecast says when the disk reaches each ratio if the log keeps growing at the same rate. The rate comes
+The forecast says when a disk reaches each ratio if the log keeps growing at the same rate. The rate comes
 from the store times of the first records of the log's files, over the last day in the log. So it does not
-depend on when files were copied. Queues and index grow in proportion to the log: their bytes on the disk per
-byte of log are added. Nothing is subtracted for expired files.
-
-The facts that the rules need are a few bytes of every file, and the disks.
+depend on when files were copied. Queues and index grow in proportion to the log: their bytes on the disk for
+each byte of log are added. Nothing is subtracted for expired files.
 
 Source: MappedFileQueue#deleteExpiredFileByOffset (the last unit of a queue file),
 #deleteExpiredFileByOffsetForTimerLog, IndexFile#getEndPhyOffset; spec 02 7.3.
@@ -35,7 +35,7 @@ from rmqtool.broker.expiry_rules import (
     LogFile,
     Trigger,
     by_broker,
-    going,
+    expired_count,
     next_delete_time,
 )
 from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
@@ -91,7 +91,7 @@ class _Reader:
 
 
 def gather(store: Store, read_only_folders: Sequence[Path] = ()) -> Facts:
-    """The input of the rules, for a store root; nothing is changed.
+    """Gather the input of the rules, for a store root; nothing is changed.
 
     Args:
         store: opened for reading.
@@ -341,7 +341,7 @@ class FileDecision:
         kind: commitlog, consumequeue, batchconsumequeue, consumequeue_ext, index or timerlog.
         size, allocated: its length, and its bytes on the disk.
         mtime_ms: time of its last change, ms since 1970.
-        goes: whether it is deleted.
+        expires: whether it is deleted.
         reason: why, or why not.
         round: the broker's pass that deletes a commit log file, from 1.
         topic, queue_id: of a queue's file.
@@ -352,7 +352,7 @@ class FileDecision:
     size: int
     allocated: int
     mtime_ms: int
-    goes: bool
+    expires: bool
     reason: str
     round: int | None = None
     topic: str | None = None
@@ -383,7 +383,7 @@ class Expiry:
         trigger: why it deletes; None with an operator's rules.
         next_delete_ms: the next hour of deleteWhen, ms since 1970; None: never.
         disks: the present file systems.
-        fates: the decisions for all files, in the order of deletion: commit log, queues, index, timer log.
+        files: the decisions for all files, in the order of deletion: commit log, queues, index, timer log.
         start_before, start_after: the log's first physical offset; -1 for a log without files.
         effects: effects on the queues.
         losses: messages that are still needed.
@@ -397,7 +397,7 @@ class Expiry:
     trigger: Trigger | None
     next_delete_ms: int | None
     disks: Disks
-    fates: tuple[FileDecision, ...]
+    files: tuple[FileDecision, ...]
     start_before: int
     start_after: int
     effects: Effects
@@ -407,20 +407,20 @@ class Expiry:
     goal: Goal | None = None
 
     @property
-    def going(self) -> tuple[FileDecision, ...]:
+    def expired(self) -> tuple[FileDecision, ...]:
         """The files that are deleted, in the broker's order."""
-        return tuple(fate for fate in self.fates if fate.goes)
+        return tuple(decision for decision in self.files if decision.expires)
 
     @property
     def freed_bytes(self) -> int:
         """Bytes on the disk that are freed."""
-        return sum(fate.allocated for fate in self.going)
+        return sum(decision.allocated for decision in self.expired)
 
     def actions(self) -> tuple[Action, ...]:
         """The deletions, in the broker's order."""
         return tuple(
-            Action("delete", fate.path, 0, fate.size, fate.reason, detail={"data_bytes": fate.allocated})
-            for fate in self.going
+            Action("delete", file.path, 0, file.size, file.reason, detail={"data_bytes": file.allocated})
+            for file in self.expired
         )
 
 
@@ -477,7 +477,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         decisions, trigger = _decide(facts, settings, request, profile, tail.end)
     except (ValueError, OverflowError, OSError) as error:
         raise UsageError("this time is outside the calendar") from error
-    count = sum(decision.goes for decision in decisions)
+    count = sum(decision.expires for decision in decisions)
     after = facts.log[count].start if facts.log else -1
     effects = queue_effects(store, queues, before, after)
     return Expiry(
@@ -486,7 +486,10 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
         trigger=trigger,
         next_delete_ms=next_delete,
         disks=facts.disks,
-        fates=(*map(_log_fate, facts.log, decisions), *_follow_fates(store, facts.chains, effects, after)),
+        files=(
+            *map(_log_decision, facts.log, decisions),
+            *_follow_decisions(store, facts.chains, effects, after),
+        ),
         start_before=before,
         start_after=after,
         effects=effects,
@@ -534,29 +537,29 @@ def _with_unread(found: Losses, effects: Effects, files_going: int) -> Losses:
     return replace(found, unknown=(*found.unknown, *unread))
 
 
-def _log_fate(file: LogFile, decision: Decision) -> FileDecision:
+def _log_decision(file: LogFile, decision: Decision) -> FileDecision:
     return FileDecision(
-        file.path, "commitlog", file.size, file.allocated, file.mtime_ms, decision.goes, decision.reason,
+        file.path, "commitlog", file.size, file.allocated, file.mtime_ms, decision.expires, decision.reason,
         decision.round,
     )  # fmt: skip
 
 
-def _follow_fates(
+def _follow_decisions(
     store: Store, chains: tuple[Chain, ...], effects: Effects, start: int
 ) -> Iterator[FileDecision]:
     """The decisions for files that follow the log; a broker deletes them only if the log starts above 0."""
     first_live = {(each.topic, each.queue_id): each.first_after for each in effects.queues}
     for chain in chains:
-        count = going(chain, start) if start > 0 else 0
+        count = expired_count(chain, start) if start > 0 else 0
         for place, file in enumerate(chain.files):
-            goes = place < count
+            expires = place < count
             yield FileDecision(
-                file.path, chain.kind, file.size, file.allocated, file.mtime_ms, goes,
+                file.path, chain.kind, file.size, file.allocated, file.mtime_ms, expires,
                 _why(chain, place, count, start), None, chain.topic, chain.queue_id,
             )  # fmt: skip
         if chain.kind == "consumequeue" and chain.topic is not None and chain.queue_id is not None:
             key = (chain.topic, chain.queue_id)
-            yield from _ext_fates(store, key, first_live.get(key) if start > 0 else None)
+            yield from _extension_decisions(store, key, first_live.get(key) if start > 0 else None)
 
 
 def _why(chain: Chain, place: int, count: int, start: int) -> str:
@@ -573,7 +576,9 @@ def _why(chain: Chain, place: int, count: int, start: int) -> str:
     return f"its newest record, at {file.last_offset}, is {where} the log's new start, {start}"
 
 
-def _ext_fates(store: Store, key: tuple[str, int], first_live: int | None) -> Iterator[FileDecision]:
+def _extension_decisions(
+    store: Store, key: tuple[str, int], first_live: int | None
+) -> Iterator[FileDecision]:
     """The decisions for extension files: those before the address in the queue's first live unit are deleted.
 
     Source: ConsumeQueue#correctMinOffset, ConsumeQueueExt#truncateByMinAddress.
@@ -592,13 +597,12 @@ def _ext_fates(store: Store, key: tuple[str, int], first_live: int | None) -> It
             status = file.path.lstat()
         except OSError:  # a live broker has deleted it
             continue
-        goes = address is not None and file.end < address
-        reason = (
-            f"the queue's first live unit points {'past the file' if goes else 'into the file or before it'}"
-        )
+        expires = address is not None and file.end < address
+        where = "past the file" if expires else "into the file or before it"
+        reason = f"the queue's first live unit points {where}"
         if address is None:
             reason = "the queue's first live unit has no extension"
         yield FileDecision(
             store.layout.relative(file.path), "consumequeue_ext", file.size, status.st_blocks * 512,
-            status.st_mtime_ns // 1_000_000, goes, reason, None, *key,
+            status.st_mtime_ns // 1_000_000, expires, reason, None, *key,
         )  # fmt: skip

@@ -1,16 +1,16 @@
-"""Messages that would be deleted although they are still needed.
+"""The consequences of an expiry: the offsets that queues begin at, and needed messages that are lost.
+
+`queue_effects` computes for each queue the offsets before and after, and the messages that it loses. `losses`
+finds those of them that are still needed; a broker deletes them without checking:
 
     unconsumed   by a group: at or after the offset that it has committed
     delayed      in SCHEDULE_TOPIC_XXXX, not yet delivered by its level
     half         of a transaction that is neither committed nor rolled back
     timer        in the timer wheel of 5.x, not yet delivered
 
-A broker deletes them without checking. The effect on each queue is computed too: the offsets that it begins
-at, and the messages that it loses.
-
 Source: ConsumerOffsetManager, ScheduleMessageService#correctDelayOffset, TransactionalMessageServiceImpl
-#check, TimerMessageStore; spec 02 sections 10 and 11.
-ConsumeQueue#correctMinOffset, BatchConsumeQueue#correctMinOffset; spec 02 7.4.
+#check, TimerMessageStore; spec 02 sections 10 and 11. ConsumeQueue#correctMinOffset,
+BatchConsumeQueue#correctMinOffset; spec 02 7.4.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
 
-from rmqtool.broker.expiry_rules import Chain, going
+from rmqtool.broker.expiry_rules import Chain, expired_count
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats import timer as timer_format
@@ -144,7 +144,7 @@ def queue_effects(store: Store, queues: Queues, start_before: int, start_after: 
 def _effect(store: Store, state: QueueState, start_before: int, start_after: int) -> QueueEffect:
     queue, (low, high, last) = state.queue, state.span
     first = queue.first_live(start_before, state.end)
-    count = going(state.chain, start_after) if start_after > 0 else 0
+    count = expired_count(state.chain, start_after) if start_after > 0 else 0
     effect = QueueEffect(queue.topic, queue.queue_id, low, low, high, first, first, count)
     if count == 0 and (start_after <= start_before or last is None):
         return effect
@@ -217,14 +217,14 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
         effects: the effects on all queues that can be read.
         start_after: the physical offset where the log begins afterwards.
     """
-    going = [effect for effect in effects if effect.messages_going > 0]
-    offsets, unknown = known_offsets(store, needed=bool(going))
-    without_group = {} if unknown else _without_group(going, offsets)
+    affected = [effect for effect in effects if effect.messages_going > 0]
+    offsets, unknown = known_offsets(store, needed=bool(affected))
+    without_group = {} if unknown else _without_group(affected, offsets)
     pending: list[Pending] = []
     searches: tuple[tuple[str, Callable[[], Iterator[Pending]]], ...] = (
-        ("delayed messages", partial(_delayed, store, going)),
-        ("half messages", partial(_half, store, going, offsets)),
-        ("timer messages", partial(_timer, store, going, start_after)),
+        ("delayed messages", partial(_delayed, store, affected)),
+        ("half messages", partial(_half, store, affected, offsets)),
+        ("timer messages", partial(_timer, store, affected, start_after)),
     )
     for name, search in searches:
         try:
@@ -233,7 +233,7 @@ def losses(store: Store, effects: Sequence[QueueEffect], start_after: int) -> Lo
             unknown.append(f"{name}: {error.message}")
     if not store.layout.has_files_of_queues:
         unknown.append("the consume queues are in RocksDB")
-    return Losses(tuple(_unconsumed(going, offsets)), tuple(pending), without_group, tuple(unknown))
+    return Losses(tuple(_unconsumed(affected, offsets)), tuple(pending), without_group, tuple(unknown))
 
 
 def _groups_of(topic: str, offsets: Offsets) -> list[str]:
@@ -246,9 +246,9 @@ def _groups_of(topic: str, offsets: Offsets) -> list[str]:
     return sorted(groups)
 
 
-def _unconsumed(going: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Unconsumed]:
+def _unconsumed(affected: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Unconsumed]:
     groups: dict[str, list[str]] = {}
-    for effect in going:
+    for effect in affected:
         if effect.topic in _WAITING_TOPICS:
             continue
         if effect.topic not in groups:
@@ -260,10 +260,10 @@ def _unconsumed(going: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Unco
                 yield Unconsumed(group, effect.topic, effect.queue_id, committed, effect.first_after - first)
 
 
-def _without_group(going: Iterable[QueueEffect], offsets: Offsets) -> dict[str, int]:
+def _without_group(affected: Iterable[QueueEffect], offsets: Offsets) -> dict[str, int]:
     consumed = {topic for topic, group in offsets if not group.startswith(_SYSTEM_GROUP_PREFIX)}
     counts: dict[str, int] = {}
-    for effect in going:
+    for effect in affected:
         if effect.topic in consumed or is_system_topic(effect.topic) or effect.topic in _WAITING_TOPICS:
             continue
         if not effect.topic.startswith(RETRY_PREFIX):
@@ -271,9 +271,9 @@ def _without_group(going: Iterable[QueueEffect], offsets: Offsets) -> dict[str, 
     return counts
 
 
-def _delayed(store: Store, going: Iterable[QueueEffect]) -> Iterator[Pending]:
+def _delayed(store: Store, affected: Iterable[QueueEffect]) -> Iterator[Pending]:
     """Per level, messages at or after its offset in delayOffset.json; without the file all of them."""
-    levels = [effect for effect in going if effect.topic == SCHEDULE_TOPIC]
+    levels = [effect for effect in affected if effect.topic == SCHEDULE_TOPIC]
     root = store.layout.root
     if not levels or root is None:
         return
@@ -286,10 +286,10 @@ def _delayed(store: Store, going: Iterable[QueueEffect]) -> Iterator[Pending]:
             yield Pending("delayed", effect.first_after - first, level)
 
 
-def _half(store: Store, going: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Pending]:
+def _half(store: Store, affected: Iterable[QueueEffect], offsets: Offsets) -> Iterator[Pending]:
     """Half messages that the broker's check has not passed and no op message has finished."""
     op_of = dict(zip(HALF_TOPICS, OP_TOPICS, strict=True))
-    for effect in going:
+    for effect in affected:
         if effect.topic not in op_of:
             continue
         op_topic = op_of[effect.topic]
@@ -340,7 +340,7 @@ def _unique_keys(store: Store, effect: QueueEffect, queue_offsets: Iterable[int]
     return keys
 
 
-def _timer(store: Store, going: Iterable[QueueEffect], start_after: int) -> Iterator[Pending]:
+def _timer(store: Store, affected: Iterable[QueueEffect], start_after: int) -> Iterator[Pending]:
     """Timer messages whose records are deleted: in the timer log and not due yet, or not in it yet."""
     if not store.layout.timer_log or start_after <= store.commit_log.min_offset:
         return
@@ -348,7 +348,7 @@ def _timer(store: Store, going: Iterable[QueueEffect], start_after: int) -> Iter
     last_read = check.last_read_time if check is not None else 0
     count = _waiting_units(store, start_after, last_read)
     next_offset = check.last_timer_queue_offset if check is not None else 0
-    for effect in going:
+    for effect in affected:
         if effect.topic == TIMER_TOPIC and effect.queue_id == 0:
             count += max(effect.first_after - max(next_offset, effect.first_before), 0)
     if count:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from rmqtool.broker.expiry_rules import Chain, Decision, Disks, FollowFile, LogFile, ago, going, stay
+from rmqtool.broker.expiry_rules import Chain, Decision, Disks, FollowFile, LogFile, ago, expired_count, stay
 from rmqtool.broker.expiry_settings import HOUR_MS
 
 
@@ -72,7 +72,7 @@ def by_own_rules(
         decisions.append(Decision(True, "; ".join(text for _, text in results)))
         gone: list[LogFile | FollowFile] = [file]
         for place, chain in enumerate(chains):
-            count = going(chain, after.start)
+            count = expired_count(chain, after.start)
             gone += chain.files[gone_before[place] : count]
             gone_before[place] = count
         disks = disks.freed(gone)
@@ -84,7 +84,7 @@ def free_afterwards(files: Sequence[LogFile], chains: Sequence[Chain], disks: Di
     """Bytes free on the fullest disk of the log once it begins at `start_after`, a physical offset."""
     gone: list[LogFile | FollowFile] = [file for file in files if file.start < start_after]
     for chain in chains:
-        gone += chain.files[: going(chain, start_after) if start_after > 0 else 0]
+        gone += chain.files[: expired_count(chain, start_after) if start_after > 0 else 0]
     return disks.freed(gone).usable
 
 

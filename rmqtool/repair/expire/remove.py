@@ -73,7 +73,7 @@ class Planned:
     @property
     def is_needed(self) -> bool:
         """Whether anything expires."""
-        return bool(self.expiry.going)
+        return bool(self.expiry.expired)
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def expire(
 
     def change(planned: Planned, store: Store, held: StoreLock, earlier: Earlier) -> Path | None:
         places, expiry = Places(store.layout), planned.expiry
-        paths = [_checked(places, fate.path, fate.size) for fate in expiry.going]
+        paths = [_checked(places, decision.path, decision.size) for decision in expiry.expired]
         manifest = None
         if archive is not None:
             check_archive(store, expiry, places, archive)
@@ -157,10 +157,10 @@ def _checked(places: Places, name: str, size: int) -> Path:
 
 def _remove(places: Places, expiry: Expiry, paths: list[Path]) -> None:
     unsynced, rank = Unsynced(), 0
-    for fate, path in zip(expiry.going, paths, strict=True):
-        if places.rank(fate.path) != rank:
+    for decision, path in zip(expiry.expired, paths, strict=True):
+        if places.rank(decision.path) != rank:
             unsynced.flush()
-            rank = places.rank(fate.path)
+            rank = places.rank(decision.path)
         disk.remove(path)
         unsynced.folder(path.parent)
     unsynced.flush()

@@ -34,7 +34,7 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
     with `applied`.
     """
     words = ("deleted", "kept") if applied else ("goes", "stays")
-    going = expiry.going
+    expired = expiry.expired
     return {
         "at_timestamp_ms": now_ms,
         "rules": "own" if expiry.trigger is None else expiry.rules_of.profile.name,
@@ -46,12 +46,12 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
         "disks": _disks(expiry),
         "forecast": _forecast(expiry, now_ms),
         "commit_log": {
-            "files": sum(fate.kind == "commitlog" for fate in expiry.fates),
-            "files_going": sum(fate.kind == "commitlog" for fate in going),
+            "files": sum(decision.kind == "commitlog" for decision in expiry.files),
+            "files_going": sum(decision.kind == "commitlog" for decision in expired),
             "start_before": expiry.start_before,
             "start_after": expiry.start_after,
         },
-        "files": [_file(fate, words) for fate in expiry.fates],
+        "files": [_file(decision, words) for decision in expiry.files],
         "queues": [
             {
                 "topic": each.topic, "queue_id": each.queue_id, "min_offset_before": each.min_before,
@@ -69,8 +69,8 @@ def report(expiry: Expiry, now_ms: int, *, applied: bool = False) -> Report:
         "unread": [{"path": path, "reason": reason} for path, reason in expiry.unread],
         "goal": _goal(expiry),
         "totals": {
-            "files_going": len(going),
-            "size_bytes": sum(fate.size for fate in going),
+            "files_going": len(expired),
+            "size_bytes": sum(decision.size for decision in expired),
             "freed_bytes": expiry.freed_bytes,
             "messages_going": sum(each.messages_going for each in expiry.effects.queues),
             "queues_that_become_empty": sum(each.empty for each in expiry.effects.queues),
@@ -128,10 +128,10 @@ def _forecast(expiry: Expiry, now_ms: int) -> dict[str, Any]:
     }
 
 
-def _file(fate: FileDecision, words: tuple[str, str]) -> dict[str, Any]:
+def _file(decision: FileDecision, words: tuple[str, str]) -> dict[str, Any]:
     return {
-        "path": fate.path, "kind": fate.kind, "decision": words[0 if fate.goes else 1],
-        "reason": fate.reason, "pass": fate.round, "size_bytes": fate.size,
-        "allocated_bytes": fate.allocated, "modified_timestamp_ms": fate.mtime_ms,
-        "topic": fate.topic, "queue_id": fate.queue_id,
+        "path": decision.path, "kind": decision.kind, "decision": words[0 if decision.expires else 1],
+        "reason": decision.reason, "pass": decision.round, "size_bytes": decision.size,
+        "allocated_bytes": decision.allocated, "modified_timestamp_ms": decision.mtime_ms,
+        "topic": decision.topic, "queue_id": decision.queue_id,
     }  # fmt: skip

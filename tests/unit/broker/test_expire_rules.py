@@ -19,7 +19,7 @@ from rmqtool.broker.expiry_rules import (
     LogFile,
     Trigger,
     by_broker,
-    going,
+    expired_count,
     next_delete_time,
     trigger,
 )
@@ -67,7 +67,7 @@ def decided(
 
 def rounds(decisions: Sequence[Decision]) -> list[int | None]:
     """The pass that deletes each file."""
-    assert all((each.round is not None) == each.goes for each in decisions)
+    assert all((each.round is not None) == each.expires for each in decisions)
     return [each.round for each in decisions]
 
 
@@ -232,7 +232,7 @@ def test_brokers_that_share_a_disk() -> None:
     for kind, count in (("consumequeue", 2), ("index", 2), ("timerlog", 0)):
         chain = Chain(kind, (FollowFile("a", 35 * MB, 0, None, 1),))
         decisions = decided(old, disks=disks, settings=settings, now=NOON, chains=[chain])
-        assert sum(each.goes for each in decisions) == count, kind
+        assert sum(each.expires for each in decisions) == count, kind
 
 
 # passes
@@ -327,7 +327,7 @@ def test_chain_goes_up_to_the_first_file_that_knows_of_more(
 ) -> None:
     """A file whose newest record is not known stays, and so does the last."""
     chain = Chain("index", tuple(FollowFile(str(n), 1, 1, end) for n, end in enumerate(ends)))
-    assert going(chain, start) == count
+    assert expired_count(chain, start) == count
 
 
 # own rules
@@ -361,7 +361,7 @@ _LOG = [
 def test_own_rules(rules: OwnRules, count: int) -> None:
     """Each alone, and together all must agree; the last file stays."""
     found = by_own_rules(_LOG, [], EMPTY, rules, NOW, 5 * MB)
-    assert [each.goes for each in found] == [True] * count + [False] * (5 - count)
+    assert [each.expires for each in found] == [True] * count + [False] * (5 - count)
     assert all(each.reason for each in found)
 
 
@@ -369,7 +369,7 @@ def test_own_rules_keep_the_newest_message() -> None:
     """Behind it there is only a file made ahead, which is no reason to delete it."""
     everything = OwnRules(before_offset=1 << 60)
     found = by_own_rules(_LOG, [], EMPTY, everything, NOW, 3 * MB)
-    assert [each.goes for each in found] == [True, True, False, False, False]
+    assert [each.expires for each in found] == [True, True, False, False, False]
     assert found[2].reason == "holds the newest message, and always stays"
     assert by_own_rules([], [], EMPTY, everything, NOW, 0) == []
 
@@ -377,7 +377,9 @@ def test_own_rules_keep_the_newest_message() -> None:
 def test_time_needs_the_next_files_first_message() -> None:
     """Where it does not begin with one nobody knows, so the file stays."""
     log = [_LOG[0], replace(_LOG[1], first_ms=None), *_LOG[2:]]
-    assert not any(each.goes for each in by_own_rules(log, [], EMPTY, OwnRules(before_ms=NOW), NOW, 5 * MB))
+    assert not any(
+        each.expires for each in by_own_rules(log, [], EMPTY, OwnRules(before_ms=NOW), NOW, 5 * MB)
+    )
 
 
 # growth

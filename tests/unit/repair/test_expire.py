@@ -91,7 +91,7 @@ def names(root: Path) -> set[str]:
 
 def paths(expiry: Expiry) -> set[str]:
     """The files that go."""
-    return {fate.path for fate in expiry.going}
+    return {decision.path for decision in expiry.expired}
 
 
 # as the broker does it
@@ -131,7 +131,7 @@ def test_deletion(cases: Library, tmp_path: Path, version: str) -> None:
         for each in plan.effects.queues:
             assert opened.min_offset(each.topic, each.queue_id) == each.min_after
             assert opened.max_offset(each.topic, each.queue_id) == each.max_offset
-    assert deleted(root, now).expiry.going == ()
+    assert deleted(root, now).expiry.expired == ()
 
 
 def test_order_is_the_brokers(store: tuple[Path, int]) -> None:
@@ -153,7 +153,7 @@ def test_stopped_anywhere_it_goes_on(cases: Library, tmp_path: Path, monkeypatch
     """Queue and index files whose log files went before follow in the next run."""
     base, now = aged(cases, "540", tmp_path / "base")
     whole = copy_tree(base, tmp_path / "whole")
-    count = len(deleted(whole, now).expiry.going)
+    count = len(deleted(whole, now).expiry.expired)
     remove = disk.remove
     for stop in range(count):
         root = copy_tree(base, tmp_path / f"store{stop}")
@@ -177,7 +177,7 @@ def test_full_disk_is_no_obstacle(store: tuple[Path, int]) -> None:
     """Nothing of the store needs new space to delete from it."""
     root, now = store
     with watched(root, full=2) as calls:  # the first tries to make the lock file, which is there
-        assert len(deleted(root, now).expiry.going) == 5
+        assert len(deleted(root, now).expiry.expired) == 5
     assert calls.refused == 0
 
 
@@ -188,7 +188,9 @@ def test_full_disk_forces(store: tuple[Path, int], disks: Callable[[int], None])
     for percent, count in ((75, 0), (76, 2), (85, 2), (86, 3)):
         disks(percent)
         found = planned(root, now + 6 * HOUR_MS)
-        assert [fate.path for fate in found.going if fate.kind == "commitlog"] == logs[:count], percent
+        assert [decision.path for decision in found.expired if decision.kind == "commitlog"] == logs[
+            :count
+        ], percent
     assert found.trigger is not None and found.trigger.forced and not found.trigger.by_time
 
 
@@ -196,11 +198,11 @@ def test_every_file_has_its_fate_and_reason(store: tuple[Path, int]) -> None:
     """Log, queues, index and timer log; none twice."""
     root, now = store
     found = planned(root, now)
-    listed = [fate.path for fate in found.fates]
+    listed = [decision.path for decision in found.files]
     parts = ("commitlog", "consumequeue", "batchconsumequeue", "index", "timerlog")
     assert sorted(listed) == sorted(name for name in names(root) if name.split("/")[0] in parts)
-    assert all(fate.reason for fate in found.fates)
-    reasons = {fate.path: fate.reason for fate in found.fates}
+    assert all(decision.reason for decision in found.files)
+    reasons = {decision.path: decision.reason for decision in found.files}
     assert reasons[f"commitlog/{AGED[0]}"] == "changed 3d01h ago, kept 72h"
     assert reasons["commitlog/00000000000003145728"] == "is the last file, which always stays"
 
@@ -208,9 +210,11 @@ def test_every_file_has_its_fate_and_reason(store: tuple[Path, int]) -> None:
 def test_store_that_has_expired_before(cases: Library) -> None:
     """The broker's own result: nothing is left for us."""
     root, day = cases.path("ok_540_expired"), 24 * HOUR_MS
-    assert planned(root, 0, OwnRules(before_offset=START)).going == ()
+    assert planned(root, 0, OwnRules(before_offset=START)).expired == ()
     found = planned(root, 50_000 * day + 4 * HOUR_MS)
-    assert [fate.path for fate in found.going if fate.kind == "commitlog"] == [f"commitlog/{START:020}"]
+    assert [decision.path for decision in found.expired if decision.kind == "commitlog"] == [
+        f"commitlog/{START:020}"
+    ]
 
 
 # an operator's rules
@@ -275,15 +279,15 @@ def test_unconsumed_messages(store: tuple[Path, int]) -> None:
 def test_delayed_messages(store: tuple[Path, int]) -> None:
     """What a level has not delivered yet; without delayOffset.json all that is there."""
     root, now = store
-    going = {e.queue_id: e.first_after for e in planned(root, now).effects.queues
+    expired = {e.queue_id: e.first_after for e in planned(root, now).effects.queues
              if e.topic == "SCHEDULE_TOPIC_XXXX" and e.first_after}  # fmt: skip
-    assert len(going) > 1
+    assert len(expired) > 1
     for offsets in ({level: 1 for level in (1, 2, 3, 4)}, {}):
         text = json.dumps({"offsetTable": offsets})
         for name in ("delayOffset.json", "delayOffset.json.bak"):
             (root / "config" / name).write_text(text)
         pending = {e.level: e.messages for e in planned(root, now).losses.pending if e.kind == "delayed"}
-        wanted = {n + 1: count - offsets.get(n + 1, 0) for n, count in going.items()}
+        wanted = {n + 1: count - offsets.get(n + 1, 0) for n, count in expired.items()}
         assert pending == {level: count for level, count in wanted.items() if count}
 
 
@@ -397,7 +401,7 @@ def test_store_in_use(store: tuple[Path, int]) -> None:
     root, now = store
     held = lock.acquire(root / "lock")
     try:
-        assert len(planned(root, now).going) == 5
+        assert len(planned(root, now).expired) == 5
         before = names(root)
         with pytest.raises(StoreInUseError):
             deleted(root, now)
@@ -461,15 +465,15 @@ def test_archive_that_a_killed_run_began(
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         patch.setattr(disk, "rename", lambda old, new: (_ for _ in ()).throw(KeyboardInterrupt))
         deleted(root, now, archive=folder)
-    assert list(folder.rglob("*.part")) and len(planned(root, now).going) == 5
+    assert list(folder.rglob("*.part")) and len(planned(root, now).expired) == 5
     wrong = folder / "commitlog" / AGED[1]
     wrong.write_bytes(b"another")
     with pytest.raises(RefusedError) as caught:
         deleted(root, now, archive=folder)
-    assert caught.value.path == wrong and len(planned(root, now).going) == 5
+    assert caught.value.path == wrong and len(planned(root, now).expired) == 5
     wrong.unlink()
     deleted(root, now, archive=folder)
-    assert not list(folder.rglob("*.part")) and planned(root, now).going == ()
+    assert not list(folder.rglob("*.part")) and planned(root, now).expired == ()
 
 
 def test_archive_that_cannot_be(

@@ -129,17 +129,17 @@ def test_extension_files_follow_the_first_live_unit(base: tuple[Path, list[Messa
     start = detect(root).commit_log[1].end
     first = planned(copy, start).effects.queues[0].first_after
 
-    def going(tags_code: int) -> list[int]:
+    def expired(tags_code: int) -> list[int]:
         units = dict(units_of(stored)["TopicTest", 0])
         units[first] = units[first]._replace(tags_code=tags_code)
         write_queue(copy / "consumequeue" / "TopicTest" / "0", [units[n] for n in sorted(units)])
-        fates = planned(copy, start).fates
-        return [int(Path(f.path).name) for f in fates if f.kind == "consumequeue_ext" and f.goes]
+        files = planned(copy, start).files
+        return [int(Path(f.path).name) for f in files if f.kind == "consumequeue_ext" and f.expires]
 
-    assert going(5) == []
-    assert going(ext_address(1000)) == []
-    assert going(ext_address(1001)) == [0]
-    assert going(ext_address(2100)) == [0, 1000]
+    assert expired(5) == []
+    assert expired(ext_address(1000)) == []
+    assert expired(ext_address(1001)) == [0]
+    assert expired(ext_address(2100)) == [0, 1000]
 
 
 def test_log_in_folders_outside_of_the_store(base: tuple[Path, list[Message]], tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ def test_log_in_folders_outside_of_the_store(base: tuple[Path, list[Message]], t
     request = Request(NOW, UTC, OwnRules(before_offset=3 * LOG_FILE_SIZE))
     done = expire(lambda: Store.open(root, commitlog_paths=(here, there)), request, force=True,
                   archive=tmp_path / "archive")  # fmt: skip
-    names = [Path(fate.path).name for fate in done.expiry.going if fate.kind == "commitlog"]
+    names = [Path(decision.path).name for decision in done.expiry.expired if decision.kind == "commitlog"]
     assert names == [f"{n * LOG_FILE_SIZE:020}" for n in range(3)]
     assert not any((folder / name).exists() for folder in (here, there) for name in names)
     assert {path.name for path in (tmp_path / "archive").rglob("*") if path.is_file()} >= set(names)
@@ -171,7 +171,7 @@ def test_nothing_is_deleted_through_a_link(
     (root / link).rename(tmp_path / "elsewhere")
     (root / link).symlink_to(tmp_path / "elsewhere")
     assert f"consumequeue/TopicTest/0/{0:020}" in {
-        fate.path for fate in planned(root, 6 * LOG_FILE_SIZE).going
+        decision.path for decision in planned(root, 6 * LOG_FILE_SIZE).expired
     }
     before = tree_rows(tmp_path)
     with pytest.raises(RefusedError):
@@ -224,7 +224,7 @@ def test_same_time_again_adds_another_manifest(
     (first,) = folder.glob("manifest-*.json")
     text = first.read_bytes()
     for end in (1, 2):
-        assert deleted(root, end * LOG_FILE_SIZE, archive=folder).going
+        assert deleted(root, end * LOG_FILE_SIZE, archive=folder).expired
     assert first.read_bytes() == text and not (root / "commitlog" / f"{0:020}").exists()
     others = sorted(folder.glob("manifest-*-*.json"))
     assert [path.name for path in others] == [f"{first.stem}-{n}.json" for n in (2, 3)]
@@ -247,7 +247,7 @@ def test_damaged_stores_are_planned_for(
                 found = planned(root, start)
             except RmqtoolError:
                 continue
-            log = [fate for fate in found.fates if fate.kind == "commitlog"]
-            assert not log or not log[-1].goes, describe(edits)
-            goes = [fate.goes for fate in log]
-            assert goes == sorted(goes, reverse=True), describe(edits)
+            log = [decision for decision in found.files if decision.kind == "commitlog"]
+            assert not log or not log[-1].expires, describe(edits)
+            expires = [decision.expires for decision in log]
+            assert expires == sorted(expires, reverse=True), describe(edits)
