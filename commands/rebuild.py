@@ -93,7 +93,7 @@ def rebuild(
             output.note(f"rmqtool: {planned.earlier.text}")
         output.note(f"rmqtool: {_done(planned, applied)}")
         if applied is not None and applied.backup is not None:
-            changes.report_undo(output, store, applied.backup)
+            changes.note_undo_command(output, store, applied.backup)
         _notes(planned, output)
         with store.open() as opened:
             unknown = _unknown(opened, planned)
