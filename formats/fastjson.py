@@ -101,7 +101,7 @@ class _Builder:
         self.root: Any = None
 
     def take(self, kind: str, token: str) -> bool:
-        """Takes the next token; returns False if it is not allowed here."""
+        """Take the next token; return False if it is not allowed here."""
         if token in ("}", "]") and kind == "mark":
             return self._close(token)
         if self.expect == "value":

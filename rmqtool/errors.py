@@ -125,7 +125,7 @@ class UnwritableError(RmqtoolError, OSError):
 
 
 class RefusedError(RmqtoolError):
-    """Not done: it would lose messages, or it needs a deliberate act."""
+    """Refused: the action would lose messages, or it needs a deliberate act."""
 
     exit_code = EXIT_REFUSED
 

@@ -50,7 +50,7 @@ class Loaded:
         extensions: extension files of plain queues by (topic, queue id).
         index: in the order of their names, those of a start with abort still included.
         deleted: empty files that were deleted.
-        recovers: recovery runs: load has not failed, or fails behind it.
+        recovers: whether recovery runs: load does not fail, or fails after it.
     """
 
     error: str | None = None
@@ -165,7 +165,7 @@ def _load_queues(
 
 
 def _index(loaded: Loaded, layout: StoreLayout, rules: StartRules) -> list[OpenedIndex]:
-    """The index files. A name that is no number is passed over. Source: IndexService#load."""
+    """The index files. A name that is not a number is skipped. Source: IndexService#load."""
     found: list[OpenedIndex] = []
     entries: Mapping[Path, int | None] = {file.path: file.size for file in layout.index_files} | {
         path: None for path in layout.index_strays

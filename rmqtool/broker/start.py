@@ -1,8 +1,7 @@
-"""The start of one broker, step by step: load, recover, dispatch, cut, dispatch again (4.x).
+"""The start of one broker, step by step: load, recover, dispatch, truncate, dispatch again (4.x).
 
-`BrokerStart.take` gets the events of one scan of the log, which the starts of several brokers share.
-
-The scan begins at the start file, which depends on the version and on how the broker ended.
+One scan of the log serves the starts of several brokers: `BrokerStart.take` gets its events. `start_file`
+finds the file where the scan of a broker begins, which depends on its version and on how it ended.
 
 Source: DefaultMessageStore#load, #start, CommitLog#recoverNormally, #recoverAbnormally,
 #isMappedFileMatchedRecover; spec 02 sections 1 to 3.

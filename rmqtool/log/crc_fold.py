@@ -24,7 +24,7 @@ from numba.extending import intrinsic
 from rmqtool.log.intrinsics import emit_prefetch
 
 BLOCK = 64
-"""Bytes per step. So many bytes before the message are read too, and ignored."""
+"""Bytes per step. The same number of bytes before the message is read too, and ignored."""
 SHORTEST = 4
 """Fewest bytes of a message."""
 

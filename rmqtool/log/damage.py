@@ -163,7 +163,7 @@ def _torn(source: ByteSource, record: StoredMessage | Frames, file: StoreFile, n
 class DamageClassifier:
     """Turns what lies between records into findings, by its place within the log.
 
-    A blank of the wrong size and the zeros after it are one bad place.
+    A blank of the wrong size and the zeros after it are one damaged range.
     """
 
     def __init__(self, commit_log: CommitLog, end_offset: Callable[[], int]) -> None:
@@ -198,7 +198,7 @@ class DamageClassifier:
             return False
 
     def is_covered(self, event: Blank | TrailingZeros) -> bool:
-        """Whether these are zeros that the bad place of a blank of the wrong size takes in."""
+        """Whether these zeros belong to the damaged range of a blank of the wrong size."""
         before = event.physical_offset - message.BLANK_SIZE
         file = self._log.file_of(event.physical_offset)
         if isinstance(event, Blank) or file is None or before < file.file_from_offset:

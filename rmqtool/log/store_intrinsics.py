@@ -75,7 +75,7 @@ def _copy(typing_context: Any, array: Any, index: Any, address: Any, length: Any
 copy_in: Any = intrinsic(_copy)
 """(writable uint8 array, i64 index, i64 address, i64 length): copy the bytes at `address` into the array.
 
-The caller guarantees that `length` is not negative and that so many bytes are readable at `address`.
+The caller guarantees that `length` is not negative and that this many bytes are readable at `address`.
 """
 
 

@@ -1,9 +1,8 @@
 """The columns of a batch of records as Arrow arrays: the values of `rmqtool.message.rows`, for whole batches.
 
 Only requested columns are computed. Texts are always UTF-8: as in Java, invalid bytes on disk become U+FFFD.
-
-Gathered texts and bodies become Arrow arrays without a copy. Compressed bodies are unpacked one by one: a few
-bytes may become megabytes, so a batch ends before the unpacked bodies exceed its budget.
+Texts and bodies that were gathered into one buffer become Arrow arrays without a copy. Compressed bodies are
+decompressed one by one, and a batch ends before they exceed its budget: a few bytes may become megabytes.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ import numpy as np
 
 from rmqtool.storage.buffers import Array
 
-_DIGITS_MAX = 18  # so many digits fit into 64 bits
+_DIGITS_MAX = 18  # this many digits fit into 64 bits
 _POWERS = 10 ** np.arange(_DIGITS_MAX, dtype=np.int64)
 _ZERO, _COMMA, _SPACE = b"0, "
 

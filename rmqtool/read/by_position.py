@@ -1,11 +1,11 @@
-"""Messages by their place: a physical offset, an offset message id, a queue offset.
+"""Messages by their position: a physical offset, an offset message id, a queue offset.
 
 An offset message id holds the broker's host and the record's physical offset. A broker looks at the
 offset alone, and so a message is found after the broker has moved. A unique id has as many digits:
 one that does not name a record is searched as a unique key.
 
 A queue may lack the unit of a queue offset: the queue is missing, ends before the log after a crash, or has
-places without units. The record then lies between the records of its neighbours.
+slots without units. The log is then scanned between the records of the neighbouring units.
 
 Source: MessageDecoder#decodeMessageId, DefaultMessageStore#lookMessageByOffset; spec 02 section 8.1.
 """
@@ -76,7 +76,7 @@ def lacking(
 _NUMBER = re.compile(r"\d{1,18}", re.ASCII)
 
 Note = Callable[[str], None]
-"""Told, in one line, what a person should know of a hit."""
+"""Called with a note on a hit, one line of text."""
 
 
 def find_by_offset(store: Store, physical_offset: int, note: Note | None = None) -> Iterator[Hit]:

@@ -61,9 +61,9 @@ def log_items(
     looked: ScanCounters | None = None,
     pause: int | None = None,
 ) -> Iterator[Item]:
-    """The selected messages, and all blanks, zeros and bad places of the selected offsets, in order.
+    """The selected messages, and all blanks, zeros and damaged ranges of the selected offsets, in order.
 
-    Zeros are the unused rest of a file, or all of a file that was made ahead. A bad place is a `Finding`;
+    Zeros are the unused rest of a file, or all of a file that was made ahead. A damaged range is a `Finding`;
     damage in a record that was read is in its `status`. On a live store nothing from the log's end on is
     read, for a broker is writing there. `progress` is called for every megabyte that was passed,
     `looked` counts every record.

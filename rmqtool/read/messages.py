@@ -1,8 +1,8 @@
 """The selected messages of a store as Arrow batches or as frames, in the log's order.
 
-Several threads read ranges; their results come in the order of the ranges. Each thread reads one range at a
-time and is a few results ahead of the consumer, so memory stays bounded. A thread's exception is raised where
-its result would have come.
+Several threads read ranges; their results are returned in the order of the ranges. Each thread reads one
+range at a time and is a few results ahead of the consumer, so memory stays bounded. An exception of a thread
+is raised in place of its result.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class _Pool(Generic[Task, Result]):
             thread.start()
 
     def stop(self) -> None:
-        """End the threads, whatever they are at."""
+        """End the threads, even in the middle of a range."""
         self._stopped.set()
         for thread in self._threads:
             thread.join()

@@ -47,7 +47,7 @@ class FrameBatch(NamedTuple):
 
 @dataclass(frozen=True)
 class BytesScanned:
-    """So many more bytes of the log were read."""
+    """The number of bytes of the log that were read since the last report."""
 
     count: int
 

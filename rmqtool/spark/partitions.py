@@ -167,8 +167,8 @@ def plan_store(
 def _with_whole_damage(store: Store, request: Request) -> Request:
     """The request extended by the next record after its end.
 
-    A filter that ends in the middle of a bad range must not change what is reported of it: its length, and
-    that sound records follow.
+    A filter that ends in the middle of a damaged range must not change the report on it: its length, and that
+    sound records follow.
     """
     from rmqtool.read.boundaries import longest_queues
 

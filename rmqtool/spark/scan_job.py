@@ -41,7 +41,7 @@ EXPLAIN_FIELDS = (
     "estimated_records_read", "estimated_records_total", "partitions", "reason",
 )  # fmt: skip
 Report = Callable[[str, Finding], None]
-"""Takes the name of a broker, and something bad in its store."""
+"""Called with the name of a broker, and a finding on its store."""
 
 DAMAGE = "_corrupt_record"
 """Spark's name of the column that says what is wrong: with a range, or with a record."""

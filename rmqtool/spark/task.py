@@ -111,7 +111,7 @@ class _Damage:
         self.rows: list[Finding] = []
 
     def take(self) -> list[Finding]:
-        """The bad ranges since the last call, to be rows."""
+        """Return the damaged ranges since the last call, which become rows."""
         rows, self.rows = self.rows, []
         return rows
 
@@ -129,7 +129,7 @@ class _Damage:
         self._report(f"{what}: {self._piece.place.path}: {path}")
 
     def report(self, found: Finding) -> None:
-        """Report a bad range that is skipped, or a record with a wrong status."""
+        """Report a damaged range that is skipped, or a record with a wrong status."""
         problem, start = found.problem, found.physical_offset
         if problem.severity == "note":
             return

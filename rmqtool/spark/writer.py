@@ -8,8 +8,8 @@ of it. Where rows have store times these must not fall; `order=storeTimestamp` s
 in the memory of the driver.
 
 Each task writes its rows to a file next to the new store; the commit makes the store of these, with
-`put_table` as `append` does, and puts it in its place with one rename. What fails leaves nothing.
-The folder must be one that the driver and all workers reach.
+`put_table` as `append` does, and moves it to its place with one rename. A failed write leaves
+nothing. The driver and all workers must reach the folder.
 
 A data frame has the columns of an input of `rmqtool append`. Names are the engine's, Spark's, or those of the
 Kafka sink (`key`, `value`, `partition`, `headers`, `timestamp`). Columns that a store computes (offsets,

@@ -3,8 +3,8 @@
 Only a few bytes of an index file are read here, and broker.conf if one is given. Sizes come from the
 directory listing, so the layout of a store of 10,000 queues takes a fraction of a second.
 
-An entry whose type does not match its name, as a pipe named as a file, contains nothing that can be read; a
-broker does not start with most of them.
+An entry whose type does not match its name, for example a pipe named like a file, is unexpected: it contains
+nothing that can be read, and with most of them a broker does not start.
 
 Source: StorePathConfigHelper, BrokerPathConfigHelper, MappedFileQueue#load; spec 01 section 1.
 """

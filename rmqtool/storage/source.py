@@ -33,7 +33,7 @@ WINDOW = 4 << 20
 
 PAGE_BYTES = page_cache.PAGE
 _WAIT_SLICE_SECONDS = 0.1
-_SMALL_BYTES = 64 << 10  # windows of at most so many bytes get new memory
+_SMALL_BYTES = 64 << 10  # windows of at most this many bytes get new memory
 _KEPT_BUFFERS = 4  # per thread: two files at once, and of each the current and the previous window
 _of_thread = local()
 

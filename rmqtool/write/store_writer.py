@@ -5,10 +5,9 @@
     with StoreWriter.create("/data/store", profile="5.4", auto_create_queues=4) as store:
         result = store.put(NewMessage("TopicTest", b"hello", tags="TagA", keys=["order-1"]))
 
-Queues and index follow the log in the background, as in a broker; a clean close brings all of it to the
-device, and deletes `abort`. Methods may be called from several threads.
-
-The commit log is put on the device in the background, at intervals, or before a put returns.
+Queues and index follow the log in the background, as in a broker. The commit log is flushed to the device in
+the background (`TimedFlush`), or before a put returns (`GroupCommit`). A clean close flushes everything and
+deletes `abort`. Methods may be called from several threads.
 
 Source: DefaultMessageStore, CommitLog#asyncPutMessage, #asyncPutMessages; spec 01 10, 11, spec 02 6.
 CommitLog.FlushRealTimeService, CommitRealTimeService, GroupCommitService; spec 01 section 11.

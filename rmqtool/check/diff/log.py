@@ -4,8 +4,8 @@ A slave has its master's bytes at the master's offsets, including blanks and the
 common range [max(starts), min(ends)) of two copies of one log is byte-identical. The logs may start and
 end at different offsets and have files of different sizes.
 
-The records at and around an offset are shown. The scan for them starts at a sound record shortly before the
-offset. It need not start at the beginning of the file, because a record contains its own offset.
+`around` finds the records at and around an offset where the logs differ. Its scan starts at a sound record
+shortly before the offset, not at the beginning of the file: a record contains its own offset.
 
 Source: DefaultMessageStore#appendToCommitLog; spec 02 12.1.
 """
@@ -154,7 +154,7 @@ def changed_fields(a: Found | None, b: Found | None) -> list[str]:
 
 
 _NEAR = 4096  # differing bytes closer than this are one range: most are in one record
-_OWN_FIELDS = 2  # different records differ in so many fields at least; in one only, one of them is damaged
+_OWN_FIELDS = 2  # different records differ in at least this many fields; with fewer, one of them is damaged
 _PIECE = 256 << 20  # bytes that one thread compares at a time
 _EPOCH_FILE_MAX = 1 << 20
 

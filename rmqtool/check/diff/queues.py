@@ -8,7 +8,7 @@ each broker's own, so the tags code that it leads to is compared, if it can be r
 The common range ends where the logs have diverged. From there on a physical offset names a different
 record on each side, so the units of each side are compared with the records of its own log.
 
-The queue offsets of the records that only one log holds are reported, because its queues need them.
+`own_records` finds the queue offsets of the records that only one log holds.
 
 Source: spec 02 12.1; ConsumeQueue, BatchConsumeQueue. CommitLogDispatcherBuildConsumeQueue: prepared and
 rolled back messages get no unit.

@@ -1,8 +1,9 @@
-"""Pass `log`: every record of the commit log, in one walk that also feeds the passes `queues` and `index`.
+"""The passes over the log: `log` checks every record, `bodies` the content of bodies.
 
-Files are walked side by side (`jobs` threads; the kernels release the GIL) and judged in the order
-of their offsets: whether a bad region is a torn tail or damage depends on whether records follow in
-a later file. Only damage and per-queue sums outlive a window, so memory does not grow with the log.
+Pass `log` walks every file once, and also feeds the passes `queues` and `index`. Files are walked in parallel
+(`jobs` threads; the kernels release the GIL) and judged in the order of their offsets: whether an unreadable
+end of a file is a torn tail or damage depends on whether records follow in a later file. Only damage and sums
+of each queue outlive a window, so memory does not grow with the log.
 
 Pass `bodies` checks that every compressed body decompresses and that every batch in a body can be read.
 It is not among the default passes: it decompresses the whole log, one body after the other, and a body

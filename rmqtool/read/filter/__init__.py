@@ -5,7 +5,7 @@
     parse("color = 'red' AND size > 10").matches({"color": "red", "size": "12"})  # True
 
     parser.py    text -> tokens -> expression: own grammar, a limit on depth, no eval
-    nodes.py     which operands an operator accepts, and what it does with them;
+    nodes.py     the operands that an operator accepts, and its evaluation;
                  Java's comparison and conversion of strings, numbers and booleans
 
 Every property is a string. To compare it with a number, the broker parses it; if that fails, the whole

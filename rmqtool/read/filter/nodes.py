@@ -1,4 +1,4 @@
-"""The parts of an expression: which operands an operator accepts, and how it is evaluated.
+"""The nodes of an expression: the operands that an operator accepts, and its evaluation.
 
 Evaluation is a function from properties to a value; None is null, which means unknown. It raises
 EvaluationError if the broker's evaluation throws; no enclosing operator catches that.

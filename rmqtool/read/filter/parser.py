@@ -1,9 +1,9 @@
 """Parses the text of a filter into an expression.
 
+The text is split into tokens first, with the longest match at each position.
+
 Precedence rises from OR over AND, equality and order to signs and NOT. A chain of ANDs or ORs is one node,
 however long it is. All other nesting is limited to DEPTH_LIMIT, so no text can exhaust the stack.
-
-The text is split into tokens first, with the longest match at each place.
 
 Source: SelectorParser#JmsSelector and the methods below it, the token manager of SelectorParser.
 """

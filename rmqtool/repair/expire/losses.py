@@ -321,8 +321,8 @@ def _finish(store: Store, op_topic: str, queue_id: int, start: int, waiting: set
         if count > OPS_READ_MAX:
             return False
         found = store.find(unit.physical_offset)
-        told = describe(found.message) if found is not None else None
-        waiting.difference_update((told or {}).get("half_queue_offsets", ()))
+        described = describe(found.message) if found is not None else None
+        waiting.difference_update((described or {}).get("half_queue_offsets", ()))
         if not waiting:
             return True
     return True
@@ -335,8 +335,8 @@ def _unique_keys(store: Store, effect: QueueEffect, queue_offsets: Iterable[int]
     for queue_offset in queue_offsets:
         unit = queue.unit(queue_offset) if queue is not None else None
         found = store.find(unit.physical_offset) if unit is not None else None
-        told = properties.decode(found.message.properties_bytes) if found is not None else {}
-        keys.add(told.get(properties.UNIQ_KEY) or queue_offset)
+        values = properties.decode(found.message.properties_bytes) if found is not None else {}
+        keys.add(values.get(properties.UNIQ_KEY) or queue_offset)
     return keys
 
 

@@ -17,8 +17,8 @@ class OwnRules:
     """Which files may be deleted. Every rule that is not None must allow it.
 
     Attributes:
-        keep_hours: delete files that were last changed at least so many hours ago, as the broker counts.
-        until_free: delete files while fewer than so many bytes are free on a disk of the commit log.
+        keep_hours: delete files that were last changed at least this many hours ago, as the broker counts.
+        until_free: delete files while fewer than this many bytes are free on a disk of the commit log.
         before_offset: delete files that end at or before this physical offset.
         before_ms: delete files whose messages were all stored before this time, ms since 1970.
     """

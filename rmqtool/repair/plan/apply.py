@@ -1,12 +1,12 @@
-"""Does a plan, so that a run which is killed at any moment can be undone.
+"""Carries out a plan, in an order that lets a run be undone if it is killed at any moment.
 
     the store's lock, then the guard       no broker comes between
-    manifest, journal, copies              what changes in place is in the backup before it changes
+    manifest, journal, copies              bytes that change in place are copied to the backup first
     commit log                             then `build` makes queues and index from it, in staging
     queues, index, config; checkpoint; abort
-                                           of each group first what is replaced moves into the backup, then,
-                                           when that is on the device, what takes its place is moved in
-    the fingerprint afterwards, the journal goes, the guard goes last
+                                           in each group, replaced files move into the backup; when they are
+                                           on the device, the new files are moved in
+    fingerprint, journal, guard            the new fingerprint is saved; journal and then guard are deleted
 
 Each step is on the device before the next begins. A killed run is not resumed: the next command reverts
 what it has changed (`undo.roll_back`), then makes its plan.

@@ -1,15 +1,14 @@
 """Reverts what a run of `apply` has changed, from its backup: the former bytes, owners and mtimes.
 
-It can be killed at any moment and run again: whatever is back already is left as it is.
+It can be killed at any moment and run again: files that are restored already are left as they are. Before
+the first change, every file to restore is compared with its CRC-32. A file is deleted only if the run created
+it and it has the size that the run gave it; its bytes are not compared.
 
-Before the first change every file that is restored is compared with its CRC-32. What is deleted has to
-be where nothing was, of the size of what the run made there; its bytes are not compared.
-
-`roll_back` does this for a killed run before the next run looks at the store. A plan for a store in between
-cannot know what only the moved files knew: committed offsets, the number at which a queue without records
-goes on, the sizes of index and queues. So the next run plans for the store as it was before: it undoes the
-killed run, whose backup has every byte, and does all of it again. A run that was killed after its last change
-has nothing left to do and is closed.
+`undo` is called by a user; `roll_back` undoes a killed run before the next run reads the store. A plan for a
+half-changed store would lack what only the moved files hold: committed offsets, the next number of a queue
+without records, the sizes of index and queues. So the next run undoes the killed one, whose backup has every
+byte, and plans for the store as it was. A run that was killed after its last change has nothing left to do
+and is closed.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Rebuild", "config", "header_corrections", "plan_rebuild", "run"]
 
 _PAGE = 4096
-_FEW = 3  # a new queue with at most so many records is suspicious
+_FEW = 3  # a new queue with at most this many records is suspicious
 
 
 @dataclass(frozen=True)

@@ -1,16 +1,16 @@
-"""Which queues are wrong, and what is to be made of each of them.
+"""The tasks of a rebuild for wrong queues: the content that each of them should have.
 
 A queue's numbers are the queue offsets in its records: unit k stands at byte k * 20 (spec 02 15.4). So
 
-    the queue was made anew            records before the last restart at 0 have no unit
-    one record is off, the next right  its unit stands where the record should have said
-    numbers are left out               fillers keep the place; with damage between, the log must be mended
+    the queue was created again       records before the last restart at 0 have no unit
+    one record is off, the next right  its unit gets the number that the record should have
+    numbers are left out               fillers keep the place; with damage between, the log must be repaired
                                        first, unless no unit of the queue is left at all
-    a record is misrouted                 the log must be mended first: it names another place than its own
+    a record is misrouted              the log must be repaired first
     numbers repeat                     the first record keeps the number; a queue that has files is left alone
 
-Below the first record that the log still has stand the units of expired ones, as far as they are there,
-else fillers, so that the numbering goes on. Source: spec 02 sections 5.3, 7.4, 15.2.
+Units of expired records precede that of the first record which the log still has. Missing ones are replaced
+by fillers, so that the numbering continues. Source: spec 02 sections 5.3, 7.4, 15.2.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class WantedFile:
 
 @dataclass(frozen=True)
 class QueueTask:
-    """One queue that is written anew.
+    """One queue that is rebuilt.
 
     Attributes:
         key: topic and queue id.
@@ -221,7 +221,7 @@ def queue_tasks(
 
 
 def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, is_final: bool) -> str | None:
-    """Why a queue cannot be written anew; None when it can."""
+    """Why a queue cannot be rebuilt; None if it can."""
     if any(key in (record.said.key, record.own.key) for record in survey.misrouted):
         return ASTRAY
     has_files = old is not None and bool(old.files)
@@ -297,7 +297,7 @@ def _task(
 def _expired_batches(survey: Survey, existing: dict[int, StoreFile]) -> tuple[StoreFile | None, int, int]:
     """(file, units, queue offset): where the units of expired records end in a batch queue.
 
-    The file holds the last of them, so many units of it are theirs; the offset is the one behind them.
+    The file holds the last of them, so that many of its units are theirs; the offset is the one after them.
     """
     start = survey.context.log_start
     with OpenFiles() as files:

@@ -82,7 +82,7 @@ def plan(
     """The plan that `request` means for a store; nothing is changed.
 
     Raises:
-        UsageError: it is no store root.
+        UsageError: it is not a store root.
         RefusedError: it has no commit log, or keeps queues or index where rmqtool writes none.
         UnreadableError: a part of it cannot be read.
     """

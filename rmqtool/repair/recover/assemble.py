@@ -1,6 +1,6 @@
 """Assembles one plan: the log, the queues and index that follow from it, and all dependent files.
 
-A plan has reasons not to apply it: unsupported parts, and changes that need explicit consent.
+It also collects the refusals of a plan: unsupported parts, and changes that need explicit consent.
 
 Source: spec 02 sections 12.2 and 15, spec 03, design sections 2 and 9.
 """

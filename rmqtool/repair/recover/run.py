@@ -1,4 +1,4 @@
-"""Carry out a plan of `recover`, or undo it.
+"""Carries out a plan of `recover`, or undoes it.
 
 `export_tail` writes the messages after the log's new end as rows of JSON, which `append` can read.
 """
@@ -188,7 +188,7 @@ def undo_recover(open_store: OpenStore, backup: Path, *, moved: bool = False) ->
     Raises:
         RefusedError: the store was written to since.
         StoreInUseError: a broker holds the lock.
-        InputError: this is no backup, or it is damaged.
+        InputError: this is not a backup, or it is damaged.
     """
     with plans.held_store(open_store) as (store, held):
         undone = plans.undo(backup, store.layout, held=held, moved=moved)

@@ -1,10 +1,11 @@
-"""Repairs the timer of 5.x after a cut: its log ends at the first unit without a record, its wheel follows.
+"""Repairs the timer of 5.x after a truncation: its log ends at the first unit without a record.
 
 A broker reads the timer log forward, ends it at the first invalid unit, and takes later messages from the
 queue rmq_sys_wheel_timer again. It does not compare units with the commit log, and does not repair slots
 whose units are gone: in both cases it would deliver whatever is stored at their offsets later.
 
-The slots of the wheel are computed from the units of its log: all of them, or those that a cut affects.
+The wheel follows its log: its slots are computed from the units, all of them or those that a truncation
+affects.
 
 Source: TimerMessageStore#recover, #recoverAndRevise, #doEnqueue, TimerWheel#putSlot, TimerCheckpoint; spec 02
 section 10.6.

@@ -41,7 +41,7 @@ _UNUSABLE_CUT = 0x80
 _OF_PROPERTIES = 0x20
 _NUMBER = 0x10
 SEGMENTS_MAX = 5_000
-"""Places where the store time goes back that are noted of one file; with more its clock tells nothing."""
+"""Most places of one file where the store time may go back; with more, its times are not used."""
 UNFINISHED_MAX = 1000
 _SCHEDULE = SCHEDULE_TOPIC.encode()
 _WINDOW = 16 << 20  # what is kept of a batch costs the less, the more records it has
@@ -144,7 +144,7 @@ class FileScan:
     # sound and unsound records
 
     def _pend(self, frames: Frames, dispatch: Dispatch, marks: Any, low: int, high: int) -> None:
-        """Rows [low, high) are not sound: their heads may still tell whose they were."""
+        """Rows [low, high) are not sound: their heads may still show which queue they belong to."""
         self._count(high - low)
         for row in range(low, high):
             claim = claim_of(frames, dispatch, row)
@@ -292,7 +292,7 @@ def scan_file(file: LogFile, source: ByteSource, stopped: Event, sound: ScanCach
     """Walk one file. `source` is closed by the caller; where the file is sound in all, it goes to `sound`."""
     scan, keeping = FileScan(file), sound.keep(file.path)
     if file.size != file.full_size:
-        keeping.drop()  # it becomes another file: nobody would ask for what is kept
+        keeping.drop()  # it becomes another file: the cached scan would never be used
     source = of_full_size(source, file)
     end: Blank | TrailingZeros | None = None
     for event in walk(source, file_from_offset=file.file_from_offset, window=_WINDOW):
@@ -319,7 +319,7 @@ def scan_file(file: LogFile, source: ByteSource, stopped: Event, sound: ScanCach
 
 
 def unsound(frames: Frames, dispatch: Dispatch, *, has_property_crc: bool) -> np.ndarray:
-    """Per row 0 for a sound record, else bits that tell what is wrong; shape (rows,), u1.
+    """Per row 0 for a sound record, else bits for what is wrong; shape (rows,), u1.
 
     With `has_property_crc` every record should have one.
     """

@@ -1,7 +1,7 @@
 """The content of a store, as rows: the engine of `rmqtool dump`.
 
     messages.py the selected messages by their access path, as rows, lines or bytes
-    log.py      records, blanks and bad ranges of the commit log, one by one
+    log.py      records, blanks and damaged ranges of the commit log, one by one
     place.py    what lies at one physical offset, field by field
     counts.py   how many records of which topic and queue
     queues.py   units of consume queues and batch consume queues

@@ -1,6 +1,6 @@
-"""The rows and columns of each value of `--what`.
+"""The values of `--what`: the rows and columns of each.
 
-The small files have their rows here: the checkpoint, and the configuration as a broker would load it.
+Rows of the small files are made here: of the checkpoint, and of the configuration as a broker would load it.
 """
 
 from __future__ import annotations

@@ -64,7 +64,7 @@ def message_rows(
         form: which fields, and how they are written.
         report: called for damaged ranges, and for records whose status is not ok.
         reverse: newest first.
-        gaps: also a row for every blank, all zeros and every bad place, so that rows cover all bytes of
+        gaps: also a row for every blank, all zeros and every damaged range, so that rows cover all bytes of
             the log's files; each says in `kind` what it is: record, blank, zeros, bad, or missing for
             bytes that no file holds.
         progress: called with the bytes that were passed.
@@ -91,7 +91,7 @@ def message_rows(
 
 
 def _gap_rows(store: Store, item: Finding) -> Iterator[Row]:
-    """The row of a bad place; none for a file whose size is wrong but which lacks nothing."""
+    """The row of a damaged range; none for a file whose size is wrong but which lacks nothing."""
     code, start, length = item.problem.code, item.physical_offset, item.length or 0
     if start is None:
         return

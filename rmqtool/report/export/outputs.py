@@ -8,8 +8,8 @@ A file appears only when it is complete:
 A killed run leaves at most the part file, or an upload that never appears. Credentials in a URL are never
 shown.
 
-A run uses its drafts and the lock file next to its cursor exclusively. The lock is a system lock on such a
-file: a killed run leaves the file, but never the lock.
+Two runs cannot use the same part files or the same cursor: a run holds a system lock on each part file, and
+on the lock file next to its cursor. A killed run leaves the files, but never the lock.
 """
 
 from __future__ import annotations

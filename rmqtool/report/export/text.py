@@ -1,10 +1,8 @@
 """Batches of messages as lines of JSON and CSV: the text that `rmqtool dump` prints, made column by column.
 
 The lines of a batch are one buffer, ready to be written. `rmqtool.message.rows` and `rmqtool.message.cells`
-are the reference for every value; tests compare the two.
-
-Texts are quoted a whole column at a time. `cells.json_text` and `cells.csv_text` are the reference, and are
-called for the few values that need more than quotes and backslashes.
+are the reference for every value; tests compare the two. Texts are quoted a whole column at a time;
+`cells.json_text` and `cells.csv_text` quote the few values that need more than quotes and backslashes.
 """
 
 from __future__ import annotations

@@ -10,10 +10,10 @@ the records, from the queue's units; only units after the committed offset are r
 `reads_from` is the broker's own estimate whether it would read the next message from memory: it compares
 the distance to the end of the log with a part of the machine's memory (accessMessageInMemoryMaxRatio, 40 %).
 
-The lag at an earlier time is computed as far as the files still show it. Known: records have store times, so
-the ends of the queues and of the log at that time are known, and op records show which transactions were
-finished. Unknown: files that were deleted since, and offsets that consumers committed in between;
-consumerOffset.json only has the offsets of its own last change.
+The lag at an earlier time (`--at`) is computed as far as the files still show it. The store times of records
+give the ends of the queues and of the log at that time, and op records show which transactions were finished.
+Files that were deleted since are unknown, and so are offsets that consumers committed in between:
+consumerOffset.json has only the offsets of its own last change.
 
 Source: ConsumerOffsetManager, DefaultMessageStore#estimateInMemByCommitOffset; spec 02 8.2.
 """

@@ -1,11 +1,10 @@
-"""Computes all parts that a call of `stats` requests, with as few passes over the log as possible.
+"""Computes all sections that a call of `stats` requests, with as few passes over the log as possible.
 
-In a store that a broker uses, the ends of the queues are read first, then the log's end; no later record
-is counted.
+One scan gives the counts by group, the largest messages, and the messages over time, in equal steps for a
+chart. In a store that a broker uses, the ends of the queues are read first, then the log's end; no later
+record is counted.
 
-The largest messages and the messages over time, for a chart in equal steps, come from the same scan.
-
-The rows of `stats --by topic,queue,tag,hour,day,size`: the values per group.
+The values of a group, in the rows of `stats --by topic,queue,tag,hour,day,size`:
 
     count, bytes, body_bytes          messages; sizes of their records, and of their bodies as stored
     size_*_bytes, body_*_bytes        smallest, mean, percentiles (within 0.4 %, see histogram.py), largest

@@ -1,7 +1,7 @@
-"""Which queues are followed, and new ones as they appear.
+"""The queues that are followed, and new ones as they appear.
 
-A folder is listed again only when its mtime has changed, so that a thousand topics cost a thousand
-calls of stat and nothing more.
+A folder is listed again only when its mtime has changed, so that a thousand topics cost only a
+thousand calls of stat.
 
 In a stopped store the records that no queue has a unit for are followed too.
 """

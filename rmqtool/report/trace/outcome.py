@@ -1,13 +1,14 @@
-"""The history of one message from producer to consumers: steps, groups, reports of clients.
+"""The history of one message from producer to consumers: its records, the groups that consume it, its traces.
 
-A committed offset is the next one to consume: the group has consumed all messages below it, or skipped them
-with a filter. consumerOffset.json is written every five seconds.
+`related` finds all records of the message: they have the same unique key. A committed message names its half
+message by physical offset; a retried or dead message names the first one by offset message id.
 
-The records of one message have the same unique key. A committed message names its half message by physical
-offset; a retried or dead message names the first one by offset message id.
+The state of each group follows from its committed offset, which is the next one to consume: the group has
+consumed all messages below it, or skipped them with a filter. consumerOffset.json is written every five
+seconds.
 
 Trace records hold the reports of clients: who sent a message, who consumed it, with which result. Clients
-report only with tracing on, in batches and without guarantee: a missing report proves nothing.
+report only if tracing is on, in batches and without guarantee: a missing report proves nothing.
 
 Source: TraceDataEncoder, ConsumeReturnType (client 5.4.0).
 """

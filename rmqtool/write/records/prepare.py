@@ -1,14 +1,13 @@
-"""From a message to its record: checks, what client and broker add.
+"""The encoding of a message, or a producer's batch, as a record: checks, and what client and broker add.
 
-`prepare` does all that needs no place in the log; `pack` makes the bytes once the place is known.
-An ordinary message takes `write.fast_path`, which gives the same bytes.
-
-A producer's batch becomes one record for each item, or one for all of them.
+`prepare` does everything that does not depend on the position in the log; `pack` makes the bytes once the
+position is known. An ordinary message takes `write.fast_path`, which gives the same bytes. `prepare_batch`
+makes one record for each item of a batch, or one for all of them.
 
 Source: DefaultMQProducerImpl#sendKernelImpl, SendMessageProcessor#sendMessage, HookUtils,
 CommitLog#asyncPutMessage, MessageExtEncoder#encode; spec 01 10.1 to 10.5.
-MessageBatch#generateFromList, DefaultMQProducer#batch,
-SendMessageProcessor#sendBatchMessage, MessageExtEncoder#encode(MessageExtBatch); spec 01 10.5.
+MessageBatch#generateFromList, DefaultMQProducer#batch, SendMessageProcessor#sendBatchMessage,
+MessageExtEncoder#encode(MessageExtBatch); spec 01 10.5.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""The property string of a message that no template covers, and where it sends the message.
+"""The property string of a message that no template covers, and the topic and queue that it determines.
 
-Half, delayed and timer messages are stored under another topic.
+`rewrite` redirects half, delayed and timer messages: they are stored under a system topic.
 
 Source: SendMessageProcessor#sendMessage, HookUtils#checkInnerBatch, MessageExtEncoder#encode;
 spec 01 3.6, 10.1 to 10.3.

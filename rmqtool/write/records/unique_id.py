@@ -36,7 +36,7 @@ class IdRange(NamedTuple):
 class UniqueIdMaker:
     """Makes ids that differ from each other and from those of other processes.
 
-    Java tells processes of one host apart by the hash code of a class loader; here it is a random
+    Java distinguishes processes of one host by the hash code of a class loader; here it is a random
     number, drawn again in a forked child. A ms has 65,536 ids: when they are used up, the next ms is
     taken early. Java's counter runs on over ms instead, and its ids come round again.
     """

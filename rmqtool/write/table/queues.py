@@ -144,7 +144,7 @@ class Queues:
         self._loaded[:] = False
 
     def save(self) -> None:
-        """Tell the writer the offsets that were used."""
+        """Save the used offsets in the writer."""
         changed = np.flatnonzero(self._loaded & (self.next_offsets != self._known))
         offsets = self.next_offsets[changed]
         queues = map(self._queues.__getitem__, changed.tolist())  # all in use: their offsets are loaded
