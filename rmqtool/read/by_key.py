@@ -58,7 +58,7 @@ class KeySearch:
         self._limit = selection.limit
         self._selection = replace(selection, limit=None)
         self._hashes: set[int] = set()
-        self._astray: set[int] = set()
+        self._misplaced_offsets: set[int] = set()
         self._seen: dict[int, set[str]] = {}
         self._missing = set(wanted.names)
 
@@ -91,7 +91,7 @@ class KeySearch:
         """
         if self._limit == 0 or not self.wanted.names:
             return
-        steps = (self._known, self._where_entries_stray, self._inside_of_batches, self._not_held)
+        steps = (self._known, self._damaged_file_hits, self._inside_of_batches, self._not_held)
         for hit in chain.from_iterable(step() for step in steps):
             self._missing.difference_update(hit.names)
             known = self._seen.setdefault(hit.stored.physical_offset, set())
@@ -126,16 +126,17 @@ class KeySearch:
             place = stop
         yield from self._judged(offsets[place:])
 
-    def _where_entries_stray(self) -> Iterator[Hit]:
+    def _damaged_file_hits(self) -> Iterator[Hit]:
         """Search the ranges of damaged index files: those with an entry that names no record of its hash."""
-        if self.scan != "auto" or not self._astray:
+        if self.scan != "auto" or not self._misplaced_offsets:
             return
         with OpenFiles() as files:
             views = open_index_files(self.store.layout, files)
             found = [
                 Gap(*coverage.covered_range(self.store, view), coverage.DAMAGED)
                 for view in views
-                if view.is_plausible and not self._astray.isdisjoint(self._entries(self._hashes, [view]))
+                if view.is_plausible
+                and not self._misplaced_offsets.isdisjoint(self._entries(self._hashes, [view]))
             ]
         low, high = self._bounds()
         gaps = [
@@ -213,7 +214,7 @@ class KeySearch:
             if stored is None or stored.status & OFFSET_MISMATCH:
                 if self.store.commit_log.min_offset <= offset < self._log_end:
                     self.looked.dead.append(offset)
-                    self._astray.add(offset)
+                    self._misplaced_offsets.add(offset)
                 else:
                     self.looked.gone += 1
                 continue
@@ -221,7 +222,7 @@ class KeySearch:
             if not names:
                 self.looked.collisions += 1
                 if self._hashes.isdisjoint(hashes_of(stored)):
-                    self._astray.add(offset)
+                    self._misplaced_offsets.add(offset)
             elif self._selection.matches(stored.message, offset):
                 yield Hit(stored, "index", names)
             else:

@@ -37,7 +37,7 @@ class Action:
         offset: first byte of the file that changes; 0 for create, replace and delete.
         length: bytes that change; for create and replace the new file's size, for delete its size.
         reason: one line for a person.
-        problem: the code of the row of `problems.py` that it mends; None where it mends nothing.
+        problem: the code of the row of `problems.py` that it repairs; None if it repairs none.
         detail: numbers, as JSON. `data_bytes`: how many of `length` are not holes, where fewer are.
         content: fill and write: the new bytes, `length` of them. cut: None, its bytes become zeros.
             create and replace: the whole content; None if `Build` makes the file, or if `zeros` says

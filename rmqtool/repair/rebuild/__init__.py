@@ -166,7 +166,7 @@ def _tasks(
     found: Survey, wrong: dict[Key, list[str]], *, is_final: bool
 ) -> tuple[tuple[QueueTask, ...], IndexTask | None, tuple[Unmended, ...]]:
     """The tasks for queues and index, and the parts that cannot be repaired."""
-    from rmqtool.repair.rebuild.header_corrections import ASTRAY
+    from rmqtool.repair.rebuild.header_corrections import MISROUTED
     from rmqtool.repair.rebuild.index_task import index_task
     from rmqtool.repair.rebuild.queue_task import QueueTask, Unmended, queue_tasks
 
@@ -181,7 +181,7 @@ def _tasks(
     elif found.context.zombies_from is not None:
         reason = "records of an older log follow the log's end: repair that first (rmqtool recover)"
     elif found.misrouted:
-        reason = ASTRAY
+        reason = MISROUTED
     elif index is not None:
         return tasks, index, tuple(unmended)
     if index is not None:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rmqtool.check.verify.queue_units import Units
     from rmqtool.log.events import StoredMessage
 
-ASTRAY = "a record of it names another queue or another position in it: mend that first (rmqtool recover)"
+MISROUTED = "a record of it names another queue or another position in it: mend that first (rmqtool recover)"
 """Why queues and index are not repaired while the log has such records."""
 _LOOKED_AT_MAX = 10_000
 """Most units that are compared with their records: more are not caused by single damaged records."""
@@ -141,7 +141,7 @@ def misrouted_records(
                     found.append(witness)
         found += _of_other_numbers(context, spans.get(key), [w for w in moved if named[w.start] == 1])
     counts = Counter(witness.start for witness in found)
-    return [_astray(context, witness) for witness in found if counts[witness.start] == 1]
+    return [_misrouted(context, witness) for witness in found if counts[witness.start] == 1]
 
 
 def _witness(context: Context, own: QueuePosition, unit: np.void, code: int | None) -> _Witness | None:
@@ -317,14 +317,14 @@ def renumbered_records(context: Context, moved: dict[Key, dict[int, int]]) -> It
             stored = context.store.find(place)
             if stored is not None and not stored.status and _is_plain(stored):
                 found = _Witness(stored, _said(stored), QueuePosition(*key, number))
-                yield replace(_astray(context, found), has_unit=False)
+                yield replace(_misrouted(context, found), has_unit=False)
     context.store.close()
 
 
 # What is written
 
 
-def _astray(context: Context, witness: _Witness) -> MisroutedRecord:
+def _misrouted(context: Context, witness: _Witness) -> MisroutedRecord:
     stored, said, own = witness
     return MisroutedRecord(
         stored.path, stored.physical_offset, said, own, tuple(_fields(context, stored, own))

@@ -28,7 +28,7 @@ from rmqtool.message.system_topics import is_system_topic
 from rmqtool.problems import Finding
 from rmqtool.queue.units import present, unit_array
 from rmqtool.repair.rebuild.extension_task import ExtensionTask, extension_task
-from rmqtool.repair.rebuild.header_corrections import ASTRAY
+from rmqtool.repair.rebuild.header_corrections import MISROUTED
 from rmqtool.repair.rebuild.survey import WHOLE_QUEUE, Survey
 from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder
 from rmqtool.storage.open_files import OpenFiles
@@ -223,7 +223,7 @@ def queue_tasks(
 def _refusal(survey: Survey, key: Key, shape: Shape, old: QueueFiles | None, *, is_final: bool) -> str | None:
     """Why a queue cannot be rebuilt; None if it can."""
     if any(key in (record.said.key, record.own.key) for record in survey.misrouted):
-        return ASTRAY
+        return MISROUTED
     has_files = old is not None and bool(old.files)
     units = survey.units.units.get(key)
     if not can_be_folder(key[0]):
@@ -323,7 +323,7 @@ def _mtime(survey: Survey, key: Key, number: int) -> int | None:
 
 
 def _expired_end(survey: Survey, key: Key, units: Units) -> int:
-    """The number behind the last unit of an expired record, in a queue of which the log has no record."""
+    """Return the number after the last unit of an expired record, in a queue of which the log has no record."""
     end = units.last + 1
     before = {run.last + 1: run.first for run in units.unclaimed} | {
         stop: first for first, stop in units.gaps

@@ -132,7 +132,7 @@ def _refusals(layout: StoreLayout) -> Iterator[Refusal]:
 
 
 def _others_repair(layout: StoreLayout) -> bool:
-    """Whether a run that was killed may be one of another command, which has more to mend."""
+    """Whether a run that was killed may be one of another command, which has more to repair."""
     if layout.guard is None:
         return False
     runs = read_journal(Places(layout))

@@ -117,7 +117,7 @@ def replica_notes(store: Store, actions: Iterable[Action]) -> list[str]:
     return notes
 
 
-_ASTRAY_ROUNDS = 8
+_MISROUTED_ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,7 @@ def _plan(store: Store, request: Request, log: _Log, jobs: int, progress: Progre
 
     unreachable = out_of_reach(store)
     rebuild = _rebuild(store, log, jobs, progress, reachable=not unreachable)
-    rounds = _ASTRAY_ROUNDS if request.broker is None else 0
+    rounds = _MISROUTED_ROUNDS if request.broker is None else 0
     while rounds and (misrouted := (*rebuild.misrouted, *rebuild.renumbered)):
         rounds -= 1  # a corrected record may show that its neighbour is misrouted too
         log = _with_places(store, log, misrouted)

@@ -62,15 +62,15 @@ class FileScan:
     Attributes:
         file: the file.
         holes: between sound records, and before the blank that ends the file, in order.
-        end: behind the last sound record or hole before the blank; the file's start without any.
+        end: the end of the last sound record or hole before the blank; the file's start without any.
         done: whether a blank of the right size ends the file; it is at `end`.
         kept: sound records.
         misplaced: records that are right but for their stored physical offset, which is another place's.
         first_ms: store time of the first of them, 0 without one.
         first_size: bytes of the sound record that begins the file, 0 without one.
         segments: where the store time goes back.
-        pending: heads of unsound records behind `end`.
-        code: the first problem behind `end`, empty where all is zero.
+        pending: heads of unsound records after `end`.
+        code: the first problem after `end`, empty if all is zero.
         cuts: records at `end` that were kept although their last bytes were never written.
         unfinished: the first sound records whose last bytes were never written.
         is_torn: whether what follows `end` is a record whose writer died; set only where nothing else is.
@@ -157,7 +157,7 @@ class FileScan:
         rows = frames.rows
         start = int(rows["physical_offset"][low])
         if start > self.end and not self._close(start, int(rows["store_timestamp"][low])):
-            # too small a hole at the file's start: the record behind it goes with it
+            # too small a hole at the file's start: the record after it becomes a part of it
             self._absorb(claim_of(frames, dispatch, low))
             low += 1
             if low == high:
@@ -191,7 +191,7 @@ class FileScan:
         return True
 
     def _absorb(self, claim: Claim) -> None:
-        """The sound record behind a small hole becomes a part of it, for no record is before it."""
+        """Make the sound record after a small hole a part of it, because no record precedes the hole."""
         claim.taken = True
         hole = Hole(self.end, claim.end, self.code or "CL02", [*self.pending, claim], self.last_ms)
         self.pending, self.code = [], ""

@@ -164,7 +164,7 @@ class Run:
         return Order()
 
     def _units(self, log: Log) -> tuple[list[Claim], list[TailUnits]]:
-        """Units of records in the holes and behind the end; read only where there may be some."""
+        """Return the units of records in the holes and after the end; read only where there may be some."""
         if not log.holes and self.store.dispatched_end() <= log.end:
             return [], []
         ranges = [(hole.start, hole.stop) for hole in log.holes]
@@ -212,7 +212,7 @@ class Run:
 
 
 def _cut_off(log: Log, order: Order, tails: Sequence[TailUnits]) -> list[LostRecord]:
-    """Records behind the end that are known: by units, else by their heads; else that there was one."""
+    """Return the known records after the end: by units or else by heads; else that there was one."""
     if log.last < 0:
         return []
     scan = log.scans[log.last]
