@@ -323,7 +323,7 @@ def _mtime(survey: Survey, key: Key, number: int) -> int | None:
 
 
 def _expired_end(survey: Survey, key: Key, units: Units) -> int:
-    """Return the number after the last unit of an expired record, in a queue of which the log has no record."""
+    """Return the number after the last unit of an expired record, in a queue without records in the log."""
     end = units.last + 1
     before = {run.last + 1: run.first for run in units.unclaimed} | {
         stop: first for first, stop in units.gaps

@@ -22,7 +22,7 @@ from tests.support.rebuild_checks import planned
 from tests.support.recover_checks import codes, opener, recovered
 from tests.support.sweep import sample
 from tests.support.whole_store import keyed, write_whole
-from tests.unit.repair.test_recover_astray import STORES, Spoil, files, no_queue, queue_of, spoil
+from tests.unit.repair.test_recover_misrouted import STORES, Spoil, files, no_queue, queue_of, spoil
 
 pytestmark = pytest.mark.sweep
 
