@@ -214,7 +214,7 @@ class Survey:
 
     @property
     def end(self) -> int:
-        """The physical offset where dispatch ends: the log's end, or the start of an older log; 0 without a log."""
+        """The physical offset where dispatch ends: the log's end, or an older log's start; 0 without any."""
         end = max(self.context.log_end, 0)
         zombies = self.context.zombies_from
         return end if zombies is None else min(end, zombies)
