@@ -218,7 +218,8 @@ _S3_OPTIONS = {
     "allow_bucket_creation": "allow_bucket_creation",
 }  # fmt: skip
 _CONNECT_SECONDS = 10
-_SECONDS = (_CONNECT_SECONDS, 60)  # to connect, and between two pieces of an answer
+_REQUEST_SECONDS = 60  # without a byte; pyarrow allows a busy server 3 seconds
+_SECONDS = (_CONNECT_SECONDS, _REQUEST_SECONDS)  # to connect, and between two pieces of an answer
 
 
 class Backend(Protocol):
@@ -295,6 +296,7 @@ def s3_filesystem(url: RemoteUrl) -> pyarrow.fs.S3FileSystem:
         region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
         given["region"] = region
     given.setdefault("connect_timeout", _CONNECT_SECONDS)
+    given.setdefault("request_timeout", _REQUEST_SECONDS)
     return fs.S3FileSystem(**given)
 
 

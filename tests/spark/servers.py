@@ -224,7 +224,7 @@ class S3Server(Server):
         return S3FileSystem(
             access_key=self.KEYS["AWS_ACCESS_KEY_ID"], secret_key=self.KEYS["AWS_SECRET_ACCESS_KEY"],
             region="us-east-1", scheme="http", endpoint_override=f"127.0.0.1:{self.port}",
-            allow_bucket_creation=True,
+            allow_bucket_creation=True, connect_timeout=PATIENCE_S, request_timeout=PATIENCE_S,
         )  # fmt: skip
 
     def upload(self, folder: Path, name: str) -> str:

@@ -19,7 +19,7 @@ import zstandard
 from rmqtool.check.verify import verify
 from rmqtool.read.store import Store
 from rmqtool.report.info import store_info
-from tests.support.programs import started, surroundings
+from tests.support.programs import PATIENCE_S, started, surroundings
 
 KEY, SECRET = "the-access-key", "the-secret-of-the-key"
 
@@ -57,6 +57,7 @@ def upload(endpoint: str, folder: Path, bucket: str, prefix: str) -> None:
     system = fs.S3FileSystem(
         endpoint_override=endpoint.removeprefix("http://"), scheme="http", access_key=KEY, secret_key=SECRET,
         region="us-east-1", allow_bucket_creation=True,
+        connect_timeout=PATIENCE_S, request_timeout=PATIENCE_S,
     )  # fmt: skip
     system.create_dir(bucket)
     for path in [folder] if folder.is_file() else sorted(folder.rglob("*")):

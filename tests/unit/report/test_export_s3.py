@@ -16,6 +16,7 @@ from rmqtool.errors import UnwritableError
 from rmqtool.report.export.outputs import OutputTarget
 from tests import ROOT
 from tests.support.exports import Ran, append_numbered, ran, small_store
+from tests.support.programs import PATIENCE_S
 from tests.support.remote import KEY, SECRET, s3_server
 
 Run = Callable[..., Ran]
@@ -40,6 +41,7 @@ class Bucket:
         self.system = fs.S3FileSystem(
             endpoint_override=endpoint.removeprefix("http://"), scheme="http", access_key=KEY,
             secret_key=SECRET, region="us-east-1", allow_bucket_creation=True,
+            connect_timeout=PATIENCE_S, request_timeout=PATIENCE_S,
         )  # fmt: skip
         self.system.create_dir(name)
 
