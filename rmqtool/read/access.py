@@ -116,7 +116,7 @@ class Access:
     reason: str = ""
 
     def of_ranges(self, ranges: tuple[LogRange, ...]) -> Access:
-        """The same with other ranges, counted again."""
+        """Return the access with other ranges, and new counts."""
         return replace(
             self,
             ranges=ranges,
@@ -126,7 +126,7 @@ class Access:
 
 
 def plan_access(store: Store, selection: Selection = Selection(), *, via: Via = "auto") -> Access:  # noqa: B008 - frozen
-    """The cheapest way to all records of a selection, as far as it can be trusted; else the log.
+    """Return the cheapest access to all records of a selection that can be trusted, or else the log.
 
     Args:
         store: the store.
@@ -211,9 +211,9 @@ def _behind_last_file(store: Store, selection: Selection, files: list[StoreFile]
 
 
 _WORTH = 0.5
-"""Queues are the way when they lead to less than this share of the log's bytes."""
+"""Queues are used if the records that they name are less than this share of the log's bytes."""
 _LARGE_BYTES = 64 << 20
-"""In a log below this no way is slow, and the fewest bytes decide."""
+"""In a smaller log every path is fast, and the one that reads the fewest bytes is used."""
 _READ_BYTES = 16 << 10
 """Reading a record between others costs as much as reading this many bytes in sequence."""
 _BLOCK_BYTES = 64 << 10
@@ -233,7 +233,7 @@ class _Sum:
 
 
 def queue_access(store: Store, selection: Selection, log: Access, *, always: bool) -> Access | None:
-    """The access by queues; None where they cannot answer for sure, or where the log costs no more.
+    """The access by queues; None if they cannot be trusted, or if the log costs no more.
 
     Args:
         store: the store.
@@ -297,7 +297,10 @@ def _is_wanted(selection: Selection, key: Key) -> bool:
 
 
 def _parts(store: Store, each: LogRange, found: _Sum) -> list[LogRange]:
-    """The range: what the queues know, then what only the log knows."""
+    """Divide a range into the part that the queues cover, and the rest, which only the log has.
+
+    The range itself if its records do not lie end to end.
+    """
     chain = (_spread_of(found.end) - _spread_of(each.start)) & _MASK
     if found.end <= each.start or found.chain != chain:
         return [each]
@@ -379,7 +382,7 @@ _SHARE = 4  # the log must be this many times what is read of the index
 
 
 def index_access(store: Store, selection: Selection, log: Access, *, always: bool) -> Access | None:
-    """The access by the index; None where it cannot answer, or not at a better price than the log.
+    """The access by the index; None if it cannot be used, or costs no less than the log.
 
     Args:
         store: the store.
@@ -512,7 +515,7 @@ def _is_sound(store: Store, view: IndexFile) -> bool:
 def _index_parts(
     store: Store, each: LogRange, gaps: Sequence[Gap], offsets: list[int], sizes: dict[int, int]
 ) -> list[LogRange]:
-    """A range of the log: what the index knows, and its gaps. Sizes of records are put into `sizes`."""
+    """Divide a range of the log into parts that the index covers, and gaps; fill `sizes` of records."""
     heads = [store.head(offset) for offset in offsets]
     known = {head.physical_offset: head.total_size for head in heads
              if head is not None and head.stored_offset == head.physical_offset}  # fmt: skip

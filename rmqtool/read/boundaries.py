@@ -22,10 +22,10 @@ from rmqtool.storage.buffers import Array
 CLOCK_SLACK_MS = 600_000
 """How far the clock of a broker may have been set back without a record being missed."""
 _QUEUES_MAX = 16
-"""The longest queues are asked where a record begins; records of one of these are never far apart."""
+"""The longest queues show where records begin: records of at least one of them are close together."""
 _HINTS = 4
 WORTH_BYTES = 64 << 20
-"""A range below this is read faster than it is divided."""
+"""Reading a smaller range takes less time than dividing it."""
 _STEP_BYTES = 1 << 20
 
 
@@ -41,14 +41,14 @@ def longest_keys(store: Store) -> list[tuple[str, int]]:
 
 
 class QueueBoundaries:
-    """Asks the longest queues of a store."""
+    """Finds starts of records through the longest queues of a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._queues = longest_queues(store)
 
     def before(self, start: int, wanted: int) -> int | None:
-        """The last place in (start, wanted] where a unit's record lies, sound; None where none is known."""
+        """Return the last offset in (start, wanted] of a sound record that a unit names; None without one."""
         places = []
         for queue in self._queues:
             try:

@@ -31,7 +31,7 @@ from rmqtool.read.store import Store
 from rmqtool.storage.open_files import OpenFiles
 
 BeforeScan = Callable[[Sequence[Gap]], None]
-"""Called before ranges of the log are scanned, once or twice: where and why."""
+"""Called with the ranges and reasons before ranges of the log are scanned, once or twice."""
 
 _MANY = 2048  # chains to follow: above, they are followed by compiled code
 
@@ -152,7 +152,10 @@ class KeySearch:
             yield from self._scanned(gap, self.wanted)
 
     def _inside_of_batches(self) -> Iterator[Hit]:
-        """No broker indexes the messages inside. A unique key that was found is not there again."""
+        """Search the messages inside of batch records, which no broker indexes.
+
+        Unique keys that were found are not searched again.
+        """
         names = self._missing if self.wanted.kind == "uniq_key" else self.wanted.names
         if names and self.scan != "never" and self.store.layout.batch_queues:
             wanted = KeyMatcher(frozenset(names), self.wanted.kind)
@@ -170,7 +173,7 @@ class KeySearch:
             yield from self._scanned(gap, KeyMatcher(frozenset(self._missing), self.wanted.kind))
 
     def _bounds(self) -> tuple[int | None, int | None]:
-        """Where the log is of interest, as physical offsets: what `coverage.within` takes."""
+        """The range of physical offsets of the selection, as parameters of `coverage.within`."""
         low, high = self._selection.from_offset, self._selection.to_offset
         return max(low or 0, self.store.commit_log.min_offset), high
 

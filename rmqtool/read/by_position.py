@@ -177,7 +177,7 @@ def find_by_queue_offset(
 
 
 def _is_at(record: Message, topic: str, queue_id: int, queue_offset: int) -> bool:
-    """Whether a record says of itself that it is there; one of a light queue is another queue's."""
+    """Whether a record states this queue offset; a record of a light queue states another queue's."""
     if topic.startswith(LIGHT_PREFIX):
         return True
     return (record.topic, record.queue_id) == (topic, queue_id) and queue_offset in queue_offsets_of(record)
@@ -217,7 +217,7 @@ def _id_host(stored: StoredMessage) -> str:
 
 
 def _what_is_at(store: Store, physical_offset: int) -> str:
-    """In words, what is there instead of a record's start."""
+    """Say what is at an offset where no record starts."""
     log = store.commit_log
     if not log.files:
         return "the store has no commit log"

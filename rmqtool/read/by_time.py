@@ -1,4 +1,4 @@
-"""Which queue offset belongs to a time: as brokers answer it, and exactly.
+"""Queue offsets by time: the answers of brokers, and the exact ones.
 
     4.x    looks into the queue file that was changed last at that time, and gives the nearest unit
     5.x    goes by the times of messages, and knows two bounds: `lower` is the first message at or

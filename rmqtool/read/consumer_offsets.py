@@ -1,4 +1,4 @@
-"""How far consumer groups have come: the committed offsets that a broker would load.
+"""The committed offsets of consumer groups that a broker would load.
 
 Source: ConsumerOffsetManager, LmqConsumerOffsetManager (topics and queues of MQTT and light topics).
 """
@@ -42,7 +42,7 @@ def consumer_offsets(store: Store) -> Offsets:
 
 
 def known_offsets(store: Store, *, needed: bool = False) -> tuple[Offsets, list[str]]:
-    """The committed offsets that can be had, and in words what cannot.
+    """Return the committed offsets that can be read, and texts on those that cannot.
 
     Args:
         store: of a root.

@@ -1,4 +1,4 @@
-"""Which records the index cannot know, because its files are missing, damaged, or lag behind the log.
+"""Ranges of the log that the index does not cover: its files are missing, damaged, or lag behind.
 
 Every search by key reads these gaps from the log: `by_key`, `key_columns` and `index_access` share this rule.
 
@@ -57,7 +57,7 @@ class Gap(NamedTuple):
 
 
 def whole_log(store: Store, reason: str) -> list[Gap]:
-    """All of the log as one gap; none for a store without a log."""
+    """Return the whole log as one gap; none for a store without a log."""
     return [Gap(store.commit_log.min_offset, None, reason)] if store.commit_log.files else []
 
 

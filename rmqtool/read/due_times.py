@@ -1,4 +1,4 @@
-"""When a delayed message is due: its unit is the only certain source.
+"""The delivery time of delayed messages; only a message's unit shows it for certain.
 
 The broker computes the time once, when it dispatches the record, and stores it as the unit's tags code.
 The table that it computed it by is in its configuration, which is not in the store.

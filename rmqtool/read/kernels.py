@@ -1,4 +1,4 @@
-"""All compiled kernels at once: are they on disk, and load them before the clock starts.
+"""The compiled kernels: whether they are on disk, and loading them before a measurement.
 
 The first use of this version on a machine compiles them, which takes some seconds; later processes
 load them from the cache in a fraction of one.

@@ -1,4 +1,4 @@
-"""Thousands of keys in one pass, as columns: which message has which key, without decoding one.
+"""Look-ups of thousands of keys in one pass, as columns, without decoding messages.
 
 Compiled code follows the chains (`IndexFile.many`) and judges the records (`log.key_match`): a key costs
 less than a microsecond if everything is in memory. What the index does not cover is scanned, as in
@@ -106,7 +106,7 @@ class ColumnLookup:
         self.close()
 
     def close(self) -> None:
-        """Give the files back."""
+        """Close the files."""
         while self._sources:
             self._sources.popitem()[1].close()
 

@@ -1,4 +1,4 @@
-"""The log itself, where the index does not help: scans of a range, and what is inside of batches."""
+"""Scans of the log for ranges that the index does not cover, and for messages inside of batches."""
 
 from __future__ import annotations
 

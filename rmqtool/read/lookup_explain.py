@@ -1,4 +1,4 @@
-"""How a key is found: every index file, slot and entry that a look-up visits, as rows.
+"""The search for a key as rows: every index file, slot and entry that a look-up visits.
 
 file    a file, what its header says it covers
 slot    the slot of one topic and name in it

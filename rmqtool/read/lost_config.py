@@ -24,7 +24,7 @@ from rmqtool.storage.layout import StoreLayout
 CONSUMER_OFFSETS = "consumerOffset.json"
 _GROUPS = "subscriptionGroup.json"
 _GROUPS_OF_BROKERS = ("CID_RMQ_SYS_", "CID_ONSAPI_")
-"""Groups that a broker has without a file begin so."""
+"""Prefixes of groups that a broker has without a file."""
 _TOPICS_OF_BROKERS = frozenset({"SELF_TEST_TOPIC", "TBW102"})
 _WRITTEN_WITH_OFFSETS = (
     DELAY_OFFSETS, "consumerFilter.json", "consumerOrderInfo.json", "timermetrics", "transactionMetrics",

@@ -144,7 +144,7 @@ _FULL = 4
 
 @dataclass(frozen=True)
 class BatchWithFindings:
-    """A batch, and what is wrong with its records."""
+    """A batch, and the findings on its records."""
 
     batch: pa.RecordBatch
     findings: list[Finding]
@@ -418,7 +418,7 @@ class _Pending:
         self._bytes = 0
 
     def add(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """Take one more; the batches that are full now."""
+        """Add a batch; yield the batches that are full now."""
         size = batch.nbytes
         if self._rows + batch.num_rows > self._max_rows or self._bytes + size > self._max_bytes:
             yield from self.rest()

@@ -1,4 +1,4 @@
-"""The op record that says that a half message is finished.
+"""Finds the op record that finishes a half message.
 
 It follows its half message, in the op topic's queue of the same number. Most stand near: these are
 read one by one, and all others as arrays, for a broker that has been up for long leaves millions.

@@ -1,4 +1,4 @@
-"""Two stores compared: a master and its slave, a backup and its source.
+"""Compares two stores: a master and its slave, or a backup and its source.
 
     commit log   the range that both hold, byte by byte; which side is ahead, ranges on one side only
     queues       the units of the offsets that both have, by content

@@ -1,4 +1,4 @@
-"""A verification whose reading is done elsewhere: on the machines of a cluster, say.
+"""Verification by other processes, for example on the machines of a cluster.
 
 What needs the whole log stays here: whether a bad region is a torn tail, what a difference is called,
 what no record explains. What does not is two kinds of work, each of which travels as a picklable value

@@ -1,4 +1,4 @@
-"""One commit log file after its walk, and what the walk found means within the log.
+"""One commit log file after its walk, and the findings that follow from its place in the log.
 
     where the file stands     a region at its end          zeros to its end without a blank
     INSIDE  records follow    damage                       CL11, no blank

@@ -1,4 +1,4 @@
-"""A store that a broker is using: what was under way at the first check is checked again.
+"""Second checks in a store that a broker is using: of work that was in progress at the first check.
 
 The ends of the queues are read first, then the log's end; so every record below the queues' ends
 must have its unit, and what lies above is not judged but for the question whether its unit comes.
@@ -32,7 +32,7 @@ _UNITS_MAX = 1 << 20  # checked again in one piece
 
 
 def look_again(context: Context, check: QueueCheck, units: dict[Key, Units], reader: UnitReader) -> None:
-    """Take back what has come right in the meantime, and what dispatch had not passed at the start."""
+    """Drop differences that have disappeared, and those beyond the dispatch at the start."""
     spans = check.spans.queues
     waiting = [key for key, found in units.items() if found.gaps]
     for key, span in spans.items():

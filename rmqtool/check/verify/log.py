@@ -114,7 +114,7 @@ class LogCheck:
                     self._stop(waiting)
 
     def _stop(self, waiting: Iterable[Future[FileScan]]) -> None:
-        """Have all threads come back soon; those that wait for the rate too."""
+        """Stop all threads soon, including those that wait for the rate limit."""
         self._stopped.set()
         if self.context.limiter is not None:
             self.context.limiter.stop()

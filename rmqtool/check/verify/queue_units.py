@@ -84,7 +84,7 @@ class Units:
 
 
 class UnitCheck:
-    """Runs after the log was walked: `check` has then seen every record."""
+    """The unit side of the pass. It runs after the walk, when `check` has seen every record."""
 
     def __init__(self, context: Context, check: QueueCheck) -> None:
         self.context = context
@@ -308,7 +308,7 @@ class UnitCheck:
         yield self._finding(code, key, first.first, last.last, record=first.start, records=count)
 
     def _out_of_reach(self) -> bool:
-        """Without queue files at all nothing is compared: single files, or queues in RocksDB."""
+        """Whether there is nothing to compare with: single files, or queues in RocksDB."""
         layout = self.context.layout
         return not layout.has_files_of_queues or layout.kind != "store"
 

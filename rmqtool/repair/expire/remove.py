@@ -1,4 +1,4 @@
-"""The deletion of what expires, under the store's lock and in the broker's order.
+"""The deletion of expired files, under the store's lock and in the broker's order.
 
 Only whole files go: the log's first ones first, then queues, index and timer log, each group on the device
 before the next. Wherever a run stops, the store is one that a broker leaves between two passes, and the next
@@ -99,7 +99,7 @@ def expire(
     archive: Path | None = None,
     progress: Progress | None = None,
 ) -> Removed:
-    """Delete what expires of a store.
+    """Delete the expired files of a store.
 
     Args:
         open_store: see `OpenStore`.
@@ -141,7 +141,7 @@ def expire(
 
 
 def _checked(places: Places, name: str, size: int) -> Path:
-    """The path of a file that goes: a plain file, reached through no link."""
+    """The path of a file to delete. It must be a plain file, not below a link."""
     path = places.checked(name)
     try:
         status = path.lstat()
@@ -167,7 +167,7 @@ def _remove(places: Places, expiry: Expiry, paths: list[Path]) -> None:
 
 
 def lost_text(expiry: Expiry) -> str:
-    """Who would miss what, in one line."""
+    """The lost messages and who needs them, in one line."""
     found = expiry.losses
     groups: dict[str, int] = {}
     for each in found.unconsumed:

@@ -1,4 +1,4 @@
-"""Changes of a store: planned as data first, then done so that a run can be undone, a killed one too.
+"""Changes of a store: planned as data first, then carried out so that even a killed run can be undone.
 
     action.py       Action, Plan                            what would change
     fingerprint.py  Fingerprint, fingerprint                the store that a plan is for

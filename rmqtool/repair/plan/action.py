@@ -59,7 +59,7 @@ class Action:
     mtime_ns: int | None = None
 
     def __post_init__(self) -> None:
-        """A planner that contradicts itself is a bug: ValueError."""
+        """Raise ValueError for contradictory values: they are a bug of the planner."""
         problem = None
         if self.kind not in KINDS:
             problem = "is not a kind of action"
@@ -121,7 +121,7 @@ the device; it flushes nothing.
 
 @dataclass(frozen=True)
 class Plan:
-    """Everything that a command would change, and what it was found for.
+    """All changes of a command, and the fingerprint of the store that they were planned for.
 
     Attributes:
         command: `recover`, `rebuild` or `expire`.
@@ -142,7 +142,7 @@ class Plan:
 
     @property
     def backup_bytes(self) -> int:
-        """Bytes that the backup takes at most where it is on another file system; 0 without one.
+        """Most bytes that the backup takes if it is on another file system; 0 without a backup.
 
         On the same one whole files are renamed and need nothing: `space.needed` knows.
         """

@@ -43,7 +43,7 @@ def default_backup(root: Path) -> Path:
 
 
 def backup_folder(layout: StoreLayout, requested: Path | None) -> Path:
-    """Where a run keeps its backup: `requested`, or `default_backup`.
+    """Return the folder for a run's backup: `requested`, or else `default_backup`.
 
     Where `requested` holds the backup of a run that was reverted, as a killed one is before the same command
     does all of it again, the next free `<requested>-<number>`: both are kept.
@@ -70,7 +70,7 @@ def check_backup(layout: StoreLayout, folder: Path) -> None:
 
 
 STAGING_NAME = "rmqtool-staging"
-"""In the store root, for it has to be on the file system of queues and index."""
+"""In the store root, because it must be on the file system of queues and index."""
 _GROUPS = (
     (LOG_RANK,),
     (1, 2, 3, 4),
@@ -96,7 +96,7 @@ class Applied:
 
 @contextmanager
 def locked(places: Places, held: StoreLock | None) -> Iterator[None]:
-    """The store's lock inside the block, taken here unless the caller holds it. Raises as `lock.acquire`."""
+    """Hold the store's lock inside the block, unless the caller holds it. Raises as `lock.acquire`."""
     acquired = lock.acquire(places.root / "lock") if held is None else None
     try:
         yield
@@ -114,7 +114,7 @@ def apply(
     held: StoreLock | None = None,
     abandon: bool = False,
 ) -> Applied:
-    """Do a plan.
+    """Carry out a plan.
 
     Args:
         plan: for the store as it is now.
@@ -199,7 +199,7 @@ class _Run:
         self._plan.fingerprint.must_be(again(self._layout, self._plan.fingerprint), self._places.root)
 
     def _look(self, manifest: Manifest) -> None:
-        """Everything that can be refused is refused here, before the first change."""
+        """Check everything that can be refused, before the first change."""
         if self._folder is not None:
             check_backup(self._layout, self._folder)
         self._places.check_folder(self._places.log_folders[0])  # for the guard
@@ -215,7 +215,7 @@ class _Run:
         space.check_room(space.needed(self._places, self._actions, manifest, self._folder, self._to_copy))
 
     def _prepare(self, manifest: Manifest, journal: guard.OpenRuns) -> None:
-        """The guard, the copies and the CRCs of what is to be kept; all of it taken back on failure."""
+        """Make the guard, the copies, and the CRCs of bytes to keep; remove all of them on failure."""
         had_guard = guard.is_up(self._places)
         has_log = self._places.log_folders[0].is_dir()
         has_folder = self._folder is not None and self._folder.is_dir()
@@ -288,7 +288,7 @@ class _Run:
         return self._backup.kept(self._places, entry)
 
     def _make_way(self, path: Path) -> None:
-        """Make the folders above a file, and remember to flush them."""
+        """Create the folders above a file, and note that they must be flushed."""
         folder = path.parent
         if folder in self._ways:
             return
@@ -304,7 +304,7 @@ class _Run:
     # changing
 
     def _build(self) -> None:
-        """Let the plan make its files, and look at what it made."""
+        """Let the plan build its files, and check them."""
         wanted = [action for action in self._actions if action.from_staging]
         if not wanted or self._make is None:
             return
@@ -317,7 +317,7 @@ class _Run:
                 raise RuntimeError(f"{action.path} was to be made with {action.length} bytes, has {found}")
 
     def _do(self, actions: Sequence[Action], entries: dict[str, Entry]) -> None:
-        """Do one group: staged, then the old ones out of the way, then everything in its place."""
+        """Carry out one group: stage its files, move the old ones away, move the new ones in."""
         for action in actions:
             if action.kind in ("create", "replace"):
                 self._make_way(self._places.path(action.path))
@@ -388,7 +388,7 @@ class _Run:
         guard.drop_guard(self._places)
 
     def _remove_log_folder(self) -> None:
-        """The store has no log: its folder was made for the guard."""
+        """Remove the folder of a log that has no files: it was created for the guard."""
         folder = self._places.log_folders[0]
         if folder.is_dir() and not any(folder.iterdir()):
             disk.remove_folder(folder)

@@ -1,4 +1,4 @@
-"""The backup of a run: what was there before, so that every byte and mtime of it can be restored.
+"""The backup of a run: the former bytes and mtimes, so that all of them can be restored.
 
     manifest.json     what the run changes, and the state of each file before; written first
     files/PATH        whole files: copied here, or moved here when another takes their place
@@ -48,7 +48,7 @@ What = Literal["file", "folder", "other", "missing"]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A path that a run changes, and what was there before.
+    """A path that a run changes, and its former state.
 
     Attributes:
         path: as `Action.path`.
@@ -72,7 +72,7 @@ class Entry:
 
     @property
     def kept_ranges(self) -> tuple[tuple[int, int], ...]:
-        """Those of the ranges that were in the file, none where the file was not there."""
+        """The changed ranges that were in the file; none if the file did not exist."""
         if self.what != "file" or self.moved:
             return ()
         return tuple((start, min(stop, self.size)) for start, stop in self.ranges if start < self.size)
@@ -103,7 +103,7 @@ class Manifest:
 
 
 class Crcs(NamedTuple):
-    """CRC-32 by path: of copies, of whole files or of the ranges in it; of files as they were moved here."""
+    """CRC-32 by path: of copies (whole files or ranges), and of files that were moved to the backup."""
 
     copied: dict[str, int]
     moved: dict[str, int]
@@ -137,7 +137,7 @@ def survey(places: Places, command: str, actions: Iterable[Action], open_runs: O
 
 
 def _add_folders(places: Places, path: str, folders: dict[str, int | None]) -> None:
-    """The folders on the way to a path that was checked, the root as `.`."""
+    """Add the folders above a checked path, the root as `.`."""
     names = path.split("/")[:-1]
     ways = ["/".join(names)] if path.startswith("/") else ["/".join(names[:n]) for n in range(len(names) + 1)]
     for way in ways:
@@ -183,31 +183,31 @@ def _entry(places: Places, path: str, actions: list[Action]) -> Entry:
 
 
 class Backup:
-    """The folder of a backup. Raises UnwritableError for what cannot be written to it."""
+    """The folder of a backup. Raises UnwritableError if a file in it cannot be written."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def kept(self, places: Places, entry: Entry) -> Path:
-        """Where the former bytes of an entry are, if they are."""
+        """The path of the former bytes of an entry, whether it exists or not."""
         return places.within(self.folder / ("files" if entry.moved else "ranges"), entry.path)
 
     # writing
 
     def set_manifest(self, manifest: Manifest) -> None:
-        """Say what the run is going to change."""
+        """Record the changes that the run will make."""
         self._put(MANIFEST, asdict(manifest))
 
     def set_copied(self, crcs: Crcs) -> None:
-        """Say that everything that has to be copied is; with the CRCs also of what is to be moved here."""
+        """Record that all copies are made, with their CRCs and those of files that will be moved here."""
         self._put(_COPIED, {"manifest_crc32": self._manifest_crc(), **crcs._asdict()})
 
     def set_applied(self, found: Fingerprint) -> None:
-        """Say that the run is done, and what the store is like now."""
+        """Record that the run is complete, with the store's fingerprint after it."""
         self._put(_APPLIED, {"manifest_crc32": self._manifest_crc(), **fingerprint_row(found)})
 
     def set_undoing(self) -> None:
-        """Say that an undo has begun."""
+        """Record that an undo has begun."""
         self._put(_UNDOING, {})
 
     def set_undone(self) -> None:
@@ -248,7 +248,7 @@ class Backup:
         return found
 
     def crcs(self) -> Crcs | None:
-        """CRCs of what is kept; None: the run ended before it changed anything.
+        """The CRCs of kept bytes; None if the run ended before its first change.
 
         Raises:
             InputError: it cannot be understood, is for another manifest, or is lost although the run ended.
@@ -262,7 +262,7 @@ class Backup:
         return Crcs(*(convert(table, dict[str, int], self.folder / _COPIED) for table in tables))
 
     def applied(self) -> Fingerprint | None:
-        """The store's fingerprint after the run; None: it was not finished.
+        """The store's fingerprint after the run; None if the run was not completed.
 
         Raises:
             InputError: it cannot be understood, or is for another manifest.
@@ -271,7 +271,7 @@ class Backup:
         return None if document is None else read_fingerprint(document, self.folder / _APPLIED)
 
     def _sealed(self, name: str) -> dict[str, Any] | None:
-        """A document that holds the manifest's CRC, which has to be right."""
+        """Read a document that holds the manifest's CRC, and check that CRC."""
         document = read_json(self.folder / name)
         if document is not None and document.get("manifest_crc32") != self._manifest_crc():
             raise InputError(f"manifest.json is damaged: {name} has another CRC for it",

@@ -1,4 +1,4 @@
-"""Changes of files that apply and undo share: ranges with their holes, moves, and flushing of it all."""
+"""Changes of files that apply and undo share: ranges with their holes, moves, and their flush."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ class Unsynced:
         self._folders: dict[Path, None] = {}
 
     def file(self, path: Path) -> None:
-        """Its bytes or times have changed."""
+        """Note that the bytes or times of a file have changed."""
         self._files[path] = None
 
     def folder(self, path: Path) -> None:
-        """Its entries have changed."""
+        """Note that the entries of a folder have changed."""
         self._folders[path] = None
 
     def flush(self) -> None:
-        """Wait until all of them are on the device; those that are gone are left out.
+        """Wait until all of them are on the device; missing ones are skipped.
 
         Raises:
             UnwritableError: the device has refused.
@@ -110,7 +110,7 @@ def crc_of(path: Path, ranges: Ranges) -> int:
 
 
 def _crc_after_zeros(crc: int, count: int) -> int:
-    """The CRC-32 of what has the CRC-32 `crc`, and then `count` zero bytes."""
+    """The CRC-32 of bytes with the CRC-32 `crc`, followed by `count` zero bytes."""
     return _times(_power(count), crc ^ _ALL_ONES) ^ _ALL_ONES
 
 
@@ -146,7 +146,7 @@ def _read(descriptor: int, offset: int, length: int, path: Path) -> bytes:
 
 
 def keep_ranges(source: Path, target: Path, ranges: Ranges) -> None:
-    """Copy ranges of `source` to the same places of the new file `target`, which is a hole elsewhere."""
+    """Copy ranges of `source` to the same offsets of the new file `target`, which is a hole elsewhere."""
     ranges = merged(ranges)
     with _reading(source) as reading:
         writing = disk.create_file(target, max((stop for _, stop in ranges), default=0), like=source)
@@ -158,7 +158,7 @@ def keep_ranges(source: Path, target: Path, ranges: Ranges) -> None:
 
 
 def give_back_ranges(kept: Path, descriptor: int, path: Path, ranges: Ranges) -> None:
-    """Make ranges of the open file `path` what `keep_ranges` has kept; zeros where that is a hole."""
+    """Restore ranges of the open file `path` that `keep_ranges` has kept; holes become zeros."""
     with _reading(kept) as reading:
         at = 0
         ranges = merged(ranges)
@@ -174,7 +174,7 @@ def give_back_ranges(kept: Path, descriptor: int, path: Path, ranges: Ranges) ->
 
 
 def write_zeros(descriptor: int, path: Path, start: int, stop: int, *, holes: bool = True) -> None:
-    """Make [start, stop) of an open file zero; what is a hole stays one unless `holes` is off."""
+    """Fill [start, stop) of an open file with zeros; holes stay holes unless `holes` is off."""
     if start >= stop:
         return
     for first, last in list(data_within(descriptor, [(start, stop)])) if holes else [(start, stop)]:
@@ -213,7 +213,7 @@ class _reading:
 
 
 def move(source: Path, target: Path, unsynced: Unsynced) -> bool:
-    """Rename a file, replacing what has the name; False where only a copy could be made.
+    """Rename a file, replacing a file with that name; False if only a copy could be made.
 
     A copy, where the two lie on different file systems, is not whole at every moment.
     """
@@ -238,7 +238,7 @@ def is_other_device(error: UnwritableError) -> bool:
 
 
 def move_out(source: Path, target: Path, unsynced: Unsynced) -> None:
-    """As `move`, to a place where nothing is; at every moment it is whole in one of the two places."""
+    """As `move`, to an unused path; at every moment the file is complete at one of the two paths."""
     try:
         disk.rename(source, target)
     except UnwritableError as error:
@@ -257,7 +257,7 @@ def move_out(source: Path, target: Path, unsynced: Unsynced) -> None:
 
 
 def remove_tree(path: Path, unsynced: Unsynced | None = None) -> None:
-    """Delete a file, link or folder with all that is in it; nothing where it is gone."""
+    """Delete a file, a link, or a folder with its content; do nothing if it is missing."""
     try:
         is_folder = stat.S_ISDIR(path.lstat().st_mode)
     except FileNotFoundError:
@@ -273,7 +273,7 @@ def remove_tree(path: Path, unsynced: Unsynced | None = None) -> None:
 
 
 def change_in_place(descriptor: int, path: Path, action: Action, *, reserve: bool) -> None:
-    """Do one fill, write or cut. `reserve`: what is added to the file is written, and no hole."""
+    """Carry out one fill, write or cut. `reserve`: added bytes are written, not left as a hole."""
     if action.content is not None:
         disk.write(descriptor, action.content, action.offset, path)
         return

@@ -1,4 +1,4 @@
-"""JSON files of our own: written so that they are whole at every moment, read as untrusted input."""
+"""JSON files of rmqtool: written so that they are complete at every moment, read as untrusted input."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from rmqtool.storage import durable as disk
 from rmqtool.storage.open_files import opened
 
 LARGEST = 1 << 63
-"""No number of bytes, and no time, is as large."""
+"""Larger than any number of bytes and any time."""
 _JSON_BYTES = 64 << 20
 T = TypeVar("T")
 
 
 def put_json(path: Path, document: dict[str, Any], *, own: bool = False) -> None:
-    """Write a file so that it is whole at every moment, the old one or the new one; on the device.
+    """Write a file to the device so that at every moment the old or the new one is complete.
 
     `own`: one of the user's, not of a store; it keeps the owner and the mode that it has.
 
@@ -39,12 +39,12 @@ def fingerprint_row(found: Fingerprint) -> dict[str, Any]:
 
 
 def read_fingerprint(document: Any, path: Path) -> Fingerprint:
-    """A fingerprint from untrusted JSON: good for a comparison. Raises InputError."""
+    """Return a fingerprint from untrusted JSON; use it only for a comparison. Raises InputError."""
     return convert(document, Fingerprint, path)
 
 
 def read_bytes(path: Path) -> bytes | None:
-    """The bytes of a file that anybody may have written; None where there is none.
+    """Return the bytes of an untrusted file; None if it does not exist.
 
     Raises:
         InputError: it is too large.
@@ -66,7 +66,7 @@ def read_bytes(path: Path) -> bytes | None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """A JSON object from a file that anybody may have written; None where there is none.
+    """Return the JSON object in an untrusted file; None if it does not exist.
 
     Raises:
         InputError: it is not a JSON object, or too large.
@@ -85,7 +85,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def convert(document: Any, kind: type[T], path: Path) -> T:
-    """Untrusted JSON as a typed value. Raises InputError that says where it is wrong."""
+    """Return untrusted JSON as a typed value. Raises InputError with the position of the error."""
     import msgspec
 
     try:

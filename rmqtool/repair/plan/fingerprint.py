@@ -30,14 +30,14 @@ _SMALL = 1 << 20  # of a config file or checkpoint the first bytes are compared
 
 
 class FileState(NamedTuple):
-    """A file as the folder lists it. What is not a plain file, as a link or a pipe, has size -1."""
+    """A file as the folder lists it. An entry that is not a plain file, as a link or a pipe, has size -1."""
 
     size: int
     mtime_ns: int
 
 
 class Check(NamedTuple):
-    """The CRC-32 of [offset, offset + length) of a file; -1 where it cannot be read."""
+    """The CRC-32 of [offset, offset + length) of a file; -1 if it cannot be read."""
 
     path: str
     offset: int

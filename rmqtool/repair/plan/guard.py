@@ -1,4 +1,4 @@
-"""The guard that keeps brokers out while a store is in between, and the journal that says of what.
+"""The guard, which keeps brokers out of a half-changed store, and the journal of unfinished runs.
 
 A broker that will be refused the lock has already run load() and deleted files. With a file of a wrong
 length in the commit log's folder load() of every version fails before it touches anything: measured
@@ -25,7 +25,7 @@ from rmqtool.storage.layout import GUARD_NAME
 
 JOURNAL_NAME = "rmqtool-repair.json"
 PROBE_NAME = f"{JOURNAL_NAME}.probe"
-"""An empty file by which a run finds out whether it can rename files into its backup."""
+"""An empty file with which a run tests whether it can rename files into its backup."""
 _JOURNAL_NAMES = (JOURNAL_NAME, f"{JOURNAL_NAME}.new", PROBE_NAME)
 INTERRUPTED = "a repair of this store was interrupted"
 _CONTENT = b"R"
@@ -35,12 +35,12 @@ OpenRuns = tuple[tuple[str, str], ...]
 
 
 def is_up(places: Places) -> bool:
-    """Whether a guard is there."""
+    """Whether a guard exists."""
     return any(os.path.lexists(folder / GUARD_NAME) for folder in places.log_folders)
 
 
 def raise_guard(places: Places) -> None:
-    """Make the guard, on the device; one that a killed run has left is made whole.
+    """Create the guard on the device; complete one that a killed run has left.
 
     Raises:
         UnwritableError: it cannot be made, or something else has its name.
@@ -62,7 +62,7 @@ def raise_guard(places: Places) -> None:
 
 
 def drop_guard(places: Places) -> None:
-    """Remove the guard, on the device; everything else must be before. Raises UnwritableError."""
+    """Remove the guard on the device, after everything else. Raises UnwritableError."""
     for folder in places.log_folders:
         if os.path.lexists(folder / GUARD_NAME):
             disk.remove(folder / GUARD_NAME)
@@ -70,7 +70,7 @@ def drop_guard(places: Places) -> None:
 
 
 def check_names(places: Places) -> None:
-    """Raise RefusedError where something else than a file has a name that the journal needs."""
+    """Raise RefusedError if an entry with a name that the journal needs is not a plain file."""
     for name in _JOURNAL_NAMES:
         path = places.root / name
         if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
@@ -78,7 +78,7 @@ def check_names(places: Places) -> None:
 
 
 def read_journal(places: Places) -> OpenRuns:
-    """The unfinished runs; none where there is no journal.
+    """Return the unfinished runs; none without a journal.
 
     Raises:
         InputError: it cannot be understood.
@@ -114,7 +114,7 @@ class _Run(TypedDict):
 
 
 def write_journal(places: Places, runs: OpenRuns) -> None:
-    """Replace the journal, on the device; without runs it is removed. Raises UnwritableError."""
+    """Replace the journal on the device; remove it if there are no runs. Raises UnwritableError."""
     path = places.root / JOURNAL_NAME
     if runs:
         rows = [{"id": run, "backup": folder} for run, folder in runs]

@@ -1,4 +1,4 @@
-"""The two things that each command with a plan does with it: show it, or carry it out.
+"""The two uses of a plan that all commands share: show it, or carry it out.
 
     show_plan    takes no lock, and looks again if a writer passes by
     carry_out    takes the lock, settles what an interrupted run has left, looks, plans, checks everything
@@ -107,7 +107,7 @@ def carry_out(
     yes: bool = False,
     force: bool = False,
 ) -> tuple[P, Earlier, T | None]:
-    """Plan for a store under its lock, and do the plan.
+    """Plan for a store under its lock, and carry out the plan.
 
     Args:
         open_store: opens the store.
@@ -150,7 +150,7 @@ def _planned(store: Store, make: Callable[[Store], P], file: PlanFile | None) ->
 
 
 def _must_be_allowed(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> None:
-    """Raise RefusedError for the first reason that is not set aside."""
+    """Raise RefusedError for the first reason that is not overridden."""
     allowed = {"yes": yes, "force": force, None: False}
     for refusal in refusals:
         if not allowed[refusal.needs]:
@@ -162,7 +162,7 @@ def _must_be_allowed(refusals: Iterable[Refusal], *, yes: bool, force: bool) -> 
 def held_store(
     open_store: OpenStore, *, settle: Callable[[StoreLayout, StoreLock], object] | None = None
 ) -> Iterator[tuple[Store, StoreLock]]:
-    """The store as it is once its lock is held, and the lock, which is released at the end.
+    """Open the store once its lock is held; yield it and the lock, which is released at the end.
 
     Args:
         open_store: opens it.

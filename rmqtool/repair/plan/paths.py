@@ -14,7 +14,7 @@ from rmqtool.repair.plan.fingerprint import FILES, FOLDERS
 from rmqtool.storage.layout import GUARD_NAME, StoreLayout
 
 OUTSIDE = "outside"
-"""In a backup and in staging the folder of what lies outside of the store root."""
+"""The folder, in a backup and in staging, for files outside of the store root."""
 _NAME_BYTES = 255
 _RANKS = {"consumequeue": 1, "batchconsumequeue": 1, "consumequeue_ext": 1, "index": 2,
           "config": 4, "checkpoint": 5, "abort": 6, "abort.bak": 6}  # fmt: skip
@@ -51,7 +51,7 @@ class Places:
         self._known: dict[str, Path] = {}  # a plan may have 100,000 paths, each resolved many times
 
     def path(self, name: str) -> Path:
-        """The file that a plan's path names; nothing is asked of the file system.
+        """Return the file that a plan's path names, without access to the file system.
 
         Raises:
             RefusedError: it lies outside of the store's own folders, or is lock or guard.
@@ -69,7 +69,7 @@ class Places:
         return self._known[name]
 
     def checked(self, name: str) -> Path:
-        """As `path`, and every folder on the way is one and no link.
+        """As `path`; raise an error unless every folder above the file is a folder, not a link.
 
         Raises:
             RefusedError: also for a link on the way.
@@ -105,13 +105,13 @@ class Places:
         return (path.relative_to(self.root) if path.is_relative_to(self.root) else path).as_posix()
 
     def rank(self, name: str) -> int:
-        """Where in the order of changes a path stands: log, queues, index, others, checkpoint, abort."""
+        """The rank of a path in the order of changes: log, queues, index, others, checkpoint, abort."""
         if name.startswith(self._log_tops):
             return LOG_RANK
         return _RANKS.get(name.split("/", 1)[0], _OTHER_RANK)
 
     def is_timed(self, name: str) -> bool:
-        """Whether a broker goes by the file's mtime: in commit log, queues and index."""
+        """Whether a broker uses the file's mtime: in commit log, queues and index."""
         return self.rank(name) <= _RANKS["index"]
 
     def within(self, folder: Path, name: str) -> Path:

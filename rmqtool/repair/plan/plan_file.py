@@ -1,4 +1,4 @@
-"""A plan on paper: what `--write-plan` writes and `--apply --plan` wants to see again.
+"""Plan files: `--write-plan` writes them, and `--apply --plan` requires the same plan again.
 
 The file is not what is done. The command makes its plan again from the file's options, under the
 store's lock, and `agree` refuses unless both are the same: so a file that somebody has changed can
@@ -48,7 +48,7 @@ class PlanFile:
 
 
 def write_plan(plan: Plan, layout: StoreLayout, path: Path) -> None:
-    """Write a plan for the store of `layout` to a file, replacing a plan that has the name.
+    """Write a plan for the store of `layout` to a file; a former plan file is replaced.
 
     Raises:
         UsageError: the path names no file.
@@ -90,7 +90,7 @@ def _is_plan(path: Path) -> bool:
 
 
 def read_plan(path: Path, command: str) -> PlanFile:
-    """Read a plan file of `rmqtool COMMAND`, which anybody may have written.
+    """Read a plan file of `rmqtool COMMAND`, as untrusted input.
 
     Raises:
         UsageError: it is another command's.
@@ -117,7 +117,7 @@ def read_plan(path: Path, command: str) -> PlanFile:
 
 
 def check_unchanged(file: PlanFile, layout: StoreLayout) -> None:
-    """Whether the store is as it was for a plan file; before the plan is made again.
+    """Check, before the plan is made again, that the store is as it was for a plan file.
 
     Raises:
         RefusedError: it has changed since; the file is named.
@@ -128,7 +128,7 @@ def check_unchanged(file: PlanFile, layout: StoreLayout) -> None:
 
 
 def agree(plan: Plan, file: PlanFile) -> None:
-    """Raise RefusedError unless a plan that was made again is the one in the file."""
+    """Raise RefusedError unless a repeated plan is equal to the one in the file."""
     rows = json.loads(json.dumps(plan.rows()))
     hint = f"make the plan again: rmqtool {plan.command} --write-plan"
     for number, (mine, theirs) in enumerate(zip(rows, file.actions, strict=False), 1):

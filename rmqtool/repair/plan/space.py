@@ -1,4 +1,4 @@
-"""Whether there is room for a run, and permission for it: asked before the first change."""
+"""Checks of free space and permissions for a run, before its first change."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ENTRY_BYTES = 8192  # a file's own block, its folder, its row in the manifest
 
 
 def above(folder: Path) -> Path:
-    """The nearest folder at or above one that need not exist."""
+    """The nearest existing folder at or above a path."""
     return next(path for path in (folder, *folder.absolute().parents) if path.is_dir())
 
 
@@ -48,7 +48,7 @@ def to_copy(places: Places, manifest: Manifest, backup: Path | None, *, renames:
 def needed(
     places: Places, actions: Iterable[Action], manifest: Manifest, backup: Path | None, copied: Container[str]
 ) -> dict[Path, int]:
-    """Bytes that a run takes for good or for a while, by a folder of the file system that has to have them.
+    """Bytes that a run needs, permanently or temporarily, by a folder of the file system that needs them.
 
     `copied` are the paths of `to_copy`.
 
@@ -74,7 +74,7 @@ def needed(
 
 
 def check_room(needs: dict[Path, int]) -> None:
-    """Raise UnwritableError, with the numbers, where a file system has less free than needed."""
+    """Raise UnwritableError, with the numbers, if a file system has less free space than needed."""
     devices: dict[int, tuple[Path, int]] = {}
     for folder, need in needs.items():
         device = folder.stat().st_dev

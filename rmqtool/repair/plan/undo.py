@@ -59,7 +59,7 @@ class Undone:
 
 
 def undo(folder: Path, layout: StoreLayout, *, held: StoreLock | None = None, moved: bool = False) -> Undone:
-    """Make the store what it was before the run whose backup is in `folder`.
+    """Restore the store as it was before the run whose backup is in `folder`.
 
     Args:
         folder: as `Applied.backup` names it. It keeps what was copied, and says that it is undone.
@@ -127,7 +127,7 @@ class _Undo:
     # before
 
     def _check_turn(self, journal: guard.OpenRuns) -> None:
-        """Whether the store is still as the run has left it, which is sure while the guard is up."""
+        """Check that the store is still as the run has left it, which is certain while the guard exists."""
         if journal:
             if journal[-1][0] != self._manifest.run:
                 raise RefusedError("another run has to be undone first", path=self._backup.folder,
@@ -148,7 +148,7 @@ class _Undo:
                                hint="undo that run first")  # fmt: skip
 
     def _raise_guard(self, journal: guard.OpenRuns) -> None:
-        """Make the guard, and look once more: a broker that was starting may have been quicker."""
+        """Create the guard, and check the store again: a broker that was starting may have changed it."""
         had_guard = guard.is_up(self._places)
         guard.raise_guard(self._places)
         try:
@@ -159,7 +159,7 @@ class _Undo:
             raise
 
     def _check_entry(self, entry: Entry) -> None:
-        """Check that an entry can be restored or, where nothing had changed yet, is as it was."""
+        """Check that an entry can be restored or, if it was not changed yet, is as it was."""
         place = self._places.checked(entry.path)
         kept = self._backup.kept(self._places, entry)
         if self._crcs is None:
@@ -183,7 +183,7 @@ class _Undo:
             raise InputError(f"the backup lacks {entry.path}", path=kept)
 
     def _check_made(self, entry: Entry, place: Path) -> None:
-        """Whether what lies where nothing was may be deleted: the run has made a file of that size."""
+        """Check that a new file may be deleted: the run has created a file of that size."""
         if _mode(place) is None:
             return
         status = place.lstat()
@@ -252,7 +252,7 @@ class _Undo:
         self._unsynced.file(place)
 
     def _remove_folders(self) -> None:
-        """The folders that the run has made, where nothing else is in them."""
+        """Remove the folders that the run has created, if they are empty."""
         made = [self._folder(name) for name, mtime_ns in self._manifest.folders.items() if mtime_ns is None]
         for path in sorted(made, key=lambda path: len(path.parts), reverse=True):
             if path.is_dir() and not any(path.iterdir()):
@@ -260,7 +260,7 @@ class _Undo:
                 self._unsynced.folder(path.parent)
 
     def _folder(self, name: str) -> Path:
-        """A folder of the manifest. Raises RefusedError for one that is none of the store's."""
+        """A folder of the manifest. Raises RefusedError for one that does not belong to the store."""
         return self._places.root if name == "." else self._places.checked(f"{name}/-").parent
 
     def _end(self) -> None:
@@ -282,7 +282,7 @@ class _Undo:
 
 
 def _is_as_before(entry: Entry, place: Path) -> bool:
-    """Whether what lies at an entry's place may be what was there before, by kind, size and mtime."""
+    """Whether the entry at a path may be the former one, by kind, size and mtime."""
     mode = _mode(place)
     if mode is None or entry.what == "missing":
         return mode is None and entry.what == "missing"
@@ -292,7 +292,7 @@ def _is_as_before(entry: Entry, place: Path) -> bool:
 
 
 def _mode(path: Path) -> int | None:
-    """The mode of what lies at a path; None where nothing does. Raises UnreadableError."""
+    """The mode of the entry at a path; None without one. Raises UnreadableError."""
     try:
         return path.lstat().st_mode
     except (FileNotFoundError, NotADirectoryError):
@@ -329,7 +329,7 @@ class Earlier:
 
 
 def roll_back(layout: StoreLayout, held: StoreLock, *, abandon: bool = False) -> Earlier:
-    """Make a store in between what it was before the runs that were killed.
+    """Restore a half-changed store as it was before the killed runs.
 
     It can be killed at any moment and run again. Without a guard nothing is done: a broker may have written.
 

@@ -1,4 +1,4 @@
-"""The plan of `rebuild`, and how it is carried out."""
+"""The plan of `rebuild`, and its execution."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Request:
 
     @classmethod
     def of_options(cls, options: Mapping[str, Any]) -> Request:
-        """The opposite of `options`, which may be anything. Raises FormatError for other options."""
+        """The inverse of `options`; the input is untrusted. Raises FormatError for other options."""
         parts, topics, queues = (options.get(name) for name in ("parts", "topics", "queues"))
         if not (isinstance(parts, list) and parts and all(part in PARTS for part in parts)):
             raise FormatError("the plan's parts are none that rebuild has")
