@@ -18,15 +18,16 @@ import numpy as np
 from rmqtool.broker.rules import StartRules, StartSettings
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import message as form
-from rmqtool.log.dispatch import (
-    BAD_DELAY,
+from rmqtool.log.dispatch import BAD_DELAY, PROPERTY_CRC_PRESENT, Dispatch, dispatch_columns
+from rmqtool.log.events import (
     BAD_NUMBER,
+    BODY_CRC,
+    OFFSET_MISMATCH,
     PROPERTY_CRC_BAD,
-    PROPERTY_CRC_PRESENT,
-    Dispatch,
-    dispatch_columns,
+    Blank,
+    CorruptRange,
+    LogGap,
 )
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.light_queues import Named, named_units

@@ -1,17 +1,30 @@
-"""Classification of damage: of the bytes between records, and of the set of commit log files.
+"""Classification of damage: of records, of the bytes between them, and of the set of commit log files.
 
-The only place where a corrupt range gets its code, and where the torn-tail rule stands. Both engines call
-`corrupt_range` where no sound record is; the code follows from the bytes. `file_events` completes the walk
-over one file: a last record of which zeros have taken the end is torn, and what could not be read is
-CL12. A torn tail was never written in full, which is a note and not damage.
+The only place where damage of the log gets its code, and where the torn-tail rule stands. Callers supply
+facts: the status bits of records, and whether the log ends at a place.
 
-    region at the log's end      zero bytes reach from inside the record to the file's end: torn (CL01)
+A record has the codes of its status bits (`CODE_BY_STATUS`, `record_codes`); a lost page in it is CL08
+instead of CL03 (`run_code`). Both engines call `corrupt_range` where no sound record is; the code follows
+from the bytes:
+
     all bytes zero               zero hole (CL02)
     whole 4096-byte pages zero   zeroed page (CL08)
     message magic, wrong lengths wrong length (CL04)
     anything else                unknown magic (CL05)
 
-Source: spec 02 section 15.1.
+`file_events` completes the walk over one file: a last record of which zeros have taken the end is torn, and
+what could not be read is CL12. The place in the log decides the rest. A torn tail was never written in full,
+which is a note and not damage.
+
+                                     more of the log follows    the log ends here
+    corrupt range, torn              by its bytes, see above    CL01 torn tail
+    other corrupt range              by its bytes               by its bytes
+    record with unsound properties   CL13                       CL01 torn tail
+    blank of a wrong size            CL10 bad blank             CL10 bad blank
+    zeros to the end of the file     CL11 no blank              no finding
+    a whole file of zeros            CL02 zero hole             CL24 next file
+
+Source: spec 02 sections 2 and 15.1.
 """
 
 from __future__ import annotations
@@ -27,8 +40,13 @@ from typing import TYPE_CHECKING, Any
 from rmqtool.errors import InputError, UnreadableError
 from rmqtool.formats import message
 from rmqtool.log.events import (
+    BAD_NUMBER,
     BODY_CRC,
+    CODEC_MISSING,
     OFFSET_MISMATCH,
+    PROPERTIES_UNSOUND,
+    PROPERTY_CRC_BAD,
+    UNPACKABLE,
     Blank,
     CorruptRange,
     LogGap,
@@ -43,14 +61,56 @@ from rmqtool.storage.source import first_nonzero, nonzero_end, open_source
 
 if TYPE_CHECKING:
     from rmqtool.log.commit_log import CommitLog
+    from rmqtool.log.dispatch import Dispatch
     from rmqtool.log.frames import Frames
+    from rmqtool.storage.buffers import Array
     from rmqtool.storage.source import ByteSource
 
 PAGE = 4096
 _BLOCK = 1 << 20
 
-CODE_BY_STATUS = ((BODY_CRC, "CL03"), (OFFSET_MISMATCH, "CL06"))
-"""The code of each status bit of a record."""
+CODE_BY_STATUS = {
+    BODY_CRC: "CL03",
+    OFFSET_MISMATCH: "CL06",
+    PROPERTY_CRC_BAD: "CL09",
+    PROPERTIES_UNSOUND: "CL13",
+    BAD_NUMBER: "CL18",
+    UNPACKABLE: "CL14",
+    CODEC_MISSING: "UN01",
+}
+"""The code of each status bit of a record, in the order in which rows and findings have the codes."""
+
+
+def codes_of(status: int) -> list[str]:
+    """The codes of the status bits of a record, in the order of CODE_BY_STATUS."""
+    return [code for bit, code in CODE_BY_STATUS.items() if status & bit]
+
+
+def full_status(frames: Frames, dispatch: Dispatch) -> Array:
+    """Per record the status bits of the walk and those of the dispatch columns: u1, shape (rows,)."""
+    found: Array = dispatch.flags & (PROPERTY_CRC_BAD | PROPERTIES_UNSOUND | BAD_NUMBER)
+    found |= frames.rows["status"]
+    return found
+
+
+def record_codes(frames: Frames, dispatch: Dispatch) -> Iterator[tuple[str, Array]]:
+    """(code, mask) for each code that a record of a batch can have, in the order of CODE_BY_STATUS.
+
+    The mask has the shape (rows,), and is not 0 for the records with this code. CL17 comes last; it has no
+    status bit, because readers and salvage do not count a store timestamp of 0 or less as damage.
+    """
+    status = full_status(frames, dispatch)
+    for bit, code in CODE_BY_STATUS.items():
+        yield code, status & bit
+    yield "CL17", frames.rows["store_timestamp"] <= 0
+
+
+def run_code(code: str, source: ByteSource, start: int, stop: int) -> str:
+    """The code of the positions [start, stop) of a file, whose records all have `code`.
+
+    A body that does not match its CRC because a page was lost is CL08.
+    """
+    return "CL08" if code == "CL03" and _has_zero_page(source, start, stop) else code
 
 
 def corrupt_range(
@@ -62,7 +122,7 @@ def corrupt_range(
     last = nonzero_end(source, start, stop)
     if last <= start:
         code = "CL02"
-    elif zero_page(source, start, stop) is not None:
+    elif _has_zero_page(source, start, stop):
         code = "CL08"
     else:
         code = "CL05" if reason is Reason.MAGIC else "CL04"
@@ -89,8 +149,38 @@ def is_torn(bad: CorruptRange) -> bool:
     return 0 < written < bad.declared_size if bad.declared_size > 0 else 0 < written <= 4
 
 
-def zero_page(source: ByteSource, start: int, stop: int) -> int | None:
-    """Position of the first whole page of zeros that touches [start, stop) of the file; None for none.
+def code_at_end(code: str, *, torn: bool = False) -> str:
+    """The code of the log's last damage, after which nothing was written; `code` is its code elsewhere.
+
+    CL01 for what a writer that died leaves: less than a record (`torn`, see `is_torn`), or a last record
+    with unsound properties (CL13), because a record ends with them. Readers see each record only once, before
+    they know whether another one follows. To them only a record that ends in zeros is torn (`file_events`).
+    """
+    return "CL01" if torn or code == "CL13" else code
+
+
+def gap_code(gap: Blank | CorruptRange, *, ends_log: bool) -> str:
+    """The code of a blank of a wrong size or a corrupt range.
+
+    `ends_log`: no record follows in the log.
+    """
+    if isinstance(gap, Blank):
+        return "CL10"
+    return code_at_end(gap.code, torn=is_torn(gap)) if ends_log else gap.code
+
+
+def zeros_code(*, ends_log: bool, is_whole_file: bool) -> str:
+    """The code of zeros up to the end of a file that do not follow a blank; empty for the log's unused rest.
+
+    `ends_log`: nothing but zeros follows in later files. `is_whole_file`: the file has nothing else.
+    """
+    if ends_log:
+        return "CL24" if is_whole_file else ""
+    return "CL02" if is_whole_file else "CL11"
+
+
+def _has_zero_page(source: ByteSource, start: int, stop: int) -> bool:
+    """Whether a whole page of zeros touches the positions [start, stop) of the file.
 
     A lost page begins wherever the page does, often in the middle of a record whose last bytes
     happen to be zero anyway. So the pages at both ends count too.
@@ -100,12 +190,11 @@ def zero_page(source: ByteSource, start: int, stop: int) -> int | None:
     while position < stop:
         data = source.read(position, min(_BLOCK, stop - position))
         if not data:
-            return None
-        for page in range(0, len(data) - PAGE + 1, PAGE):
-            if data.count(0, page, page + PAGE) == PAGE:
-                return position + page
+            return False
+        if any(data.count(0, page, page + PAGE) == PAGE for page in range(0, len(data) - PAGE + 1, PAGE)):
+            return True
         position += len(data)
-    return None
+    return False
 
 
 def file_events(
@@ -177,16 +266,18 @@ class DamageClassifier:
         start = event.physical_offset
         if isinstance(event, Blank):
             if not event.ends_file:
+                code = gap_code(event, ends_log=False)
                 length = event.left if self._is_empty_after(event) else message.BLANK_SIZE
-                yield finding("CL10", event.file, start, length, blank_size=event.size, left=event.left)
+                yield finding(code, event.file, start, length, blank_size=event.size, left=event.left)
         elif isinstance(event, CorruptRange):
-            code, detail = self._code(event)
-            yield finding(code, event.file, start, event.length, **detail)
+            ends_log = is_torn(event) and self._at_end(event.end)  # to find the end costs reads
+            code = gap_code(event, ends_log=ends_log)
+            yield finding(code, event.file, start, event.length, **self._detail(event))
         else:
             file = self._log.file_of(start)
             if file is not None and self._is_followed(file) and not self.is_covered(event):
-                is_whole = start == file.file_from_offset
-                yield finding("CL02" if is_whole else "CL11", event.file, start, event.length)
+                code = zeros_code(ends_log=False, is_whole_file=start == file.file_from_offset)
+                yield finding(code, event.file, start, event.length)
 
     def _is_empty_after(self, blank: Blank) -> bool:
         """Whether nothing but zeros follows a blank in its file."""
@@ -226,14 +317,14 @@ class DamageClassifier:
             self._end = self._end_offset()
         return self._end <= offset
 
-    def _code(self, bad: CorruptRange) -> tuple[str, dict[str, Any]]:
-        """(problem code, details) of bytes that are not a sound record."""
+    def _detail(self, bad: CorruptRange) -> dict[str, Any]:
+        """What a finding says of a corrupt range."""
         if bad.reason is Reason.UNREADABLE:
-            return bad.code, {}
+            return {}
         detail: dict[str, Any] = {"declared_size": bad.declared_size}
         if self._is_cut(bad):
             detail["reason"] = "cut off by the end of a file that is too short"
-        return "CL01" if is_torn(bad) and self._at_end(bad.end) else bad.code, detail
+        return detail
 
     def _is_cut(self, bad: CorruptRange) -> bool:
         """Whether a file of the wrong size ends inside the record."""

@@ -19,6 +19,7 @@ from rmqtool.formats import message as form
 from rmqtool.formats import properties
 from rmqtool.formats.index import key_text, tag_text
 from rmqtool.formats.java import index_key_hash, java_utf8_decode, parse_integer, string_hash, tags_code
+from rmqtool.log.events import BAD_NUMBER, PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
 from rmqtool.log.frames import Frames
 from rmqtool.storage.buffers import Array
 
@@ -31,12 +32,7 @@ MULTI_DISPATCH = 2
 """The record has INNER_MULTI_DISPATCH: it also belongs to light queues."""
 PROPERTY_CRC_PRESENT = 4
 """The record ends with a property CRC."""
-PROPERTY_CRC_BAD = 8
-"""The property CRC does not match the record."""
-PROPERTIES_UNSOUND = 16
-"""`formats.properties.sound` is False for the property string."""
-BAD_NUMBER = 32
-"""Java cannot parse DELAY, or INNER_BASE and INNER_NUM: the log ends here for a broker that reads them."""
+# The other bits of `Dispatch.flags` are status bits of the record.
 _LEFT_TO_PYTHON = 128
 
 NO_DELAY = -1
@@ -77,7 +73,8 @@ class Dispatch:
             number.
         inner_base: i8, first queue offset of an inner batch, -1 for other records.
         inner_count: i4, messages in the inner batch, 0 for other records.
-        flags: u1, the bits of this module.
+        flags: u1, the bits of this module, and the status bits PROPERTY_CRC_BAD, PROPERTIES_UNSOUND and
+            BAD_NUMBER.
         keys: KEY rows in the order of the records, and per record in the order in which a broker indexes
             them: UNIQ_KEY, each of KEYS, TAGS (5.4 only). Rolled back records have none.
     """

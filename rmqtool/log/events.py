@@ -13,10 +13,24 @@ from pathlib import Path
 
 from rmqtool.formats.message import BLANK_SIZE, Message
 
+# The status bits of a record: what is wrong with it. `damage.CODE_BY_STATUS` gives the code of each.
 BODY_CRC = 1
-"""Status bit: the body does not match its CRC."""
+"""The body does not match its CRC. Set by the walk."""
 OFFSET_MISMATCH = 2
-"""Status bit: the stored physical offset is not the record's place."""
+"""The stored physical offset is not the record's place. Set by the walk."""
+PROPERTY_CRC_BAD = 8
+"""The property CRC does not match the record. Set by `dispatch.dispatch_columns`."""
+PROPERTIES_UNSOUND = 16
+"""`formats.properties.sound` is False for the property string. Set by `dispatch.dispatch_columns`."""
+BAD_NUMBER = 32
+"""Java cannot parse DELAY, or INNER_BASE and INNER_NUM: the log ends here for a broker that reads them.
+
+Set by `dispatch.dispatch_columns`.
+"""
+UNPACKABLE = 64
+"""The body cannot be unpacked. Set where bodies are unpacked, in `message`."""
+CODEC_MISSING = 128
+"""The library for the body's compression is not installed. Set where bodies are unpacked, in `message`."""
 
 _NO_PATH = Path()
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from rmqtool.log.dispatch import KEY, MULTI_DISPATCH, PROPERTIES_UNSOUND, Dispatch
-from rmqtool.log.events import Blank, TrailingZeros
+from rmqtool.log.dispatch import KEY, MULTI_DISPATCH, Dispatch
+from rmqtool.log.events import PROPERTIES_UNSOUND, Blank, TrailingZeros
 from rmqtool.log.frames import FRAME, Frames
 
 if TYPE_CHECKING:

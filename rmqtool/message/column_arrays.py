@@ -16,14 +16,15 @@ from typing import Any, Literal
 import numpy as np
 import pyarrow as pa
 
-from rmqtool.errors import FormatError, MissingCodecError
-from rmqtool.formats import body, message
+from rmqtool.errors import FormatError
 from rmqtool.formats import body as body_form
+from rmqtool.formats import message
 from rmqtool.formats.body import is_reproduced
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import COMPRESSED
 from rmqtool.formats.message_id import host_text
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH
+from rmqtool.log.damage import codes_of
+from rmqtool.log.events import PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import Pairs, property_crc_wrong, read_pairs, split_keys, stored_properties
 from rmqtool.log.string_ranges import (
@@ -47,13 +48,12 @@ from rmqtool.storage.buffers import Array
 class Bodies:
     """The bodies of the first `len(ranges)` records; a body that cannot be unpacked has no value.
 
-    `unpackable` and `codec_missing` (bool, shape (rows,)) give the reason: the body is damaged, or the
-    library is not installed. Both are None if all bodies can be unpacked.
+    `status` (u1, shape (rows,)) gives the reason, UNPACKABLE or CODEC_MISSING; None if all bodies can be
+    unpacked.
     """
 
     ranges: Ranges
-    unpackable: Array | None = None
-    codec_missing: Array | None = None
+    status: Array | None = None
 
 
 def stored_bodies(frames: Frames) -> Bodies:
@@ -73,9 +73,9 @@ def plain_bodies(frames: Frames, budget: int) -> Bodies:
     count = len(stored)
     unpacked_bytes = 0
     values: list[bytes | None] = []
-    wrong: dict[int, str] = {}
+    status = np.zeros(count, np.uint8)
     for row in compressed.tolist():
-        value = _unpack(stored.bytes_of(row), int(frames.rows["sys_flag"][row]), row, wrong)
+        value, status[row] = row_form.unpacked(stored.bytes_of(row), int(frames.rows["sys_flag"][row]))
         unpacked_bytes += len(value or b"")
         if int(used[row]) + unpacked_bytes > budget and row > 0:
             count = row
@@ -84,23 +84,7 @@ def plain_bodies(frames: Frames, budget: int) -> Bodies:
     if count < len(stored):
         stored = Ranges(stored.data, stored.starts[:count], stored.lengths[:count])
     ranges = stored.replaced(compressed[: len(values)].tolist(), values)
-    if not wrong:
-        return Bodies(ranges)
-    unpackable, codec_missing = (np.zeros(count, np.bool_) for _ in range(2))
-    for row, code in wrong.items():
-        if row < count:
-            (unpackable if code == "CL14" else codec_missing)[row] = True
-    return Bodies(ranges, unpackable, codec_missing)
-
-
-def _unpack(data: bytes, sys_flag: int, row: int, wrong: dict[int, str]) -> bytes | None:
-    try:
-        return body.decompress(data, sys_flag)
-    except MissingCodecError:
-        wrong[row] = "UN01"
-    except FormatError:
-        wrong[row] = "CL14"
-    return None
+    return Bodies(ranges, status[:count] if status.any() else None)
 
 
 def binary_array(found: Gathered, kind: pa.DataType) -> pa.Array:
@@ -125,7 +109,6 @@ _NUMBERS = {
 }  # fmt: skip
 """Columns that are fields of a frame: column to field."""
 BODY_COLUMNS = frozenset({"body", "body_encoding", "stored_body"})
-_STATUS_CODES = ("CL03", "CL06", "CL09", "CL13", "CL14", "UN01")
 _MIN_MS, _MAX_MS = -62_135_596_800_000, 253_402_300_799_999  # years 1 to 9999
 
 
@@ -158,17 +141,14 @@ class Chunk:
         return [java_utf8_decode(topic) for topic in self.frames.topics]
 
     @cached_property
-    def states(self) -> Array:
-        """Per row the problems as bits, u1: bit n is _STATUS_CODES[n]."""
-        status = self.rows["status"]
-        flags = [(status & BODY_CRC) != 0, (status & OFFSET_MISMATCH) != 0, property_crc_wrong(self.frames)]
-        flags.append(~self.pairs.sound)
-        if self.bodies is not None and self.bodies.unpackable is not None:
-            flags += [self.bodies.unpackable, self.bodies.codec_missing]
-        states = np.zeros(len(self), np.uint8)
-        for bit, flag in enumerate(flags):
-            states |= flag.astype(np.uint8) << bit
-        return states
+    def status(self) -> Array:
+        """Per row the status bits, u1."""
+        status: Array = self.rows["status"].copy()
+        status[property_crc_wrong(self.frames)] |= PROPERTY_CRC_BAD
+        status[~self.pairs.sound] |= PROPERTIES_UNSOUND
+        if self.bodies is not None and self.bodies.status is not None:
+            status |= self.bodies.status
+        return status
 
 
 def column(name: str, chunk: Chunk) -> pa.Array:
@@ -178,11 +158,6 @@ def column(name: str, chunk: Chunk) -> pa.Array:
         return _MAKERS[name](chunk)
     values = np.ascontiguousarray(chunk.rows[field])
     return pa.array(values.view(np.int8) if values.dtype == np.uint8 else values)
-
-
-def codes_of(state: int) -> list[str]:
-    """The problem codes of one of `Chunk.states`."""
-    return [code for bit, code in enumerate(_STATUS_CODES) if state & 1 << bit]
 
 
 def _text(ranges: Ranges) -> pa.Array:
@@ -280,10 +255,10 @@ def _properties_base64(chunk: Chunk) -> pa.Array:
 
 
 def _status(chunk: Chunk) -> pa.Array:
-    if not chunk.states.any():
+    if not chunk.status.any():
         each = np.arange(len(chunk) + 1, dtype=np.int32)
         return pa.ListArray.from_arrays(pa.array(each), _constant(row_form.OK, len(chunk)))
-    values, numbers = np.unique(chunk.states, return_inverse=True)
+    values, numbers = np.unique(chunk.status, return_inverse=True)
     lists = [codes_of(value) or [row_form.OK] for value in values.tolist()]
     sizes = np.array([len(codes) for codes in lists], np.int64)
     stops = np.zeros(len(chunk) + 1, np.int32)

@@ -31,6 +31,9 @@ from rmqtool.errors import FormatError, MissingCodecError, UsageError
 from rmqtool.formats import body, message, message_id, properties
 from rmqtool.formats.body import BODY_LIMIT
 from rmqtool.formats.message import Message
+from rmqtool.log.commit_log import status_of
+from rmqtool.log.damage import codes_of
+from rmqtool.log.events import CODEC_MISSING, PROPERTIES_UNSOUND, PROPERTY_CRC_BAD, UNPACKABLE
 from rmqtool.message import system_topics
 from rmqtool.message.columns import BY_NAME, COLUMNS, FIXED_NAMES
 from rmqtool.problems import BY_CODE
@@ -130,6 +133,16 @@ def damage_row(code: str, physical_offset: int, size: int, file: str) -> Row:
     }
 
 
+def unpacked(stored: bytes, sys_flag: int, limit: int = BODY_LIMIT) -> tuple[bytes | None, int]:
+    """(body as the application sees it, 0), or (None, status bit: UNPACKABLE or CODEC_MISSING)."""
+    try:
+        return body.decompress(stored, sys_flag, limit=limit), 0
+    except MissingCodecError:
+        return None, CODEC_MISSING
+    except FormatError:
+        return None, UNPACKABLE
+
+
 def spell_body(plain: bytes, form: BodyForm) -> tuple[str | None, str | None]:
     """(body, body_encoding) of a body as the application sees it."""
     if form == "none":
@@ -158,15 +171,8 @@ class _View:
         return properties.decode(self.record.properties_bytes)
 
     @cached_property
-    def _unpacked(self) -> tuple[bytes | None, str | None]:
-        """(body as the application sees it, None) or (None, code of the problem)."""
-        record = self.record
-        try:
-            return body.decompress(record.body, record.sys_flag, limit=self.form.body_limit), None
-        except MissingCodecError:
-            return None, "UN01"
-        except FormatError:
-            return None, "CL14"
+    def _unpacked(self) -> tuple[bytes | None, int]:
+        return unpacked(self.record.body, self.record.sys_flag, self.form.body_limit)
 
     @cached_property
     def spelled_body(self) -> tuple[str | None, str | None]:
@@ -206,20 +212,16 @@ class _View:
     @property
     def status(self) -> list[str]:
         record = self.record
-        codes = []
-        if record.body and message.masked_crc(record.body) != record.body_crc:
-            codes.append("CL03")
-        if record.physical_offset != self.physical_offset:
-            codes.append("CL06")
+        status = status_of(record, self.physical_offset)
         if properties.property_crc(record.properties_bytes) is not None and not (
             properties.property_crc_ok(message.encode(record))
         ):
-            codes.append("CL09")
+            status |= PROPERTY_CRC_BAD
         if not properties.sound(record.properties_bytes):
-            codes.append("CL13")
-        if self.form.body != "none" and self._unpacked[1] is not None:
-            codes.append(self._unpacked[1])
-        return codes or [OK]
+            status |= PROPERTIES_UNSOUND
+        if self.form.body != "none":
+            status |= self._unpacked[1]
+        return codes_of(status) or [OK]
 
     @property
     def system(self) -> system_topics.Description | None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from rmqtool.findings import Progress, ScanCounters
 from rmqtool.formats import body
-from rmqtool.log.damage import CODE_BY_STATUS, DamageClassifier, FileFindings
+from rmqtool.log.damage import DamageClassifier, FileFindings, codes_of
 from rmqtool.log.events import Blank, CorruptRange, StoredMessage, TrailingZeros
 from rmqtool.message.rows import OK
 from rmqtool.problems import Finding, finding
@@ -109,8 +109,7 @@ def log_items(
 def record_findings(item: StoredMessage, status: list[str]) -> Iterator[Finding]:
     """Findings on a record: those of the walk, and those of its row's `status`."""
     codes = [code for code in status if code != OK]
-    seen = [code for bit, code in CODE_BY_STATUS if item.status & bit]
-    for code in dict.fromkeys(seen + codes):
+    for code in dict.fromkeys(codes_of(item.status) + codes):
         message, detail = item.message, {}
         if code == "UN01":
             detail["reason"] = body.missing_codec(message.body, message.sys_flag)

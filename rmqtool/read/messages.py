@@ -22,14 +22,13 @@ from rmqtool.errors import UsageError
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import body as body_form
 from rmqtool.formats.message import COMPRESSED
-from rmqtool.log.damage import CODE_BY_STATUS
+from rmqtool.log.damage import codes_of
 from rmqtool.log.events import LogGap
 from rmqtool.log.frames import Frames
 from rmqtool.message.column_arrays import (
     BODY_COLUMNS,
     BodyKind,
     Chunk,
-    codes_of,
     column,
     plain_bodies,
     stored_bodies,
@@ -309,9 +308,8 @@ def _record_findings(rows: Any, file: str, mask: Array | None = None) -> Iterato
     if not wrong.any():
         return
     for row in rows[wrong if mask is None else wrong & mask]:
-        for bit, code in CODE_BY_STATUS:
-            if row["status"] & bit:
-                yield finding(code, file, int(row["physical_offset"]), int(row["size"]))
+        for code in codes_of(row["status"]):
+            yield finding(code, file, int(row["physical_offset"]), int(row["size"]))
 
 
 class _Maker:
@@ -396,9 +394,9 @@ class _Maker:
         if "status" not in self._wanted:
             yield from _record_findings(chunk.rows, chunk.file)
             return
-        for place in np.flatnonzero(chunk.states).tolist():
+        for place in np.flatnonzero(chunk.status).tolist():
             row = chunk.rows[place]
-            for code in codes_of(int(chunk.states[place])):
+            for code in codes_of(chunk.status[place]):
                 detail = {}
                 if code == "UN01":
                     stored = stored_bodies(chunk.frames).ranges.bytes_of(place)

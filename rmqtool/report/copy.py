@@ -40,6 +40,8 @@ from rmqtool.findings import Progress, Report
 from rmqtool.formats import config_json, properties
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE, RECORD_SIZE_MAX
+from rmqtool.log.damage import CODE_BY_STATUS
+from rmqtool.log.events import PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import property_crc_wrong, read_pairs
 from rmqtool.log.string_ranges import Ranges, bodies, gather, hosts
@@ -95,7 +97,9 @@ class RecordRows:
         names = [topic.decode("utf-8", "replace") for topic in frames.topics]
         takes = np.array([*map(choice.takes, names), False])
         chosen = found.mask & takes[frames.rows["topic_id"]]
-        sound = chosen & (frames.rows["status"] == 0) & ~self._crc_bad(found, chosen)
+        crc_bad = property_crc_wrong(frames)
+        self._report_rows(found, chosen & crc_bad, PROPERTY_CRC_BAD)
+        sound = chosen & (frames.rows["status"] == 0) & ~crc_bad
         self._report_unsound(found, sound)
         self.left_out += int(np.count_nonzero(chosen & ~sound))
         places = np.flatnonzero(sound)
@@ -110,17 +114,16 @@ class RecordRows:
         columns["properties_bytes"] = self._properties(frames, places)
         return pa.RecordBatch.from_arrays(list(columns.values()), list(columns))
 
-    def _crc_bad(self, found: FrameBatch, chosen: Array) -> Array:
-        bad = property_crc_wrong(found.frames)
-        for row in found.frames.rows[bad & chosen]:
-            self._report(finding("CL09", found.file, int(row["physical_offset"]), int(row["size"])))
-        return bad
+    def _report_rows(self, found: FrameBatch, which: Array, status: int) -> None:
+        code = CODE_BY_STATUS[status]
+        for row in found.frames.rows[which]:
+            self._report(finding(code, found.file, int(row["physical_offset"]), int(row["size"])))
 
-    def _report_unsound(self, found: FrameBatch, chosen: Array) -> None:
-        """Reports properties that cannot be read in full; they are copied unchanged, damage included."""
-        frames = replace(found.frames, rows=found.frames.rows[chosen])
-        for row in frames.rows[~read_pairs(frames).sound]:
-            self._report(finding("CL13", found.file, int(row["physical_offset"]), int(row["size"])))
+    def _report_unsound(self, found: FrameBatch, mask: Array) -> None:
+        """Report properties that cannot be read in full; they are copied unchanged, damage included."""
+        places = np.flatnonzero(mask)
+        bad = places[~read_pairs(found.frames.at(places)).sound]
+        self._report_rows(found, bad, PROPERTIES_UNSOUND)
 
     def _properties(self, frames: Frames, places: Array) -> pa.Array:
         lengths = np.maximum(frames.rows["properties_length"], 0).astype(np.int32)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from rmqtool.errors import InputError
+from rmqtool.log.damage import CODE_BY_STATUS
 from rmqtool.message.columns import NAMES
 from rmqtool.problems import BY_CODE, Finding
 from rmqtool.spark.bounds import DataLossError
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
     from rmqtool.spark.options import SourceOptions
     from rmqtool.spark.partitions import Piece
 
-_OF_RECORDS = frozenset(("CL03", "CL06", "CL09", "CL13", "CL14", "UN01"))
-"""The codes that `message.rows` gives a record: it is a row, with the code in `status`."""
+_OF_RECORDS = frozenset(CODE_BY_STATUS.values())
+"""The codes of damage of a record, which is still a row, with the code in `status`."""
 _REPORTED_MAX = 20  # findings that a task reports on stderr
 
 

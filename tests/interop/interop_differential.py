@@ -18,8 +18,8 @@ import pytest
 from rmqtool.errors import FormatError
 from rmqtool.formats import message, properties
 from rmqtool.formats.message import Message
-from rmqtool.log.dispatch import BAD_NUMBER, Dispatch, dispatch_columns
-from rmqtool.log.events import BODY_CRC, Blank, StoredMessage
+from rmqtool.log.dispatch import Dispatch, dispatch_columns
+from rmqtool.log.events import BAD_NUMBER, BODY_CRC, Blank, StoredMessage
 from rmqtool.log.frames import Frames, walk
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.message.system_topics import deliver_timestamp, parse_delay_levels

@@ -1,9 +1,7 @@
 """One commit log file after its walk, and the findings that follow from its place in the log.
 
-    where the file stands     a region at its end          zeros to its end without a blank
-    INSIDE  records follow    damage                       CL11, no blank
-    LAST_DATA                 torn tail, when it is one    the log's end, no finding
-    BEHIND  only zeros here   -                            CL24, an unused next file
+What the place in the log means for a code is stated in `log.damage`. Here the log ends with a file if nothing
+but zeros follows in later files.
 
 Source: spec 02 sections 2 and 15.1.
 """
@@ -13,11 +11,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.context import Context
-from rmqtool.log.damage import is_torn
+from rmqtool.log.damage import code_at_end, gap_code, zeros_code
 from rmqtool.log.events import Blank, CorruptRange
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreFile
@@ -30,14 +27,6 @@ if TYPE_CHECKING:
 
 REGIONS_MAX = 5_000
 TOPICS_MAX = 100_000
-
-
-class FileRole(Enum):
-    """Where a file stands in the log."""
-
-    INSIDE = 1
-    LAST_DATA = 2
-    BEHIND = 3
 
 
 @dataclass
@@ -114,8 +103,11 @@ class FileScan:
             bad.nonzero_end > bad.physical_offset for bad in self.bad))  # fmt: skip
 
 
-def judge(context: Context, scan: FileScan, place: FileRole) -> Iterator[Finding]:
-    """The findings of one file by offset; adds the file to what the context knows of the log."""
+def judge(context: Context, scan: FileScan, *, ends_log: bool) -> Iterator[Finding]:
+    """The findings of one file by offset; adds the file to what the context knows of the log.
+
+    `ends_log`: nothing but zeros follows in later files.
+    """
     if scan.gone:
         return
     base = scan.file.file_from_offset
@@ -127,8 +119,8 @@ def judge(context: Context, scan: FileScan, place: FileRole) -> Iterator[Finding
     context.last_store_timestamp = max(context.last_store_timestamp, scan.last_store_timestamp)
     for topic, count in scan.topics.items():
         context.topics[topic] = context.topics.get(topic, 0) + count
-    found = [*_records(scan, place), *_unreadable(context, scan), *_file_end(context, scan, place)]
-    found = [*_regions(context, scan, place, found), *found]
+    found = [*_records(scan, ends_log), *_unreadable(context, scan), *_file_end(context, scan, ends_log)]
+    found = [*_regions(context, scan, ends_log, found), *found]
     context.bad += merged(
         (item.physical_offset, item.physical_offset + item.length)
         for item in found
@@ -141,7 +133,7 @@ def judge(context: Context, scan: FileScan, place: FileRole) -> Iterator[Finding
 _UNUSABLE = frozenset({"CL01", "CL02", "CL04", "CL05", "CL08", "CL10", "CL11", "CL12", "CL13"})
 
 
-def _regions(context: Context, scan: FileScan, place: FileRole, found: list[Finding]) -> Iterator[Finding]:
+def _regions(context: Context, scan: FileScan, ends_log: bool, found: list[Finding]) -> Iterator[Finding]:
     """Corrupt ranges and blanks of a wrong size.
 
     A record that was cut and the range right after it are one, and so are a blank's magic instead of a
@@ -162,26 +154,26 @@ def _regions(context: Context, scan: FileScan, place: FileRole, found: list[Find
             continue
         blank = blanks.pop(start, None)
         if blank is not None:
-            start = blank.physical_offset
-            yield finding("CL10", where, start, bad.end - start, blank_size=blank.size, left=blank.left)
+            code, start = gap_code(blank, ends_log=ends_log), blank.physical_offset
+            yield finding(code, where, start, bad.end - start, blank_size=blank.size, left=blank.left)
             continue
         before = cut.get(start)
         if before is not None and before.physical_offset is not None:
             found.remove(before)
             start = before.physical_offset
-        torn = place is FileRole.LAST_DATA and is_torn(bad)
-        yield finding("CL01" if torn else bad.code, where, start, bad.end - start,
+        yield finding(gap_code(bad, ends_log=ends_log), where, start, bad.end - start,
                       declared_size=bad.declared_size, reason=bad.reason.name.lower())  # fmt: skip
     for blank in blanks.values():
-        start = blank.physical_offset
-        yield finding("CL10", where, start, blank.left, blank_size=blank.size, left=blank.left)
+        code, start = gap_code(blank, ends_log=ends_log), blank.physical_offset
+        yield finding(code, where, start, blank.left, blank_size=blank.size, left=blank.left)
 
 
-def _records(scan: FileScan, place: FileRole) -> Iterator[Finding]:
+def _records(scan: FileScan, ends_log: bool) -> Iterator[Finding]:
     """Findings on records; the log's last record with cut properties is a torn tail."""
     for item in scan.findings:
-        if item is scan.unsound_last and place is FileRole.LAST_DATA and not scan.done:
-            yield finding("CL01", item.path, item.physical_offset, item.length, reason="properties")
+        if item is scan.unsound_last and ends_log and not scan.done:
+            code = code_at_end(item.problem.code)
+            yield finding(code, item.path, item.physical_offset, item.length, reason="properties")
         else:
             yield item
 
@@ -192,14 +184,13 @@ def _unreadable(context: Context, scan: FileScan) -> Iterator[Finding]:
         yield finding("CL12", where, start, stop - start, reason=scan.error)
 
 
-def _file_end(context: Context, scan: FileScan, place: FileRole) -> Iterator[Finding]:
+def _file_end(context: Context, scan: FileScan, ends_log: bool) -> Iterator[Finding]:
     if scan.zero_from is None or scan.is_partial:
         return
     where, start = context.name(scan.file.path), scan.zero_from
     length = scan.file.end - start
     if overlaps(merged(scan.unreadable), start, scan.file.end):
         return
-    if not scan.has_data:
-        yield finding("CL02" if place is FileRole.INSIDE else "CL24", where, start, length)
-    elif place is FileRole.INSIDE and all(blank.end != start for blank in scan.blanks):
-        yield finding("CL11", where, start, length)
+    code = zeros_code(ends_log=ends_log, is_whole_file=not scan.has_data)
+    if code and all(blank.end != start for blank in scan.blanks):
+        yield finding(code, where, start, length)

@@ -25,15 +25,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqtool.check.verify.context import Context, reason_of
-from rmqtool.check.verify.file_scan import FileRole, FileScan, judge
+from rmqtool.check.verify.file_scan import FileScan, judge
 from rmqtool.check.verify.spans import Spans
 from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats import batch, body
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import COMPRESSED, INNER_BATCH
-from rmqtool.log.damage import zero_page
-from rmqtool.log.dispatch import BAD_NUMBER, PROPERTIES_UNSOUND, PROPERTY_CRC_BAD, Dispatch, dispatch_columns
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap
+from rmqtool.log.damage import record_codes, run_code
+from rmqtool.log.dispatch import Dispatch, dispatch_columns
+from rmqtool.log.events import BODY_CRC, PROPERTIES_UNSOUND, Blank, CorruptRange, LogGap
 from rmqtool.log.frames import Frames, walk
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import StoreFile
@@ -89,8 +89,8 @@ class LogCheck:
         with closing(self._threads(tasks) if spread is None else spread.scan_files(self, tasks)) as scans:
             for scan in scans:
                 yield from self._take(scan, pending)
-        for number, scan in enumerate(pending):
-            yield from self._finish(scan, FileRole.LAST_DATA if number == 0 else FileRole.BEHIND)
+        for scan in pending:  # after the first of them there are only zeros
+            yield from self._finish(scan, ends_log=True)
         if self.context.bounds.bounded:  # the newest records may not be among those that were walked
             self.context.log_end = max(self.context.log_end, self.context.end_offset)
         elif self.context.log_end < 0 and pending and not self.context.bad:
@@ -125,12 +125,12 @@ class LogCheck:
         """Judge the files before `scan` once it is known that records follow them."""
         if scan.has_data:
             for before in pending:
-                yield from self._finish(before, FileRole.INSIDE)
+                yield from self._finish(before, ends_log=False)
             pending.clear()
         pending.append(scan)
 
-    def _finish(self, scan: FileScan, place: FileRole) -> Iterator[Finding]:
-        yield from judge(self.context, scan, place)
+    def _finish(self, scan: FileScan, *, ends_log: bool) -> Iterator[Finding]:
+        yield from judge(self.context, scan, ends_log=ends_log)
         if self.queues is not None:
             self.queues.take(scan)
         if self.index is not None:
@@ -211,23 +211,13 @@ class LogCheck:
         """Findings on records whose frame is sound but whose content is not; neighbours as one."""
         rows, base = frames.rows, scan.file.file_from_offset
         where = self.context.name(scan.file.path)
-        marks = (
-            ("CL03", rows["status"] & BODY_CRC),
-            ("CL06", rows["status"] & OFFSET_MISMATCH),
-            ("CL09", dispatch.flags & PROPERTY_CRC_BAD),
-            ("CL13", dispatch.flags & PROPERTIES_UNSOUND),
-            ("CL18", dispatch.flags & BAD_NUMBER),
-            ("CL17", rows["store_timestamp"] <= 0),
-        )
-        for code, mark in marks:
-            marked = np.flatnonzero(mark)
+        for code, mask in record_codes(frames, dispatch):
+            marked = np.flatnonzero(mask)
             for low, high in runs(marked):
                 first, last = int(marked[low]), int(marked[high - 1])
                 start = int(rows["physical_offset"][first])
                 stop = int(rows["physical_offset"][last]) + int(rows["size"][last])
-                actual = code
-                if code == "CL03" and zero_page(source, start - base, stop - base) is not None:
-                    actual = "CL08"
+                actual = run_code(code, source, start - base, stop - base)
                 scan.add_records(actual, where, start, stop, last - first + 1)
                 if code == "CL13" and last == len(rows) - 1:
                     scan.unsound_last = scan.findings[-1]

@@ -24,7 +24,8 @@ from rmqtool.check.verify.queues import Columns, QueueCheck
 from rmqtool.check.verify.spans import QUEUES_MAX, Key, Span
 from rmqtool.check.verify.state import read_checkpoint
 from rmqtool.formats.consume_queue import UNIT_SIZE
-from rmqtool.log.dispatch import KIND_TAG, PROPERTIES_UNSOUND, Dispatch, dispatch_columns
+from rmqtool.log.dispatch import KIND_TAG, Dispatch, dispatch_columns
+from rmqtool.log.events import PROPERTIES_UNSOUND
 from rmqtool.log.scan_cache import ScanCache
 from rmqtool.problems import Finding
 from rmqtool.queue.units import UnitReader

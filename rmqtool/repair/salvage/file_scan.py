@@ -16,16 +16,19 @@ import numpy as np
 
 from rmqtool.errors import RefusedError
 from rmqtool.formats import message as form
-from rmqtool.log.damage import is_torn
-from rmqtool.log.dispatch import (
-    BAD_DELAY,
+from rmqtool.log.damage import CODE_BY_STATUS, full_status, gap_code, is_torn
+from rmqtool.log.dispatch import BAD_DELAY, PROPERTY_CRC_PRESENT, Dispatch, dispatch_columns
+from rmqtool.log.events import (
     BAD_NUMBER,
+    BODY_CRC,
+    OFFSET_MISMATCH,
+    PROPERTIES_UNSOUND,
     PROPERTY_CRC_BAD,
-    PROPERTY_CRC_PRESENT,
-    Dispatch,
-    dispatch_columns,
+    Blank,
+    CorruptRange,
+    LogGap,
+    TrailingZeros,
 )
-from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap, TrailingZeros
 from rmqtool.log.frames import Frames, walk
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.repair.salvage.full_size import of_full_size
@@ -35,11 +38,14 @@ if TYPE_CHECKING:
     from rmqtool.log.scan_cache import ScanCache
     from rmqtool.storage.source import ByteSource
 
-_CUT = 0x40
-"""Beside the status bits of a row: its last byte was never written. It is kept unless the log ends there."""
-_UNUSABLE_CUT = 0x80
-_OF_PROPERTIES = 0x20
-_NUMBER = 0x10
+_CUT = 4
+"""Besides the status bits: a record's last byte was never written. It is kept unless the log ends there."""
+_GRAVEST_FIRST = (OFFSET_MISMATCH, BODY_CRC, PROPERTY_CRC_BAD, BAD_NUMBER, PROPERTIES_UNSOUND)
+"""Status bits in the order in which they give an unsound record its one code.
+
+OFFSET_MISMATCH is first, because the head of a foreign record seldom names the record that was lost there
+(`owners`). PROPERTIES_UNSOUND is last, because only a record without other damage can be a torn tail.
+"""
 SEGMENTS_MAX = 5_000
 """Most places of one file where the store time may go back; with more, its times are not used."""
 UNFINISHED_MAX = 1000
@@ -131,15 +137,11 @@ class FileScan:
 
     def take_gap(self, gap: LogGap) -> None:
         """Handle a blank, zeros or a corrupt range."""
-        if isinstance(gap, CorruptRange):
-            if not self.code and is_torn(gap):
-                self.is_torn = True
-            self.code = self.code or gap.code
-        elif isinstance(gap, Blank):
-            if gap.ends_file:
-                self._finish(gap.physical_offset)
-            else:
-                self.code = self.code or "CL10"
+        if isinstance(gap, Blank) and gap.ends_file:
+            self._finish(gap.physical_offset)
+        elif not isinstance(gap, TrailingZeros) and not self.code:
+            self.code = gap_code(gap, ends_log=False)
+            self.is_torn = isinstance(gap, CorruptRange) and is_torn(gap)
 
     # sound and unsound records
 
@@ -148,7 +150,7 @@ class FileScan:
         self._count(high - low)
         for row in range(low, high):
             claim = claim_of(frames, dispatch, row)
-            claim.code = _code_of(int(marks[row]))
+            claim.code = next(CODE_BY_STATUS[bit] for bit in _GRAVEST_FIRST if marks[row] & bit)
             self.pending.append(claim)
         self.code = self.code or self.pending[-1].code
 
@@ -227,10 +229,9 @@ class FileScan:
             claim = self.cuts.pop()
             if self.unfinished and self.unfinished[-1].start == claim.start:
                 self.unfinished.pop()
-            claim.code = "CL13"
+            self.code = claim.code = CODE_BY_STATUS[PROPERTIES_UNSOUND]
             self.pending.insert(0, claim)
             self.end, self.kept, self._last = claim.start, self.kept - 1, None
-            self.code = "CL13"
             if self.holes and self.holes[-1].stop == self.end:
                 self._reopen(self.holes.pop())
 
@@ -319,35 +320,24 @@ def scan_file(file: LogFile, source: ByteSource, stopped: Event, sound: ScanCach
 
 
 def unsound(frames: Frames, dispatch: Dispatch, *, has_property_crc: bool) -> np.ndarray:
-    """Per row 0 for a sound record, else bits for what is wrong; shape (rows,), u1.
+    """Per row 0 for a sound record, else status bits and _CUT for what is wrong; shape (rows,), u1.
 
-    With `has_property_crc` every record should have one.
+    Not all status bits count: a record that brokers can read is kept. They drop properties that they cannot
+    parse, and read a delay level only in the topic of delayed messages. With `has_property_crc` every record
+    should have one.
     """
     rows = frames.rows
-    marks = rows["status"].copy()
-    marks |= np.where(dispatch.flags & PROPERTY_CRC_BAD, _OF_PROPERTIES, 0).astype(np.uint8)
+    marks = full_status(frames, dispatch) & (BODY_CRC | OFFSET_MISMATCH | PROPERTY_CRC_BAD)
     for row in np.flatnonzero(frames.ends_in_zeros()).tolist():
         # without its real topic a delayed message blocks its level for ever on 4.x
         is_bad = has_property_crc or frames.topics[int(rows["topic_id"][row])] == _SCHEDULE
-        marks[row] |= _UNUSABLE_CUT if is_bad else _CUT
+        marks[row] |= PROPERTIES_UNSOUND if is_bad else _CUT
     for row in np.flatnonzero(dispatch.flags & BAD_NUMBER).tolist():
         # a delay level is read in this topic only, the numbers of a batch everywhere
         delayed = frames.topics[int(rows["topic_id"][row])] == _SCHEDULE
         if delayed or dispatch.delay_level[row] != BAD_DELAY:
-            marks[row] |= _NUMBER
+            marks[row] |= BAD_NUMBER
     return marks
-
-
-def _code_of(mark: int) -> str:
-    for bit, code in (
-        (OFFSET_MISMATCH, "CL06"),
-        (BODY_CRC, "CL03"),
-        (_OF_PROPERTIES, "CL09"),
-        (_NUMBER, "CL18"),
-    ):
-        if mark & bit:
-            return code
-    return "CL13"
 
 
 def claim_of(frames: Frames, dispatch: Dispatch, row: int) -> Claim:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE
+from rmqtool.log.damage import code_at_end, zeros_code
 from rmqtool.repair.plan import Action
 from rmqtool.repair.salvage.file_scan import FileScan
 from rmqtool.repair.salvage.fillers import Filled
@@ -227,7 +228,7 @@ class Log:
                 stop = min(source.size, file.full_size)
                 stop = nonzero_end(source, start, stop) if start < stop else start
             if stop > start:
-                code = "CL01" if scan.is_torn or scan.code == "CL13" else scan.code or "CL05"
+                code = code_at_end(scan.code or "CL05", torn=scan.is_torn)
                 reason = _CUT_REASONS.get(code, "no sound record follows: the log ends here")
                 yield Action("cut", file.name, start, stop - start, reason, code)
         yield from _padded(file, file.size)
@@ -253,16 +254,15 @@ def _is_spare(scan: FileScan) -> bool:
 def _end_code(scan: FileScan) -> str:
     if scan.file.is_missing:
         return "CL20"
-    if scan.code:
-        return scan.code
-    return "CL11" if scan.kept else "CL02"
+    return scan.code or zeros_code(ends_log=False, is_whole_file=not scan.kept)
 
 
 def _delete(scan: FileScan) -> Action:
     file = scan.file
     if not file.size:
         return Action("delete", file.name, 0, 0, "an empty file: 4.x does not load with it", "CL23")
-    return Action("delete", file.name, 0, file.size, "a file after the end of the log", scan.code or "CL24")
+    code = scan.code or zeros_code(ends_log=True, is_whole_file=True)
+    return Action("delete", file.name, 0, file.size, "a file after the end of the log", code)
 
 
 def _fill(file: LogFile, hole: Hole, filled: Filled) -> Action:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import message
-from rmqtool.log.damage import CODE_BY_STATUS
-from rmqtool.log.events import StoredMessage
+from rmqtool.log.damage import codes_of
+from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, StoredMessage
 from rmqtool.message.cells import TextLines
 from rmqtool.message.rows import OK, Row, RowFormat, message_row
 from rmqtool.problems import Finding
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from rmqtool.report.export.lines import LineMaker
 
 _HOLD_S = 1.0
-_SEEN_BY_WALK = frozenset(code for _, code in CODE_BY_STATUS)
+_SEEN_BY_WALK = frozenset(codes_of(BODY_CRC | OFFSET_MISMATCH))
 
 
 @dataclass(frozen=True)

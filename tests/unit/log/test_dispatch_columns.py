@@ -14,6 +14,7 @@ from rmqtool.formats.index import key_text, tag_text
 from rmqtool.formats.java import index_key_hash, java_utf8_decode, tags_code
 from rmqtool.formats.message import Message
 from rmqtool.log import dispatch as keys
+from rmqtool.log import events
 from rmqtool.log.dispatch import Dispatch, dispatch_columns
 from rmqtool.log.frames import Frames, walk
 from rmqtool.log.point_read import pick
@@ -51,11 +52,11 @@ def expected_flags(stored: bytes, raw: bytes) -> int:
     found = properties.decode(stored)
     flags = keys.HAS_TAGS if "TAGS" in found else 0
     flags |= keys.MULTI_DISPATCH if "INNER_MULTI_DISPATCH" in found else 0
-    flags |= 0 if properties.sound(stored) else keys.PROPERTIES_UNSOUND
+    flags |= 0 if properties.sound(stored) else events.PROPERTIES_UNSOUND
     if len(stored) >= message.PROPERTY_CRC_SIZE:
         crc = properties.property_crc_ok(raw)
         flags |= 0 if crc is None else keys.PROPERTY_CRC_PRESENT
-        flags |= keys.PROPERTY_CRC_BAD if crc is False else 0
+        flags |= events.PROPERTY_CRC_BAD if crc is False else 0
     return flags
 
 
@@ -83,11 +84,11 @@ def test_rolled_back_records_have_no_keys() -> None:
 @pytest.mark.parametrize(
     ("text", "level", "flags"),
     [("3", 3, 0), ("-4", 0, 0), ("+18", 18, 0), ("0", 0, 0), ("007", 7, 0), ("2147483647", 2**31 - 1, 0),
-     ("2147483648", keys.BAD_DELAY, keys.BAD_NUMBER), ("x", keys.BAD_DELAY, keys.BAD_NUMBER),
-     ("-", keys.BAD_DELAY, keys.BAD_NUMBER), ("3 ", keys.BAD_DELAY, keys.BAD_NUMBER),
-     ("-2147483648", 0, 0), ("-2147483649", keys.BAD_DELAY, keys.BAD_NUMBER), ("0" * 30 + "1", 1, 0),
+     ("2147483648", keys.BAD_DELAY, events.BAD_NUMBER), ("x", keys.BAD_DELAY, events.BAD_NUMBER),
+     ("-", keys.BAD_DELAY, events.BAD_NUMBER), ("3 ", keys.BAD_DELAY, events.BAD_NUMBER),
+     ("-2147483648", 0, 0), ("-2147483649", keys.BAD_DELAY, events.BAD_NUMBER), ("0" * 30 + "1", 1, 0),
      ("\uff11", 1, 0), ("-\u0661\u07c2", 0, 0), ("\u0661\u07c2", 12, 0),
-     ("\U0001d7d9", keys.BAD_DELAY, keys.BAD_NUMBER), ("\u00b2", keys.BAD_DELAY, keys.BAD_NUMBER)],
+     ("\U0001d7d9", keys.BAD_DELAY, events.BAD_NUMBER), ("\u00b2", keys.BAD_DELAY, events.BAD_NUMBER)],
 )  # fmt: skip
 def test_delay_levels(text: str, level: int, flags: int) -> None:
     columns, _ = one({"DELAY": text})
@@ -103,7 +104,7 @@ def test_inner_batches_need_base_and_number() -> None:
     columns, _ = one({"INNER_BASE": str(-(2**63)), "INNER_NUM": "-32768"})
     assert (columns["inner_base"], columns["inner_count"], columns["flags"]) == (-(2**63), -32768, 0)
     columns, _ = one({"INNER_BASE": "5", "INNER_NUM": "32768"})
-    assert (columns["inner_count"], columns["flags"]) == (0, keys.BAD_NUMBER)
+    assert (columns["inner_count"], columns["flags"]) == (0, events.BAD_NUMBER)
 
 
 def test_property_crc() -> None:
@@ -116,7 +117,7 @@ def test_property_crc() -> None:
     assert columns.flags.tolist() == [keys.PROPERTY_CRC_PRESENT]
     # log() fills in the offset, which the CRC covers too
     columns = dispatch(good, bad)
-    assert columns.flags.tolist()[1] == keys.PROPERTY_CRC_PRESENT | keys.PROPERTY_CRC_BAD
+    assert columns.flags.tolist()[1] == keys.PROPERTY_CRC_PRESENT | events.PROPERTY_CRC_BAD
 
 
 def test_as_many_keys_as_fit_into_a_record() -> None:
@@ -166,7 +167,7 @@ def test_columns_are_those_of_the_codecs(drawn: list[tuple[bytes, int, bytes]]) 
         )
         assert columns.tags_code[row] == tags_code(found.get("TAGS"))
         flags = int(columns.flags[row])
-        assert flags & ~keys.BAD_NUMBER == expected_flags(stored, data[start : start + size])
+        assert flags & ~events.BAD_NUMBER == expected_flags(stored, data[start : start + size])
         assert (columns.delay_level[row] == keys.NO_DELAY) == ("DELAY" not in found)
     assert (columns.keys["row"][1:] >= columns.keys["row"][:-1]).all()
 
