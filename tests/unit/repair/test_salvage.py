@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from rmqtool.check.verify import verify
-from rmqtool.formats import filler, message
+from rmqtool.formats import message
 from rmqtool.read.store import Store
 from rmqtool.repair.salvage import Salvaged, salvage
 from tests.support.mend import mend
+from tests.support.records import is_filler
 from tests.support.stores import VERSIONS, Bench, Library, case, case_names, real_case, variants
 from tests.support.sweep import sample
 from tests.support.trees import copy_tree, unchanged
@@ -114,7 +115,7 @@ def check_records(base: Path, mended: Path, result: Salvaged, variant: dict[str,
         if data == record_at(before, offset, size) or offset >= result.end or offset < min(after, default=0):
             continue
         if any(low <= offset < high for low, high in told):
-            fillers += filler.is_filler(message.decode(data))
+            fillers += is_filler(message.decode(data))
         else:  # still a record, of which no CRC covers what was changed
             assert message.decode(data).physical_offset == offset, (variant, offset)
     assert fillers == result.fillers
@@ -141,7 +142,7 @@ def test_the_unit_of_a_filler_stays_right(cases: Library, tmp_path: Path) -> Non
         for lost in result.lost:
             assert lost.topic is not None and lost.queue_id is not None and lost.queue_offset is not None
             found = store.get_by_queue_offset(lost.topic, lost.queue_id, lost.queue_offset)
-            assert found is not None and filler.is_filler(found.message)
+            assert found is not None and is_filler(found.message)
             assert (found.physical_offset, found.message.total_size) == (lost.physical_offset, lost.size)
             assert found.message.queue_offset == lost.queue_offset
 

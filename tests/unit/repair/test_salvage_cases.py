@@ -13,7 +13,7 @@ from rmqtool.formats.consume_queue import Unit
 from rmqtool.formats.message import Message
 from rmqtool.repair.salvage import LostRecord, Salvaged
 from tests.support.build_store import LOG_FILE_SIZE, file_name, patch, write_log, write_queue
-from tests.support.records import STORE_TIMESTAMP, record
+from tests.support.records import STORE_TIMESTAMP, is_filler, record
 from tests.support.recover_checks import codes, recovered
 from tests.support.salvage_stores import found, identity, log_path, made, names, zero
 from tests.support.whole_store import keyed, write_units
@@ -36,7 +36,7 @@ class TestOwners:
         assert len(result.lost) == 1
         check_mended(root, result)
         made = found(root, lost.physical_offset)
-        assert filler.is_filler(made) and made.total_size == lost.total_size
+        assert is_filler(made) and made.total_size == lost.total_size
         return result.lost[0], made
 
     def test_an_ordinary_one(self, tmp_path: Path) -> None:
