@@ -1,4 +1,4 @@
-"""Which files of a commit log a broker deletes, decided from sizes, times and ratios only.
+"""The files of a commit log that a broker deletes, decided from sizes, times and ratios only.
 
 Every ten seconds a broker checks whether it is time (an hour of deleteWhen) or the disk is too full. Then it
 deletes the oldest files, ten per pass: those that were changed long enough ago, or any if deletion is

@@ -71,7 +71,7 @@ class Settings:
 
     @property
     def reserved_ms(self) -> int:
-        """How long a file is kept after its last change, ms."""
+        """The time for which a file is kept after its last change, ms."""
         return self.reserved_hours * HOUR_MS
 
 

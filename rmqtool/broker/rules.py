@@ -1,4 +1,4 @@
-"""How the starts of the three brokers differ, as one table, and the settings that affect a start.
+"""The differences between the starts of the three brokers, as one table, and settings that affect a start.
 
 Source: spec 02 sections 1 to 5 and 17; DefaultMessageStore#load and #start, CommitLog#recoverNormally and
 #recoverAbnormally of 4.9.7, 5.3.3 and 5.4.0. Brokers before 4.9 are not modelled.

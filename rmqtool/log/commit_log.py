@@ -169,7 +169,7 @@ class CommitLog(LogFiles):
         stop: int | None = None,
         units_before: Callable[[int], Iterable[tuple[int, int]]] | None = None,
     ) -> Iterator[LogEvent]:
-        """Everything in the log in order, from `start` on and before `stop`.
+        """Yield the events of the log in order, from `start` on and before `stop`.
 
         Args:
             start: physical offset of a record, or anything up to the next one; None: the log's start.

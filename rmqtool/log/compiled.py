@@ -1,4 +1,4 @@
-"""How kernels are compiled, and where the compiled code is cached.
+"""The compilation of kernels, and the cache for compiled code.
 
 numba caches machine code next to the source and checks only the source file itself: constants and functions
 from other modules are frozen into the cached code. So the cache folder is named by a hash of the version and

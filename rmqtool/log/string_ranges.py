@@ -39,7 +39,7 @@ class Ranges:
         return self.data[start : start + max(int(self.lengths[row]), 0)].tobytes()
 
     def replaced(self, rows: Sequence[int], values: Sequence[bytes | None]) -> Ranges:
-        """The same ranges with other values in some rows; None means no value."""
+        """Return the ranges with other values in some rows; None means no value."""
         starts, lengths = self.starts.copy(), self.lengths.copy()
         given = [value or b"" for value in values]
         sizes = np.array([len(value) for value in given], np.int64)

@@ -36,7 +36,7 @@ class QueueName:
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """Where reading starts or ends: one word for all queues, or a value for each of some queues.
+    """The start or end of a read: one word for all queues, or a value for each of some queues.
 
     `values` are queue offsets (kind `offsets`) or store times in ms since 1970 (kind `times`).
     """

@@ -1,4 +1,4 @@
-"""How a read is divided: what is read of each store, and the pieces that Spark's tasks get.
+"""The division of a read: the part of each store that is read, and the pieces for Spark's tasks.
 
     plan = plan_scan(parse_options({"path": "/data/store", "topics": "order-*"}))
     for each in plan.stores:

@@ -45,7 +45,7 @@ class StoreReader(DataSourceReader):
 
 
 class PushdownReader(StoreReader):
-    """Takes filters too; see `pushdown` for when.
+    """A reader that accepts filters; `pushdown` says when.
 
     Spark fails a query whose reader has `pushFilters` while its push-down is off.
     """

@@ -162,7 +162,7 @@ def table(session: SparkSession, request: ScanRequest, name: str, columns: Seque
 
 
 def plan(request: ScanRequest, *, columns: Sequence[str] = ("topic",)) -> ScanPlan:
-    """How the messages are reached; no Spark is needed.
+    """The access to the messages; no Spark is needed.
 
     Raises:
         RmqtoolError: a store cannot be opened, or an option makes no sense, before anything is started.

@@ -173,12 +173,12 @@ def spark_session(
 
 
 def check_master(master: str) -> None:
-    """Where none of the masters of a standalone cluster, `spark://host:port,host:port`, takes a connection.
+    """Check that a master of a standalone cluster, `spark://host:port,host:port`, accepts connections.
 
     Spark itself tries for a minute and then says nothing that helps.
 
     Raises:
-        InputError: no one answers.
+        InputError: no master answers.
     """
     if not master.startswith("spark://"):
         return

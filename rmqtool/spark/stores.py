@@ -1,4 +1,4 @@
-"""Which stores a read is of: a path, several, globs and URLs; and the broker that each belongs to.
+"""The stores of a read, by paths, globs and URLs, and the broker that each of them belongs to.
 
 A store does not know its broker's name. It is what the option `brokerName` says, else what broker.conf
 says, else the part of the path by which the stores differ.

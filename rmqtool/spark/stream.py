@@ -59,7 +59,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last_batch_s = time.monotonic()
 
     def initialOffset(self) -> dict[str, Any]:
-        """Where the first batch starts: the end, unless options say otherwise, as with Kafka."""
+        """Return the start of the first batch: by default the end of the stores, as with Kafka."""
         with explain_errors():
             return self._stream.first()
 
@@ -74,7 +74,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(
         self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, Any]:
-        """Where a batch that begins at `start` ends; `start` itself where nothing is new.
+        """Return the end of a batch that begins at `start`; `start` itself if nothing is new.
 
         Both are None in versions of Spark without admission control: everything there is.
         """

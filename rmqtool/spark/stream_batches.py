@@ -65,7 +65,7 @@ class LogStream:
         self._options = options
 
     def first(self) -> dict[str, Any]:
-        """Where options say that the stream starts."""
+        """Return the start of the stream by the options."""
         return log_offset({place.broker_name: self._first_of(place) for place in find_places(self._options)})
 
     def _first_of(self, place: StoreLocation) -> int:
@@ -90,7 +90,7 @@ class LogStream:
         return log_offset(found)
 
     def cut(self, start: dict[str, Any], ends: dict[str, Any], limits: Limits) -> dict[str, Any]:
-        """Where a batch that begins at `start` ends: at `ends`, or before that where limits say so."""
+        """Return the end of a batch that begins at `start`: `ends`, or less if there are limits."""
         begins, stops = read_log_offset(start), read_log_offset(ends)
         places = {place.broker_name: place for place in find_places(self._options)}
         found = dict(begins)  # the offset of a store that does not exist now is kept
@@ -205,7 +205,7 @@ class QueueStream:
         self._options = options
 
     def first(self) -> dict[str, Any]:
-        """Where options say that the stream starts."""
+        """Return the start of the stream by the options."""
         found: dict[QueueKey, int] = {}
         for place, store, queues in self._stores():
             ranges = self._start_ranges(store, place)
@@ -256,7 +256,7 @@ class QueueStream:
         )
 
     def cut(self, start: dict[str, Any], ends: dict[str, Any], limits: Limits) -> dict[str, Any]:
-        """Where a batch that begins at `start` ends. A limit is shared out by what is new in each queue."""
+        """Return the end of a batch that begins at `start`. Queues share a limit by their new messages."""
         begins, stops = read_queue_offset(start), read_queue_offset(ends)
         found = dict(begins)  # the offset of a queue that does not exist now is kept
         for key in begins.keys() - stops.keys():

@@ -154,7 +154,7 @@ class _Damage:
             return path in {store.layout.relative(file.path) for file in store.layout.commit_log}
 
     def _report(self, what: str) -> None:
-        """Say on stderr of the task what no row says; the first of it."""
+        """Print a message that no row holds to the task's stderr; only the first ones are printed."""
         if self._reported < _REPORTED_MAX:
             print(f"rmqtool: {self._piece.place.broker_name}: {what}", file=sys.stderr)  # noqa: T201
         self._reported += 1

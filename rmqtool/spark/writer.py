@@ -81,7 +81,7 @@ _TYPES: Final[dict[str, tuple[str, ...]]] = {
 
 @dataclass(frozen=True)
 class WriteColumns:
-    """How the columns of a data frame become input columns; picklable.
+    """The conversion of the columns of a data frame to input columns; picklable.
 
     `places` are (place in the data frame, name of the input's column, Spark type).
     """
@@ -305,7 +305,7 @@ class NewStoreWriter(DataSourceArrowWriter):
             self._clean()
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
-        """Take away what the tasks wrote."""
+        """Delete the files that the tasks wrote."""
         self._clean()
 
     def _clean(self) -> None:

@@ -415,7 +415,7 @@ _CHECKED_EVERY = 64 << 20
 
 
 def temporary_folder() -> str:
-    """Where temporary files go: RMQTOOL_TMPDIR, otherwise the system's folder (TMPDIR)."""
+    """The folder for temporary files: RMQTOOL_TMPDIR, otherwise the system's folder (TMPDIR)."""
     return os.environ.get("RMQTOOL_TMPDIR") or tempfile.gettempdir()
 
 

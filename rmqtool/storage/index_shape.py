@@ -1,4 +1,4 @@
-"""How an index file is divided into slots and entries. No field says it, so it is found from the content."""
+"""The number of slots and entries of an index file. No field holds it, so it is found from the content."""
 
 from __future__ import annotations
 

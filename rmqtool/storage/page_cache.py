@@ -78,7 +78,7 @@ class PageCache:
         return self._has_cachestat and counts[0] == -(-stop // PAGE) - start // PAGE
 
     def fetch(self, start: int, stop: int) -> None:
-        """Have the system read the missing pages of [start, stop), and record them as ours.
+        """Make the system read the missing pages of [start, stop), and note that this process caused it.
 
         It does not wait for them. Pages that the last call requested are not requested again.
         """

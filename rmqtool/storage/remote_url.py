@@ -55,7 +55,7 @@ class RemoteUrl:
 
     @property
     def root(self) -> RemoteUrl:
-        """The same without the path: what all files of one connection share."""
+        """Return the URL without the path: the part that all files of one connection share."""
         return RemoteUrl(self.protocol, self.authority, "", self.options, self.user)
 
     @property

@@ -46,7 +46,7 @@ class Form(NamedTuple):
 
 
 class EncodeBounds(NamedTuple):
-    """Where records go: from out[0] on, at most `limit` bytes of them; out[0] is at `physical_offset`."""
+    """The output of records: from out[0] on, at most `limit` bytes; out[0] is at `physical_offset`."""
 
     limit: int
     physical_offset: int
@@ -68,7 +68,7 @@ class Topics(NamedTuple):
 
 
 class Templates(NamedTuple):
-    """Where each template ends in `parts`; the parts; the text of all parts."""
+    """Templates: the end of each in `parts`; the parts; the text of all parts."""
 
     stops: Any
     parts: Any
@@ -76,7 +76,7 @@ class Templates(NamedTuple):
 
 
 class Values(NamedTuple):
-    """Where values are in memory, and their lengths."""
+    """The addresses and lengths of values in memory."""
 
     addresses: Any
     lengths: Any

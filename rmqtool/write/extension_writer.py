@@ -191,7 +191,7 @@ class ExtensionWriter:
             yield f"{self._folders[queue]}/{file_from_offset:020}"
 
     def synced(self) -> None:
-        """All of it is on the device."""
+        """Note that all files are on the device."""
         self.unsynced.clear()
         self.new_in.clear()
 

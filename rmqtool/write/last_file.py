@@ -30,7 +30,7 @@ _PLAIN_BYTES = 1 << 20  # less is read faster than the compiled code is loaded
 
 
 class _Place(NamedTuple):
-    """Where a record is, and where its unit belongs; `records` of its queue from it on go up by one."""
+    """A record, and the place of its unit. The next `records` queue offsets of its queue are consecutive."""
 
     physical_offset: int
     topic: bytes

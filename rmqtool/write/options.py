@@ -33,7 +33,7 @@ Flush = Literal["async", "sync"]
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How a store is written. Sizes are bytes, times ms; the broker's setting is in brackets.
+    """The parameters for writing a store. Sizes are bytes, times ms; the broker's setting is in brackets.
 
     Attributes:
         profile: the broker version whose rules hold.
@@ -122,7 +122,7 @@ class WriteOptions:
 
     @property
     def index_shape(self) -> Shape:
-        """How an index file is divided."""
+        """The number of slots and entries of an index file."""
         return Shape(self.index_slots, self.index_entries)
 
     @property

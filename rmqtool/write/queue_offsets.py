@@ -1,4 +1,4 @@
-"""Which queue offset a queue's next message gets.
+"""The queue offsets of the next messages, by queue.
 
 Nothing of this is on disk: a queue continues after what it holds when it is first used.
 

@@ -378,7 +378,7 @@ class QueueWriter:
         return self._new_in if self._extension is None else self._new_in | self._extension.new_in
 
     def synced(self) -> None:
-        """All of it is on the device."""
+        """Note that all files are on the device."""
         self.unsynced.clear()
         self._new_in.clear()
         if self._extension is not None:

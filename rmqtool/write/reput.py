@@ -23,7 +23,7 @@ _TOPICS_S = 1.0  # between two looks at whether topics were added
 
 
 class Reached(NamedTuple):
-    """How far queues and index have come.
+    """The progress of queues and index.
 
     `position` is a physical offset; `store_timestamp` that of the record before it, `index_timestamp` the
     end of the newest full index file, both ms, 0 for none.

@@ -165,7 +165,7 @@ class StoreWriter:
     """A store whose lock this process holds. Made by `create` and `open`."""
 
     def __init__(self, opened: opening.Opened, *, auto_create_queues: int = 0) -> None:
-        """Take over what `opening` found.
+        """Make a writer of the state that `opening` found.
 
         Args:
             opened: the store and its lock.

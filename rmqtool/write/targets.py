@@ -1,4 +1,4 @@
-"""Where a message goes: its topic's queue, chosen or checked, and what the topic adds to the record."""
+"""The target of a message: its topic's queue, chosen or checked, and the topic's part of the record."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ _MEMORY_PERCENT = 40  # accessMessageInMemoryMaxRatio
 
 
 class GetMessageStatus(StrEnum):
-    """How a pull ended. A store of files never gives NO_MATCHED_LOGIC_QUEUE: it makes the queue."""
+    """The status of a pull. A store of files never gives NO_MATCHED_LOGIC_QUEUE: it makes the queue."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"

@@ -61,7 +61,7 @@ class LogReader:
 
     @property
     def min_offset(self) -> int:
-        """Where the log begins; -1 without files."""
+        """The physical offset at which the log begins; -1 without files."""
         return self._starts[0] if self._starts else -1
 
     def file_of(self, place: RecordRef) -> StoreFile | None:

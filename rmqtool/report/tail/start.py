@@ -1,4 +1,4 @@
-"""Where to begin: of each queue the number of the first unit to read.
+"""The start position of a follower: the number of the first unit to read, for each queue.
 
 Positions are those of consumers: earliest and latest are the broker's minimum and maximum, a queue
 offset counts in each queue, `-N` is N before the end. A time is looked for by bisection in the
@@ -27,7 +27,7 @@ _MOVED_SHOWN = 5  # queues
 
 @dataclass(frozen=True)
 class StartPosition:
-    """Where to begin; the first of these that is set counts, else the earliest.
+    """The start position; the first field that is set counts, otherwise the earliest position.
 
     Attributes:
         last: this many of the newest wanted messages, over all queues together.
@@ -157,7 +157,7 @@ def number_of(queue: AnyQueue, queue_offset: int) -> int:
 def _of_last(
     store: Store, queues: Mapping[QueueKey, AnyQueue], count: int, wanted: Subscription
 ) -> dict[QueueKey, int]:
-    """Where to begin so that exactly `count` wanted messages follow, those that lie last in the log."""
+    """Return the numbers to begin at, so that exactly the last `count` wanted messages of the log follow."""
     numbers = {key: queue.end() for key, queue in queues.items()}
     block = max((1 << 16) // max(len(queues), 1), 8)
     rows = (_back(key, queue, block) for key, queue in queues.items())

@@ -38,7 +38,7 @@ def split_tags(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Subscription:
-    """Which messages of a queue are wanted; `tags` and `filter` must both hold, none wants all."""
+    """The messages that a consumer requests: `tags` and `filter` must both hold; none requests all."""
 
     tags: frozenset[str] = frozenset()
     filter: Expression | None = None

@@ -42,7 +42,7 @@ class Putter(Protocol[Result]):
 
     @property
     def targets(self) -> Targets:
-        """Where messages go."""
+        """The targets of messages."""
 
     def put(self, message: NewMessage) -> Result:
         """Store one message."""

@@ -170,7 +170,7 @@ class Raw(NamedTuple):
 
 @dataclass(frozen=True)
 class RowRules:
-    """How rows are read.
+    """The rules for reading rows.
 
     Attributes:
         profile: whose dialect property strings have if a row does not show its own.

@@ -86,7 +86,7 @@ class Target:
 
 
 def rewrite(target: Target, options: WriteOptions, now_ms: int, reconsume_times: int) -> None:
-    """Do with `target` what the broker would do.
+    """Redirect `target` as a broker would.
 
     Raises:
         IllegalMessageError: a time or level that is not a number, a timer out of its range, or a

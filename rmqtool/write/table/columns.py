@@ -25,7 +25,7 @@ _MAPPED_V4 = bytes(10) + b"\xff\xff"  # an IPv6 address that Java makes an IPv4 
 
 
 class SlowRows:
-    """Which rows need a closer look, and why."""
+    """The rows that are processed one by one, and the column that is the reason."""
 
     def __init__(self, count: int) -> None:
         self.columns = np.zeros(count, np.uint8)  # 0, or 1 + the number of the first column at fault
