@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rmqtool import NewMessage, lookup, lookup_columns, query_message
 from rmqtool.formats import batch, body, properties
 from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE, Shape, decode_entry, key_text
 from rmqtool.formats.java import index_key_hash
+from rmqtool.index.index_file import open_index_files
 from rmqtool.read.by_position import find_by_msg_id, find_by_offset, find_by_queue_offset
 from rmqtool.read.by_time import exact_offset_by_time, offset_by_time
 from rmqtool.read.hits import SearchReport
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
+from rmqtool.storage.open_files import OpenFiles
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.lookups import held_keys, queries_of, times_of
 from tests.support.stores import Library, case, real_cases
@@ -448,3 +452,33 @@ def test_a_bare_commit_log_is_scanned(cases: Library, tmp_path: Path) -> None:
         hits = list(lookup(store, key))
         assert [hit.stored.physical_offset for hit in hits] == [each.physical_offset for each in held[key]]
         assert {hit.found_by for hit in hits} == {"scan"}
+
+
+def note(broken: list[str], why: str, number: int) -> None:
+    broken.append(f"{why} ({number})")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["ok_540_clean", "ok_497_clean", "torn_ix09_index_header_behind", "bad_ix02_chain_loop",
+     "bad_ix04_entry_without_record", "bad_ix07_stray_entry", "gap_ix03_key_not_found"],
+)  # fmt: skip
+def test_one_chain_and_many_chains_give_the_same_entries(name: str, cases: Library) -> None:
+    """`offsets` and `many` of an index file, for every hash that an entry has, and some that none has."""
+    with Store.open(cases.path(name)) as store, OpenFiles() as files:
+        views = [view for view in open_index_files(store.layout, files) if not view.is_empty]
+        assert views
+        for view in views:
+            with view.scanning() as whole:
+                entries = whole.entries(1, view.used)
+                hashes = np.unique(np.concatenate([entries["key_hash"], np.arange(9, dtype=np.int32)]))
+                [found], is_broken = whole.many([hashes])
+            broken: list[str] = []
+            by_hash = [sorted(view.offsets(each, partial(note, broken))) for each in hashes.tolist()]
+            assert is_broken or not broken  # `many` looks at the whole file
+            assert not (is_broken and name.startswith("ok_"))
+            for number, offsets in enumerate(by_hash):
+                if number not in found.broken:
+                    assert sorted(found.offsets[found.keys == number].tolist()) == offsets
+            if not is_broken:
+                assert len(found.offsets) == view.header.next_entry - 1
