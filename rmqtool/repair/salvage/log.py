@@ -35,8 +35,9 @@ class Log:
 
     `last` is the index of the last file with sound content, -1 if none. `cut_from` is the physical offset
     from which sound records are given up; the first of them start at `cut_unfinished`, and are given up only
-    because their last bytes may never have been written. `holes` are to be filled, in order; `unfilled` ones
-    overlap unreadable bytes or are too short, and stay.
+    because their last bytes may never have been written. `ends_at_hole`: the log was ended at a hole, and
+    sound records may follow. `holes` are to be filled, in order; `unfilled` ones overlap unreadable bytes or
+    are too short, and stay.
     """
 
     def __init__(self, scans: Sequence[FileScan], opener: Callable[[Path], ByteSource]) -> None:
@@ -44,6 +45,7 @@ class Log:
         self.opener = opener
         self.cut_from: int | None = None
         self.cut_unfinished: tuple[int, ...] = ()
+        self.ends_at_hole = False
         self.holes: list[Hole] = []
         self.unfilled: list[Hole] = []
         self._settle()
@@ -111,6 +113,7 @@ class Log:
     def end_at(self, hole: Hole) -> tuple[tuple[int, int], ...]:
         """End the log at a hole and give up everything after it; returns ranges of sound records there."""
         start, _ = self._cut(hole.start)
+        self.ends_at_hole = True
         sound = tuple(self._sound_from(start))
         for scan in self.scans:
             if scan.file.full_end <= start:
@@ -228,12 +231,15 @@ class Log:
                 stop = min(source.size, file.full_size)
                 stop = nonzero_end(source, start, stop) if start < stop else start
             if stop > start:
-                code = code_at_end(scan.code or "CL05", torn=scan.is_torn)
-                reason = _CUT_REASONS.get(code, "no sound record follows: the log ends here")
+                code, reason = scan.code or "CL05", _CUT_AT_HOLE
+                if not self.ends_at_hole:
+                    code = code_at_end(code, torn=scan.is_torn)
+                    reason = _CUT_REASONS.get(code, "no sound record follows: the log ends here")
                 yield Action("cut", file.name, start, stop - start, reason, code)
         yield from _padded(file, file.size)
 
 
+_CUT_AT_HOLE = "the log is cut at its first hole: what follows is given up"
 _CUT_REASONS = {
     "CL01": "the last record was not written in full",
     "CL07": "older records that remained after a truncation: they would reappear",

@@ -275,6 +275,8 @@ class TestFillNone:
             one for one in stored if any(low <= one.physical_offset < high for low, high in result.tail)
         ]
         assert behind == [*stored[6:30], *stored[31:]]
+        cut = result.actions[0]
+        assert (cut.kind, cut.problem) == ("cut", "CL02") and "what follows is given up" in cut.reason
         assert names(result.lost) == identity([stored[5], stored[30]])
         assert {one.fate for one in result.lost} == {"cut"} and result.fillers == 0
         mend(root, result.actions)
@@ -292,6 +294,7 @@ class TestFillNone:
         result = salvaged(root, fill="none")
         assert (result.end, result.kept) == (stored[5 - count].physical_offset, 5 - count)
         assert (result.given_up, result.tail[0]) == (54 + count, (result.end, stored[5].physical_offset))
+        assert "what follows is given up" in result.actions[0].reason
         assert names(result.lost) == identity([stored[5]])
         mend(root, result.actions)
         again = salvaged(root, fill="none")
