@@ -25,7 +25,7 @@ from rmqtool.log.events import OFFSET_MISMATCH, StoredMessage
 from rmqtool.read import coverage
 from rmqtool.read.coverage import Gap
 from rmqtool.read.hits import BrokenChain, Hit, KeyMatcher, ScanMode, SearchReport, hashes_of, topics_of
-from rmqtool.read.log_scan import batch_hits, scan
+from rmqtool.read.key_scan import batch_hits, scan
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import OpenFiles

@@ -27,8 +27,8 @@ from rmqtool.read import coverage
 from rmqtool.read.by_key import BeforeScan, KeySearch
 from rmqtool.read.coverage import Gap
 from rmqtool.read.hits import Hit, ScanMode, SearchReport
+from rmqtool.read.key_scan import selected
 from rmqtool.read.known_topics import queue_ids, topic_names
-from rmqtool.read.log_scan import selected
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 

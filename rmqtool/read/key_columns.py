@@ -25,7 +25,7 @@ from rmqtool.log.key_match import FOUND, GONE, PYTHON, Names, judge
 from rmqtool.read import coverage
 from rmqtool.read.coverage import Gap
 from rmqtool.read.hits import BrokenChain, KeyMatcher, ScanMode, SearchReport, hashes_of, topics_of
-from rmqtool.read.log_scan import batch_hits, scan
+from rmqtool.read.key_scan import batch_hits, scan
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.buffers import Array

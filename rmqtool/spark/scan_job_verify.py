@@ -28,9 +28,9 @@ from rmqtool.spark.errors import spark_errors
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
-    from rmqtool.check.verify.file_scan import FileScan
     from rmqtool.check.verify.log import LogCheck
-    from rmqtool.check.verify.queue_units import UnitCheck
+    from rmqtool.check.verify.log_findings import ScannedFile
+    from rmqtool.check.verify.unit_check import UnitCheck
 
 REBUILD_FIELDS = ("part", "path", "topic", "queue_id", "problems", "findings", "units", "message")
 REBUILD_TABLE = ("part", "path", "problems", "units", "message")
@@ -51,7 +51,7 @@ class SparkExecutor:
     def __init__(self, context: SparkContext) -> None:
         self._context = context
 
-    def scan_files(self, check: LogCheck, tasks: Sequence[Task]) -> Generator[FileScan]:
+    def scan_files(self, check: LogCheck, tasks: Sequence[Task]) -> Generator[ScannedFile]:
         """See Spread."""
         work = self._context.broadcast(LogWork.of(check))
 

@@ -53,12 +53,12 @@ __all__ = [
     "Report",
     "context",
     "distributed",
-    "file_scan",
+    "log_findings",
     "files",
     "index",
     "log",
     "queue_order",
-    "queue_units",
+    "unit_check",
     "queues",
     "spans",
     "state",
@@ -156,8 +156,8 @@ def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
     """The passes that walk the log; their modules load numpy and numba, so only here."""
     from rmqtool.check.verify.index import IndexCheck
     from rmqtool.check.verify.log import LogCheck
-    from rmqtool.check.verify.queue_units import UnitCheck
     from rmqtool.check.verify.queues import QueueCheck
+    from rmqtool.check.verify.unit_check import UnitCheck
 
     queues = QueueCheck(context) if "queues" in passes else None
     index = IndexCheck(context) if "index" in passes else None

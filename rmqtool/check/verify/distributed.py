@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.check.verify.context import Bounds, Context, Report, reason_of
-from rmqtool.check.verify.file_scan import FileScan
+from rmqtool.check.verify.log_findings import ScannedFile
 from rmqtool.check.verify.spans import Key, Span
 from rmqtool.errors import UnreadableError
 from rmqtool.problems import Finding
@@ -26,7 +26,7 @@ from rmqtool.storage.layout import StoreFile, StoreLayout
 
 if TYPE_CHECKING:
     from rmqtool.check.verify.log import LogCheck
-    from rmqtool.check.verify.queue_units import UnitCheck, Units
+    from rmqtool.check.verify.unit_check import UnitCheck, Units
 
 Task = tuple[StoreFile, int, int]
 """A commit log file and the half-open range of positions in it that is walked."""
@@ -35,7 +35,7 @@ Task = tuple[StoreFile, int, int]
 class Executor(Protocol):
     """Does the reading of a verification."""
 
-    def scan_files(self, check: LogCheck, tasks: Sequence[Task]) -> Generator[FileScan]:
+    def scan_files(self, check: LogCheck, tasks: Sequence[Task]) -> Generator[ScannedFile]:
         """Yield the result of the walk over each file, in the order of `tasks`."""
 
     def read_queues(self, check: UnitCheck) -> Iterator[Finding]:
@@ -71,7 +71,7 @@ class TaskContext:
 class LogResult:
     """The walk over one file; `failed` are queues and index files that could not be read, with the reason."""
 
-    scan: FileScan
+    scan: ScannedFile
     failed: dict[Key, str] = field(default_factory=dict)
     failed_index: dict[str, str] = field(default_factory=dict)
     vanished: set[str] = field(default_factory=set)
@@ -120,7 +120,7 @@ class LogWork:
         )
 
 
-def take_log(check: LogCheck, result: LogResult) -> FileScan:
+def take_log(check: LogCheck, result: LogResult) -> ScannedFile:
     """Add what was found besides the scan to the verification; return the scan."""
     context = check.context
     context.report.vanished |= result.vanished
@@ -174,8 +174,8 @@ class QueueWork:
 
     def read(self, tasks: Iterable[QueueTask]) -> Iterator[QueueResult]:
         """Read queues one after the other."""
-        from rmqtool.check.verify.queue_units import UnitCheck
         from rmqtool.check.verify.queues import QueueCheck
+        from rmqtool.check.verify.unit_check import UnitCheck
 
         context = self.around.context()
         context.bad, context.covered = self.bad, self.covered

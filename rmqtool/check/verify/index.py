@@ -31,7 +31,7 @@ from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import IndexFilePath
 
 if TYPE_CHECKING:
-    from rmqtool.check.verify.file_scan import FileScan
+    from rmqtool.check.verify.log_findings import ScannedFile
     from rmqtool.log.frames import Frames
     from rmqtool.storage.source import ByteSource
 
@@ -288,7 +288,7 @@ class IndexCheck:
                 raise
         return found
 
-    def take(self, scan: FileScan) -> None:
+    def take(self, scan: ScannedFile) -> None:
         """Add the windows of one file; called in the order of the log."""
         sums, context = self._sums, self.context
         for part in scan.index_parts:

@@ -25,7 +25,7 @@ from rmqtool.storage.layout import QueueFiles, can_be_folder
 from rmqtool.storage.open_files import OpenFiles
 
 if TYPE_CHECKING:
-    from rmqtool.check.verify.queue_units import Units
+    from rmqtool.check.verify.unit_check import Units
 
 WAIT_S = 2.0
 _UNITS_MAX = 1 << 20  # checked again in one piece

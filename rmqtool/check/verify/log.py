@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqtool.check.verify.context import Context, reason_of
-from rmqtool.check.verify.file_scan import FileScan, judge
+from rmqtool.check.verify.log_findings import ScannedFile, judge
 from rmqtool.check.verify.spans import Spans
 from rmqtool.errors import FormatError, MissingCodecError
 from rmqtool.formats import batch, body
@@ -84,7 +84,7 @@ class LogCheck:
 
     def run(self) -> Iterator[Finding]:
         """Walk all files within the bounds; findings in the order of the log."""
-        pending: list[FileScan] = []
+        pending: list[ScannedFile] = []
         tasks, spread = list(chosen_files(self.context)), self.context.spread
         with closing(self._threads(tasks) if spread is None else spread.scan_files(self, tasks)) as scans:
             for scan in scans:
@@ -96,10 +96,10 @@ class LogCheck:
         elif self.context.log_end < 0 and pending and not self.context.bad:
             self.context.log_end = pending[0].file.file_from_offset  # all zero: nothing was lost
 
-    def _threads(self, tasks: Sequence[tuple[StoreFile, int, int]]) -> Generator[FileScan]:
+    def _threads(self, tasks: Sequence[tuple[StoreFile, int, int]]) -> Generator[ScannedFile]:
         """Walk the files in threads; in the order of `tasks`."""
         with ThreadPoolExecutor(self.context.jobs, "rmqtool-verify") as pool:
-            waiting: deque[Future[FileScan]] = deque()
+            waiting: deque[Future[ScannedFile]] = deque()
             is_done = False
             try:
                 for task in tasks:
@@ -113,7 +113,7 @@ class LogCheck:
                 if not is_done:
                     self._stop(waiting)
 
-    def _stop(self, waiting: Iterable[Future[FileScan]]) -> None:
+    def _stop(self, waiting: Iterable[Future[ScannedFile]]) -> None:
         """Stop all threads soon, including those that wait for the rate limit."""
         self._stopped.set()
         if self.context.limiter is not None:
@@ -121,7 +121,7 @@ class LogCheck:
         for future in waiting:
             future.cancel()
 
-    def _take(self, scan: FileScan, pending: list[FileScan]) -> Iterator[Finding]:
+    def _take(self, scan: ScannedFile, pending: list[ScannedFile]) -> Iterator[Finding]:
         """Judge the files before `scan` once it is known that records follow them."""
         if scan.has_data:
             for before in pending:
@@ -129,7 +129,7 @@ class LogCheck:
             pending.clear()
         pending.append(scan)
 
-    def _finish(self, scan: FileScan, *, ends_log: bool) -> Iterator[Finding]:
+    def _finish(self, scan: ScannedFile, *, ends_log: bool) -> Iterator[Finding]:
         yield from judge(self.context, scan, ends_log=ends_log)
         if self.queues is not None:
             self.queues.take(scan)
@@ -138,9 +138,9 @@ class LogCheck:
 
     # One file, in a thread of the pool
 
-    def scan(self, file: StoreFile, start: int, stop: int) -> FileScan:
+    def scan(self, file: StoreFile, start: int, stop: int) -> ScannedFile:
         """Walk positions [start, stop) of one file, in bytes from its start."""
-        scan, base = FileScan(file, start, stop), file.file_from_offset
+        scan, base = ScannedFile(file, start, stop), file.file_from_offset
         try:
             source = self.context.open(file.path)
         except FileNotFoundError:
@@ -185,7 +185,7 @@ class LogCheck:
                 yield event
 
     def _frames(
-        self, scan: FileScan, source: ByteSource, frames: Frames, dispatch: Dispatch,
+        self, scan: ScannedFile, source: ByteSource, frames: Frames, dispatch: Dispatch,
         reader: UnitReader | None, position: int,
     ) -> int:  # fmt: skip
         rows = frames.rows
@@ -207,7 +207,7 @@ class LogCheck:
         self.context.progress(now - position)
         return now
 
-    def _flagged(self, scan: FileScan, source: ByteSource, frames: Frames, dispatch: Dispatch) -> None:
+    def _flagged(self, scan: ScannedFile, source: ByteSource, frames: Frames, dispatch: Dispatch) -> None:
         """Findings on records whose frame is sound but whose content is not; neighbours as one."""
         rows, base = frames.rows, scan.file.file_from_offset
         where = self.context.name(scan.file.path)
@@ -223,7 +223,7 @@ class LogCheck:
                     scan.unsound_last = scan.findings[-1]
 
 
-def _take_gap(scan: FileScan, gap: LogGap) -> None:
+def _take_gap(scan: ScannedFile, gap: LogGap) -> None:
     if isinstance(gap, CorruptRange):
         scan.unsound_last = None
         scan.add_bad(gap)

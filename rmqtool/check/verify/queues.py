@@ -32,7 +32,7 @@ from rmqtool.queue.units import BATCH_UNIT_DTYPE, UnitReader, present
 from rmqtool.storage.layout import QueueFiles
 
 if TYPE_CHECKING:
-    from rmqtool.check.verify.file_scan import FileScan
+    from rmqtool.check.verify.log_findings import ScannedFile
     from rmqtool.log.frames import Frames
 
 _YEAR_MS = 366 * 86_400_000
@@ -273,7 +273,7 @@ class QueueCheck:
         """Whether the light queue `key` should hold units of records of `topic` that name it."""
         return key in self.context.layout.consume_queues
 
-    def take(self, scan: FileScan) -> None:
+    def take(self, scan: ScannedFile) -> None:
         """Add what was found in one file; called in the order of the log."""
         if scan.queues is not None:
             self.spans.extend(scan.queues)

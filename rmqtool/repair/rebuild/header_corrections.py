@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from rmqtool.check.verify.context import Context
-    from rmqtool.check.verify.queue_units import Units
+    from rmqtool.check.verify.unit_check import Units
     from rmqtool.log.events import StoredMessage
 
 MISROUTED = "a record of it names another queue or another position in it: mend that first (rmqtool recover)"

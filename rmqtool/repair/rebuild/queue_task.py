@@ -21,8 +21,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rmqtool.check.verify.queue_units import Units
 from rmqtool.check.verify.spans import RANGES_MAX, Key, Span
+from rmqtool.check.verify.unit_check import Units
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.problems import Finding

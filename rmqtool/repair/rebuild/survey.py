@@ -19,10 +19,10 @@ from rmqtool.check.verify.context import Bounds, Context, Report
 from rmqtool.check.verify.files import check_files
 from rmqtool.check.verify.index import IndexCheck, IndexPart
 from rmqtool.check.verify.log import LogCheck
-from rmqtool.check.verify.queue_units import UnitCheck
 from rmqtool.check.verify.queues import Columns, QueueCheck
 from rmqtool.check.verify.spans import QUEUES_MAX, Key, Span
 from rmqtool.check.verify.state import read_checkpoint
+from rmqtool.check.verify.unit_check import UnitCheck
 from rmqtool.formats.consume_queue import UNIT_SIZE
 from rmqtool.log.dispatch import KIND_TAG, Dispatch, dispatch_columns
 from rmqtool.log.events import PROPERTIES_UNSOUND

@@ -21,9 +21,9 @@ from rmqtool.check.verify.distributed import (
     take_log,
     take_queue,
 )
-from rmqtool.check.verify.file_scan import FileScan
 from rmqtool.check.verify.log import LogCheck
-from rmqtool.check.verify.queue_units import UnitCheck
+from rmqtool.check.verify.log_findings import ScannedFile
+from rmqtool.check.verify.unit_check import UnitCheck
 from rmqtool.problems import Finding
 from rmqtool.read.store import Store
 from tests.support.stores import Library, case_names, variant_id, variants
@@ -40,7 +40,7 @@ def over_there(value: Any) -> Any:
 class Elsewhere:
     """Work and results travel as they would to another machine; every piece of work arrives anew."""
 
-    def scan_files(self, check: LogCheck, tasks: Sequence[Task]) -> Generator[FileScan]:
+    def scan_files(self, check: LogCheck, tasks: Sequence[Task]) -> Generator[ScannedFile]:
         for task in tasks:
             result: LogResult = over_there(over_there(LogWork.of(check)).scan(over_there(task)))
             yield take_log(check, result)

@@ -30,7 +30,7 @@ TOPICS_MAX = 100_000
 
 
 @dataclass
-class FileScan:
+class ScannedFile:
     """The result of the walk over one commit log file.
 
     However damaged the file is, at most REGIONS_MAX corrupt ranges and findings are kept; the last of
@@ -103,7 +103,7 @@ class FileScan:
             bad.nonzero_end > bad.physical_offset for bad in self.bad))  # fmt: skip
 
 
-def judge(context: Context, scan: FileScan, *, ends_log: bool) -> Iterator[Finding]:
+def judge(context: Context, scan: ScannedFile, *, ends_log: bool) -> Iterator[Finding]:
     """The findings of one file by offset; adds the file to what the context knows of the log.
 
     `ends_log`: nothing but zeros follows in later files.
@@ -133,7 +133,7 @@ def judge(context: Context, scan: FileScan, *, ends_log: bool) -> Iterator[Findi
 _UNUSABLE = frozenset({"CL01", "CL02", "CL04", "CL05", "CL08", "CL10", "CL11", "CL12", "CL13"})
 
 
-def _regions(context: Context, scan: FileScan, ends_log: bool, found: list[Finding]) -> Iterator[Finding]:
+def _regions(context: Context, scan: ScannedFile, ends_log: bool, found: list[Finding]) -> Iterator[Finding]:
     """Corrupt ranges and blanks of a wrong size.
 
     A record that was cut and the range right after it are one, and so are a blank's magic instead of a
@@ -168,7 +168,7 @@ def _regions(context: Context, scan: FileScan, ends_log: bool, found: list[Findi
         yield finding(code, where, start, blank.left, blank_size=blank.size, left=blank.left)
 
 
-def _records(scan: FileScan, ends_log: bool) -> Iterator[Finding]:
+def _records(scan: ScannedFile, ends_log: bool) -> Iterator[Finding]:
     """Findings on records; the log's last record with cut properties is a torn tail."""
     for item in scan.findings:
         if item is scan.unsound_last and ends_log and not scan.done:
@@ -178,13 +178,13 @@ def _records(scan: FileScan, ends_log: bool) -> Iterator[Finding]:
             yield item
 
 
-def _unreadable(context: Context, scan: FileScan) -> Iterator[Finding]:
+def _unreadable(context: Context, scan: ScannedFile) -> Iterator[Finding]:
     where = context.name(scan.file.path)
     for start, stop in scan.unreadable:
         yield finding("CL12", where, start, stop - start, reason=scan.error)
 
 
-def _file_end(context: Context, scan: FileScan, ends_log: bool) -> Iterator[Finding]:
+def _file_end(context: Context, scan: ScannedFile, ends_log: bool) -> Iterator[Finding]:
     if scan.zero_from is None or scan.is_partial:
         return
     where, start = context.name(scan.file.path), scan.zero_from
