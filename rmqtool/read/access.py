@@ -53,7 +53,7 @@ from rmqtool.storage.source import open_source
 LONG_MAX = (1 << 63) - 1
 """The largest Java long and the largest i8 of a column: bytes past it are never a record."""
 
-Kind = Literal["log", "queue", "index"]
+AccessKind = Literal["log", "queue", "index"]
 Via = Literal["auto", "log", "queue", "index"]
 
 
@@ -71,7 +71,7 @@ class LogRange:
     start: int
     stop: int
     bytes_read: int
-    via: Kind = "log"
+    via: AccessKind = "log"
 
     @property
     def size(self) -> int:
@@ -100,7 +100,7 @@ class Access:
         reason: why this way, for a person.
     """
 
-    kind: Kind
+    kind: AccessKind
     ranges: tuple[LogRange, ...]
     queues: tuple[tuple[str, int], ...] = ()
     offsets: tuple[int, ...] = ()

@@ -17,7 +17,7 @@ import numpy as np
 
 from rmqtool.check.verify.context import Context
 from rmqtool.check.verify.queues import QueueCheck
-from rmqtool.check.verify.spans import Key, Kind, Mismatch
+from rmqtool.check.verify.spans import Key, Mismatch, UnitFault
 from rmqtool.errors import UnreadableError
 from rmqtool.queue.consume_queue import open_queue
 from rmqtool.queue.units import UnitReader, present
@@ -37,7 +37,7 @@ def look_again(context: Context, check: QueueCheck, units: dict[Key, Units], rea
     waiting = [key for key, found in units.items() if found.gaps]
     for key, span in spans.items():
         span.mismatches = [item for item in span.mismatches if _is_judged(context, item)]
-        if any(item.kind is Kind.MISSING for item in span.mismatches):
+        if any(item.kind is UnitFault.MISSING for item in span.mismatches):
             waiting.append(key)
     if not waiting:
         return
@@ -54,14 +54,14 @@ def look_again(context: Context, check: QueueCheck, units: dict[Key, Units], rea
 
 def _is_judged(context: Context, item: Mismatch) -> bool:
     """Whether dispatch had passed these records at the start; whether a unit comes is always asked."""
-    return item.kind is Kind.MISSING or item.start < context.dispatch_from
+    return item.kind is UnitFault.MISSING or item.start < context.dispatch_from
 
 
 def _is_still(
     context: Context, check: QueueCheck, reader: UnitReader, queue: QueueFiles, item: Mismatch
 ) -> bool:
     """Whether units of `item` are still missing; those that have come are taken from its beginning."""
-    if item.kind is not Kind.MISSING:
+    if item.kind is not UnitFault.MISSING:
         return True
     if queue.key in context.layout.batch_queues:
         return _is_still_in_batch(check, queue.key, item)

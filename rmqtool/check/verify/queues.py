@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rmqtool.check.verify.context import Context
-from rmqtool.check.verify.spans import Break, Key, Kind, Mismatch, Span, Spans
+from rmqtool.check.verify.spans import Break, Key, Mismatch, Span, Spans, UnitFault
 from rmqtool.formats import properties
 from rmqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from rmqtool.formats.java import java_utf8_decode
@@ -39,7 +39,7 @@ _YEAR_MS = 366 * 86_400_000
 _NUMBER_LIMIT = 10**18  # queue offsets that sums of them stay within 64 bits
 
 
-_RIGHT = -1  # instead of a Kind: the unit is right
+_RIGHT = -1  # instead of a UnitFault: the unit is right
 _REPORTED = -2  # another finding says why the unit differs or cannot be had
 
 
@@ -154,14 +154,14 @@ class QueueCheck:
         return span
 
     def _compare(self, key: Key, rows: Columns, reader: UnitReader) -> np.ndarray:
-        """Per record a `Kind`, or `_RIGHT` where the unit is right."""
+        """Per record a `UnitFault`, or `_RIGHT` where the unit is right."""
         queue = self.context.layout.consume_queues.get(key)
         if queue is None:
-            return np.full(len(rows.queue_offset), int(Kind.MISSING), np.int8)
+            return np.full(len(rows.queue_offset), int(UnitFault.MISSING), np.int8)
         offsets = rows.queue_offset
         if bool((offsets[0] >= 0) and (offsets[1:] > offsets[:-1]).all()):
             return self._compare_sorted(key, queue, rows, reader)
-        kinds = np.full(len(offsets), int(Kind.WRONG), np.int8)  # what stays so is below 0
+        kinds = np.full(len(offsets), int(UnitFault.WRONG), np.int8)  # what stays so is below 0
         usable = np.flatnonzero(offsets >= 0)
         usable = usable[np.argsort(offsets[usable], kind="stable")]
         if len(usable):
@@ -177,13 +177,13 @@ class QueueCheck:
         if key[0] == SCHEDULE_TOPIC:
             wait = code - rows.store_timestamp
             delayed = rows.level > 0
-            found[delayed & ((wait <= 0) | (wait >= _YEAR_MS))] = Kind.DELIVERY
-            found[~delayed & ~same_tags] = Kind.TAGS
+            found[delayed & ((wait <= 0) | (wait >= _YEAR_MS))] = UnitFault.DELIVERY
+            found[~delayed & ~same_tags] = UnitFault.TAGS
         else:
-            found[~same_tags] = Kind.TAGS
-        found[bad_extension] = Kind.EXTENSION
-        found[(unit_offset != rows.physical_offset) | (unit_size != rows.size)] = Kind.WRONG
-        found[(unit_offset < 0) | (unit_size <= 0)] = Kind.MISSING
+            found[~same_tags] = UnitFault.TAGS
+        found[bad_extension] = UnitFault.EXTENSION
+        found[(unit_offset != rows.physical_offset) | (unit_size != rows.size)] = UnitFault.WRONG
+        found[(unit_offset < 0) | (unit_size <= 0)] = UnitFault.MISSING
         return found
 
     def _resolved(
@@ -218,7 +218,7 @@ class QueueCheck:
 
     def _compare_batch(self, key: Key, rows: Columns, offsets: np.ndarray, counts: np.ndarray) -> np.ndarray:
         """The same for a batch queue, whose units are found by their physical offset."""
-        kinds = np.full(len(offsets), int(Kind.MISSING), np.int8)
+        kinds = np.full(len(offsets), int(UnitFault.MISSING), np.int8)
         units = self.batch_units(key)
         if not len(units):
             return kinds
@@ -232,8 +232,10 @@ class QueueCheck:
             & (unit["batch_size"] == counts)
             & (unit["store_timestamp"] == rows.store_timestamp)
         )
-        kinds[there] = Kind.WRONG
-        kinds[there & right] = np.where(unit["tags_code"] == rows.tags, _RIGHT, int(Kind.TAGS))[there & right]
+        kinds[there] = UnitFault.WRONG
+        kinds[there & right] = np.where(unit["tags_code"] == rows.tags, _RIGHT, int(UnitFault.TAGS))[
+            there & right
+        ]
         return kinds
 
     def batch_units(self, key: Key) -> np.ndarray:
@@ -297,5 +299,7 @@ def _add_runs(
             span.matched.append((low, high))
         elif kinds[first] >= 0:
             span.mismatches.append(
-                Mismatch(Kind(int(kinds[first])), low, high - 1, int(physical[first]), int(ends[stop - 1]))
+                Mismatch(
+                    UnitFault(int(kinds[first])), low, high - 1, int(physical[first]), int(ends[stop - 1])
+                )
             )

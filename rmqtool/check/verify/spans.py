@@ -16,7 +16,7 @@ Key = tuple[str, int]
 """Topic and queue id."""
 
 
-class Kind(IntEnum):
+class UnitFault(IntEnum):
     """How a record and its unit differ."""
 
     MISSING = 0
@@ -33,7 +33,7 @@ class Mismatch:
     `start` is the first record's physical offset, `end` the offset after the last one.
     """
 
-    kind: Kind
+    kind: UnitFault
     first: int
     last: int
     start: int

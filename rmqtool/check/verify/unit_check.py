@@ -25,7 +25,7 @@ from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.check.verify.live import look_again
 from rmqtool.check.verify.queue_order import OutOfOrder, judge_order
 from rmqtool.check.verify.queues import QueueCheck
-from rmqtool.check.verify.spans import RANGES_MAX, Key, Kind, Mismatch, Span
+from rmqtool.check.verify.spans import RANGES_MAX, Key, Mismatch, Span, UnitFault
 from rmqtool.errors import FormatError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADDRESS, UNIT_SIZE, ext_offset
 from rmqtool.problems import Finding, finding
@@ -36,7 +36,7 @@ from rmqtool.storage.ranges import contains, inside, merged, overlaps, runs
 if TYPE_CHECKING:
     from rmqtool.storage.source import ByteSource
 
-_SIMPLE = {Kind.TAGS: "CQ06", Kind.DELIVERY: "CQ07", Kind.EXTENSION: "CQ16"}
+_SIMPLE = {UnitFault.TAGS: "CQ06", UnitFault.DELIVERY: "CQ07", UnitFault.EXTENSION: "CQ16"}
 
 
 class Run(NamedTuple):
@@ -272,9 +272,9 @@ class UnitCheck:
             if not contains(unread, low, high) and not contains(missing_files, low, high):
                 yield self._finding("CQ08", key, low, high - 1)
         for item in mismatches:
-            if item.kind is Kind.MISSING:
+            if item.kind is UnitFault.MISSING:
                 yield from self._missing(key, item, units, missing_files)
-            elif item.kind is Kind.WRONG:
+            elif item.kind is UnitFault.WRONG:
                 yield from self._wrong(key, item, reader)
             else:
                 yield self._finding(_SIMPLE[item.kind], key, item.first, item.last, record=item.start)
@@ -399,7 +399,7 @@ class UnitCheck:
 
 def _is_named(mismatches: list[Mismatch], physical_offset: int) -> bool:
     return any(
-        item.kind is not Kind.MISSING and item.start <= physical_offset < item.end for item in mismatches
+        item.kind is not UnitFault.MISSING and item.start <= physical_offset < item.end for item in mismatches
     )
 
 

@@ -12,7 +12,7 @@
 Plans are made by others: `salvage`, `rebuild`, `expire`.
 """
 
-from rmqtool.repair.plan.action import Action, Build, Kind, Plan
+from rmqtool.repair.plan.action import Action, ActionKind, Build, Plan
 from rmqtool.repair.plan.apply import Applied, apply, backup_folder, check_backup, default_backup
 from rmqtool.repair.plan.fingerprint import Fingerprint, fingerprint
 from rmqtool.repair.plan.harness import OpenStore, Refusal, carry_out, held_store, show_plan, steady
@@ -25,7 +25,7 @@ __all__ = [
     "Build",
     "Earlier",
     "Fingerprint",
-    "Kind",
+    "ActionKind",
     "OpenStore",
     "Plan",
     "PlanFile",

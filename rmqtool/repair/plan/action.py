@@ -12,8 +12,8 @@ from zlib import crc32
 if TYPE_CHECKING:
     from rmqtool.repair.plan.fingerprint import Fingerprint
 
-Kind = Literal["fill", "write", "cut", "create", "replace", "delete"]
-KINDS: tuple[Kind, ...] = get_args(Kind)
+ActionKind = Literal["fill", "write", "cut", "create", "replace", "delete"]
+KINDS: tuple[ActionKind, ...] = get_args(ActionKind)
 IN_PLACE = frozenset({"fill", "write", "cut"})
 """Kinds that change bytes of a file and leave it in its place; the others mean a whole file."""
 CONTENT_LIMIT = 64 * 1024
@@ -47,7 +47,7 @@ class Action:
             old one's, which expiry and the look-up by time of 4.x use; else, and for create, now.
     """
 
-    kind: Kind
+    kind: ActionKind
     path: str
     offset: int
     length: int

@@ -19,7 +19,7 @@ from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.light_queues import LIGHT_PREFIX
-from rmqtool.repair.plan import Action, Kind
+from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.storage.config_files import FOLDER, TOPICS
 from rmqtool.storage.open_files import read_head
 from rmqtool.write.topics import DEFAULT_PERM, QUEUES_MAX
@@ -54,7 +54,7 @@ def _from_bak(store: Store) -> Iterator[Action]:
         data, bak = _content(store, name), _content(store, f"{name}.bak")
         if bak is None or config_json.load_with_bak(data, bak).source != "bak":
             continue
-        kind: Kind = "create" if data is None else "replace"
+        kind: ActionKind = "create" if data is None else "replace"
         reason = "the file cannot be read, its .bak can: a broker loads that"
         yield Action(kind, f"{FOLDER}/{name}", 0, len(bak), reason, "CF01", {}, bak)
 
@@ -78,7 +78,7 @@ def _topics(store: Store, found: Rebuild) -> Iterator[Action]:
     dialect, time_ms = store.profile.name, max(found.last_store_timestamp, 0)
     document = config_change.new_topics(dialect, time_ms)
     content = config_json.dump(config_change.with_topics(document, topics, dialect, time_ms), dialect)
-    kind: Kind = "create" if data is None else "replace"
+    kind: ActionKind = "create" if data is None else "replace"
     yield Action(
         kind, f"{FOLDER}/{TOPICS}", 0, len(content), "topics and numbers of queues as log and queues show",
         "CF06" if source == "none" else "CF02", {"topics": len(topics)}, content,

@@ -19,7 +19,7 @@ from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.problems import Finding
 from rmqtool.read.lost_config import CONSUMER_OFFSETS, lost_config
 from rmqtool.read.store import Store
-from rmqtool.repair.plan import Action, Kind
+from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.repair.recover.after import After
 from rmqtool.storage.config_files import DELAY_OFFSETS, FOLDER, read_config
 
@@ -73,7 +73,7 @@ def _action(store: Store, path: Path, changes: list[dict[str, Any]], document: A
         else f"{len(changes)} committed offsets are past the ends of their queues"
     )
     detail = {"offsets": len(changes), "moved": changes[:_MOVED_SHOWN]}
-    kind: Kind = "replace" if path.exists() else "create"
+    kind: ActionKind = "replace" if path.exists() else "create"
     problem = "CF05" if delays else "CF04"
     return Action(kind, f"{FOLDER}/{path.name}", 0, len(content), reason, problem, detail, content)
 

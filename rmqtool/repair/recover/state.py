@@ -13,7 +13,7 @@ from dataclasses import replace
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats.checkpoint import Checkpoint
 from rmqtool.read.store import Store
-from rmqtool.repair.plan import Action, Kind
+from rmqtool.repair.plan import Action, ActionKind
 from rmqtool.repair.recover.after import After
 from rmqtool.storage.open_files import read_head
 
@@ -51,7 +51,7 @@ def _checkpoint(store: Store, after: After) -> list[Action]:
     content = checkpoint_format.encode(_truth(before, after))
     if content == data:
         return []
-    kind: Kind = "create" if data is None else "replace"
+    kind: ActionKind = "create" if data is None else "replace"
     return [Action(kind, "checkpoint", 0, len(content), "as the log, the queues and the index are", problem,
                    {"physic_msg_timestamp_ms": after.last_store_timestamp,
                     "logics_msg_timestamp_ms": after.last_store_timestamp,
