@@ -7,7 +7,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from rmqtool.broker.rules import Broker
+from rmqtool.formats.versions import Broker
 from rmqtool.message.system_topics import parse_delay_levels
 from rmqtool.write.records import transactions
 from rmqtool.write.records.message import NewMessage
