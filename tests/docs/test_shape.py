@@ -20,6 +20,7 @@ from rmqtool import errors
 from rmqtool.cli import EXIT_STATUS
 from rmqtool.commands import COMMANDS
 from tests import ROOT
+from tests.support.programs import PATIENCE_S
 
 FOLDERS = {
     "rmqtool": ROOT / "rmqtool",
@@ -359,3 +360,13 @@ def test_constraints_are_names_and_versions() -> None:
     extras = project()["optional-dependencies"]
     assert isinstance(extras, dict)
     assert names(project()["dependencies"]) | names(extras["dev"]) <= set(pins)
+
+
+def test_the_lab_and_the_benchmarks_are_importable() -> None:
+    """The default run takes no test of them, so a name that moved would be noticed by CI only."""
+    command = [
+        sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider",
+        "-o", "python_files=interop_*.py bench_*.py", "tests/interop", "tests/benchmarks",
+    ]  # fmt: skip
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode == 0, done.stdout
