@@ -382,12 +382,13 @@ def append(
     another encoding. Message options fill the columns that a row leaves empty. JSON lines from a pipe
     that pauses are stored as soon as they arrive.
 
-    A row with physical_offset, as dump prints it, keeps its times, hosts and properties, and gets a new
-    offset. Rows of blanks are skipped; rows of damage are refused. The input does not say which delayed
-    messages were delivered, so in a new store all that are due are delivered again. Half messages and op
-    records are stored too, and counted on standard error. An op record finishes the half messages at the
-    queue offsets that it names. Copy both kinds completely and in order into a new store, or leave both
-    out (dump --exclude-topic 'RMQ_SYS_TRANS_*').
+    A row with physical_offset, as dump prints it, keeps its times, hosts and properties, and gets a
+    new offset. Rows of blanks are skipped; rows of damage are refused. The input does not state which
+    delayed messages were already delivered: in a new store all delayed messages that are due are
+    delivered again. Half messages and op records are stored too; standard error shows their number.
+    An op record finishes the half messages at the queue offsets that it names. Copy both kinds
+    completely and in order into a new store, or leave both out (dump --exclude-topic
+    'RMQ_SYS_TRANS_*').
 
     Shows where each message was stored, or totals. A bad row is reported with its number, its column and
     the broker's name for the reason. The rows before it are stored; the rows after it are stored only

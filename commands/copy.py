@@ -40,7 +40,7 @@ Profile = Annotated[
     typer.Option(
         "--profile",
         metavar=METAVAR,
-        help="Broker version that is to open the new store; default: that of STORE.",
+        help="Broker version that will open the new store; default: that of STORE.",
     ),
 ]
 CommitLogFileSize = Annotated[
@@ -85,9 +85,10 @@ def copy(
     DLQ_ORIGIN_TOPIC) are updated.
 
     The broker's system topics are copied only if --topic gives their full name. Delayed messages of
-    SCHEDULE_TOPIC_XXXX are due again in the copy, because delivery offsets are not copied. Half messages,
-    op records and consumer offsets are never copied. Damaged records are skipped and reported. Records
-    whose only damage is in their properties (CL13) are reported and copied as they are.
+    SCHEDULE_TOPIC_XXXX are due again in the copy, because delivery offsets are not copied. Half
+    messages, op records and consumer offsets are never copied. Damaged records are skipped and
+    reported. Records whose only damage is in their properties (CL13) are reported and copied
+    unchanged.
 
     STORE is only read and may be in use. The new store appears under its name when it is complete.
 

@@ -44,8 +44,8 @@ Gaps = Annotated[
     typer.Option(
         "--gaps",
         help="Also show blanks, zeros (the unused end of a file, preallocated files), damage and missing"
-        " files: every byte of the log is in some row, and its kind says what it is. For queues, also show"
-        " fillers.",
+        " files. Every byte of the log is then part of a row, whose field kind says what it is. For queues,"
+        " also show fillers.",
     ),
 ]
 Explain = Annotated[
@@ -54,8 +54,8 @@ Explain = Annotated[
         "--explain",
         metavar="OFFSET",
         min=0,
-        help="Show the record at this offset, or around it, as annotated bytes. With --what consumequeue:"
-        " show the unit at this queue offset. --body hex shows a long body in full.",
+        help="Show the record that contains this offset as annotated bytes. With --what consumequeue: show"
+        " the unit at this queue offset. --body hex shows a long body in full.",
     ),
 ]
 Raw = Annotated[
@@ -86,16 +86,16 @@ def dump(
 ) -> int:
     """Show log records, queues, index, checkpoint or configuration.
 
-    Decodes records of the system topics: the target topic and queue of a half, delayed or timer message
-    and when it is due, the half messages that an op record finishes, the origin of a retry. Offsets are
-    physical offsets; for consume queues they are queue offsets. The index finds a key by its hash and
-    needs the full topic name: --what index --topic TopicTest --key ID.
+    Decodes records of the system topics: the target topic and queue of a half, delayed or timer
+    message, the time when it is due, the half messages that an op record finishes, and the origin of
+    a retry. Offsets are physical offsets; for consume queues they are queue offsets. The index finds
+    a key by its hash and needs the full topic name: --what index --topic TopicTest --key ID.
 
     Damage is reported on standard error, and sound records are shown. Damaged properties (CL09, CL13)
-    and bodies that cannot be decompressed (CL14) are detected if status is among the fields. A torn last
-    record, as a crash leaves it, is not damage. Of a log of more than a few megabytes, dump reads only
-    the ranges that queues, index or times lead to, and reports the damage in them; verify reports all of
-    it. If nothing matches, a note says what was searched.
+    and bodies that cannot be decompressed (CL14) are detected if status is among the fields. A torn
+    last record, as a crash leaves it, is not damage. If the log is larger than a few megabytes, dump
+    reads only the ranges to which queues, index or times lead, and reports only the damage in these
+    ranges; verify reports all damage. If nothing matches, a note says what was searched.
 
     Exits with 0 even if nothing matches; 1 for damage, for --explain of something that is not a sound
     record, and for a --topic or --queue that the store does not have; 2 for a usage error; 3 when

@@ -89,17 +89,17 @@ def expire(
     r"""Show which files expire and who needs them; delete them.
 
     A broker deletes log files last modified at least fileReservedTime hours ago: during the hours of
-    deleteWhen, and at any hour if disk usage exceeds diskMaxUsedSpaceRatio (clamped to 10 to 95). Above 85 %
-    it deletes files of any age; above 90 % it also refuses messages. It deletes the oldest files first, ten
-    every ten seconds, stops at the first file that it keeps, and never deletes the last one. If the first
-    file is still in use, it retries every two minutes. It deletes a queue or index file when everything in
-    it refers to offsets before the log's new start. Settings come from --broker-conf; hours are in the zone
-    of --tz. The plan covers everything that future cleanup passes would delete.
-    --plan needs --apply.
+    deleteWhen, and at any hour if disk usage exceeds diskMaxUsedSpaceRatio (clamped to 10 to 95).
+    Above 85 % it deletes files of any age; above 90 % it also refuses messages. It deletes the oldest
+    files first, ten every ten seconds, stops at the first file that it keeps, and never deletes the
+    last one. If the first file is still in use, it retries every two minutes. It deletes a queue or
+    index file when everything in it refers to offsets before the log's new start. Settings come from
+    --broker-conf; the hours of deleteWhen are in the zone of --tz. The plan covers everything that
+    future cleanup passes would delete. --plan needs --apply.
 
-    --keep-hours, --until-free and --before replace these rules and apply at any hour; with several of them,
-    a file must satisfy all. The last file and the file with the newest message are always kept. A warning
-    says if --until-free cannot be reached.
+    --keep-hours, --until-free and --before replace these rules and apply at any hour. If several are
+    given, a file must satisfy all of them. The last file and the file with the newest message are
+    always kept. A warning says if --until-free cannot be reached.
 
     Counts the messages that groups have not consumed, and delayed, half and timer messages that are still
     pending. If there are any, --apply needs --force. Messages of topics that no group has ever read only

@@ -60,7 +60,9 @@ class ExportOptions(Group):
     raw: Annotated[
         bool,
         typer.Option(
-            "--raw", help="Also write the whole record (column record). Without a format, write only records."
+            "--raw",
+            help="Also write the whole record (column record). If neither --output-format nor the suffix"
+            " names a format, write only records.",
         ),
     ] = False
     compression: Annotated[
@@ -110,7 +112,7 @@ class ExportOptions(Group):
     spreadsheet: Annotated[
         bool,
         typer.Option(
-            "--spreadsheet", help="CSV: put an apostrophe before text that looks like a formula; lossy."
+            "--spreadsheet", help="In CSV, put an apostrophe before text that looks like a formula; lossy."
         ),
     ] = False
     force: options.Force = False

@@ -50,7 +50,7 @@ Scan = Annotated[
     typer.Option(
         "--scan",
         metavar="auto|always|never",
-        help="Scan the log. auto: only what the index does not cover, or if a queue lacks the unit.",
+        help="Scan the log. auto: only what the index does not cover, or if a queue lacks a unit.",
     ),
 ]
 Explain = Annotated[
@@ -172,10 +172,10 @@ def lookup(
 
     Finds keys through the index, in all topics or those of --topic, and shows all messages that have
     them. found_by says how each message was found. An index entry holds only a hash, so every message
-    is checked by its own keys. rmqtool scans the parts of the log that the index does not cover, because
-    index files are missing, damaged, already deleted or lag behind. It scans the whole log for keys that
-    were not found (an index file does not show that indexing was disabled for a time). With --scan never
-    such gaps are reported but not searched.
+    is checked by its own keys. rmqtool also scans the parts of the log that the index does not cover:
+    index files may be missing, damaged, already deleted, or lag behind the log. It scans the whole
+    log for keys that it has not found, because an index file does not show that indexing was disabled
+    for a time. With --scan never such gaps are reported but not searched.
 
     The search for a key stops at the first source that yields a match. To also find copies in deleted
     topics or in ranges covered by a damaged index, use --scan always.
@@ -184,11 +184,11 @@ def lookup(
     is never. The row is that of the record, and its field inside shows the matching messages. A record
     that matches by its own key and by a key of a message inside it gives two rows.
 
-    If a queue lacks the unit of a queue offset, because its files are missing, damaged or lag behind the
-    log, the log is scanned. With --scan never the gap is only reported.
+    If a queue lacks the unit of a queue offset (its files may be missing, damaged, or lag behind the
+    log), rmqtool scans the log. With --scan never the gap is only reported.
 
-    --time shows queue offsets: the broker's answer (5.x uses the times of messages, 4.x those of its
-    queue files) and the exact one.
+    --time shows two queue offsets: the broker's answer (5.x uses the times of messages, 4.x those of
+    its queue files) and the exact one.
 
     Exits with 0 when everything was found; 1 when something was not found, and for damage in a message
     that was found; 2 for a usage error; 3 when something could not be read or is stored in a form

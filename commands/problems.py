@@ -32,8 +32,8 @@ def problems(
 ) -> int:
     """Explain the codes of findings.
 
-    Says what is wrong, what the broker does with it, and how to repair it. Shows the same table as
-    rmqtool-problems(7). Named codes are shown in full.
+    Explains for each code what is wrong, what the broker does, and how to repair it. Shows the same
+    table as rmqtool-problems(7). Codes given as arguments are shown in full.
     """
     requested = [*(codes or ()), *(code or ())]
     unknown = [name for name in requested if name.upper() not in BY_CODE]

@@ -14,32 +14,35 @@ raises (`help(rmqtool.lookup)`).
 
 Offsets are in bytes, times in milliseconds since 1970, and ranges are half-open. Reading never changes a
 store and works while a broker uses it. Every error is an `rmqtool.RmqtoolError` with `message`, `hint` and
-`exit_code`. Damage is not an error: functions that meet it call `report` with a `Finding`, or skip it.
+`exit_code`. Damage is not an error: functions that find damage call `report` with a `Finding`, or skip it.
 
 ## Names
 
 - Store. A store that is open for reading. `Store.open` takes a folder, a single file, an archive or a URL.
 `messages`, `get`, `get_by_id`, `get_by_queue_offset` and `queue_messages` return stored messages; `queues`,
 `min_offset` and `max_offset` describe queues.
-- Selection. Which messages: topics (globs), queues, tags, keys, times, physical offsets, a limit.
+- Selection. Conditions that messages must match: topics (globs), queues, tags, keys, times, physical offsets;
+and a limit.
 - StoredMessage. A record with its place: `message`, `physical_offset`, `file`, `status`.
-- Message. The fields of a record as stored.
+- Message. The fields of a record, as stored.
 - message_row. The columns of a message as a dictionary, with body and properties decoded: what `dump` prints.
-- message_batches. The selected messages as Arrow record batches; it reads queues and index if they help.
-- lookup. The messages with a key, unique key, tag or message id, or at an offset, through the index.
-- lookup_columns. The places of thousands of keys as columns, several hundred thousand keys a second.
+- message_batches. The selected messages as Arrow record batches; it uses queues and index where that saves
+reading.
+- lookup. Finds messages by key, unique key, tag, message id or offset, through the index.
+- lookup_columns. Finds the messages of thousands of keys and returns their places as columns, at several
+hundred thousand keys a second.
 - Hit. A result of `lookup`: `stored`, `found_by`, `names`.
 - export. Writes messages to Parquet, Arrow, ORC, JSON lines or CSV files.
 - verify. Checks a store and yields findings.
 - Finding. One problem with its place: `problem`, `path`, `physical_offset`, `length`, `detail`.
-- predict. What a start of a broker would do to a store.
-- get_message. The answer of a broker to a pull: statuses, next offset and limits are those of the broker.
-- query_message. The answer of a broker to queryMessage, hash collisions included.
+- predict. Predicts what a start of a broker would do to a store.
+- get_message. Answers a pull as a broker would, with the same statuses, next offset and limits.
+- query_message. Answers queryMessage as a broker would, including hash collisions.
 - StoreWriter. A store that is open for writing: `put`, `put_batch` and `put_table`.
 - NewMessage. A message to be written.
 - RmqtoolError. The base of all errors.
 
-`rmqtool.spark.register` makes the data source known to a Spark session; see rmqtool-spark(7).
+`rmqtool.spark.register` registers the data source in a Spark session; see rmqtool-spark(7).
 
 ## Reading messages
 
@@ -54,7 +57,7 @@ with Store.open("store") as store:
         print(row["queue_id"], row["queue_offset"], row["store_time"], row["keys"], row["body"][:20])
 ```
 
-For many messages use Arrow: only the columns that are named are computed, and nothing is computed row by row.
+For many messages use Arrow: only the named columns are computed, and whole batches at a time.
 `pa.Table.from_batches` makes one table, and its `to_pandas` a data frame:
 
 ```python
@@ -70,7 +73,7 @@ print(table.group_by("topic").aggregate([("body", "count")]).sort_by("topic"))
 
 ## Looking messages up
 
-By key. The messages come through the index; what the index does not cover is read from the log:
+By key. The index leads to the messages; the parts of the log that it does not cover are scanned:
 
 ```python
 from rmqtool import Store, lookup
@@ -94,7 +97,7 @@ with Store.open("store") as store:
 print(len(by_id), [hit.stored.message.topic for hit in by_unique_key])
 ```
 
-Many keys at once. `key` is the place of the key in the list:
+Many keys at once. The column `key` is the position of the key in the list:
 
 ```python
 from rmqtool import Store, lookup_columns
@@ -158,7 +161,7 @@ print(result.messages, result.files)
 
 ## Writing
 
-A store for a test, in a few milliseconds:
+A new store, for example for a test, takes a few milliseconds:
 
 ```python
 from rmqtool import NewMessage, Store, StoreWriter
@@ -170,7 +173,7 @@ with Store.open("new") as store:
     print([stored.message.queue_id for stored in store.messages()])
 ```
 
-More messages for a store that exists, one by one and as an Arrow table. `put_table` is much faster; its
+Messages are added to an existing store one by one, or as an Arrow table. `put_table` is much faster; its
 columns have the names of message rows:
 
 ```python
@@ -186,7 +189,7 @@ with StoreWriter.open("store") as writer:
 
 ## Spark
 
-The data source in a session. Spark's workers need a Python that has rmqtool:
+The data source in a session. Spark's workers need a Python in which rmqtool is installed:
 
 ```python
 import os

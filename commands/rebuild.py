@@ -46,23 +46,23 @@ def rebuild(
 ) -> int:
     r"""Rebuild queues, index and topics.json from the commit log.
 
-    Compares every record with its queue unit and its index entries. Rebuilds each queue that is wrong,
-    and the index from its first wrong file on. New files are written next to the old ones, checked, and
-    moved into place with the times of the files that they replace. Correct files are not touched. Queue
-    offsets do not change: if the first records of a queue have expired, their units are kept or replaced
-    by fillers. A lost topics.json is rebuilt from the log, with as many queues as the log has messages
-    for. Other config files are restored from their .bak.
+    Compares every record with its queue unit and its index entries. Rebuilds each incorrect queue,
+    and the index from its first incorrect file on. New files are written next to the old ones,
+    checked, and moved into place with the times of the files that they replace. Correct files are not
+    touched. Queue offsets do not change: if the first records of a queue have expired, their units
+    are kept or replaced by fillers. A lost topics.json is rebuilt from the log: the highest queue id
+    of a topic gives its number of queues. Other config files are restored from their .bak.
 
-    Without --apply the plan is only shown; --plan needs --apply. Everything that is replaced or deleted is
-    backed up; rmqtool recover --undo restores it. The delivery times of delayed messages depend on the
-    delay levels: give --broker-conf if they are not the defaults. File sizes are detected from existing
-    files: also give --broker-conf if all queues or the whole index are missing and their sizes are not the
-    defaults.
+    Without --apply the plan is only shown; --plan needs --apply. Everything that is replaced or
+    deleted is backed up; rmqtool recover --undo restores it. The delivery times of delayed messages
+    depend on the delay levels: give --broker-conf if they are not the defaults. File sizes are
+    detected from existing files: also give --broker-conf if all queues or the whole index are missing
+    and their file sizes are not the defaults.
 
-    The state of a row is planned, done, or left with a reason. rmqtool recover repairs damage of the log
-    and stores that were not closed cleanly. Queues without files whose topic is not in topics.json were
-    deleted. They are rebuilt only if --topic names them, or if a broker's start after a crash would
-    rebuild them.
+    The state of a row is planned, done, or left with a reason. rmqtool recover repairs damage of the
+    log and stores that were not closed cleanly. A queue without files whose topic is not in
+    topics.json counts as deleted. It is rebuilt only if --topic names its topic, or if a broker's
+    start after a crash would rebuild it.
 
     Exits with 0 when nothing is wrong, or everything was repaired; 1 when something would change, and
     for a --topic or --queue that the store does not have; 2 for a usage error; 3 when something could

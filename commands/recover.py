@@ -51,8 +51,8 @@ BrokerHeap = Annotated[
         "--broker-heap",
         metavar="SIZE",
         parser=options.parse_size,
-        help="Heap of the broker's JVM (-Xmx). 4.9 allocates as much as the size field of a damaged record"
-        " says, and does not start if that exceeds the heap. Default: 2G.",
+        help="Heap of the broker's JVM (-Xmx). 4.9 allocates as many bytes as the size field of a damaged"
+        " record says, and does not start if they exceed the heap. Default: 2G.",
         show_default=False,
     ),
 ]
@@ -74,8 +74,8 @@ def recover(
 
     Without --apply nothing is changed. For each broker version rmqtool predicts from the bytes of the
     store whether its start loads the store, where it ends the log, which files it deletes, which
-    messages are lost, and which queues and index files it truncates. Next to the predictions it shows
-    what recover would do instead.
+    messages are lost, and which queues and index files it truncates. The last column shows what
+    recover would do instead.
 
     --mode best keeps every valid record, even after damage. Each lost record is replaced by a filler
     with the same topic, queue and queue offset and the tag RMQTOOL_FILLER. Brokers of every version read past
@@ -94,21 +94,21 @@ def recover(
     until a broker has written to the store, and only into the store that the backup was made from. If
     that store was moved since, --undo needs --force.
 
-    --plan reads a plan that --write-plan has written. What is applied is not the file: rmqtool plans again
-    with its options, and refuses if the store has changed since or the new plan differs in any action. So
-    --apply --plan does exactly what was shown, or nothing.
+    --plan reads a plan that --write-plan has written. rmqtool does not apply the file itself: it
+    plans again with the options in the file, and refuses if the store has changed since or the new
+    plan differs in any action. --apply --plan therefore does exactly what was shown, or nothing.
 
-    If a run is interrupted, rerun the same command to complete it. The new run first undoes the changes
-    of the interrupted run. Until then the file commitlog/rmqtool-repair prevents every broker from
-    loading the store. If the backup of the interrupted run is lost, --force continues with the store as
-    it is.
+    If a run is interrupted, rerun the same command to complete it. The new run first undoes the
+    changes of the interrupted run. Until then the file commitlog/rmqtool-repair prevents every broker
+    from loading the store. If the backup of the interrupted run is lost, --force continues with the
+    store in its present state.
 
     Exits with 0 when there was nothing to do, or the plan was applied; 1 when the plan would change
     something; 2 for a usage error; 3 when something could not be read or is stored in a form rmqtool
-    cannot read (RocksDB, DLedger, tiered); 4 when refused: the plan would give up sound messages (--yes),
-    needs --force, was made for another state of the store, or needs changes in a part that rmqtool
-    cannot repair; 5 when the store is in use (without --apply only if it is written to while rmqtool
-    reads it).
+    cannot read (RocksDB, DLedger, tiered); 4 when refused: the plan would give up sound messages
+    (needs --yes), needs --force, was made for another state of the store, or needs changes in a part
+    that rmqtool cannot repair; 5 when the store is in use (without --apply only if it is written to
+    while rmqtool reads it).
     """
     output = shown.writer(changes=change.apply or change.undo is not None)
     own = {"--mode": mode, "--fill": fill, "--broker-heap": broker_heap}

@@ -21,47 +21,48 @@ TEXT = r"""
 6  Start the broker. Keep the backup until its consumers have caught up.
 ```
 
-Steps 2, 3 and 5 change nothing, even on a store that is in use. While something writes to the store, step 3
+Steps 2, 3 and 5 change nothing, even on a store that is in use. While a program writes to the store, step 3
 cannot give an answer and exits with code 5. Do not delete files by hand, even if they look wrong.
 
 ## What a broker does when it starts
 
 The broker opens every file of the commit log and of the queues. If any file has the wrong size, or an
 unexpected file is present, the broker exits with code -3. Before version 5 an unexpected folder has the
-same effect. Only the broker's log states the reason. `recover` moves an unexpected file to the backup. If
-the file contains sound messages, it belongs to the log, and `recover` moves it only with `--yes`: rename it
-to the name that `recover` shows.
+same effect. Only the broker's log states the reason. `recover` moves an unexpected file to the backup. A
+file that contains sound messages belongs to the log: rename it to the name that `recover` shows. `recover`
+moves such a file only with `--yes`.
 
 Then the broker looks for the end of the log. If a file `abort` exists, the last stop was not clean: the
-broker starts at the newest log file whose first message is older than the checkpoint; 5.4 tries at most ten
-files. Without `abort`, 4.9 starts at the third-last file, and 5.x at the file of the newest queue entry or
-the file before it. From there the broker reads message by message, up to the first one that is incomplete
-or does not match its CRC. It treats that place as the end of the log, whatever follows: it deletes later
-files, overwrites the rest of this file with new messages, and removes the queue entries of the lost
-messages. New messages reuse their queue offsets.
+scan begins at the newest log file whose first message is older than the checkpoint; 5.4 tries at most ten
+files. Without `abort`, the scan of 4.9 begins at the third-last file, and that of 5.x at the file to which
+the newest queue unit points, or the file before it. From there the broker reads message by message, up to
+the first one that is incomplete or does not match its CRC. It treats that place as the end of the log, even
+if sound messages follow: it deletes later files, overwrites the rest of this file with new messages, and
+removes the queue units of the lost messages. New messages reuse the queue offsets of the lost ones.
 
-After an unclean stop the broker also deletes the newest index files. It creates entries only for the
+After an unclean stop the broker also deletes the newest index files. It creates index entries only for the
 messages that it reads during this start.
 
-The broker takes the lock of the store only after all that. If a second broker is started on the same store
-by mistake, it is refused, but it has already truncated the log.
+The broker takes the lock of the store only after all these steps. A second broker that is started on the
+same store by mistake is refused, but by then it has truncated the log.
 
 ## How messages get lost
 
 - Damage in the middle of the log. A bad sector, or a page of zeros after a power failure, damages one
 message or a few. A start treats it as the end of the log and gives up every later message.
 - A start that ended the log too early. Consumer offsets are then past the ends of their queues, and new
-messages reuse queue offsets. Consumers that are already past these offsets never receive the new messages.
-- Queue files deleted by hand. After a clean stop, a start does not repair a queue that lacks entries; its
-new messages get wrong offsets. If all queue files are missing, 5.4 creates entries for only the last ten
-log files.
+messages reuse queue offsets. Consumers that are already past these offsets never receive these messages.
+- Queue files deleted by hand. After a clean stop, a start does not repair a queue that lacks units; new
+messages of the queue get wrong offsets. If all queue files are missing, 5.4 creates units for only the last
+ten log files.
 - Log files deleted by hand. Without the last file, queue offsets are reused. Without a file in the middle,
 a start of 4.9 may never finish.
 - A power failure. With asynchronous flushing, the last half second or more exists only in memory. `rmqtool
 info` shows what a power failure now could cost.
 - A full disk. Above 85% disk usage the broker deletes log files of any age, consumed or not.
-- A slave that was ahead of its master. From that offset on the two logs hold different messages
-permanently, and no broker reports it. `rmqtool diff` shows that they have diverged, and at which offset.
+- A slave that was ahead of its master. From the offset where they differ, the two logs hold different
+messages permanently, and no broker reports it. `rmqtool diff` shows that they have diverged, and at which
+offset.
 - An older broker. 5.x can store records of topics with names longer than 127 bytes. 4.x treats such a
 record as the end of the log.
 
@@ -103,14 +104,15 @@ changes      1 fill in commitlog, 1 replace in consumequeue, 1 replace in index,
 rmqtool: nothing was changed; to apply the plan: rmqtool recover store --apply
 ```
 
-The columns of the versions show what their start would do, computed from the bytes of the store. The last
-column shows the plan of rmqtool. Here one message is damaged, and a start would give up 261 sound messages
-after it. `--format json` shows everything to a program. `--write-plan FILE` saves the plan. `--apply --plan
-FILE` applies exactly that plan, and refuses if the store has changed in the meantime.
+The column of a version shows what a start of that version would do, computed from the bytes of the store.
+The last column shows the plan of rmqtool. Here one message is damaged, and a start would give up 261 sound
+messages after it. `--format json` prints everything for programs. `--write-plan FILE` saves the plan.
+`--apply --plan FILE` applies exactly that plan, and refuses if the store has changed in the meantime.
 
 Before you start the broker again, check its slave. A slave that holds more than this log is now ahead of
 it. Classic replication keeps the extra bytes forever and reports nothing; controller mode truncates them.
-Check with `rmqtool diff STORE SLAVE` whether you need its extra messages, and empty a slave that is ahead.
+Use `rmqtool diff STORE SLAVE` to see the extra messages. Save those that you need, then empty a slave that
+is ahead.
 
 ## Recover
 
@@ -122,13 +124,12 @@ backup       ...
 ```
 
 Every valid message stays where it is. Each lost message is replaced by a filler with the same topic, queue
-and queue offset and the tag RMQTOOL_FILLER. Brokers of every version read past fillers, and consumers
-that subscribe to tags do not receive them. A consumer that subscribes to `*` receives them and has to ignore
-messages with that tag. Queues and index files that
-did not agree with the log are rebuilt; the others are not touched. The CRC of the body does not cover the
-topic, the queue id and the queue offset of a record. If one of these is damaged, `recover` restores it from
-the entry of its queue and the surrounding records, provided that these agree; otherwise the record stays as
-it is.
+and queue offset and the tag RMQTOOL_FILLER. Brokers of every version read past fillers, and consumers that
+subscribe to tags do not receive them. A consumer that subscribes to `*` receives them and has to ignore
+messages with that tag. Queues and index files that disagree with the log are rebuilt; the others are not
+touched. The CRC of the body does not cover the topic, the queue id and the queue offset of a record. If one
+of these is damaged, `recover` restores it from the record's queue unit and the surrounding records,
+provided that these agree; otherwise the record is not changed.
 
 ```console
 $ rmqtool verify store
@@ -145,24 +146,25 @@ plan         nothing to do
 ```
 
 If no queue file or no index file is left, their sizes are unknown: `recover` says so and uses the default
-sizes. A broker that is configured with other sizes does not load these files: give its configuration with
-`--broker-conf`.
+sizes. A broker that is configured with other sizes does not load these files. In that case, give its
+configuration with `--broker-conf`.
 
 Without `--backup-dir` the backup is next to the store. With `--fill none` the log ends at the first hole,
 and the messages after it are written to a file for `rmqtool append`. With `--mode broker --broker 5.4` the
-log ends where that broker would end it, but everything that is given up is kept in the backup.
+log ends where that broker would end it, but the backup keeps everything that is given up.
 
 A start examines only part of the log, and the next start examines another part. A second run of `--mode
 broker` may therefore truncate the log again, at earlier damage, as the broker's next start would. The plan
 warns of this and shows the offset. `--mode best` examines the whole log, and a second run changes nothing.
 
-## If it was interrupted
+## If a repair was interrupted
 
 An interrupted run leaves the file `commitlog/rmqtool-repair`. While it exists, no broker loads the store.
 Rerun the same command: it first undoes the changes of the interrupted run from its backup, and then starts
 over. With the same `--backup-dir DIR`, the new backup is `DIR-2`, next to the first. Until then do not
 delete the file by hand, and keep the backup: it may hold the only copy of some data, such as the committed
-offsets of all groups. If the backup is lost for good, `--force` continues with the store as it is.
+offsets of all groups. If the backup is lost for good, `--force` continues with the store in its present
+state.
 
 ## Undo
 
@@ -173,10 +175,10 @@ undone       4 files restored from backup
 
 Every file is restored byte for byte. Once a broker has written to the store, undo is refused.
 
-## A slave or a copy may have what is lost
+## A slave or a copy may have the lost messages
 
-A slave has its master's commit log, byte for byte at the same offsets. Before you give up messages, find
-out who has them:
+A slave has its master's commit log, byte for byte at the same offsets. Before you give up messages, check
+whether a slave or a copy has them:
 
 ```console
 $ rmqtool diff store slave
@@ -197,9 +199,9 @@ config       6 files compared: identical by value
 result       the stores differ
 ```
 
-Here the slave has the damaged message, and lacks the last 160 records. A slave that is sound and up to date
-can replace the master. With `--common` the exit code is 0 if nothing differs except how far each log
-reaches.
+Here the slave holds the damaged message intact, and lacks the last 160 records. A slave that is sound and
+up to date can replace the master. With `--common` the exit code is 0 if nothing differs except how far each
+log reaches.
 
 ## Queues or topics are wrong, the log is sound
 
@@ -212,9 +214,9 @@ replaces.
 `rmqtool expire STORE` shows which files the broker would delete now, why, and which messages groups have
 not consumed yet. `--until-free 100G --apply --archive DIR` first copies the files to another disk; without
 `--archive` they are lost. Messages that a group has not consumed, and pending delayed, half and timer
-messages, are not deleted without `--force`. For a topic that no group has ever read there is only a warning
-with the number of messages: read the plan before `--apply`. If consumerOffset.json is lost, it is unknown
-which groups still need messages, and `--apply` is refused too. The broker has to be stopped.
+messages, are not deleted without `--force`. For a topic that no group has ever read, the plan only warns
+and gives the number of messages: read the plan before `--apply`. If consumerOffset.json is lost, it is
+unknown which groups still need messages, and `--apply` is refused too. Stop the broker before `--apply`.
 
 To restore an archive, stop the broker and raise fileReservedTime (otherwise it deletes the files again).
 Then copy the folders, but not the manifests, over the store:
@@ -224,11 +226,11 @@ cp -an DIR/*/ STORE
 rmqtool verify STORE                Must say: sound.
 ```
 
-If there are several archives, restore the newest first, because a commit log must not have a gap. Files of
-commit log folders outside STORE are in DIR/outside, under their full paths.
+If there are several archives, restore the newest first, because a commit log must not have a gap. Files
+from commit log folders outside STORE are in DIR/outside, under their full paths.
 
 ## What cannot be repaired
 
-Data that a broker has overwritten is gone unless somebody has a copy: do not start the broker again.
-Queues, index and configuration in RocksDB are recognised but cannot be repaired.
+Data that a broker has overwritten is lost unless a copy exists: do not start the broker again. rmqtool
+recognises queues, index and configuration in RocksDB but cannot repair them.
 """

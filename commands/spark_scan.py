@@ -77,7 +77,7 @@ class SparkOptions(Group):
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", "-o", metavar="URL", help="Let the executors write the messages to this new folder."
+            "--output", "-o", metavar="URL", help="Write the messages to this new folder, from the executors."
         ),
     ] = None
     output_format: Annotated[
@@ -101,7 +101,7 @@ class SparkOptions(Group):
         bool,
         typer.Option(
             "--explain",
-            help="Show what would be read, and how much there is: files, bytes and an estimate of records.",
+            help="Show what would be read: the numbers of files and bytes, and an estimate of the records.",
         ),
     ] = False
     master: Annotated[
@@ -109,7 +109,7 @@ class SparkOptions(Group):
         typer.Option(
             "--master",
             metavar="URL",
-            help="Run Spark here: local[4], spark://host:7077, yarn; default: local[*].",
+            help="Run Spark on this master: local[4], spark://host:7077, yarn; default: local[*].",
         ),
     ] = None
     conf: Annotated[
@@ -213,30 +213,33 @@ def spark_scan(
     """Read or check many stores with Spark.
 
     Runs on all cores of this machine or on a cluster. Shows the selected messages, or does one of
-    --count, --group-by, --sql, --verify, --stats, --rebuild-report, --output. Several stores, for example
-    of all brokers of a cluster, are read as one; the field broker_name tells them apart. On a cluster
-    every executor must reach the stores at the same paths or URLs, and needs Python with the dependencies
-    of rmqtool; rmqtool itself is sent to the executors. rmqtool spark is the same command.
+    --count, --group-by, --sql, --verify, --stats, --rebuild-report, --output. Several stores, for
+    example of all brokers of a cluster, are read as one; the field broker_name distinguishes them. On
+    a cluster every executor must reach the stores at the same paths or URLs, and needs Python with
+    the dependencies of rmqtool; rmqtool itself is sent to the executors. rmqtool spark is the same
+    command.
 
     In --sql, columns have Spark's names: topic, queueId, queueOffset, physicalOffset, storeTimestamp,
     tags, keys, body and so on. If a query scans messages once, conditions on these columns use queues,
     the index and file names where possible. Only the necessary columns are read: those of --fields or of
     the query. A query only reads: it cannot write, or run a program or a Java method.
 
-    The view consume_queue obeys only --topic, --exclude-topic and --queue. The view index_entries obeys
-    no selection. A note says so. --limit applies to the result of the query.
+    Of the options that select messages, the view consume_queue applies only --topic, --exclude-topic
+    and --queue, and the view index_entries applies none; a note says so. --limit applies to the
+    result of the query.
 
-    Rows are those of rmqtool dump, except the column system, which is slow and shown only if --fields
-    names it. A range of the log without a record is a row of its own (an offset, a size and a status); in
-    --sql only if the query reads status, as SELECT * does. With --count, --group-by, --stats and --output
-    such ranges are reported on standard error, and so are damaged records, which are counted and written.
-    --verify describes the damage. rmqtool sets only these Spark properties, unless --conf overrides them:
-    PYSPARK_PYTHON in the environment, filter pushdown, time zone UTC, quiet logs, a temporary warehouse.
+    Rows are those of rmqtool dump, except that the column system, which is slow, is shown only if
+    --fields names it. A range of the log without a record is a row of its own (an offset, a size and
+    a status); with --sql only if the query reads status, as SELECT * does. --count, --group-by,
+    --stats and --output report such ranges on standard error. They also report damaged records, but
+    count and write them. --verify describes the damage. rmqtool sets only these Spark properties,
+    unless --conf overrides them: PYSPARK_PYTHON in the environment, filter pushdown, time zone UTC,
+    quiet logs, a temporary warehouse.
 
-    --explain estimates the number of records from queue units and bytes. Its reason says which parts of
-    the log are read if queues or the index are used. Times exclude whole files. They exclude part of a
-    file only if more than 64 MiB of it would be read; ten minutes on both sides allow for clocks that were
-    set back.
+    --explain estimates the number of records from queue units and bytes. The field reason says which
+    parts of the log are read if queues or the index are used. --since and --until exclude whole
+    files. They exclude part of a file only if more than 64 MiB of it would be read. The range read is
+    ten minutes longer at both ends, to allow for clocks that were set back.
 
     Exits with 1 for damage (with --sql only the column status shows damage), and when --rebuild-report
     has rows; 2 for a usage error; 3 when something could not be read, or Java or pyspark is missing; 4

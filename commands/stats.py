@@ -147,21 +147,23 @@ def stats(
     """Count messages; show consumer lag and pending messages.
 
     Counts by topic, queue, tag, hour or size. Body sizes are those of the stored bodies, which may be
-    compressed. Delay is the time from the producer's clock to the broker's. Percentiles have an error of
-    at most 0.4 %. Each of the largest messages is a message row. A batch record (BatchCQ) counts as one
-    message. With several sections, the table format shows one table per section, jsonl adds the field
-    section to each row, and json is one object.
+    compressed. Delay is the store time (the broker's clock) minus the born time (the producer's
+    clock). Percentiles have an error of at most 0.4 %. Each of the largest messages is a message row.
+    A batch record (BatchCQ) counts as one message. With several sections, the table format shows one
+    table per section, jsonl adds the field section to each row, and json is one object.
 
-    Lag counts all messages after a group's committed offset, including those that a filter would skip.
-    It also shows whether the broker would read the next one from memory or from disk: from memory if its
-    distance from the end of the log is below 40 % of the memory (accessMessageInMemoryMaxRatio).
+    Lag counts all messages after a group's committed offset, including those that a filter would
+    skip. The lag rows also show whether the broker would read the next message from memory or from
+    disk: from memory if its distance from the end of the log is below 40 % of the memory
+    (accessMessageInMemoryMaxRatio).
 
     Delayed messages and transactions are those of the whole store. Only --topic and --queue apply to lag.
     --at shows what the store held at an earlier time. Messages that were deleted since, and offsets that
     consumers committed since, are unknown; lag is then a range instead of a number.
 
-    The log is read once (twice for --duplicates) with bounded memory. A store in use is counted up to
-    the end that it had at the start. Properties and compressed bodies are not checked; use verify.
+    The log is read once (twice for --duplicates) with bounded memory. In a store in use, messages are
+    counted up to where the log ended when the command started. Properties and compressed bodies are
+    not checked; use verify.
 
     Exits with 0 even if nothing matches; 1 for damage, and for a --topic or --queue that the store does
     not have; 2 for a usage error; 3 when something could not be read or matplotlib is missing; 4 when the

@@ -33,7 +33,7 @@ _HEAD_FIELDS: tuple[Part, ...] = (
 
 ITEM = Struct(
     *_HEAD_FIELDS,
-    "body" / Bytes(lambda context: context.body_length) * "the message's body, never compressed by itself",
+    "body" / Bytes(lambda context: context.body_length) * "the message's body, never compressed individually",
     "properties_length" / Int16sb * "bytes of properties",
     "properties"
     / Bytes(lambda context: context.properties_length)

@@ -30,7 +30,7 @@ HEADER = Layout(
         "begin_physical_offset" / Int64sb * "offset of the first entry's record in the commit log, bytes",
         "end_physical_offset" / Int64sb * "offset of the last entry's record in the commit log, bytes",
         "hash_slot_count" / Int32sb * "slots in use",
-        "index_count" / Int32sb * "number of the next entry: entries in use + 1; 0 in a file never written",
+        "index_count" / Int32sb * "number of the next entry: entries in use + 1; 0 in an unused file",
     ),
     "The first 40 bytes of an index file. In a file without entries the times and offsets are those"
     " at the end of the previous file.",

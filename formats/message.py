@@ -67,7 +67,7 @@ HEAD_FIELDS: tuple[Part, ...] = (
     "queue_offset" / Int64sb * "number of the record's unit in its queue; 0 for prepared and rollback",
     "physical_offset" / Int64sb * "the record's own offset in the commit log, bytes",
     "sys_flag" / Int32sb * "compression, transaction type, IPv6 hosts, inner batch (see sys_flag bits)",
-    "born_timestamp" / Int64sb * "when the producer made the message, ms since 1970",
+    "born_timestamp" / Int64sb * "when the producer created the message, ms since 1970",
     "born_host" / Bytes(_host_size(BORN_HOST_V6)) * "producer: 4 or 16 address bytes, port as i32",
     "store_timestamp" / Int64sb * "when the broker stored the record, ms since 1970",
     "store_host" / Bytes(_host_size(STORE_HOST_V6)) * "broker: 4 or 16 address bytes, port as i32",

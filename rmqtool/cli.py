@@ -44,8 +44,8 @@ EXIT_STATUS = (
     (0, "Success; nothing is wrong (there may be notes)."),
     (
         1,
-        "The command worked; it has findings of severity warning or error, no match for something named,"
-        " or a plan that would change something.",
+        "The command worked, but there are findings of severity warning or error, something requested was"
+        " not found, or the plan would change something.",
     ),
     (2, "Usage error."),
     (

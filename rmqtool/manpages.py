@@ -55,10 +55,10 @@ _VARIABLES = (
     ("RMQTOOL_BROKER_CONF", "Default of `--broker-conf`."),
     (
         "RMQTOOL_STORE",
-        "Default of STORE. The command names it on standard error. Commands that can change a store ignore"
-        " it.",
+        "Default of STORE. Commands that use it print it on standard error. Commands that can change a"
+        " store ignore it.",
     ),
-    ("TZ", "Local zone. Times are read and shown in this zone unless `--tz` names another."),
+    ("TZ", "Local time zone. Times are read and shown in this zone unless `--tz` names another."),
 )
 _OUTPUT = (
     "Commands that show rows support the formats table, jsonl (one JSON object per line), json, csv and tsv. "
@@ -235,7 +235,7 @@ def _main_page(group: Any, commands: dict[str, Any]) -> str:
         _section("Output", *(f".PP\n{_roff(text)}" for text in _OUTPUT)),
         _section("Times and sizes", *(f".PP\n{_roff(text)}" for text in _TIMES)),
         _section("Message rows", *map(_column, COLUMNS)),
-        _section("Findings", _roff(f"A finding has: {findings}. The problems are in rmqtool-problems(7).")),
+        _section("Findings", _roff(f"A finding has: {findings}. rmqtool-problems(7) lists the problems.")),
         _section("Environment", *(_entry(f"\\fB{name}\\fP", text) for name, text in _VARIABLES)),
         _exit_status(code for code, _ in EXIT_STATUS),
         _see_also(

@@ -80,7 +80,7 @@ def exit_code(findings: Iterable[Finding]) -> int:
 
 
 _LOG_STOP = "treats it as the end of the log: every record and file after it in the recovered range is lost"
-_NOT_NOTICED = "does not notice; serves the bytes as they are"
+_NOT_NOTICED = "does not detect it; serves the bytes unchanged"
 _LOAD_FAILS = "load fails: the broker does not start"
 _REWRITE_QUEUE = "rmqtool rebuild STORE: rebuilds the queue from the commit log"
 _NUMBER_OF_ITS_UNIT = (
@@ -110,7 +110,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL05", "unknown magic", "error", "unknown magic number: neither a record nor a blank",
             _LOG_STOP, _CUT_OR_FILL, "spec 01 3.7"),
     Problem("CL06", "foreign record", "error", "the record's stored physical offset is not its position",
-            "does not compare the two; queues and index get the stored offset", _CUT_OR_FILL, "spec 02 C6"),
+            "does not compare the two; writes the stored offset to queues and index", _CUT_OR_FILL, "spec 02 C6"),
     Problem("CL07", "zombie tail", "warning", "older records follow newer ones: the remains of a truncated log",
             "treats them as valid if they start exactly at the end", "rmqtool recover STORE: truncates the log here and zeroes what follows", "spec 02 C14"),
     Problem("CL08", "zeroed page", "error", "whole zeroed pages inside a record or between records",
@@ -128,16 +128,16 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CL14", "bad body", "warning", "the body cannot be decompressed, or the batch in it cannot be parsed",
             "does not check; consumers fail", None, "spec 01 3.3"),
     Problem("CL15", "queue offset jump", "error", "queue offsets in the log repeat or skip numbers",
-            "writes queue units to the wrong slots", _NUMBER_OF_ITS_UNIT, "spec 02 Q12"),
+            "writes units to the wrong slots of the queue", _NUMBER_OF_ITS_UNIT, "spec 02 Q12"),
     Problem("CL16", "queue restarted", "warning", "a queue starts at 0 again: its topic was deleted and created again, or its folder was lost",
-            "starts a queue without files at 0", None, "spec 02 Q5"),
+            "gives the first message of a queue without files the queue offset 0", None, "spec 02 Q5"),
     Problem("CL17", "no store time", "error", "the record's store timestamp is zero or negative",
-            "after a crash, never starts its scan at a file that begins with such a record", None, "spec 02 3.1"),
+            "after a crash, never begins its scan at a file that starts with such a record", None, "spec 02 3.1"),
     Problem("CL18", "bad number", "error", "a numeric property (DELAY, INNER_BASE, INNER_NUM) is not a number",
             _LOG_STOP, _CUT_OR_FILL, "spec 02 4.1"),
     # commit log: the set of files
     Problem("CL20", "missing file", "error", "a file is missing between two others",
-            "loads; reads in the gap fail, 4.x may never finish its start", "rmqtool recover STORE: fills the gap", "spec 02 C7"),
+            "loads the log; reads in the gap fail, and 4.x may never finish its start", "rmqtool recover STORE: fills the gap", "spec 02 C7"),
     Problem("CL21", "wrong-size file", "error", "the file does not have the size of a commit log file",
             _LOAD_FAILS, "rmqtool recover STORE: restores its size", "spec 02 C10"),
     Problem("CL22", "stray entry", "error", "an entry in the commit log folder is not a commit log file",
@@ -172,7 +172,7 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("CQ09", "wrong-size file", "error", "the queue file is longer or shorter than the others",
             _LOAD_FAILS + " (5.x deletes an empty last file)", _REWRITE_QUEUE, "spec 02 Q8"),
     Problem("CQ10", "missing file", "error", "a queue file is missing between two others",
-            "skips it when reading", _REWRITE_QUEUE, "spec 02 Q7"),
+            "skips the gap when reading", _REWRITE_QUEUE, "spec 02 Q7"),
     Problem("CQ11", "stray entry", "warning", "an entry is neither a consume queue file nor a folder",
             "a file inside a queue: load fails; otherwise skips it", _MOVE_AWAY, "spec 02 1.2, 1.3"),
     Problem("CQ12", "empty last file", "warning", "the last queue file holds no unit",
@@ -193,33 +193,33 @@ PROBLEMS: tuple[Problem, ...] = (
     Problem("IX01", "header against content", "error", "the index header does not match the entries",
             "trusts the header: misses keys or overwrites entries", _REWRITE_INDEX, "spec 02 I1, I2"),
     Problem("IX02", "chain loop", "error", "an entry's chain goes forward, loops or leaves the file",
-            "loops until it has enough hits, or forever", _REWRITE_INDEX, "spec 02 I6"),
+            "follows the chain until it has enough hits, or forever", _REWRITE_INDEX, "spec 02 I6"),
     Problem("IX03", "key not found", "error", "a record's key cannot be found through the index",
             "answers without the message", _REWRITE_INDEX, "spec 02 I1 to I3"),
     Problem("IX04", "entry without record", "error", "an index entry does not point to a record with that key",
             "loads the bytes at that offset", _REWRITE_INDEX, "spec 02 I1"),
     Problem("IX05", "duplicate entries", "note", "the same key of the same record is in the index twice",
-            "writes them itself after a crash; returns the message twice", _REWRITE_INDEX, "spec 02 5.5, 19"),
+            "writes such entries itself after a crash; returns the message twice", _REWRITE_INDEX, "spec 02 5.5, 19"),
     Problem("IX06", "wrong-size file", "error", "the index file's size does not match its slots and entries",
             "extends a short file with zeros; reads a long one partially", _REWRITE_INDEX, "spec 02 I3"),
     Problem("IX07", "stray entry", "warning", "an entry is not an index file",
             "logs and skips it", _MOVE_AWAY, "spec 02 1.3"),
     Problem("IX08", "index behind", "note", "the newest records are not in the index yet",
-            "indexes them when it dispatches them", None, "spec 02 5.5"),
+            "adds them when it dispatches the records", None, "spec 02 5.5"),
     Problem("IX09", "dropped at start", "note", "the next start deletes this index file, because the last stop was unclean",
             "deletes files newer than the checkpoint's index time", None, "spec 02 I5, 3.4"),
     Problem("IX10", "index missing", "warning", "records have keys, but there is no index for them",
-            "answers without them", _REWRITE_INDEX, "spec 02 3.4"),
+            "answers without these messages", _REWRITE_INDEX, "spec 02 3.4"),
     Problem("IX11", "unreadable", "error", "the operating system could not read these bytes",
             "4.x: continues without the index; 5.x: does not start", _REWRITE_INDEX, "spec 02 I4", input_unread=True),
     # checkpoint, abort, lock
     Problem("CP01", "checkpoint missing", "note", "the checkpoint is missing or all zero",
-            "after a clean stop it does nothing; after a crash it scans the whole log and deletes the index",
+            "after a clean stop, does nothing; after a crash, scans the whole log and deletes the index",
             None, "spec 02 K1, K2"),
     Problem("CP02", "checkpoint size", "warning", "the checkpoint is not 4096 bytes",
             "extends it with zeros", "rmqtool recover STORE: rewrites it", "spec 02 1.1"),
     Problem("CP03", "checkpoint in the future", "warning", "the checkpoint is newer than the last record",
-            "after a crash it starts its scan too late, which leaves holes in queues and index", "rmqtool recover STORE: sets its times back", "spec 02 K3"),
+            "after a crash, begins its scan too late, which leaves holes in queues and index", "rmqtool recover STORE: sets its times back", "spec 02 K3"),
     Problem("CP07", "checkpoint behind", "note", "the checkpoint is older than the last record, although the last stop was clean",
             "scans more of the log after the next crash", None, "spec 02 6"),
     Problem("CP04", "abort present", "note", "the last stop was unclean, or a broker is running",
@@ -265,7 +265,7 @@ PROBLEMS: tuple[Problem, ...] = (
             "compacts from the start again", "rmqtool recover STORE: restores its .bak, or removes it", "spec 01 1"),
     # out of reach
     Problem("UN01", "not checked", "warning", "recognised but not checked: rmqtool cannot read this form",
-            "reads it", None, "design 2", input_unread=True),
+            "reads it normally", None, "design 2", input_unread=True),
 )  # fmt: skip
 
 BY_CODE: dict[str, Problem] = {problem.code: problem for problem in PROBLEMS}

@@ -21,9 +21,9 @@ stream = spark.readStream.format("rocketmq-store").option("startingOffsets", "ea
 rows.orderBy("storeTimestamp").write.format("rocketmq-store").mode("append").save("/data/new")
 ```
 
-Options have the names that Kafka's source or rocketmq-spark uses, where one of these has an option with the
-same meaning. Names are not case-sensitive. An unknown option, an invalid value and options that contradict
-each other are errors; the message names the option.
+If Kafka's source or rocketmq-spark has an option with the same meaning, the option has the same name here.
+Names are not case-sensitive. An unknown option, an invalid value and options that contradict each other are
+errors; the message names the option.
 
 ## Values
 
@@ -34,22 +34,22 @@ without an offset is in UTC.
 - a glob. `*`, `?` and `[...]`; it is case-sensitive.
 - JSON of offsets. `{"topic": {"0": 23, "1": -2}}`: by topic and queue; -2 is the earliest offset, -1 the
 latest. With several stores, the broker name comes between: `{"topic": {"broker-a": {"0": 23}}}`.
-- JSON of milliseconds since 1970. The same, with a time instead of each offset.
+- JSON of milliseconds since 1970. Like JSON of offsets, with a time instead of each offset.
 """
 
 _PLACES: Final = {
     "path": (
         "The argument of `load` and `save`: a store, a folder of commit log files, or one of these files."
-        " A glob stands for all stores that it matches. A URL such as `s3://bucket/store` is read through"
-        " rmqtool. A write takes one folder and no URL."
+        " A glob stands for all stores that it matches. rmqtool itself reads URLs such as"
+        " `s3://bucket/store`. A write takes one folder, and no URL."
     ),
-    "paths": "Several stores; `load` sets it when it is given a list. It excludes `path`.",
+    "paths": "Several stores; `load` sets it when it is given a list. It cannot be combined with `path`.",
     "brokerName": (
         "The broker names of the stores, by path or in the order of the paths (the stores of a glob are"
         " sorted). By default a broker has the name in the file of `brokerConf` (one store only), otherwise"
         " the part of the path by which the stores differ. Names must be unique."
     ),
-    "brokerConf": "The broker's configuration file; it names the folders of the store.",
+    "brokerConf": "The broker's configuration file, which names the folders of the store.",
     "commitlogPaths": "Further commit log folders of the store, if its log is spread over several disks.",
     "readOnlyCommitlogPaths": "Further commit log folders that the broker only reads.",
     "storage.": (
@@ -83,9 +83,12 @@ _TOPICS: Final = {
     "topic": "Selects one topic by its full name. rocketmq-spark's name for the option.",
     "subscribe": "Selects topics by their full names. Kafka's name for the option.",
     "topics": "Selects topics that match one of these globs.",
-    "subscribePattern": "Selects topics whose full name matches. Kafka's name for the option.",
+    "subscribePattern": (
+        "Selects topics whose full name matches this expression. Kafka's name for the option."
+    ),
     "assign": (
-        "Selects single queues. Kafka's name for the option. With several stores, it names the broker too."
+        "Selects single queues. Kafka's name for the option. With several stores, the value also names the"
+        " broker."
     ),
     "excludeTopics": "Excludes topics that match one of these globs.",
     "queueId": "Selects these queues of every topic.",
@@ -117,7 +120,8 @@ _BOUNDS: Final = {
     ),
     "startingOffsetsByTimestampStrategy": (
         "Selects what happens to a queue that ends before its start time: an `error`, or a start at its end"
-        " (`latest`). It applies to batch reads with `startingTimestamp` or `startingOffsetsByTimestamp`."
+        " (`latest`). This option applies to batch reads with `startingTimestamp` or"
+        " `startingOffsetsByTimestamp`."
     ),
     "endingOffsets": (
         "The offsets at which a batch read ends; the message at an offset is not read. By default a read ends"
@@ -135,26 +139,23 @@ _BOUNDS: Final = {
         " the end of the last file is data loss, as Kafka treats an end offset that a queue does not have."
     ),
     "failOnDataLoss": (
-        "Makes it an error if requested offsets, files or stores do not exist (any more). For batch reads"
-        " this includes topics of `topic` and `subscribe` and queues of `assign` that no store has, and"
-        " physical offsets outside the files of the log. With `false` rmqtool reads what exists and warns. A"
-        " stream waits for topics and queues that do not exist yet. It does not notice that a store was"
-        " replaced by one whose records have the same offsets."
+        "The read fails if requested offsets, files or stores do not exist (any more). For batch reads this"
+        " includes topics of `topic` and `subscribe` and queues of `assign` that no store has, and physical"
+        " offsets outside the files of the log. With `false` rmqtool reads what exists and warns. A stream"
+        " waits for topics and queues that do not exist yet. It does not detect that a store was replaced by"
+        " one whose records have the same offsets."
     ),
 }
 _WAYS: Final = {
     "via": (
-        "Selects the way to the messages. `auto` uses consume queues or the index if they can be trusted and"
-        " need less reading, otherwise the commit log. The other values request one way, which is used as far"
-        " as it can answer."
+        "Selects the access path. `auto` uses consume queues or the index if they can be trusted and"
+        " need less reading, otherwise the commit log. Each other value requests one access path, which is"
+        " used as far as it can answer."
     ),
     "pushdown": "Lets filters of the query limit what is read, see FILTERS.",
-    "minPartitions": (
-        "Makes partitions smaller until there are about this many. No partition is made to read less than 32K"
-        " of the log."
-    ),
+    "minPartitions": "Makes partitions smaller, down to 32K of the log, until there are about this many.",
     "maxRecordsPerPartition": (
-        "Limits the records of a partition, as far as consume queues know their number."
+        "Limits the records of a partition, as far as consume queues show their number."
     ),
     "maxBytesPerPartition": (
         "Limits the bytes of the log that a partition reads. By default it is an eighth of all bytes that are"
@@ -185,8 +186,8 @@ _STREAMS: Final = {
 }
 _WRITES: Final = {
     "profile": (
-        "The broker that is to open a new store: `4.9`, `5.3` or `5.4`. It applies to writes; a read ignores"
-        " it."
+        "The version of the broker that will open a new store: `4.9`, `5.3` or `5.4`. It applies to writes;"
+        " a read ignores it."
     ),
     "order": (
         "The order of the new log. `given`: the order of the rows, whose store times must not decrease."
@@ -209,34 +210,34 @@ to reach the folder. Options that select topics, tags, keys or a filter, and sta
 offset or time, are refused.
 
 The columns are those of a read; `topic` and `body` (or `value`) are required. A data frame that was read can
-therefore be written again, except system topics with `columnSet` `kafka`, which are refused. Values that a
-store computes are computed again. A property without a value, which consumers cannot see, is lost. rmqtool
-assigns a queue to rows without one, and the time of the write to rows without a store time.
+therefore be written again; only system topics with `columnSet` `kafka` are refused. Values that a store
+computes are computed again. A property without a value, which consumers cannot see, is lost. rmqtool assigns
+a queue to rows without one, and the time of the write to rows without a store time.
 
-Without `write.reserve` `false` a write allocates a whole commit log file at once, 1 GiB by default
-(`write.commitLogFileSize`).
+A write allocates a whole commit log file at once, 1 GiB by default (`write.commitLogFileSize`), unless
+`write.reserve` is `false`.
 
 Options with the prefix `write.` describe the new files. The broker's name of the setting is in brackets.
 """
 
 GROUPS: Final = (
-    ("Which stores", "", _PLACES),
-    ("What rows have", "", _COLUMNS),
-    ("Which messages", "All given options must match. Without any, every message is read.", _TOPICS),
+    ("Selecting stores", "", _PLACES),
+    ("Content of rows", "", _COLUMNS),
+    ("Selecting messages", "All given options must match. Without any, every message is read.", _TOPICS),
     (
-        "From where to where",
+        "Start and end",
         "Starts are inclusive, ends are exclusive.",
         _BOUNDS,
     ),
-    ("How it is read", "These options do not change the result.", _WAYS),
+    ("Partitions and access path", "These options do not change the result.", _WAYS),
     (
         "Streams",
         "`readStream` starts after the latest message, as Kafka's source does. To read what is already in"
         " the store, set `startingOffsets` to `earliest` or give another start. A stream with a checkpoint"
-        " resumes where it stopped, whatever the start. End options (`endingOffsets`, `endingTimestamp`,"
+        " resumes where it stopped and ignores the start. End options (`endingOffsets`, `endingTimestamp`,"
         " `endingPhysicalOffset`) are errors. The log ends with the last complete record whose CRC matches,"
         " so a record that a broker is still writing belongs to a later batch. The trigger `availableNow`"
-        " ends with what exists when it starts.",
+        " stops at the end that the log has when the stream starts.",
         _STREAMS,
     ),
     ("Writing", _WRITING, _WRITES),
@@ -254,9 +255,7 @@ WRITE_TEXTS: Final = {
         "Limits the size of a body. The default is 4 MiB or, if a commit log file is smaller, what fits"
         " [maxMessageSize]."
     ),
-    "propertyCrc": (
-        "Ends each record with a CRC over all of its properties, 5.x only [enabledAppendPropCRC]."
-    ),
+    "propertyCrc": "Ends each record with a CRC over the whole record, 5.x only [enabledAppendPropCRC].",
     "reserve": "Allocates the whole space of a commit log file when the file is created.",
     "cluster": "Value of the property CLUSTER that a broker adds [brokerClusterName].",
     "region": "Value of the property MSG_REGION that a 5.x broker adds [regionId].",
@@ -290,44 +289,44 @@ units = spark.read.format("rocketmq-store").option("table", "units").load("/data
 units.groupBy("topic", "queueId").count().show()
 ```
 
-A row of `units` is a unit that is present in a consume queue file; zeros and the fillers before the first
-message of a queue are not rows. The table accepts `topic`, `subscribe`, `topics`, `subscribePattern`,
-`excludeTopics` and `queueId`, and `failOnDataLoss` for topics that do not exist. A row of `index_entries` is
-an entry that an index file uses. Both tables accept `columns` or a schema, the options that name stores, and
+A row of `units` is a unit of a consume queue file. Zeros, and the fillers before the first message of a
+queue, are not rows. The table accepts `topic`, `subscribe`, `topics`, `subscribePattern`, `excludeTopics` and
+`queueId`, and `failOnDataLoss` for topics that do not exist. A row of `index_entries` is an entry that an
+index file uses. Both tables accept `columns` or a schema, the options that name stores, and
 `maxBytesPerPartition`, here the bytes of files, by default 64M. All other options that select or shape
 messages are errors. Rows are not checked against the log; `rmqtool verify` does that.
 
-Name the columns that a query needs in `columns`: Spark does not tell a Python data source which ones these
-are, and reads the others too.
+Name the columns that a query needs in `columns`. Otherwise all columns are read, because Spark does not tell
+a Python data source which ones the query needs.
 """
 TABLE_COLUMN_TEXTS: Final = {
     "tagsCode": "the hash of the tag, the address of an extension unit, or a delivery time",
     "batchSize": "messages of the record; only in batch queues, which also have `storeTimestampMs`",
     "entry": "number of the entry in its file, from 1",
     "keyHash": "hash of topic and key",
-    "timeDiffSeconds": "seconds since the first time of the file; `storeTimestampMs` is their sum",
+    "timeDiffSeconds": "seconds since the first time of the file; `storeTimestampMs` is the sum of both",
     "previous": "number of the previous entry in the same slot; 0 if there is none",
 }
 
 REST: Final = """
 ## Damage
 
-Damage ends a read only on request. The option `mode` selects how it is handled:
+Damage ends a read only with `mode` `FAILFAST`. The option `mode` selects how damage is handled:
 
 - PERMISSIVE. A damaged record is a row like the others, with its codes in `status`. A range of the log
 without a sound record is one row: `physicalOffset`, `size` (its length), `file`, `position`, `brokerName`,
 `status` and the corrupt record column locate and describe it; all other columns are null. A missing commit
 log next to existing queues or an index (CL26) is one such row, without an offset.
-- DROPMALFORMED. Both kinds of row are left out. What is left out of the log is reported on the standard
-error of the task.
+- DROPMALFORMED. Both kinds of row are left out. The standard error of the task reports what was left out of
+the log.
 - FAILFAST. The first damaged record or range is an error.
 
 Sound messages have the single code `ok` in `status`. All other codes are listed in rmqtool-problems(7). No
 column set contains the corrupt record column: name it in `columns` or in a schema. It holds the codes and
 the offset of a damaged record, and the whole finding for a range without a record.
 
-A range without a record has no topic, tag, key or time. It is a row even if options select messages by
-these, because it may hold a selected message; a filter of the query excludes it. Without `status` and the
+A range without a record has no topic, tag, key or time. Such a range is a row even if options select messages
+by these, because it may hold a selected message. A filter of the query excludes it. Without `status` and the
 corrupt record column, damage is reported on the standard error of the task instead. To exclude such rows, use
 `where status[0] = 'ok'`.
 
@@ -341,12 +340,12 @@ also limit what is read: equality, lists and ranges joined by AND, of `topic` (a
 `queueOffset`, `physicalOffset`, `storeTimestamp`, `storeTimestampMs`, `tags`, `uniqKey`, `key`, `brokerName`,
 and the Kafka names of these. Spark tests every row again. Streams accept no filters.
 
-Use pushdown only for data frames that are scanned once in their life. Spark 4.3.0 keeps one plan for each
-loaded source, that of the most recent filters. If a data frame or view is scanned twice, in one query or in
-two, rows would be missing. The default is therefore `off`. Where pushdown does not fit, use options instead
-of filters.
+Use pushdown only for data frames that are scanned only once. Spark 4.3.0 keeps one plan for each loaded
+source, that of the most recent filters. If a data frame or view is scanned twice, in one query or in two,
+rows would be missing. The default is therefore `off`. Where pushdown is not possible, use options instead of
+filters.
 
-## Where Python comes from
+## Python of the executors
 
 The data source is registered automatically if rmqtool is installed in Spark's Python: the one named by
 `PYSPARK_PYTHON`, otherwise `python3` on the PATH. The Python that runs your driver script does not matter.

@@ -94,7 +94,7 @@ def text() -> str:
     for title, introduction, texts in GROUPS:
         parts += [f"## {title}", introduction, "\n".join(_entry(name, texts[name]) for name in texts)]
     parts += ["\n".join(_write_entry(name, WRITE_TEXTS[name]) for name in WRITE_TEXTS)]
-    parts += ["## Options together", "\n\n".join(_together())]
+    parts += ["## Combining options", "\n\n".join(_together())]
     parts += ["## Options of other sources", _ignored()]
     parts += ["## Column sets", *_column_sets(), "## Columns", *_columns(), TABLES, *_tables(), REST]
     return "\n" + "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
