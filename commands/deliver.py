@@ -73,12 +73,12 @@ def deliver(
     case --apply is refused, and without --apply every message counts as not delivered.
 
     The state of a row is due, delivered, or the reason why the message is not delivered. Messages in
-    these states are skipped, as by a broker: missing (the log no longer has the record), half (a half
-    message of a transaction), unreadable (the record does not name its target), illegal (no broker
-    could store it under its real topic; the field reason explains why). Messages in these states stop
-    the delivery of their level: damaged (the body does not match its CRC; stored again, it would look
-    sound), unknown_topic (no consumer would find the message; see --create-topic), refused (for
-    example because its topic is not writable).
+    these states are skipped, as by a broker, and the rest of their level is delivered: missing (the
+    log no longer has the record), half (a half message of a transaction), unreadable (the record does
+    not name its target), illegal (no broker could store it under its real topic; the field reason
+    explains why). Messages in these states stop the delivery of their level: damaged (the body does
+    not match its CRC; stored again, it would look sound), unknown_topic (no consumer would find the
+    message; see --create-topic), refused (for example because its topic is not writable).
 
     Exits with 0 when nothing is due, or everything was delivered; 1 when messages are due and --apply
     was not given, or messages were skipped; 2 for a usage error; 3 when something could not be read or

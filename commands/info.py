@@ -42,7 +42,7 @@ def info(
     Shows which broker wrote the store and with which file sizes, how full it is, which times it
     covers, which topics and queues it has, whether it was stopped cleanly or is in use, how far
     queues and index lag behind the log, and what a power failure now could cost. Reads only the
-    starts and ends of files, so it is as fast for a large store as for a small one. Shows only damage
+    starts and ends of files, so the time does not depend on the amount of data. Shows only damage
     that is visible from file names and sizes; verify finds the rest.
     """
     from rmqtool.report.info import store_info

@@ -66,7 +66,7 @@ COLUMNS: tuple[Column, ...] = (
     Column("stored_body", "storedBody", "binary", "",
            "the stored bytes of the body, if compressing `body` would not reproduce them", optional=True),
     Column("tags", "tags", "string", "",
-           "property TAGS, one value, whose hash is in the queue unit; null if absent"),
+           "property TAGS, which the store hashes as a single value; null if absent"),
     Column("keys", "keys", "list<item: string>", "", "property KEYS, split at spaces"),
     Column("uniq_key", "uniqKey", "string", "", "property UNIQ_KEY, the client's unique id; null if absent"),
     Column("offset_msg_id", "offsetMsgId", "string", "", "store host and physical offset in hex"),
