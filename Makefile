@@ -4,7 +4,6 @@ SHELL := /bin/sh
 BIN := .venv/bin
 DEMO_CASE := ok_540_clean
 DEMO_STORE := build/demo/store
-BENCH = JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -s -o python_files='bench_*.py'
 # By path, not by a hook of imports: Spark looks for data sources among the modules of the path.
 EDITABLE := --config-settings editable_mode=compat -e
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet -c constraints.txt
@@ -29,7 +28,7 @@ JAVA = $(shell for java in "$${JAVA_HOME:-/none}/bin/java" "$$(command -v java)"
 	version=$$("$$java" -version 2>&1 | sed -n '/version "/{s/.*version "\([0-9]*\).*/\1/p;q;}'); \
 	test "$${version:-0}" -ge 17 && { echo "$$java"; exit; }; done)
 
-.PHONY: demo test lint types man man-check bench bench-smoke sweep soak fuzz interop java jre cc release-check clean
+.PHONY: demo test lint types man man-check bench bench-smoke bench-tail sweep soak fuzz interop java jre cc release-check clean
 .PRECIOUS: build/interop/%/lib.done build/interop/%/classes.done
 
 demo: .venv/base
@@ -87,12 +86,18 @@ man: .venv/base
 man-check: .venv/base
 	$(BIN)/python -m rmqtool.manpages --check man
 
-bench: .venv/dev build/bench/classes.done $(ROCKETMQ:%=build/interop/%/classes.done)
-	$(BENCH) tests/benchmarks
-	LAB_TAIL_SECONDS=30 $(subst bench_,interop_,$(BENCH)) tests/interop/interop_tail.py -k keeps_up
+# QUICK=1: small amounts, less than five minutes. AREAS: some of read, recover, append, lookup, spark, growth.
+SCALE := $(if $(QUICK),quick,full)
+bench: .venv/dev build/bench/classes.done
+	JAVA_HOME='$(JDK)' $(BIN)/python -m tests.benchmarks --scale $(SCALE) $(AREAS)
 
-bench-smoke: .venv/dev build/bench/classes.done
-	RMQTOOL_BENCH_SMALL=1 $(BENCH) $(addprefix tests/benchmarks/bench_,append.py recover.py lookup.py export.py)
+bench-smoke:
+	$(MAKE) --no-print-directory bench SCALE=small
+
+# `tail --follow` of a broker that receives 20,000 messages/s.
+bench-tail: .venv/dev $(ROCKETMQ:%=build/interop/%/classes.done)
+	LAB_TAIL_SECONDS=30 JAVA_HOME='$(JDK)' $(BIN)/python -m pytest -s -o python_files='interop_*.py' \
+		tests/interop/interop_tail.py -k keeps_up
 
 build/bench/classes.done: build/interop/5.4.0/classes.done $(wildcard tests/benchmarks/*.java)
 	@'$(JDK)/bin/javac' -nowarn -Xlint:none -cp '$(<D)/lib/*' -d $(@D)/classes tests/benchmarks/*.java && touch $@

@@ -3,6 +3,7 @@
     rmqtool.1 and one rmqtool-<command>.1    from the Typer app: options, help texts, exit codes
     rmqtool-store.5                          from the declarations in `formats/`
     rmqtool-problems.7                       from the table of problems
+    rmqtool-concepts.7                       from the text in `concepts_page.py`
     rmqtool-recovery.7                       from the text in `recovery_page.py`
     rmqtool-python.7                         from the text in `python_page.py`
     rmqtool-spark.7                          from the options and columns of the Spark source
@@ -24,6 +25,8 @@ import typer
 
 from rmqtool import __version__
 from rmqtool.cli import EXIT_STATUS, PROGRAM, build_app
+from rmqtool.commands.concepts_page import SPEED
+from rmqtool.commands.concepts_page import TEXT as CONCEPTS_TEXT
 from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, EXIT_USAGE
@@ -129,8 +132,10 @@ _PROBLEMS_TEXT = (
     "error, and with 3 when something could not be read."
 )
 
-_OVERVIEWS = ("store(5)", "problems(7)", "recovery(7)", "python(7)", "spark(7)")
+_OVERVIEWS = ("store(5)", "concepts(7)", "problems(7)", "recovery(7)", "python(7)", "spark(7)")
 _GUIDES = (
+    ("concepts", "the parts of a message store, and the way of a message through them", CONCEPTS_TEXT + SPEED,
+     "store(5)", "recovery(7)"),
     ("recovery", "what to do when a broker does not start or messages are missing", RECOVERY_TEXT,
      "info(1)", "recover(1)", "verify(1)", "diff(1)", "rebuild(1)", "expire(1)", "problems(7)"),
     ("python", "message stores in Python programs", PYTHON_TEXT, "store(5)", "problems(7)", "spark(7)"),

@@ -1,107 +1,111 @@
-"""What the benches know of the machine, and how they report."""
+"""What the benchmarks know of the machine: where stores are kept, what it is, and how it is left at rest."""
 
 from __future__ import annotations
 
 import mmap
 import os
+import platform
 import shutil
-import statistics
-import sys
-import threading
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import subprocess
+from datetime import UTC, datetime
+from importlib import metadata
+from itertools import count
 from pathlib import Path
 
+import rmqtool
 from tests import ROOT
 
 BUILD = ROOT / "build" / "bench"
-"""Where `make bench` compiles."""
+"""Where `make bench` compiles, and where it writes its results."""
 STORES = Path(os.environ.get("RMQTOOL_BENCH_DIR", BUILD)) / "stores"
-"""Where the stores of both sides lie while they are measured, on one file system."""
-SMALL = bool(os.environ.get("RMQTOOL_BENCH_SMALL"))
-"""`make bench-smoke`: the same benches with small counts; their figures mean nothing."""
-
-
+"""The stores of all contenders while they are measured, on one file system."""
 FEW_FILES = 1_000
+_emptied = count()
+_LIBRARIES = ("numba", "numpy", "pyarrow", "pyspark")
 
 
 def touch_memory(size: int) -> None:
-    """Touch `size` bytes of memory and give them back.
+    """Touch `size` bytes of memory and free them.
 
-    A virtual machine gets much of its memory from its host only when it is touched first, ten times slower
-    than later; the page cache of whoever is measured first would pay for that.
+    A virtual machine gets much of its memory from its host only when it is first touched, ten times slower
+    than later. The page cache of the contender that is measured first would pay for that.
     """
     mmap.mmap(
         -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
     ).close()
 
 
-def finish(store: Path, files: int) -> None:
-    """Free the space of a store with about that many files, and let the disk come to rest.
+def remove_store(store: Path) -> None:
+    """Free the space of a store, and wait until the disk is at rest.
 
-    Of one with many files the queues stay until the end of the bench: an ext4 without a journal goes
-    around the inodes of what was deleted in the last minutes one by one, and whoever makes files then
-    would be measured twenty times slower.
+    The files of a store with many queues stay until the end of the run, empty and under another name: ext4
+    without a journal skips the inodes of recently deleted files one by one, and the next contender that
+    creates files would be twenty times slower.
     """
-    for folder in [store] if files <= FEW_FILES else [store / "commitlog", store / "index"]:
-        shutil.rmtree(folder)
-    if not SMALL:
-        os.sync()  # what one run left to be written is not to slow the next
+    paths = [path for path in store.rglob("*") if path.is_file()]
+    if len(paths) <= FEW_FILES:
+        shutil.rmtree(store)
+    else:
+        for path in paths:
+            os.truncate(path, 0)
+        store.rename(store.with_name(f"emptied-{next(_emptied)}"))
+    os.sync()  # what one run left to be written must not slow the next
 
 
-def anonymous_bytes() -> int:
-    """RssAnon of this process."""
-    for line in Path("/proc/self/status").read_text("ascii").splitlines():
-        if line.startswith("RssAnon"):
-            return int(line.split()[1]) << 10
-    raise OSError("the system does not tell RssAnon")
+def drop_from_cache(folder: Path) -> None:
+    """Remove the files of a folder from the page cache. On tmpfs this has no effect."""
+    os.sync()  # only clean pages can be dropped
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            finally:
+                os.close(descriptor)
 
 
-@contextmanager
-def peak_of_anonymous_bytes(step_s: float = 0.01) -> Iterator[list[int]]:
-    """The highest RssAnon of this process while the block runs: element 0 of the list."""
-    peak, done = [anonymous_bytes()], threading.Event()
+def has_page_cache(folder: Path) -> bool:
+    """Whether files in this folder are on a device that the page cache can be empty of."""
+    best, kind = 0, ""
+    for line in Path("/proc/self/mounts").read_text("utf-8").splitlines():
+        _, place, name, *_ = line.split()
+        if folder.resolve().is_relative_to(place) and len(place) >= best:
+            best, kind = len(place), name
+    return kind not in ("tmpfs", "ramfs")
 
-    def watch() -> None:
-        while not done.wait(step_s):
-            peak[0] = max(peak[0], anonymous_bytes())
 
-    thread = threading.Thread(target=watch, daemon=True)
-    thread.start()
+def describe() -> dict[str, str]:
+    """The machine, the versions and the date, as the report shows them."""
+    return {
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
+        "commit": _commit(),
+        "processor": _processor(),
+        "cores": str(os.cpu_count()),
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / (1 << 30):.0f} GiB",
+        "system": f"{platform.system()} {platform.release()}",
+        "rmqtool": rmqtool.__version__,
+        "python": platform.python_version(),
+        **{name: _version(name) for name in _LIBRARIES if _version(name)},
+    }
+
+
+def _commit() -> str:
+    command = ["git", "describe", "--always", "--dirty", "--abbrev=10"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    """The model of the processor, as /proc/cpuinfo or the platform names it."""
+    path = Path("/proc/cpuinfo")
+    for line in path.read_text("utf-8").splitlines() if path.exists() else ():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(name: str) -> str:
     try:
-        yield peak
-    finally:
-        done.set()
-        thread.join()
-
-
-def rate(messages: int, seconds: Sequence[float]) -> float:
-    """Messages a second, by the median run."""
-    return messages / statistics.median(seconds)
-
-
-class Clock:
-    """Seconds since it was made."""
-
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-
-    @property
-    def seconds(self) -> float:
-        return time.perf_counter() - self._start
-
-
-def report(title: str, *lines: str) -> None:
-    """Print a block of figures with the load average."""
-    load = " ".join(f"{each:.1f}" for each in os.getloadavg())
-    small = " (small counts: the figures mean nothing)" if SMALL else ""
-    sys.stdout.write(f"\n{title}{small}, load {load}\n" + "".join(f"  {line}\n" for line in lines))
-    sys.stdout.flush()
-
-
-def against(name: str, ours: float, java: float, target: float) -> str:
-    """One line: our rate, Java's, their ratio, what is wanted of it."""
-    ratio = ours / java
-    verdict = "" if ratio >= target or SMALL else "  MISSED"
-    return f"{name:44} {ours:11,.0f}/s  Java {java:9,.0f}/s  {ratio:6.2f} x (target {target:g} x){verdict}"
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""

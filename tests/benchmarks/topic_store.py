@@ -11,11 +11,29 @@ from pathlib import Path
 import numpy as np
 
 from rmqtool.formats import checkpoint, consume_queue, index, message
-from tests.benchmarks.big_store import KEY_PREFIX, START_MS, hex_digits, template
+from tests.benchmarks.messages import KEY_PREFIX, hex_digits
 
 WEEK_MS = 7 * 86_400_000
-TOPIC_LENGTH = 10  # of big_store's template
+START_MS = 1_700_000_000_000
+TOPIC_LENGTH = 10
+_TOPIC = "TopicBench"
 _CHUNK_RECORDS = 1 << 16
+
+
+def template(body_bytes: int) -> tuple[np.ndarray, int]:
+    """(one record as uint8 of shape (size,), position of the 8 digits of its key)."""
+    body = bytes(range(256)) * (body_bytes // 256 + 1)
+    key = KEY_PREFIX + "00000000"
+    properties = f"UNIQ_KEY\x01{key}\x02TAGS\x01TagA\x02".encode()
+    size = message.record_size(1, 0, body_bytes, TOPIC_LENGTH, len(properties))
+    host = bytes((127, 0, 0, 1, 0, 0, 42, 159))
+    record = message.encode(
+        message.Message(
+            size, message.MAGIC_V1, message.masked_crc(body[:body_bytes]), 0, 0, 0, 0, 0, START_MS, host,
+            START_MS, host, 0, 0, body_bytes, body[:body_bytes], _TOPIC.encode(), len(properties), properties,
+        )
+    )  # fmt: skip
+    return np.frombuffer(record, np.uint8), record.index(b"00000000\x02")
 
 
 def topic_name(number: int) -> str:

@@ -19,6 +19,8 @@ import rmqtool
 from rmqtool import __version__, manpages
 from rmqtool.cli import EXIT_STATUS, build_app
 from rmqtool.commands import COMMANDS
+from rmqtool.commands.concepts_page import SPEED
+from rmqtool.commands.concepts_page import TEXT as CONCEPTS_TEXT
 from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
 from rmqtool.formats import STRUCTURES
@@ -177,7 +179,12 @@ def test_python_page_has_every_public_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("page_name", "text"), [("rmqtool-recovery.7", RECOVERY_TEXT), ("rmqtool-python.7", PYTHON_TEXT)]
+    ("page_name", "text"),
+    [
+        ("rmqtool-concepts.7", CONCEPTS_TEXT + SPEED),
+        ("rmqtool-recovery.7", RECOVERY_TEXT),
+        ("rmqtool-python.7", PYTHON_TEXT),
+    ],
 )
 def test_page_has_every_part_of_its_text(page_name: str, text: str) -> None:
     """Headings, entries, blocks: nothing of the text is lost on the way to the page."""

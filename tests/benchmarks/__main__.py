@@ -1,0 +1,95 @@
+"""All benchmarks: `python -m tests.benchmarks [--scale small|quick|full] [AREA...]`, or `make bench`.
+
+Writes build/bench/table.json after every row, and table.md and chart.svg at the end. `make bench` compiles
+the Java programs first; without them the rows have no contender of Java.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tests.benchmarks import growth, report, rows_append, rows_lookup, rows_read, rows_recover, rows_spark
+from tests.benchmarks.harness import Row, measure
+from tests.benchmarks.java import is_ready
+from tests.benchmarks.machine import BUILD, describe, touch_memory
+from tests.benchmarks.scale import SCALES, Bench
+
+AREAS: dict[str, Callable[[Bench], Iterator[Row]]] = {
+    "read": rows_read.rows,
+    "recover": rows_recover.rows,
+    "append": rows_append.rows,
+    "lookup": rows_lookup.rows,
+    "spark": rows_spark.rows,
+}
+GROWTH = "growth"
+
+
+def run(bench: Bench, areas: list[str]) -> tuple[dict[str, Any], list[str]]:
+    """(the results, the areas that failed). An area that fails keeps the rows that it has."""
+    results: dict[str, Any] = {
+        "scale": bench.scale.name, "machine": describe(), "java": is_ready(), "rows": [], "growth": []
+    }  # fmt: skip
+    failed = []
+    for area in areas:
+        shutil.rmtree(bench.folder, ignore_errors=True)
+        bench.folder.mkdir(parents=True)
+        try:
+            _run_area(bench, area, results)
+        except Exception:
+            traceback.print_exc()
+            failed.append(area)
+    shutil.rmtree(bench.folder, ignore_errors=True)
+    return results, failed
+
+
+def _run_area(bench: Bench, area: str, results: dict[str, Any]) -> None:
+    if area == GROWTH:
+        points = []
+        for point in growth.measured(bench):
+            points.append(point)
+            results["growth"] = growth.curves(points)
+            _say(report.point_line(point))
+            report.write_json(results)
+        return
+    for row in AREAS[area](bench):
+        result = {"area": area} | measure(row, rounds=bench.scale.rounds, budget_s=bench.scale.budget_s)
+        results["rows"].append(result)
+        _say("\n".join(report.row_lines(result)))
+        report.write_json(results)
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def main() -> int:
+    """Run the areas; 1 if one of them failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
+    parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join([*AREAS, GROWTH]))
+    parser.add_argument("--scale", choices=SCALES, default="full")
+    given = parser.parse_args()
+    unknown = set(given.areas) - {*AREAS, GROWTH}
+    if unknown:
+        parser.error(f"no such area: {', '.join(sorted(unknown))}")
+    bench = Bench(SCALES[given.scale])
+    if bench.scale.touch_bytes:
+        touch_memory(bench.scale.touch_bytes)
+    BUILD.mkdir(parents=True, exist_ok=True)
+    _say(f"scale {bench.scale.name}, load {os.getloadavg()[0]:.1f}; {report.machine_text(describe())}")
+    results, failed = run(bench, given.areas or [*AREAS, GROWTH])
+    report.write_all(results)
+    _say(f"\nwritten: {report.TABLE_JSON}, {report.TABLE_MD}, {report.CHART}")
+    if failed:
+        _say(f"failed: {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,229 @@
+"""The least that the machine needs for a piece of work: `python -m tests.benchmarks.limits WORK ARGUMENT...`.
+
+    read FILE...              every byte of the files into one buffer
+    write PLAN FOLDER         as many bytes into as many new files as a store has, flushed; see `write_plan`
+    partitions FILE FOLDER    the bodies of an Arrow file, each to the end of the file of its queue
+    parquet FILE TARGET       an Arrow file as Parquet, compressed as `export` does
+    json FILE                 json.loads of every line
+    flush FILE N              N times 16 records of 1 KiB, each time flushed to the device
+
+Only what a piece of work needs is imported.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import resource
+import struct
+import sys
+import time
+import zlib
+from collections import OrderedDict
+from collections.abc import Sequence
+from pathlib import Path
+
+_BUFFER_BYTES = 4 << 20
+_FEW_FILES = 1_000
+_SPARE_FILES = 100
+_GROUP_BYTES = 16 * 1024
+
+
+def read(paths: Sequence[str | Path]) -> int:
+    """Read every byte of the files; their number."""
+    buffer, total = memoryview(bytearray(_BUFFER_BYTES)), 0
+    for path in paths:
+        with open(path, "rb", buffering=0) as file:  # noqa: PTH123
+            while count := file.readinto(buffer):
+                total += count
+    return total
+
+
+def write_plan(store: Path, log_end: int, target: Path) -> None:
+    """Note the files of a store: path in the store, bytes of data, size. The log's data end at `log_end`."""
+    files = []
+    for path in sorted(store.rglob("*")):
+        if path.is_file():
+            status = path.stat()
+            data_bytes = min(status.st_size, status.st_blocks * 512)
+            if path.parent.name == "commitlog":
+                data_bytes = min(max(log_end - int(path.name), 0), data_bytes)
+            files.append((str(path.relative_to(store)), data_bytes, status.st_size))
+    target.write_text(json.dumps(files), "utf-8")
+
+
+def write(plan: str, folder: str) -> None:
+    """Write the files of a plan, one after the other, and flush them as a command has to before it ends."""
+    root, buffer = Path(folder), memoryview(os.urandom(_BUFFER_BYTES))
+    files = json.loads(Path(plan).read_text("utf-8"))
+    for relative, data_bytes, size in files:
+        path = root / relative
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb", buffering=0) as file:  # noqa: PTH123
+            for start in range(0, data_bytes, _BUFFER_BYTES):
+                file.write(buffer[: min(_BUFFER_BYTES, data_bytes - start)])
+            if size > data_bytes:
+                file.truncate(size)
+            if len(files) <= _FEW_FILES:
+                os.fdatasync(file.fileno())
+    if len(files) > _FEW_FILES:
+        os.sync()
+
+
+def partitions(table: str, folder: str) -> None:
+    """One file per queue: each body to the end of the file of its queue, as brokers store partitions.
+
+    As many files stay open as the process may have.
+    """
+    import pyarrow as pa
+
+    root = Path(folder)
+    root.mkdir()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    limit = (hard if hard != resource.RLIM_INFINITY else 1 << 20) - _SPARE_FILES
+    files: OrderedDict[tuple[str, int], int] = OrderedDict()
+    with pa.memory_map(table) as source, pa.ipc.open_file(source) as reader:
+        for number in range(reader.num_record_batches):
+            batch = reader.get_batch(number)
+            columns = (batch[name].to_pylist() for name in ("topic", "queue_id", "body"))
+            for topic, queue_id, body in zip(*columns, strict=True):
+                descriptor = files.get((topic, queue_id))
+                if descriptor is None:
+                    if len(files) >= limit:
+                        os.close(files.popitem(last=False)[1])
+                    name = root / f"{topic}-{queue_id}"
+                    descriptor = os.open(name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+                    files[topic, queue_id] = descriptor
+                else:
+                    files.move_to_end((topic, queue_id))
+                os.write(descriptor, body)
+    if len(files) <= _FEW_FILES:
+        for descriptor in files.values():
+            os.fdatasync(descriptor)
+    else:
+        os.sync()
+    for descriptor in files.values():
+        os.close(descriptor)
+
+
+def parquet(table: str, target: str) -> None:
+    """What pyarrow alone needs to compress and write columns that are in memory."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with pa.memory_map(table) as source, pa.ipc.open_file(source) as reader:
+        with pq.ParquetWriter(target, reader.schema, compression="zstd") as writer:
+            for number in range(reader.num_record_batches):
+                writer.write_batch(reader.get_batch(number))
+
+
+def json_lines(path: str) -> int:
+    """Decode every line of a file; their number."""
+    count = 0
+    with open(path, "rb") as file:  # noqa: PTH123
+        for line in file:
+            json.loads(line)
+            count += 1
+    return count
+
+
+def flush(path: str, times: int) -> None:
+    """Append as many bytes as 16 records have and flush them, again and again: an ideal group commit."""
+    data = os.urandom(_GROUP_BYTES)
+    with open(path, "wb", buffering=0) as file:  # noqa: PTH123
+        for _ in range(times):
+            file.write(data)
+            os.fdatasync(file.fileno())
+
+
+def zlib_walk(data: memoryview, records: int) -> int:
+    """What one writes with `struct` and zlib: walk records of version 1; how many bodies match their CRC."""
+    from rmqtool.formats import message
+
+    head, body = struct.Struct(">iii"), struct.Struct(">i")
+    body_at, start = message.HEADS[0].offsets["body_length"], message.HEAD_SIZE_V4
+    crc32, position, good = zlib.crc32, 0, 0
+    for _ in range(records):
+        size, _, crc = head.unpack_from(data, position)
+        (length,) = body.unpack_from(data, position + body_at)
+        begin = position + start
+        good += crc32(data[begin : begin + length]) & message.CRC_MASK == crc
+        position += size
+    return good
+
+
+def construct_walk(data: memoryview, records: int) -> int:
+    """The same with a declaration of `construct` that names every field, as a parser in Python has it."""
+    import construct as c
+
+    record = c.Struct(
+        "total_size" / c.Int32sb, "magic" / c.Int32ub, "body_crc" / c.Int32sb, "queue_id" / c.Int32sb,
+        "flag" / c.Int32sb, "queue_offset" / c.Int64sb, "physical_offset" / c.Int64sb,
+        "sys_flag" / c.Int32sb, "born_timestamp" / c.Int64sb, "born_host" / c.Bytes(8),
+        "store_timestamp" / c.Int64sb, "store_host" / c.Bytes(8), "reconsume_times" / c.Int32sb,
+        "prepared_transaction_offset" / c.Int64sb, "body" / c.Prefixed(c.Int32sb, c.GreedyBytes),
+        "topic" / c.PascalString(c.Int8ub, "utf-8"), "properties" / c.Prefixed(c.Int16sb, c.GreedyBytes),
+    )  # fmt: skip
+    good, position = 0, 0
+    for _ in range(records):
+        parsed = record.parse(data[position:])
+        good += zlib.crc32(parsed.body) & 0x7FFFFFFF == parsed.body_crc
+        position += parsed.total_size
+    return good
+
+
+def put_loop(path: Path, messages: Sequence[tuple[int, str, bytes, bytes]]) -> float:
+    """Seconds of a bare Python loop that packs records into mapped memory, and checks nothing.
+
+    Each message is its queue, topic, body and properties.
+    """
+    from rmqtool.formats import message
+
+    head = struct.Struct(">iIiiiqqiq8sq8siqi")
+    host, magic, room, position = bytes(8), message.MAGIC_V1 & 0xFFFFFFFF, 0, 0
+    offsets: dict[tuple[str, int], int] = {}
+    for _, topic, body, properties in messages:
+        room += head.size + len(body) + 1 + len(topic) + 2 + len(properties)
+    with path.open("w+b") as file:
+        file.truncate(room)
+        with mmap.mmap(file.fileno(), room) as area:
+            begin = time.perf_counter()
+            for queue_id, topic, body, properties in messages:
+                name = topic.encode()
+                size = head.size + len(body) + 1 + len(name) + 2 + len(properties)
+                number = offsets.get((topic, queue_id), 0)
+                offsets[topic, queue_id] = number + 1
+                now = time.time_ns() // 1_000_000
+                crc = zlib.crc32(body) & 0x7FFFFFFF
+                area[position : position + size] = b"".join((
+                    head.pack(size, magic, crc, queue_id, 0, number, position, 0, now, host, now, host, 0, 0,
+                              len(body)),
+                    body, bytes((len(name),)), name, len(properties).to_bytes(2, "big"), properties,
+                ))  # fmt: skip
+                position += size
+            return time.perf_counter() - begin
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Run the work that the first argument names."""
+    work, *given = arguments
+    if work == "read":
+        read(given)
+    elif work == "write":
+        write(*given)
+    elif work == "partitions":
+        partitions(*given)
+    elif work == "parquet":
+        parquet(*given)
+    elif work == "json":
+        json_lines(*given)
+    elif work == "flush":
+        flush(given[0], int(given[1]))
+    else:
+        raise SystemExit(f"no such work: {work}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

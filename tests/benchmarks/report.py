@@ -1,0 +1,293 @@
+"""What the benchmarks have measured: for a terminal, as Markdown, as a page of the manual, as a chart.
+
+    python -m tests.benchmarks.report [FILE]    puts the table of build/bench/table.json, or FILE, into the
+                                                documents; then run `make man`
+
+The table stands between two markers, in README.md and in the source of rmqtool-concepts(7). A document
+without markers is an error; with nothing between them it has no section. Only a full run gets there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tests import ROOT
+from tests.benchmarks.machine import BUILD
+
+TABLE_JSON, TABLE_MD, CHART = BUILD / "table.json", BUILD / "table.md", BUILD / "chart.svg"
+README = ROOT / "README.md"
+CONCEPTS = ROOT / "commands" / "concepts_page.py"
+README_MARKERS = ("<!-- speed: begin -->\n", "<!-- speed: end -->\n")
+PAGE_MARKERS = ("# speed: begin\n", "# speed: end\n")
+TITLE = "Speed"
+
+Result = dict[str, Any]
+_COLOURS = {"rmqtool": "#7f7f7f", "java": "#d62728", "limit": "#1f77b4", "other": "#2ca02c"}
+_KINDS = {
+    "rmqtool": "another way of rmqtool", "java": "RocketMQ's own library or tool",
+    "limit": "a bare limit of the machine", "other": "another tool",
+}  # fmt: skip
+
+
+# figures
+
+
+def seconds_text(seconds: float) -> str:
+    """`4.2 us`, `83 ms`, `1.72 s`."""
+    if seconds < 1e-3:
+        return f"{seconds * 1e6:.3g} us"
+    return f"{seconds * 1e3:.3g} ms" if seconds < 1 else f"{seconds:.3g} s"
+
+
+def rate_text(unit: str, rate: float) -> str:
+    """`1.91 GB/s`, `1.2 million messages/s`; empty where only the time counts."""
+    if not unit:
+        return ""
+    if unit == "bytes":
+        return f"{rate / 1e9:.2f} GB/s" if rate >= 1e8 else f"{rate / 1e6:.3g} MB/s"
+    return f"{rate / 1e6:.3g} million {unit}/s" if rate >= 1e6 else f"{rate:,.0f} {unit}/s"
+
+
+def figure(row: Result, each: Result) -> str:
+    """The time of a contender with its spread, and its rate; of one that does a part only the rate."""
+    rate = rate_text(row["unit"], row["amount"] / each["seconds"])
+    if each["part"]:
+        return f"{rate}, of a part"
+    spread = (each["high"] - each["low"]) / 2 / each["seconds"]
+    text = seconds_text(each["seconds"]) + (f" +-{spread:.0%}" if row["rounds"] > 1 else "")
+    return f"{text}, {rate}" if rate else text
+
+
+def ratio_text(ratio: float | None) -> str:
+    """How many times as fast rmqtool is."""
+    return "" if ratio is None else f"{ratio:.3g} x" if ratio < 100 else f"{ratio:,.0f} x"
+
+
+def memory_text(row: Result, each: Result) -> str:
+    """The peak memory of a process of its own."""
+    peak = each.get("peak_bytes", 0)
+    return f"{peak / (1 << 20):.0f} MiB" if peak and not row["in_process"] else ""
+
+
+def machine_text(machine: Mapping[str, str]) -> str:
+    """One sentence about where and when."""
+    libraries = ", ".join(
+        f"{name} {machine[name]}" for name in ("numba", "numpy", "pyarrow", "pyspark") if name in machine
+    )
+    commit = f" ({machine['commit']})" if machine.get("commit") else ""
+    return (
+        f"{machine['date']}, rmqtool {machine['rmqtool']}{commit}, {machine['processor']},"
+        f" {machine['cores']} cores, {machine['memory']}, {machine['system']}, Python {machine['python']},"
+        f" {libraries}"
+    )
+
+
+def point_line(point: Result) -> str:
+    """A point of a curve, as it is measured."""
+    return (
+        f"{point['command']:24} {point['axis']:12} {size_text(point['axis'], point['size']):>9}:"
+        f" {seconds_text(point['seconds'])}, {point['peak_bytes'] >> 20} MiB,"
+        f" {point['open_files']} open files"
+    )
+
+
+def size_text(axis: str, size: float) -> str:
+    """A place on an axis."""
+    return f"{size / (1 << 30):.3g} GiB" if axis.startswith("bytes") else f"{size:,.0f}"
+
+
+def row_lines(row: Result) -> Iterator[str]:
+    """A row for a terminal, with what is to be reached."""
+    yield f"\n{row['name']}{' (in process)' if row['in_process'] else ''}, load {row['load']:.1f}"
+    for each in row["contenders"]:
+        goal = row["goals"].get(each["name"])
+        aim = ""
+        if goal is not None and each["ratio"] is not None:
+            aim = f"  (to reach {goal:.3g} x{'' if each['ratio'] >= goal else ': missed'})"
+        text = f"  {each['name']:34} {figure(row, each):46} {memory_text(row, each):>9}"
+        yield f"{text} {ratio_text(each['ratio']):>8}{aim}".rstrip()
+
+
+# documents
+
+
+def introduction(results: Result) -> list[str]:
+    """What the figures are, in sentences."""
+    return [
+        f"`make bench` measured this on one machine: {machine_text(results['machine'])}.",
+        "Each figure of rmqtool is the median time of the whole command, from the start of the process to its"
+        " end, with the files in the page cache. A row marked (in process) is a call without the start. The"
+        " contenders of a row took turns; +- is half the range of their rounds. The ratio is the speed of"
+        " rmqtool divided by that of the peer: above 1 rmqtool is faster. A limit does only a part of the"
+        " work: it reads or writes the same bytes, or starts and does nothing.",
+    ]
+
+
+def markdown(results: Result) -> str:
+    """The tables, without a heading."""
+    parts = [*introduction(results)]
+    lines = ["| work | beside it | time, rate | memory | ratio |", "|---|---|---|---|---|"]
+    for row in results["rows"]:
+        name = row["name"] + (" (in process)" if row["in_process"] else "")
+        for number, each in enumerate(row["contenders"]):
+            shown = (
+                f"`{each['shown']}`"
+                if number == 0 and each["shown"] and not row["in_process"]
+                else each["name"]
+            )
+            cells = [
+                name if number == 0 else "", shown, figure(row, each), memory_text(row, each),
+                ratio_text(each["ratio"]),
+            ]  # fmt: skip
+            lines.append(f"| {' | '.join(cells)} |")
+    parts.append("\n".join(lines))
+    if results["growth"]:
+        parts.append(
+            "How commands grow. The slope is the exponent of the time: 1 grows as the data, 0 not at all."
+        )
+        parts.append("\n".join(_growth_lines(results["growth"])))
+    return "\n\n".join(parts) + "\n"
+
+
+def _growth_lines(curves: Sequence[Result]) -> Iterator[str]:
+    yield "| command | grows with | time | memory | open files | slope |"
+    yield "|---|---|---|---|---|---|"
+    for curve in curves:
+        points = curve["points"]
+        times = "; ".join(
+            f"{size_text(curve['axis'], each['size'])}: {seconds_text(each['seconds'])}" for each in points
+        )
+        peaks = " to ".join(f"{each['peak_bytes'] >> 20}" for each in _ends(points))
+        files = " to ".join(str(each["open_files"]) for each in _ends(points))
+        slope = "" if curve["slope"] is None else f"{curve['slope']:.2f}"
+        yield f"| {curve['command']} | {curve['axis']} | {times} | {peaks} MiB | {files} | {slope} |"
+
+
+def _ends(points: Sequence[Result]) -> list[Result]:
+    return [points[0], points[-1]] if len(points) > 1 else [points[0]]
+
+
+def page(results: Result) -> str:
+    """A section of a page of the manual: paragraphs and a block, narrow enough for a terminal."""
+    lines = []
+    for row in results["rows"]:
+        lines.append(f"{row['name']}{' (in process)' if row['in_process'] else ''}")
+        for each in row["contenders"]:
+            lines.append(
+                f"  {each['name'][:32]:32} {figure(row, each):36} {ratio_text(each['ratio']):>7}".rstrip()
+            )
+    for curve in results["growth"]:
+        slope = "" if curve["slope"] is None else f", slope {curve['slope']:.2f}"
+        lines.append(f"{curve['command']} by {curve['axis']}{slope}")
+        for each in curve["points"]:
+            size = size_text(curve["axis"], each["size"])
+            memory = f"{each['peak_bytes'] >> 20} MiB"
+            lines.append(
+                f"  {size:>10} {seconds_text(each['seconds']):>9} {memory:>9} {each['open_files']:>7} files"
+            )
+    block = "\n".join(lines)
+    paragraphs = "\n\n".join(introduction(results))
+    return f"\n## {TITLE}\n\n{paragraphs}\n\n```text\n{block}\n```\n"
+
+
+def page_source(results: Result | None) -> str:
+    """The assignment in the source of the page."""
+    if results is None:
+        return 'SPEED = ""\n'
+    return f'SPEED = r"""{page(results)}"""\n'
+
+
+def between(text: str, markers: tuple[str, str], content: str) -> str:
+    """The text with `content` between the markers. Raises ValueError if they are not there once each."""
+    begin, end = markers
+    if text.count(begin) != 1 or text.count(end) != 1 or text.index(begin) > text.index(end):
+        raise ValueError(f"not one {begin.strip()} with one {end.strip()} after it")
+    return text[: text.index(begin) + len(begin)] + content + text[text.index(end) :]
+
+
+def put(results: Result, readme: Path = README, concepts: Path = CONCEPTS) -> None:
+    """Write the table into both documents."""
+    section = f"\n## {TITLE}\n\n{markdown(results)}\n"
+    for path, markers, content in (
+        (readme, README_MARKERS, section), (concepts, PAGE_MARKERS, page_source(results))
+    ):  # fmt: skip
+        path.write_text(between(path.read_text("utf-8"), markers, content), "utf-8")
+
+
+# files
+
+
+def write_json(results: Result, path: Path = TABLE_JSON) -> None:
+    """The results as they are."""
+    path.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+
+
+def write_all(results: Result, folder: Path = BUILD) -> None:
+    """table.json, table.md and chart.svg."""
+    write_json(results, folder / TABLE_JSON.name)
+    (folder / TABLE_MD.name).write_text(f"# {TITLE}\n\n{markdown(results)}", "utf-8")
+    draw(results, folder / CHART.name)
+
+
+def draw(results: Result, path: Path) -> None:
+    """One chart: of every row the ratios on a logarithmic axis; beside it the curves of growth."""
+    import matplotlib as mpl
+
+    mpl.use("svg")
+    from matplotlib import pyplot as plt
+
+    rows = [row for row in results["rows"] if len(row["contenders"]) > 1]
+    figure_, (left, right) = plt.subplots(
+        1, 2, figsize=(14, max(4, 0.3 * len(rows) + 1.5)), layout="constrained"
+    )
+    for number, row in enumerate(rows):
+        for each in row["contenders"][1:]:
+            left.plot(each["ratio"], number, "o", color=_COLOURS[each["kind"]])
+    for kind, label in _KINDS.items():
+        left.plot([], [], "o", color=_COLOURS[kind], label=label)
+    left.axvline(1, color="black", linewidth=0.8)
+    left.set_xscale("log")
+    left.set_yticks(range(len(rows)), [row["name"] for row in rows])
+    left.invert_yaxis()
+    left.grid(axis="x", alpha=0.3)
+    left.set_xlabel("speed of rmqtool / speed of the peer")
+    left.legend(loc="best", fontsize="small")
+    for curve in results["growth"]:
+        first = curve["points"][0]
+        sizes = [each["size"] / first["size"] for each in curve["points"]]
+        times = [each["seconds"] / first["seconds"] for each in curve["points"]]
+        right.plot(sizes, times, "o-", label=f"{curve['command']}, {curve['axis']}")
+    if results["growth"]:
+        right.set_xscale("log")
+        right.set_yscale("log")
+        right.legend(loc="best", fontsize="x-small")
+    right.grid(alpha=0.3)
+    right.set_xlabel("size / first size")
+    right.set_ylabel("time / first time")
+    figure_.savefig(path, format="svg")
+    plt.close(figure_)
+
+
+def main(arguments: list[str]) -> int:
+    """Put the table of a full run into the documents; 1 if there is none."""
+    parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.report", description=__doc__)
+    parser.add_argument("file", nargs="?", type=Path, default=TABLE_JSON)
+    path: Path = parser.parse_args(arguments).file
+    if not path.exists():
+        sys.stderr.write(f"{path} does not exist: run `make bench` first\n")
+        return 1
+    results = json.loads(path.read_text("utf-8"))
+    if results["scale"] != "full":
+        sys.stderr.write(f"{path} is of a {results['scale']} run: only figures of a full one are published\n")
+        return 1
+    put(results)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
