@@ -12,6 +12,7 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from tests.benchmarks import growth, report, rows_append, rows_lookup, rows_read, rows_recover, rows_spark
@@ -31,36 +32,47 @@ GROWTH = "growth"
 
 
 def run(bench: Bench, areas: list[str]) -> tuple[dict[str, Any], list[str]]:
-    """(the results, the areas that failed). An area that fails keeps the rows that it has."""
+    """(the results, what failed). A row or an area that fails does not stop the others."""
     results: dict[str, Any] = {
         "scale": bench.scale.name, "machine": describe(), "java": is_ready(), "rows": [], "growth": []
     }  # fmt: skip
-    failed = []
+    failed: list[str] = []
     for area in areas:
         shutil.rmtree(bench.folder, ignore_errors=True)
         bench.folder.mkdir(parents=True)
-        try:
-            _run_area(bench, area, results)
-        except Exception:
-            traceback.print_exc()
-            failed.append(area)
+        with _noted(failed, area):
+            if area == GROWTH:
+                _grow(bench, results)
+            else:
+                _run_area(bench, area, results, failed)
     shutil.rmtree(bench.folder, ignore_errors=True)
     return results, failed
 
 
-def _run_area(bench: Bench, area: str, results: dict[str, Any]) -> None:
-    if area == GROWTH:
-        points = []
-        for point in growth.measured(bench):
-            points.append(point)
-            results["growth"] = growth.curves(points)
-            _say(report.point_line(point))
-            report.write_json(results)
-        return
+@contextmanager
+def _noted(failed: list[str], name: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception:
+        traceback.print_exc()
+        failed.append(name)
+
+
+def _run_area(bench: Bench, area: str, results: dict[str, Any], failed: list[str]) -> None:
     for row in AREAS[area](bench):
-        result = {"area": area} | measure(row, rounds=bench.scale.rounds, budget_s=bench.scale.budget_s)
-        results["rows"].append(result)
-        _say("\n".join(report.row_lines(result)))
+        with _noted(failed, f"{area}: {row.name}"):
+            result = {"area": area} | measure(row, rounds=bench.scale.rounds, budget_s=bench.scale.budget_s)
+            results["rows"].append(result)
+            _say("\n".join(report.row_lines(result)))
+            report.write_json(results)
+
+
+def _grow(bench: Bench, results: dict[str, Any]) -> None:
+    points = []
+    for point in growth.measured(bench):
+        points.append(point)
+        results["growth"] = growth.curves(points)
+        _say(report.point_line(point))
         report.write_json(results)
 
 
@@ -70,7 +82,7 @@ def _say(text: str) -> None:
 
 
 def main() -> int:
-    """Run the areas; 1 if one of them failed."""
+    """Run the areas; 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks", description=__doc__)
     parser.add_argument("areas", nargs="*", metavar="AREA", help=", ".join([*AREAS, GROWTH]))
     parser.add_argument("--scale", choices=SCALES, default="full")

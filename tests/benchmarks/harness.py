@@ -98,6 +98,7 @@ class Program(Contender):
         output: a file for what it prints; the same in every round.
         stdin: what it reads.
         inside: from what it has printed, the seconds of its own work.
+        only_inside: its start and its end do not count, for it repeats its work until it is warm.
         environment: variables to set.
     """
 
@@ -107,6 +108,7 @@ class Program(Contender):
     output: Path | None = None
     stdin: bytes = b""
     inside: Callable[[str], float] | None = None
+    only_inside: bool = False
     environment: Mapping[str, str] = field(default_factory=dict)
 
     def _work(self, watched: bool) -> Sample:
@@ -123,7 +125,10 @@ class Program(Contender):
                     text = (output.read() + errors.read()).decode("utf-8", "replace")
         if watched and self.answer is not None and not self.answer(text):
             raise AssertionError(f"{self.name}: not the expected answer: {text[-_ERROR_BYTES:]}")
-        return sample if self.inside is None else sample._replace(inside_seconds=self.inside(text))
+        if self.inside is None:
+            return sample
+        inside = self.inside(text)
+        return Sample(inside) if self.only_inside else sample._replace(inside_seconds=inside)
 
     def _output(self, reads: bool) -> IO[bytes]:
         if self.output is not None:

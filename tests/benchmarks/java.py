@@ -23,7 +23,8 @@ from tests.interop.processes import BUILD as LAB
 from tests.interop.processes import FLAGS, JAVA, write_logback
 
 VERSION = "5.4.0"
-NAME = f"Java {VERSION}"
+WARM = f"Java {VERSION}, warm"
+PROCESS = f"Java {VERSION}, as a process"
 _HEAP = "1g"
 _OPENS = [flag for flag in FLAGS if flag.startswith("--add")]
 
@@ -44,7 +45,12 @@ def java_line(main: str, *arguments: object, touched: bool = True) -> list[str]:
 
 
 def java(
-    main: str, *arguments: object, inside: str, right: Callable[[dict[str, Any]], bool], **options: Any
+    main: str,
+    *arguments: object,
+    inside: str,
+    right: Callable[[dict[str, Any]], bool],
+    warm: bool = False,
+    **options: Any,
 ) -> Program:
     """A program that answers with a line of JSON.
 
@@ -53,12 +59,12 @@ def java(
         arguments: its arguments.
         inside: the key of its own seconds; of a list, those of the last half count, for it warms before.
         right: whether what it says is right.
+        warm: it repeats the work, and only its own seconds count.
         options: those of `Program`.
     """
 
     def told(text: str) -> dict[str, Any]:
-        line = next(each for each in text.splitlines() if each.startswith("{"))
-        result: dict[str, Any] = json.loads(line)
+        result: dict[str, Any] = json.loads(next(each for each in text.splitlines() if each.startswith("{")))
         assert right(result), text
         return result
 
@@ -67,8 +73,8 @@ def java(
         return statistics.median(value[len(value) // 2 :]) if isinstance(value, list) else float(value)
 
     return Program(
-        name=NAME, kind="java", line=java_line(main, *arguments, touched=False), inside=seconds,
-        shown=f"{main}.java", **options,
+        name=WARM if warm else PROCESS, kind="java", line=java_line(main, *arguments, touched=False),
+        inside=seconds, only_inside=warm, shown=f"{main}.java", **options,
     )  # fmt: skip
 
 

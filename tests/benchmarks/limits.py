@@ -12,6 +12,7 @@ Only what a piece of work needs is imported.
 
 from __future__ import annotations
 
+import io
 import json
 import mmap
 import os
@@ -166,11 +167,10 @@ def construct_walk(data: memoryview, records: int) -> int:
         "prepared_transaction_offset" / c.Int64sb, "body" / c.Prefixed(c.Int32sb, c.GreedyBytes),
         "topic" / c.PascalString(c.Int8ub, "utf-8"), "properties" / c.Prefixed(c.Int16sb, c.GreedyBytes),
     )  # fmt: skip
-    good, position = 0, 0
+    stream, good = io.BytesIO(data), 0
     for _ in range(records):
-        parsed = record.parse(data[position:])
+        parsed = record.parse_stream(stream)
         good += zlib.crc32(parsed.body) & 0x7FFFFFFF == parsed.body_crc
-        position += parsed.total_size
     return good
 
 

@@ -25,13 +25,15 @@ _LIBRARIES = ("numba", "numpy", "pyarrow", "pyspark")
 
 
 def touch_memory(size: int) -> None:
-    """Touch `size` bytes of memory and free them.
+    """Touch `size` bytes of memory, or half of all if that is less, and free them.
 
     A virtual machine gets much of its memory from its host only when it is first touched, ten times slower
     than later. The page cache of the contender that is measured first would pay for that.
     """
     mmap.mmap(
-        -1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0)
+        -1,
+        min(size, _memory_bytes() // 2),
+        flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | getattr(mmap, "MAP_POPULATE", 0),
     ).close()
 
 
@@ -81,12 +83,16 @@ def describe() -> dict[str, str]:
         "commit": _commit(),
         "processor": _processor(),
         "cores": str(os.cpu_count()),
-        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / (1 << 30):.0f} GiB",
+        "memory": f"{_memory_bytes() / (1 << 30):.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
         "rmqtool": rmqtool.__version__,
         "python": platform.python_version(),
         **{name: _version(name) for name in _LIBRARIES if _version(name)},
     }
+
+
+def _memory_bytes() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _commit() -> str:

@@ -146,6 +146,9 @@ def markdown(results: Result) -> str:
             ]  # fmt: skip
             lines.append(f"| {' | '.join(cells)} |")
     parts.append("\n".join(lines))
+    notes = "\n".join(f"- {row['name']}: {row['note']}" for row in results["rows"] if row["note"])
+    if notes:
+        parts.append(notes)
     if results["growth"]:
         parts.append(
             "How commands grow. The slope is the exponent of the time: 1 grows as the data, 0 not at all."

@@ -17,7 +17,8 @@ from rmqtool.write.store_writer import StoreWriter
 from tests.benchmarks import limits, messages
 from tests.benchmarks.harness import Call, Contender, Program, Row, rmqtool
 from tests.benchmarks.java import (
-    NAME,
+    PROCESS,
+    WARM,
     JavaStore,
     is_ready,
     java_line,
@@ -99,7 +100,7 @@ def _java_process(bench: Bench, topics: int, count: int) -> Program:
     """The library as a process: it starts, writes one store, and ends."""
     root = bench.folder / "java-process"
     return Program(
-        name=f"{NAME}, as a process", kind="java", line=java_line("StoreBench"), shown="StoreBench.java",
+        name=PROCESS, kind="java", line=java_line("StoreBench", touched=False), shown="StoreBench.java",
         stdin=store_line(root, topics, count).encode(), after=partial(remove_written, root),
     )  # fmt: skip
 
@@ -107,7 +108,7 @@ def _java_process(bench: Bench, topics: int, count: int) -> Program:
 def _java_loop(warm: JavaStore, topics: int, count: int, **options: Any) -> Call:
     """The library in a warm JVM, until queues and index are level with the log."""
     return Call(
-        name=f"{NAME}, warm", kind="java", shown="putMessage in a loop, StoreBench.java",
+        name=WARM, kind="java", shown="putMessage in a loop, StoreBench.java",
         work=lambda: warm.run(topics, count, **options)["complete_seconds"],
     )  # fmt: skip
 
@@ -159,9 +160,8 @@ def _json_lines(bench: Bench, warm: JavaStore | None) -> Iterator[Row]:
         line=[*LIMITS, "json", source],
         shown="a loop over the lines, nothing written",
     )
-    java_name = f"{NAME}, warm"
     yield Row(
-        name="append from JSON lines", unit="messages", amount=count, goals={java_name: 2.5},
+        name="append from JSON lines", unit="messages", amount=count, goals={WARM: 2.5},
         contenders=[
             appended(bench.folder / "store", source, count), _bare_writer(bench, source, count), loop,
             *_java(bench, warm, 1, count),
@@ -206,11 +206,11 @@ def _puts(bench: Bench, warm: JavaStore | None) -> Row:
         return seconds
 
     library = [] if warm is None else [
-        Call(name=f"{NAME}, warm", kind="java", shown="putMessage in a loop, StoreBench.java",
+        Call(name=WARM, kind="java", shown="putMessage in a loop, StoreBench.java",
              work=lambda: warm.run(1, count)["put_seconds"])
     ]  # fmt: skip
     return Row(
-        name="put, one by one", unit="messages", amount=count, in_process=True, goals={f"{NAME}, warm": 0.6},
+        name="put, one by one", unit="messages", amount=count, in_process=True, goals={WARM: 0.6},
         contenders=[
             Call(name="StoreWriter.put", kind="rmqtool", work=put),
             Call(name="StoreWriter.put, write buffer", kind="rmqtool", work=partial(put, write_buffer=True)),
@@ -249,7 +249,7 @@ def _flushed_puts(bench: Bench, warm: JavaStore | None) -> Row:
     library = [] if warm is None else [_java_loop(warm, 1, count, threads=THREADS, flush="SYNC_FLUSH")]
     return Row(
         name=f"put and flush, {THREADS} threads", unit="messages", amount=count, in_process=True,
-        goals={f"{NAME}, warm": 1},
+        goals={WARM: 1},
         contenders=only([
             Call(name="StoreWriter.put, sync", kind="rmqtool", work=put),
             Call(name="write and flush", kind="limit", work=bare, shown=f"{THREADS} records, then fdatasync"),

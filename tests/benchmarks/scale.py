@@ -88,7 +88,7 @@ SCALES = {
         Scale(
             name="full", rounds=5, budget_s=150, log_messages=2_500_000, log_file_bytes=1 << 30,
             append_messages=1_000_000, topics=(1, 10, 100, 1_000, 10_000), puts=500_000, sync_puts=50_000,
-            keys_messages=6_660_000, keys=(1, 1_000, 20_000, 100_000), part_records=200_000,
+            keys_messages=6_660_000, keys=(1, 1_000, 20_000, 100_000), part_records=50_000,
             growth_messages=(_GIB, 2 * _GIB, 4 * _GIB, 8 * _GIB), growth_rounds=2,
             spark_growth=(0, 1, 2, 3), many_queues=100_000, spark_topics=1_000, spark_plan=(100, 1_000),
             touch_bytes=8 << 30,
