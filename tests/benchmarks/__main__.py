@@ -34,7 +34,8 @@ GROWTH = "growth"
 def run(bench: Bench, areas: list[str]) -> tuple[dict[str, Any], list[str]]:
     """(the results, what failed). A row or an area that fails does not stop the others."""
     results: dict[str, Any] = {
-        "scale": bench.scale.name, "machine": describe(), "java": is_ready(), "rows": [], "growth": []
+        "scale": bench.scale.name, "log_messages": bench.scale.log_messages, "machine": describe(),
+        "java": is_ready(), "rows": [], "growth": [],
     }  # fmt: skip
     failed: list[str] = []
     for area in areas:

@@ -302,7 +302,7 @@ def measure(row: Row, *, rounds: int, budget_s: float) -> dict[str, Any]:
             "cpu_seconds": _median([one.cpu_seconds for one in samples[each.name]]),
         }
         if inside:
-            results.append(_result(row, each, f"{each.name}, without its start", inside, base))
+            results.append(_result(row, each, f"{each.name}, work alone", inside, base))
     results[0]["ratio"] = None
     return {
         "name": row.name, "unit": row.unit, "amount": row.amount, "in_process": row.in_process,

@@ -24,7 +24,7 @@ from tests.interop.processes import FLAGS, JAVA, write_logback
 
 VERSION = "5.4.0"
 WARM = f"Java {VERSION}, warm"
-PROCESS = f"Java {VERSION}, as a process"
+PROCESS = f"Java {VERSION}, process"
 _HEAP = "1g"
 _OPENS = [flag for flag in FLAGS if flag.startswith("--add")]
 

@@ -26,6 +26,13 @@ README_MARKERS = ("<!-- speed: begin -->\n", "<!-- speed: end -->\n")
 PAGE_MARKERS = ("# speed: begin\n", "# speed: end\n")
 TITLE = "Speed"
 
+AREAS = {
+    "read": "Reading", "recover": "Recovery", "append": "Writing", "lookup": "Look-ups", "spark": "Spark",
+}  # fmt: skip
+GROWTH_TEXT = (
+    "The time of a command at several sizes; memory and open files at the first and the last one. The slope"
+    " is the exponent of the time: 1 grows as the size, 0 not at all."
+)
 Result = dict[str, Any]
 _COLOURS = {"rmqtool": "#7f7f7f", "java": "#d62728", "limit": "#1f77b4", "other": "#2ca02c"}
 _KINDS = {
@@ -71,7 +78,7 @@ def ratio_text(ratio: float | None) -> str:
 def memory_text(row: Result, each: Result) -> str:
     """The peak memory of a process of its own."""
     peak = each.get("peak_bytes", 0)
-    return f"{peak / (1 << 20):.0f} MiB" if peak and not row["in_process"] else ""
+    return f"{peak / (1 << 20):.0f} MiB" if peak >= 1 << 20 and not row["in_process"] else ""
 
 
 def machine_text(machine: Mapping[str, str]) -> str:
@@ -121,40 +128,45 @@ def introduction(results: Result) -> list[str]:
     return [
         f"`make bench` measured this on one machine: {machine_text(results['machine'])}.",
         "Each figure of rmqtool is the median time of the whole command, from the start of the process to its"
-        " end, with the files in the page cache. A row marked (in process) is a call without the start. The"
-        " contenders of a row took turns; +- is half the range of their rounds. The ratio is the speed of"
-        " rmqtool divided by that of the peer: above 1 rmqtool is faster. A limit does only a part of the"
-        " work: it reads or writes the same bytes, or starts and does nothing.",
+        " end, with the files in the page cache, and the peak of its memory. A row marked (in process) is a"
+        " call without the start. The contenders of a row took turns; +- is half the range of their rounds."
+        " The ratio is the speed of rmqtool divided by that of the peer: above 1 rmqtool is faster. Some"
+        " peers do only a part of the work and show a limit of the machine: they read or write the same bytes"
+        ", or start and do nothing. Unless a row says otherwise, the log has"
+        f" {results['log_messages']:,} messages of 1 KiB.",
     ]
 
 
-def markdown(results: Result) -> str:
-    """The tables, without a heading."""
-    parts = [*introduction(results)]
-    lines = ["| work | beside it | time, rate | memory | ratio |", "|---|---|---|---|---|"]
-    for row in results["rows"]:
-        name = row["name"] + (" (in process)" if row["in_process"] else "")
-        for number, each in enumerate(row["contenders"]):
-            shown = (
-                f"`{each['shown']}`"
-                if number == 0 and each["shown"] and not row["in_process"]
-                else each["name"]
-            )
-            cells = [
-                name if number == 0 else "", shown, figure(row, each), memory_text(row, each),
-                ratio_text(each["ratio"]),
-            ]  # fmt: skip
-            lines.append(f"| {' | '.join(cells)} |")
-    parts.append("\n".join(lines))
-    notes = "\n".join(f"- {row['name']}: {row['note']}" for row in results["rows"] if row["note"])
-    if notes:
-        parts.append(notes)
+def markdown(results: Result, heading: str = "###") -> str:
+    """The tables, one for each area."""
+    parts = introduction(results)
+    for area in dict.fromkeys(row["area"] for row in results["rows"]):
+        rows = [row for row in results["rows"] if row["area"] == area]
+        parts += [f"{heading} {AREAS[area]}", "\n".join(_table_lines(rows))]
+        parts += ["\n".join(f"- {row['name']}: {row['note']}." for row in rows if row["note"])]
     if results["growth"]:
-        parts.append(
-            "How commands grow. The slope is the exponent of the time: 1 grows as the data, 0 not at all."
-        )
-        parts.append("\n".join(_growth_lines(results["growth"])))
-    return "\n\n".join(parts) + "\n"
+        parts += [f"{heading} Growth", GROWTH_TEXT, "\n".join(_growth_lines(results["growth"]))]
+    return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _table_lines(rows: Sequence[Result]) -> Iterator[str]:
+    """One line for each peer; the first of a row has rmqtool's figure too."""
+    yield "| work | rmqtool | beside it | its time | ratio |"
+    yield "|---|---|---|---|---|"
+    for row in rows:
+        ours, *peers = row["contenders"]
+        work = f"{row['name']}: `{ours['shown']}`" if ours["shown"] else row["name"]
+        first = [f"{work} (in process)" if row["in_process"] else work, _figure_and_memory(row, ours)]
+        for each in peers or [None]:
+            last = ["", "", ""] if each is None else [
+                each["name"], _figure_and_memory(row, each), ratio_text(each["ratio"])
+            ]  # fmt: skip
+            yield f"| {' | '.join(first + last)} |"
+            first = ["", ""]
+
+
+def _figure_and_memory(row: Result, each: Result) -> str:
+    return ", ".join(filter(None, (figure(row, each), memory_text(row, each))))
 
 
 def _growth_lines(curves: Sequence[Result]) -> Iterator[str]:
@@ -176,26 +188,36 @@ def _ends(points: Sequence[Result]) -> list[Result]:
 
 
 def page(results: Result) -> str:
-    """A section of a page of the manual: paragraphs and a block, narrow enough for a terminal."""
-    lines = []
-    for row in results["rows"]:
-        lines.append(f"{row['name']}{' (in process)' if row['in_process'] else ''}")
-        for each in row["contenders"]:
-            lines.append(
-                f"  {each['name'][:32]:32} {figure(row, each):36} {ratio_text(each['ratio']):>7}".rstrip()
-            )
-    for curve in results["growth"]:
-        slope = "" if curve["slope"] is None else f", slope {curve['slope']:.2f}"
-        lines.append(f"{curve['command']} by {curve['axis']}{slope}")
-        for each in curve["points"]:
-            size = size_text(curve["axis"], each["size"])
-            memory = f"{each['peak_bytes'] >> 20} MiB"
-            lines.append(
-                f"  {size:>10} {seconds_text(each['seconds']):>9} {memory:>9} {each['open_files']:>7} files"
-            )
-    block = "\n".join(lines)
-    paragraphs = "\n\n".join(introduction(results))
-    return f"\n## {TITLE}\n\n{paragraphs}\n\n```text\n{block}\n```\n"
+    """A section of a page of the manual: paragraphs and blocks, narrow enough for a terminal."""
+    parts = [f"## {TITLE}", *introduction(results)]
+    for area in dict.fromkeys(row["area"] for row in results["rows"]):
+        lines = [line for row in results["rows"] if row["area"] == area for line in _page_lines(row)]
+        parts += [f"{AREAS[area]}:", _block(lines)]
+    if results["growth"]:
+        lines = []
+        for curve in results["growth"]:
+            slope = "" if curve["slope"] is None else f", slope {curve['slope']:.2f}"
+            lines.append(f"{curve['command']}, {curve['axis']}{slope}")
+            lines += [_page_point(curve["axis"], point) for point in curve["points"]]
+        parts += [GROWTH_TEXT, _block(lines)]
+    return "\n" + "\n\n".join(parts) + "\n"
+
+
+def _block(lines: Sequence[str]) -> str:
+    return "\n".join(("```text", *lines, "```"))
+
+
+def _page_lines(row: Result) -> Iterator[str]:
+    yield f"{row['name']}{' (in process)' if row['in_process'] else ''}"
+    for each in row["contenders"]:
+        yield f"  {each['name'][:29]:29} {figure(row, each):36} {ratio_text(each['ratio']):>8}".rstrip()
+
+
+def _page_point(axis: str, point: Result) -> str:
+    memory, files = f"{point['peak_bytes'] >> 20} MiB", f"{point['open_files']} open files"
+    return (
+        f"  {size_text(axis, point['size']):>10} {seconds_text(point['seconds']):>9} {memory:>9} {files:>17}"
+    )
 
 
 def page_source(results: Result | None) -> str:
@@ -233,47 +255,54 @@ def write_json(results: Result, path: Path = TABLE_JSON) -> None:
 def write_all(results: Result, folder: Path = BUILD) -> None:
     """table.json, table.md and chart.svg."""
     write_json(results, folder / TABLE_JSON.name)
-    (folder / TABLE_MD.name).write_text(f"# {TITLE}\n\n{markdown(results)}", "utf-8")
+    (folder / TABLE_MD.name).write_text(f"# {TITLE}\n\n{markdown(results, '##')}", "utf-8")
     draw(results, folder / CHART.name)
 
 
 def draw(results: Result, path: Path) -> None:
-    """One chart: of every row the ratios on a logarithmic axis; beside it the curves of growth."""
+    """One chart: of every row the ratios on a logarithmic axis; beside it how commands grow with the log."""
     import matplotlib as mpl
 
     mpl.use("svg")
     from matplotlib import pyplot as plt
 
     rows = [row for row in results["rows"] if len(row["contenders"]) > 1]
-    figure_, (left, right) = plt.subplots(
-        1, 2, figsize=(14, max(4, 0.3 * len(rows) + 1.5)), layout="constrained"
-    )
+    curves = [curve for curve in results["growth"] if curve["axis"] == "bytes of log"]
+    height = max(4, 0.3 * len(rows) + 1.5)
+    chart, (left, right) = plt.subplots(1, 2, figsize=(15, height), width_ratios=(3, 2), layout="constrained")
+    _draw_ratios(left, rows)
+    _draw_growth(right, curves)
+    chart.suptitle(f"rmqtool {results['machine']['rmqtool']}, {results['machine']['date']}")
+    chart.savefig(path, format="svg")
+    plt.close(chart)
+
+
+def _draw_ratios(axes: Any, rows: Sequence[Result]) -> None:
     for number, row in enumerate(rows):
         for each in row["contenders"][1:]:
-            left.plot(each["ratio"], number, "o", color=_COLOURS[each["kind"]])
+            axes.plot(each["ratio"], number, "o", color=_COLOURS[each["kind"]])
     for kind, label in _KINDS.items():
-        left.plot([], [], "o", color=_COLOURS[kind], label=label)
-    left.axvline(1, color="black", linewidth=0.8)
-    left.set_xscale("log")
-    left.set_yticks(range(len(rows)), [row["name"] for row in rows])
-    left.invert_yaxis()
-    left.grid(axis="x", alpha=0.3)
-    left.set_xlabel("speed of rmqtool / speed of the peer")
-    left.legend(loc="best", fontsize="small")
-    for curve in results["growth"]:
-        first = curve["points"][0]
-        sizes = [each["size"] / first["size"] for each in curve["points"]]
-        times = [each["seconds"] / first["seconds"] for each in curve["points"]]
-        right.plot(sizes, times, "o-", label=f"{curve['command']}, {curve['axis']}")
-    if results["growth"]:
-        right.set_xscale("log")
-        right.set_yscale("log")
-        right.legend(loc="best", fontsize="x-small")
-    right.grid(alpha=0.3)
-    right.set_xlabel("size / first size")
-    right.set_ylabel("time / first time")
-    figure_.savefig(path, format="svg")
-    plt.close(figure_)
+        axes.plot([], [], "o", color=_COLOURS[kind], label=label)
+    axes.axvline(1, color="black", linewidth=0.8)
+    axes.set_xscale("log")
+    axes.set_yticks(range(len(rows)), [row["name"] for row in rows])
+    axes.invert_yaxis()
+    axes.grid(axis="both", alpha=0.3)
+    axes.set_xlabel("speed of rmqtool / speed of the peer")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, fontsize="small")
+
+
+def _draw_growth(axes: Any, curves: Sequence[Result]) -> None:
+    for curve in curves:
+        sizes = [each["size"] / (1 << 30) for each in curve["points"]]
+        axes.plot(sizes, [each["seconds"] for each in curve["points"]], "o-", label=curve["command"])
+    if curves:
+        axes.set_xscale("log", base=2)
+        axes.set_yscale("log")
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2, fontsize="small")
+    axes.grid(alpha=0.3)
+    axes.set_xlabel("log, GiB")
+    axes.set_ylabel("seconds")
 
 
 def main(arguments: list[str]) -> int:

@@ -17,11 +17,10 @@ from rmqtool.write.store_writer import StoreWriter
 from tests.benchmarks import limits, messages
 from tests.benchmarks.harness import Call, Contender, Program, Row, rmqtool
 from tests.benchmarks.java import (
-    PROCESS,
     WARM,
     JavaStore,
     is_ready,
-    java_line,
+    java,
     java_store,
     only,
     remove_written,
@@ -97,10 +96,10 @@ def _bare_writer(bench: Bench, source: Path, count: int) -> Program:
 
 
 def _java_process(bench: Bench, topics: int, count: int) -> Program:
-    """The library as a process: it starts, writes one store, and ends."""
+    """The library as a process: it starts, writes one store, closes it, and ends."""
     root = bench.folder / "java-process"
-    return Program(
-        name=PROCESS, kind="java", line=java_line("StoreBench", touched=False), shown="StoreBench.java",
+    return java(
+        "StoreBench", inside="complete_seconds", right=lambda told: told["dispatched"] == count,
         stdin=store_line(root, topics, count).encode(), after=partial(remove_written, root),
     )  # fmt: skip
 

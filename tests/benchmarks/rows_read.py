@@ -266,7 +266,7 @@ def _exports(bench: Bench, store: Path) -> Iterator[Row]:
         return rmqtool(
             "export", store, "--output", path, "--jobs", 0, *options, name=name or "rmqtool export",
             before=partial(path.unlink, missing_ok=True), answer=lambda text: str(count) in text,
-            shown=" ".join(["rmqtool export STORE --output FILE." + suffix, "--jobs 0", *map(str, options)]),
+            shown=" ".join([f"rmqtool export STORE --output FILE.{suffix} --jobs 0", *map(str, options)]),
         )  # fmt: skip
 
     def bare(to: str) -> Program:

@@ -24,7 +24,7 @@ from rmqtool.spark.partitions import plan_scan
 from rmqtool.spark.session import require_spark, spark_session
 from tests.benchmarks import messages, topic_store
 from tests.benchmarks.harness import Call, Program, Row, rmqtool
-from tests.benchmarks.machine import remove_store
+from tests.benchmarks.machine import drop_from_cache, has_page_cache, remove_store
 from tests.benchmarks.scale import Bench
 
 SIX = "topic,queueId,queueOffset,physicalOffset,size,storeTimestamp"
@@ -68,6 +68,8 @@ def rows(bench: Bench) -> Iterator[Row]:
     with spark_session(master="local[2]", conf=CONF, driver_memory="2g") as spark:
         yield _count_by_topic(spark, store, count)
         yield _six_columns(bench, spark, store, count)
+        if has_page_cache(bench.folder):
+            yield _cold(spark, store, count)
         remove_store(store)
         yield from _selective(bench, spark)
         yield _plan(bench)
@@ -197,6 +199,20 @@ def _six_columns(bench: Bench, spark: Any, store: Path, count: int) -> Row:
         contenders=[
             Call(name="rocketmq-store", kind="rmqtool", work=partial(_to_nowhere, frame)),
             Call(name="struct in mapPartitions", amount=records, work=partial(_to_nowhere, by_hand)),
+        ],
+    )  # fmt: skip
+
+
+def _cold(spark: Any, store: Path, count: int) -> Row:
+    """The same rows when the files are not in the page cache, against the device."""
+    frame = spark.read.format("rocketmq-store").option("columns", SIX).load(str(store))
+    cold, paths = partial(drop_from_cache, store), sorted((store / "commitlog").iterdir())
+    cat = Program(name="cat", kind="limit", line=["cat", *paths], shown="cat commitlog/*", before=cold)
+    return Row(
+        name="Spark: rows of six columns, cold cache", unit="rows", amount=count, in_process=True,
+        goals={cat.name: 0.9},
+        contenders=[
+            Call(name="rocketmq-store", kind="rmqtool", work=partial(_to_nowhere, frame), before=cold), cat
         ],
     )  # fmt: skip
 
