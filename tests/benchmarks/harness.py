@@ -30,6 +30,7 @@ Kind = Literal["rmqtool", "java", "limit", "other"]
 """Whose figure it is. A limit does only what every tool has to do: it reads the bytes, or writes them."""
 
 _STEP_S = 0.005
+_MOST_BUDGETS = 4
 _ERROR_BYTES = 2_000
 _PROC = Path("/proc/self/status")
 _MAXRSS_UNIT = 1 if sys.platform == "darwin" else 1024
@@ -279,11 +280,14 @@ def measure(row: Row, *, rounds: int, budget_s: float) -> dict[str, Any]:
 
     Args:
         row: what is measured.
-        rounds: how many rounds count, at most; with 0 the first one counts, which warms up.
-        budget_s: no round begins after so many seconds, but for the first that counts.
+        rounds: how many rounds count, at most, after one that warms up; with 0 that one counts.
+        budget_s: no round begins after so many seconds, but for the first that counts. If even to warm up
+            takes _MOST_BUDGETS times as long, that round counts.
     """
     begin = time.perf_counter()
     watched = {each.name: each.round(watched=True) for each in row.contenders}
+    if time.perf_counter() - begin > _MOST_BUDGETS * budget_s:
+        rounds = 0
     samples = {name: [] if rounds else [sample] for name, sample in watched.items()}
     for number in range(rounds):
         if number and time.perf_counter() - begin > budget_s:

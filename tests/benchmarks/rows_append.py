@@ -45,7 +45,7 @@ def rows(bench: Bench) -> Iterator[Row]:
     if not is_ready():
         yield from _rows(bench, None)
         return
-    with java_store(bench.folder, warm_messages=min(bench.scale.append_messages, 500_000)) as warm:
+    with java_store(bench.folder, warm_messages=min(4 * bench.scale.append_messages, 500_000)) as warm:
         yield from _rows(bench, warm)
 
 
@@ -112,10 +112,14 @@ def _java_loop(warm: JavaStore, topics: int, count: int, **options: Any) -> Call
     )  # fmt: skip
 
 
-def _java(bench: Bench, warm: JavaStore | None, topics: int, count: int) -> list[Contender]:
-    """Both, with as many topics as Java can write here, or none."""
+def _java(
+    bench: Bench, warm: JavaStore | None, topics: int, count: int, *, process: bool = False
+) -> list[Contender]:
+    """The warm library, and the process, with as many topics as Java can write here; or none."""
+    if warm is None:
+        return []
     topics = bench.scale.topics_for_java(topics)
-    return [] if warm is None else [_java_loop(warm, topics, count), _java_process(bench, topics, count)]
+    return [_java_loop(warm, topics, count), *([_java_process(bench, topics, count)] if process else [])]
 
 
 def _tables(bench: Bench, warm: JavaStore | None, topics: int) -> Iterator[Row]:
@@ -143,7 +147,7 @@ def _tables(bench: Bench, warm: JavaStore | None, topics: int) -> Iterator[Row]:
             goals={bare.name: 0.35 if topics >= MOST else 0.7},
             contenders=[
                 appended(bench.folder / "store", source, count), bare, partitions,
-                *_java(bench, warm, topics, count),
+                *_java(bench, warm, topics, count, process=name == "Parquet" and topics == 1),
             ],
         )  # fmt: skip
         if source != table:

@@ -31,10 +31,30 @@ SIX = "topic,queueId,queueOffset,physicalOffset,size,storeTimestamp"
 CONF = ("spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1",
         "spark.sql.shuffle.partitions=2", "spark.rpc.message.maxSize=512")  # fmt: skip
 _PARTS = 4
+_FEW = 3_400
 _SESSION = """
 from pyspark.sql import SparkSession
 session = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
 print(session.range(1000).count())
+session.stop()
+"""
+_SOURCE = """
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource, DataSourceReader
+class Reader(DataSourceReader):
+    def read(self, partition):
+        yield from ((number,) for number in range(1000))
+class Source(DataSource):
+    @classmethod
+    def name(cls):
+        return "numbers"
+    def schema(self):
+        return "number int"
+    def reader(self, schema):
+        return Reader()
+session = SparkSession.builder.config("spark.ui.enabled", "false").getOrCreate()
+session.dataSource.register(Source)
+print(session.read.format("numbers").load().count())
 session.stop()
 """
 
@@ -53,18 +73,17 @@ def rows(bench: Bench) -> Iterator[Row]:
     """The command first: its session is another one."""
     if not is_ready():
         return
-    store, count = bench.folder / "spark", bench.scale.log_messages
-    messages.make_store(store, count, log_file_bytes=bench.scale.log_file_bytes)
-    session = Program(
-        name="a bare PySpark session", kind="limit", line=[sys.executable, "-c", _SESSION],
-        shown="SparkSession, range(1000).count()", environment={"PYSPARK_PYTHON": sys.executable},
-    )  # fmt: skip
+    tiny, store, count = bench.folder / "tiny", bench.folder / "spark", bench.scale.log_messages
+    messages.make_store(tiny, _FEW, log_file_bytes=4 << 20)
     yield Row(
-        name="spark-scan, count",
-        unit="messages",
-        amount=count,
-        contenders=[spark_scan(store, count), session],
-    )
+        name="start: spark-scan of 4 MiB",
+        contenders=[
+            spark_scan(tiny, _FEW),
+            _session("bare PySpark, a range", _SESSION), _session("bare PySpark, a Python source", _SOURCE),
+        ],
+    )  # fmt: skip
+    remove_store(tiny)
+    messages.make_store(store, count, log_file_bytes=bench.scale.log_file_bytes)
     with spark_session(master="local[2]", conf=CONF, driver_memory="2g") as spark:
         yield _count_by_topic(spark, store, count)
         yield _six_columns(bench, spark, store, count)
@@ -73,6 +92,14 @@ def rows(bench: Bench) -> Iterator[Row]:
         remove_store(store)
         yield from _selective(bench, spark)
         yield _plan(bench)
+
+
+def _session(name: str, code: str) -> Program:
+    """A program that starts a session, counts 1,000 rows, and ends."""
+    return Program(
+        name=name, kind="limit", line=[sys.executable, "-c", code], answer=lambda text: "1000" in text,
+        environment={"PYSPARK_PYTHON": sys.executable},
+    )  # fmt: skip
 
 
 def spark_scan(store: Path, count: int) -> Program:

@@ -20,7 +20,7 @@ class Scale:
     Attributes:
         name: small, quick or full.
         rounds: that count, of every row, after one that warms up; 0: that one counts.
-        budget_s: of every row; no round begins after it.
+        budget_s: of every row, see `measure`.
         log_messages: of the store that is scanned, exported, recovered; 1 KiB each.
         log_file_bytes: of its commit log files.
         append_messages: of one append; with the most topics, twice as many.
@@ -79,11 +79,11 @@ SCALES = {
             spark_growth=(1,), many_queues=200, spark_topics=20, spark_plan=(2, 20), touch_bytes=0,
         ),
         Scale(
-            name="quick", rounds=3, budget_s=2, log_messages=180_000, log_file_bytes=64 << 20,
-            append_messages=60_000, topics=(1, 100, 2_000), puts=50_000, sync_puts=1_600,
+            name="quick", rounds=3, budget_s=3, log_messages=180_000, log_file_bytes=64 << 20,
+            append_messages=60_000, topics=(1, 100, 1_000), puts=50_000, sync_puts=1_600,
             keys_messages=200_000, keys=(20_000,), part_records=10_000,
-            growth_messages=(_GIB // 16, _GIB // 8, _GIB // 4), growth_rounds=0, spark_growth=(0, 2),
-            many_queues=10_000, spark_topics=100, spark_plan=(10, 100), touch_bytes=1 << 30,
+            growth_messages=(_GIB // 16, _GIB // 4), growth_rounds=0, spark_growth=(1,),
+            many_queues=4_000, spark_topics=100, spark_plan=(10, 100), touch_bytes=1 << 30,
         ),
         Scale(
             name="full", rounds=5, budget_s=150, log_messages=2_500_000, log_file_bytes=1 << 30,

@@ -17,7 +17,17 @@ from rmqtool.commands import concepts_page
 from rmqtool.log.frames import Frames, walk
 from rmqtool.storage.source import open_source
 from tests import ROOT
-from tests.benchmarks import growth, java, limits, machine, messages, report, rows_lookup, rows_recover
+from tests.benchmarks import (
+    growth,
+    harness,
+    java,
+    limits,
+    machine,
+    messages,
+    report,
+    rows_lookup,
+    rows_recover,
+)
 from tests.benchmarks.harness import Call, Contender, Program, Row, Sample, measure, rmqtool
 from tests.benchmarks.scale import SCALES, Bench
 
@@ -72,12 +82,22 @@ def test_contenders_take_turns() -> None:
     assert (result["rounds"], result["goals"]) == (3, {"b": 2})
 
 
-def test_rounds_end_with_the_budget() -> None:
-    log: list[str] = []
-    assert measure(Row("r", contenders(log)), rounds=3, budget_s=0)["rounds"] == 1
-    assert "".join(log) == "ABCabc"
-    warm = measure(Row("r", contenders(log)), rounds=0, budget_s=0)
-    assert warm["contenders"][0]["seconds"] == 1000 and "".join(log) == "ABCabcABC"
+@pytest.mark.parametrize(
+    ("clock", "rounds", "order", "seconds"),
+    [
+        ((0, 1, 9), 3, "ABC" + "abc" + "cba", 1.5),  # the third would begin too late
+        ((0, 1, 11), 3, "ABC" + "abc", 2),
+        ((0, 41), 3, "ABC", 1000),  # the first has taken too long: it counts
+        ((0, 1), 0, "ABC", 1000),
+    ],
+)
+def test_rounds_end_with_the_budget(
+    clock: tuple[float, ...], rounds: int, order: str, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times, log = iter((*clock, 99)), list[str]()
+    monkeypatch.setattr(harness.time, "perf_counter", lambda: next(times))
+    result = measure(Row("r", contenders(log)), rounds=rounds, budget_s=10)
+    assert ("".join(log), result["contenders"][0]["seconds"]) == (order, seconds)
 
 
 def test_a_program_is_a_whole_process() -> None:
