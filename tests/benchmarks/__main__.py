@@ -1,7 +1,8 @@
 """All benchmarks: `python -m tests.benchmarks [--scale small|quick|full] [AREA...]`, or `make bench`.
 
-Writes build/bench/table.json after every row, and table.md and chart.svg at the end. `make bench` compiles
-the Java programs first; without them the rows have no contender of Java.
+Writes build/bench/table.json after every row, and table.md and chart.svg at the end. The results keep the
+other areas of an earlier run, if it was of the same scale, commit and machine. `make bench` compiles the Java
+programs first; without them the rows have no contender of Java.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def run(bench: Bench, areas: list[str]) -> tuple[dict[str, Any], list[str]]:
         "scale": bench.scale.name, "log_messages": bench.scale.log_messages, "machine": describe(),
         "java": is_ready(), "rows": [], "growth": [],
     }  # fmt: skip
+    report.keep_other_areas(results, areas)
     failed: list[str] = []
     for area in areas:
         shutil.rmtree(bench.folder, ignore_errors=True)
@@ -64,6 +66,7 @@ def _run_area(bench: Bench, area: str, results: dict[str, Any], failed: list[str
         with _noted(failed, f"{area}: {row.name}"):
             result = {"area": area} | measure(row, rounds=bench.scale.rounds, budget_s=bench.scale.budget_s)
             results["rows"].append(result)
+            results["rows"].sort(key=lambda row: list(AREAS).index(row["area"]))
             _say("\n".join(report.row_lines(result)))
             report.write_json(results)
 

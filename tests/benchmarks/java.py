@@ -24,7 +24,9 @@ from tests.interop.processes import FLAGS, JAVA, write_logback
 
 VERSION = "5.4.0"
 WARM = f"Java {VERSION}, warm"
+WARM_SHOWN = "the store library of the broker in a warm JVM: its work alone"
 PROCESS = f"Java {VERSION}, process"
+_PROCESS_SHOWN = "the same library as a program: its start, its work, closing the store"
 _HEAP = "1g"
 _OPENS = [flag for flag in FLAGS if flag.startswith("--add")]
 
@@ -74,7 +76,7 @@ def java(
 
     return Program(
         name=WARM if warm else PROCESS, kind="java", line=java_line(main, *arguments, touched=False),
-        inside=seconds, only_inside=warm, shown=f"{main}.java", **options,
+        inside=seconds, only_inside=warm, shown=WARM_SHOWN if warm else _PROCESS_SHOWN, **options,
     )  # fmt: skip
 
 

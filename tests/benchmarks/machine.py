@@ -5,6 +5,7 @@ from __future__ import annotations
 import mmap
 import os
 import platform
+import re
 import shutil
 import subprocess
 from datetime import UTC, datetime
@@ -14,6 +15,7 @@ from pathlib import Path
 
 import rmqtool
 from tests import ROOT
+from tests.interop.processes import JAVA
 
 BUILD = ROOT / "build" / "bench"
 """Where `make bench` compiles, and where it writes its results."""
@@ -21,7 +23,7 @@ STORES = Path(os.environ.get("RMQTOOL_BENCH_DIR", BUILD)) / "stores"
 """The stores of all contenders while they are measured, on one file system."""
 FEW_FILES = 1_000
 _emptied = count()
-_LIBRARIES = ("numba", "numpy", "pyarrow", "pyspark")
+LIBRARIES = ("numba", "numpy", "pyarrow", "pyspark")
 
 
 def touch_memory(size: int) -> None:
@@ -66,14 +68,19 @@ def drop_from_cache(folder: Path) -> None:
                 os.close(descriptor)
 
 
-def has_page_cache(folder: Path) -> bool:
-    """Whether files in this folder are on a device that the page cache can be empty of."""
-    best, kind = 0, ""
-    for line in Path("/proc/self/mounts").read_text("utf-8").splitlines():
+def file_system(folder: Path) -> str:
+    """The kind of file system of a folder: ext4, tmpfs; empty where the system does not say."""
+    best, kind, mounts = 0, "", Path("/proc/self/mounts")
+    for line in mounts.read_text("utf-8").splitlines() if mounts.exists() else ():
         _, place, name, *_ = line.split()
         if folder.resolve().is_relative_to(place) and len(place) >= best:
             best, kind = len(place), name
-    return kind not in ("tmpfs", "ramfs")
+    return kind
+
+
+def has_page_cache(folder: Path) -> bool:
+    """Whether files in this folder are on a device: there is no cold cache of a file system in memory."""
+    return file_system(folder) not in ("", "tmpfs", "ramfs")
 
 
 def describe() -> dict[str, str]:
@@ -84,10 +91,12 @@ def describe() -> dict[str, str]:
         "processor": _processor(),
         "cores": str(os.cpu_count()),
         "memory": f"{_memory_bytes() / (1 << 30):.0f} GiB",
+        "file_system": file_system(STORES),
         "system": f"{platform.system()} {platform.release()}",
         "rmqtool": rmqtool.__version__,
         "python": platform.python_version(),
-        **{name: _version(name) for name in _LIBRARIES if _version(name)},
+        **{name: version for name in LIBRARIES if (version := _version(name))},
+        **({"java": version} if (version := _java_version()) else {}),
     }
 
 
@@ -108,6 +117,16 @@ def _processor() -> str:
         if line.startswith("model name"):
             return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def _java_version() -> str:
+    """As `17.0.15`; empty without Java."""
+    try:
+        done = subprocess.run([JAVA, "-version"], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    found = re.search(r'"([^"]+)"', done.stderr)
+    return found[1] if found else ""
 
 
 def _version(name: str) -> str:

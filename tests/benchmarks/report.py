@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from tests import ROOT
-from tests.benchmarks.machine import BUILD
+from tests.benchmarks.harness import WORK_ALONE
+from tests.benchmarks.machine import BUILD, LIBRARIES
 
 TABLE_JSON, TABLE_MD, CHART = BUILD / "table.json", BUILD / "table.md", BUILD / "chart.svg"
 README = ROOT / "README.md"
@@ -83,14 +84,13 @@ def memory_text(row: Result, each: Result) -> str:
 
 def machine_text(machine: Mapping[str, str]) -> str:
     """One sentence about where and when."""
-    libraries = ", ".join(
-        f"{name} {machine[name]}" for name in ("numba", "numpy", "pyarrow", "pyspark") if name in machine
-    )
+    names = ("python", *LIBRARIES, "java")
+    versions = ", ".join(f"{name} {machine[name]}" for name in names if name in machine)
     commit = f" ({machine['commit']})" if machine.get("commit") else ""
+    stores = f", stores on {machine['file_system']}" if machine.get("file_system") else ""
     return (
         f"{machine['date']}, rmqtool {machine['rmqtool']}{commit}, {machine['processor']},"
-        f" {machine['cores']} cores, {machine['memory']}, {machine['system']}, Python {machine['python']},"
-        f" {libraries}"
+        f" {machine['cores']} cores, {machine['memory']}, {machine['system']}{stores}, {versions}"
     )
 
 
@@ -139,7 +139,7 @@ def introduction(results: Result) -> list[str]:
 
 def markdown(results: Result, heading: str = "###") -> str:
     """The tables, one for each area."""
-    parts = introduction(results)
+    parts = [*introduction(results), "\n".join(_peer_lines(results["rows"]))]
     for area in dict.fromkeys(row["area"] for row in results["rows"]):
         rows = [row for row in results["rows"] if row["area"] == area]
         parts += [f"{heading} {AREAS[area]}", "\n".join(_table_lines(rows))]
@@ -147,6 +147,14 @@ def markdown(results: Result, heading: str = "###") -> str:
     if results["growth"]:
         parts += [f"{heading} Growth", GROWTH_TEXT, "\n".join(_growth_lines(results["growth"]))]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _peer_lines(rows: Sequence[Result]) -> Iterator[str]:
+    """What each peer does, once."""
+    peers = [each for row in rows for each in row["contenders"][1:] if each["kind"] != "rmqtool"]
+    for name, shown in {each["name"]: each["shown"] for each in peers}.items():
+        if shown and not name.endswith(WORK_ALONE):
+            yield f"- {name}: {shown}."
 
 
 def _table_lines(rows: Sequence[Result]) -> Iterator[str]:
@@ -250,6 +258,19 @@ def put(results: Result, readme: Path = README, concepts: Path = CONCEPTS) -> No
 def write_json(results: Result, path: Path = TABLE_JSON) -> None:
     """The results as they are."""
     path.write_text(json.dumps(results, indent=1) + "\n", "utf-8")
+
+
+def keep_other_areas(results: Result, areas: Sequence[str], path: Path = TABLE_JSON) -> None:
+    """Add what the file has of other areas, if it is of the same scale, commit and machine."""
+    if not path.exists():
+        return
+    before = json.loads(path.read_text("utf-8"))
+    surroundings = [
+        (each["scale"], each["java"], {**each["machine"], "date": ""}) for each in (before, results)
+    ]
+    if surroundings[0] == surroundings[1]:
+        results["rows"] += [row for row in before["rows"] if row["area"] not in areas]
+        results["growth"] += before["growth"] if "growth" not in areas else []
 
 
 def write_all(results: Result, folder: Path = BUILD) -> None:

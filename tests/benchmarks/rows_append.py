@@ -18,6 +18,7 @@ from tests.benchmarks import limits, messages
 from tests.benchmarks.harness import Call, Contender, Program, Row, rmqtool
 from tests.benchmarks.java import (
     WARM,
+    WARM_SHOWN,
     JavaStore,
     is_ready,
     java,
@@ -90,7 +91,7 @@ def _bare_writer(bench: Bench, source: Path, count: int) -> Program:
     target = bench.folder / "bare"
     return Program(
         name="bare writer", kind="limit", line=[*LIMITS, "write", plan, target],
-        shown="the same bytes to new files, flushed",
+        shown="writes as many bytes to as many new files, and flushes them",
         before=partial(_new_store, target), after=partial(remove_store, target),
     )  # fmt: skip
 
@@ -107,7 +108,7 @@ def _java_process(bench: Bench, topics: int, count: int) -> Program:
 def _java_loop(warm: JavaStore, topics: int, count: int, **options: Any) -> Call:
     """The library in a warm JVM, until queues and index are level with the log."""
     return Call(
-        name=WARM, kind="java", shown="putMessage in a loop, StoreBench.java",
+        name=WARM, kind="java", shown=WARM_SHOWN,
         work=lambda: warm.run(topics, count, **options)["complete_seconds"],
     )  # fmt: skip
 
@@ -130,7 +131,7 @@ def _tables(bench: Bench, warm: JavaStore | None, topics: int) -> Iterator[Row]:
     messages.write_arrow(table, messages.batches(topics, count))
     partitions = Program(
         name="one file per queue", line=[*LIMITS, "partitions", table, queue_files],
-        shown="each body to the end of its queue's file, flushed",
+        shown="appends each body to the file of its queue, as brokers with a file per partition do",
         before=partial(_new_store, queue_files), after=partial(remove_store, queue_files),
     )  # fmt: skip
     reachable = bench.scale.topics_for_java(topics)
@@ -161,7 +162,7 @@ def _json_lines(bench: Bench, warm: JavaStore | None) -> Iterator[Row]:
     loop = Program(
         name="Python, json.loads",
         line=[*LIMITS, "json", source],
-        shown="a loop over the lines, nothing written",
+        shown="decodes every line, and writes nothing",
     )
     yield Row(
         name="append from JSON lines", unit="messages", amount=count, goals={WARM: 2.5},
@@ -209,7 +210,7 @@ def _puts(bench: Bench, warm: JavaStore | None) -> Row:
         return seconds
 
     library = [] if warm is None else [
-        Call(name=WARM, kind="java", shown="putMessage in a loop, StoreBench.java",
+        Call(name=WARM, kind="java", shown=WARM_SHOWN,
              work=lambda: warm.run(1, count)["put_seconds"])
     ]  # fmt: skip
     return Row(
@@ -217,7 +218,8 @@ def _puts(bench: Bench, warm: JavaStore | None) -> Row:
         contenders=[
             Call(name="StoreWriter.put", kind="rmqtool", work=put),
             Call(name="StoreWriter.put, write buffer", kind="rmqtool", work=partial(put, write_buffer=True)),
-            Call(name="a bare Python loop", kind="limit", work=bare, shown="pack into a map, no checks"),
+            Call(name="a bare Python loop", kind="limit", work=bare,
+                 shown="packs records into mapped memory, and checks nothing"),
             *library,
         ],
     )  # fmt: skip
@@ -255,7 +257,8 @@ def _flushed_puts(bench: Bench, warm: JavaStore | None) -> Row:
         goals={WARM: 1},
         contenders=only([
             Call(name="StoreWriter.put, sync", kind="rmqtool", work=put),
-            Call(name="write and flush", kind="limit", work=bare, shown=f"{THREADS} records, then fdatasync"),
+            Call(name="write and flush", kind="limit", work=bare,
+                 shown=f"writes {THREADS} records and waits for the device, again and again"),
             *library,
         ]),
     )  # fmt: skip

@@ -55,7 +55,7 @@ def rows(bench: Bench) -> Iterator[Row]:
 
         yield Row(
             name=f"lookup of {len(keys):,} keys, files open", unit="keys", amount=len(keys), in_process=True,
-            goals={warm.name: 3}, note=_NOTE,
+            goals={warm.name: 3},
             contenders=only([Call(name="lookup_columns", kind="rmqtool", work=found), warm]),
         )  # fmt: skip
     path.unlink()

@@ -54,21 +54,26 @@ def empty_command(store: Path) -> Program:
     """What any command takes to start."""
     script = Path(__file__).with_name("empty_command.py")
     line = [sys.executable, script, store]
-    return Program(name="an empty Typer command", kind="limit", line=line, shown="empty_command.py")
+    return Program(
+        name="an empty Typer command",
+        kind="limit",
+        line=line,
+        shown="a command line of the same library that does nothing",
+    )
 
 
 def _python(name: str, code: str) -> Program:
-    return Program(name=name, kind="limit", line=[sys.executable, "-c", code], shown=f"python -c '{code}'")
+    return Program(name=name, kind="limit", line=[sys.executable, "-c", code], shown=f"`python -c '{code}'`")
 
 
 def _start(bench: Bench, tiny: Path) -> Iterator[Row]:
     empty = empty_command(tiny)
     yield Row(
-        name="start: version", goals={empty.name: 1 / 1.2},
+        name="start, version", goals={empty.name: 1 / 1.2},
         contenders=[rmqtool("--version", shown="rmqtool --version"), empty, _python("bare Python", "pass")],
     )  # fmt: skip
     yield Row(
-        name="start: verify of 4 MiB",
+        name="start, verify of 4 MiB",
         goals={empty.name: 1 / 2.5},
         contenders=[
             rmqtool("verify", tiny, shown="rmqtool verify STORE", answer=lambda text: "sound" in text),
@@ -163,14 +168,17 @@ def _walk(bench: Bench, store: Path) -> Iterator[Row]:
         name="walk and CRC, one thread", kind="rmqtool", work=partial(walked, 1), shown="log.frames.walk"
     )
     reading = Call(
-        name="reading the files", kind="limit", work=lambda: _ignore(limits.read(paths)), shown="readinto"
+        name="reading the files",
+        kind="limit",
+        work=lambda: _ignore(limits.read(paths)),
+        shown="into one buffer",
     )
     loops = [
         Call(
             name=f"Python with {name}",
             work=partial(python, loop),
             amount=part_bytes,
-            shown=f"{loop} in limits.py",
+            shown="a loop over the records",
         )
         for name, loop in (("struct and zlib", "zlib_walk"), ("construct", "construct_walk"))
     ]
@@ -196,7 +204,7 @@ def _walk(bench: Bench, store: Path) -> Iterator[Row]:
         contenders=[
             Call(name="walk and CRC of one file", kind="rmqtool", work=in_memory),
             Call(name="sum of 64-bit words", kind="limit",
-                 work=lambda: _ignore(data[: len(data) & -8].view(np.uint64).sum()), shown="numpy"),
+                 work=lambda: _ignore(data[: len(data) & -8].view(np.uint64).sum()), shown="by numpy"),
         ],
     )  # fmt: skip
 
@@ -210,7 +218,9 @@ def _ignore(_: object) -> None:
 
 def _cat(store: Path, **options: object) -> Program:
     paths = sorted((store / "commitlog").iterdir())
-    return Program(name="cat", kind="limit", line=["cat", *paths], shown="cat commitlog/*", **options)  # type: ignore[arg-type]
+    return Program(
+        name="cat", kind="limit", line=["cat", *paths], shown="`cat commitlog/* > /dev/null`", **options
+    )  # type: ignore[arg-type]
 
 
 def _log_pass(store: Path) -> Program:
@@ -269,10 +279,13 @@ def _exports(bench: Bench, store: Path) -> Iterator[Row]:
             shown=" ".join([f"rmqtool export STORE --output FILE.{suffix} --jobs 0", *map(str, options)]),
         )  # fmt: skip
 
-    def bare(to: str) -> Program:
+    def bare() -> Program:
         line = [*LIMITS, "parquet", table, target.with_suffix(".bare")]
         return Program(
-            name="pyarrow alone", kind="limit", line=line, shown=f"the same columns, from memory, {to}"
+            name="pyarrow alone",
+            kind="limit",
+            line=line,
+            shown="compresses and writes the same columns from memory",
         )
 
     for name, options, columns, goals in (
@@ -285,7 +298,7 @@ def _exports(bench: Bench, store: Path) -> Iterator[Row]:
         _columns(store, table, columns)
         yield Row(
             name=name, unit="messages", amount=count, goals=goals,
-            contenders=[exported("parquet", *options), bare("to Parquet"), _log_pass(store), _cat(store)],
+            contenders=[exported("parquet", *options), bare(), _log_pass(store), _cat(store)],
         )  # fmt: skip
     table.unlink()
     yield Row(
@@ -293,7 +306,9 @@ def _exports(bench: Bench, store: Path) -> Iterator[Row]:
     )
     lines = bench.folder / "dump.jsonl"
     json_lines = Program(
-        name="Python, json.loads", line=[*LIMITS, "json", lines], shown="a loop over the lines"
+        name="Python, json.loads",
+        line=[*LIMITS, "json", lines],
+        shown="decodes every line, and writes nothing",
     )
     dump = rmqtool(
         "dump", store, "--format", "jsonl", output=lines, shown="rmqtool dump STORE --format jsonl"

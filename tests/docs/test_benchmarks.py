@@ -281,6 +281,19 @@ def test_report_writes_everything(tmp_path: Path) -> None:
         assert written == before
 
 
+def test_other_areas_are_kept(tmp_path: Path) -> None:
+    """Of the same scale and commit only, so that a long run may be made in parts."""
+    found, path = results(), tmp_path / "table.json"
+    report.write_json(found, path)
+    again: dict[str, Any] = found | {"rows": [], "growth": []}
+    report.keep_other_areas(again, ["append"], path)
+    assert (again["rows"], again["growth"]) == (found["rows"], found["growth"])
+    for areas, changes in ((["read", "growth"], {}), ([], {"scale": "small"}), ([], {"machine": {}})):
+        other: dict[str, Any] = found | {"rows": [], "growth": []} | changes
+        report.keep_other_areas(other, areas, path)
+        assert (other["rows"], other["growth"]) == ([], [])
+
+
 def test_documents_have_room_for_the_table() -> None:
     """With no table yet there is no section; a document without markers is refused."""
     for path, markers, empty in (
