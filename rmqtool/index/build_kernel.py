@@ -1,6 +1,6 @@
 """The compiled half of `build`: IndexFile#putKey for many keys.
 
-Imports numba: only `build.put_keys` imports this module.
+Imports llvmlite: only `build.put_keys` imports this module.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Chains are followed step by step for all keys rather than key by key, and the me
 requested while this one is handled: an index file is read at random, and nearly every access would wait for
 the memory.
 
-Imports numba: only `index_file` imports this module.
+Imports llvmlite: only `index_file` imports this module.
 """
 
 from __future__ import annotations

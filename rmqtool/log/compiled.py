@@ -1,96 +1,253 @@
-"""The compilation of kernels, and the cache for compiled code.
+"""Kernels: functions that numba compiles, and the machine code that stays on disk for later processes.
 
-numba caches machine code next to the source and checks only the source file itself: constants and functions
-from other modules are frozen into the cached code. So the cache folder is named by a hash of the version and
-of every file in the rooms with kernels. The hash does not depend on the location of the package, which may
-be in a zip, as in Spark's executors. Cache files are pickles: whoever can write them runs code in this
-process. So the folder is never under a shared temporary folder, and a folder that others may write is not
-used. Without a usable folder every process compiles the kernels again.
+A kernel is compiled for the types of its arguments on its first call with them. Only this imports numba,
+which takes longer than most commands: `compiler` returns an object file, which is kept in the cache folder,
+and every later process adds the object file to an execution engine of LLVM (`llvmlite.binding`).
+
+An object file depends on the sources, the compiler, the processor and the types. The folder is named by a
+hash of the version and of every file in the rooms with kernels, because numba freezes constants and functions
+of other modules into the code; a file is named by a hash of the rest. Neither depends on the location of the
+package, which may be in a zip, as in Spark's executors.
+
+Whoever can write the files runs code in this process. So the folder is never under a shared temporary folder,
+and a folder that others may write is not used. Without a usable folder every process compiles the kernels
+again.
 
 Kernels allocate nothing: they are compiled without numba's reference counts, which would cost an atomic
-operation per array and call.
+operation per array and call. They run without the GIL.
 """
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import stat
+import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from threading import Lock
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
+
+import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-COMPILED_ROOMS = ("formats", "log", "queue", "index", "write")
+COMPILED_ROOMS = ("formats", "log", "queue", "index", "write", "write/ingest")
 """The rooms with kernels, or with constants and functions for kernels, without their subfolders."""
 
+SUFFIX = ".kernel"
+"""The end of the names of files in the cache folder."""
+
+HEAD = object.__basicsize__
+DATA_AT, DIMENSIONS_AT, STRIDES_AT = HEAD, HEAD + 16, HEAD + 24
+"""Where an array object holds these pointers: PyArrayObject_fields, a part of numpy's C interface."""
+
 _PACKAGE = Path(__file__).resolve().parent.parent
-_OPTIONS: dict[str, Any] = {"nogil": True, "_nrt": False}
-_decorating = Lock()
+_C_ORDER, _FORTRAN_ORDER, _ALIGNED, _WRITEABLE = 0x001, 0x002, 0x100, 0x400  # numpy's NPY_ARRAY_ flags
+_TYPE_FLAGS = _C_ORDER | _FORTRAN_ORDER | _ALIGNED | _WRITEABLE
+_DIGEST_SIZE = hashlib.sha256().digest_size
+_loading = Lock()
+
+
+class Kernel:
+    """A compiled function of arrays, integers and tuples of these, which returns an integer or nothing."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+        self._codes: dict[tuple[object, ...], _Code] = {}
+
+    def __call__(self, *arguments: Any) -> int:
+        """Run it; 0 if it returns nothing. Raise RuntimeError if it ends with an exception."""
+        kinds: list[object] = []
+        words: list[int] = []
+        _describe(arguments, kinds, words)
+        key = tuple(kinds)
+        code = self._codes.get(key) or self._code(key, arguments)
+        result = ctypes.c_int64()
+        status = code.run(code.pack(*words), ctypes.byref(result))
+        if status:
+            raise RuntimeError(f"{self.function.__qualname__} ended with the status {status}")
+        return result.value
+
+    def _code(self, key: tuple[object, ...], arguments: tuple[Any, ...]) -> _Code:
+        """The code for arguments of these types, loaded or compiled."""
+        with _loading:
+            if key not in self._codes:
+                self._codes[key] = _Code(self.function, key, arguments)
+            return self._codes[key]
+
+
+class Inlined:
+    """A function that becomes a part of the kernels that call it; Python cannot call it."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+
+class Intrinsic:
+    """A function that emits LLVM code into the kernels that call it: see numba.extending.intrinsic."""
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self.function = function
+
+
+class NumbaModule:
+    """A module of numba that is imported on its first use, in a process that compiles."""
+
+    def __init__(self, name: str) -> None:
+        self._name = f"numba.{name}"
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(import_module(self._name), name)
 
 
 def compiled(function: Function) -> Function:
-    """A decorator: numba compiles `function` on its first call, without the GIL, cached on disk."""
-    import numba
-
-    folder = cache_folder()
-    if folder is None:
-        kernel: Function = numba.njit(**_OPTIONS)(function)
-        return kernel
-    with _decorating:
-        # numba determines the place when it creates the cache object, and has no argument for it.
-        config: Any = import_module("numba.core.config")
-        before = config.CACHE_LOCATOR_CLASSES
-        config.CACHE_LOCATOR_CLASSES = f"{__name__}.{KernelPlace.__name__}"
-        try:
-            kernel = numba.njit(cache=True, **_OPTIONS)(function)
-        finally:
-            config.CACHE_LOCATOR_CLASSES = before
-    return kernel
-
-
-class KernelPlace:
-    """Tells numba where to cache one kernel: a cache locator in numba's documentation.
-
-    numba's own locators need an existing source file, or name the folder by the path of the zip, which is
-    another one in every Spark application.
-    """
-
-    def __init__(self, function: Callable[..., object], file: str) -> None:
-        self._py_file = file  # numba's warnings name it
-        self._line = function.__code__.co_firstlineno
-
-    @classmethod
-    def from_function(cls, function: Callable[..., object], file: str) -> KernelPlace:
-        """The place of a kernel that was defined in `file`."""
-        return cls(function, file)
-
-    def get_cache_path(self) -> str:
-        """The folder."""
-        return str(cache_folder())
-
-    def ensure_cache_path(self) -> None:
-        """Do nothing: `cache_folder` has created the folder."""
-
-    def get_source_stamp(self) -> str:
-        """The stamp of the sources; cached code is used only if it is equal."""
-        return source_hash()
-
-    def get_disambiguator(self) -> str:
-        """Distinguishes functions of the same name in one module; a part of file names."""
-        return str(self._line)
+    """A decorator: `function` becomes a kernel."""
+    return cast("Function", Kernel(function))
 
 
 def inlined(function: Function) -> Function:
     """A decorator: `function` becomes a part of the kernels that call it."""
-    import numba
+    return cast("Function", Inlined(function))
 
-    part: Function = numba.njit(forceinline=True, **_OPTIONS)(function)
-    return part
+
+class _Code:
+    """The machine code of one kernel for one choice of types."""
+
+    def __init__(
+        self, function: Callable[..., Any], key: tuple[object, ...], arguments: tuple[Any, ...]
+    ) -> None:
+        words: list[int] = []
+        _describe(arguments, [], words)
+        self.pack = struct.Struct(f"{len(words)}q").pack
+        identity = "\n".join([function.__module__, function.__qualname__, _text(key), *_machine()])
+        symbol = f"kernel_{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
+        # a kernel of another package is not covered by the hash that names the folder
+        is_ours = function.__module__.startswith(f"{__package__.partition('.')[0]}.")
+        folder = cache_folder() if is_ours else None
+        file = folder / f"{function.__name__}-{symbol[-16:]}{SUFFIX}" if folder else None
+        data = file and _read(file)
+        if not data:
+            from rmqtool.log.compiler import object_file
+
+            data = object_file(function, arguments, symbol)
+            if file:
+                _write(file, data)
+        self.run: Any = _RUN(_add(data, symbol))
+
+
+_RUN = ctypes.CFUNCTYPE(ctypes.c_int32, ctypes.c_char_p, ctypes.POINTER(ctypes.c_int64))
+
+
+def _describe(values: tuple[Any, ...], kinds: list[object], words: list[int]) -> None:
+    """Append the types of `values`, and one word for each: an integer, or the address of an array object."""
+    for value in values:
+        kind = type(value)
+        if kind is int or kind is bool:
+            kinds.append(kind)
+            words.append(value)
+        elif isinstance(value, np.ndarray):
+            kinds += (value.dtype, value.ndim, value.flags.num & _TYPE_FLAGS)
+            words.append(id(value))
+        elif isinstance(value, tuple):
+            kinds += (kind, len(value))
+            _describe(value, kinds, words)
+        elif isinstance(value, np.integer):
+            kinds.append(value.dtype)
+            words.append(int(value.astype(np.int64)))
+        else:
+            raise TypeError(f"a kernel takes no {kind.__name__}")
+
+
+def _text(key: tuple[object, ...]) -> str:
+    """The types as a text that is the same in every process."""
+    return ", ".join(
+        f"{kind.__module__}.{kind.__qualname__}" if isinstance(kind, type) else str(kind) for kind in key
+    )
+
+
+@cache
+def _machine() -> list[str]:
+    """What the code depends on besides its source: the processor, the compiler, its settings, Python."""
+    import llvmlite
+    from llvmlite import binding
+
+    compiler = b""
+    spec = find_spec("numba")  # which does not import it
+    if spec and spec.origin:
+        with suppress(OSError):
+            compiler = Path(spec.origin).with_name("_version.py").read_bytes()
+    settings = (
+        f"{name}={value}"
+        for name, value in sorted(os.environ.items())
+        if name.startswith("NUMBA_") and name != "NUMBA_CACHE_DIR"
+    )
+    return [
+        binding.get_default_triple(), binding.get_host_cpu_name(), binding.get_host_cpu_features().flatten(),
+        llvmlite.__version__, hashlib.sha256(compiler).hexdigest(), str(HEAD), *settings,
+    ]  # fmt: skip
+
+
+@cache
+def _engine() -> Any:
+    """The engine that holds all code of this process."""
+    from llvmlite import binding
+
+    _check_arrays()
+    binding.initialize_native_target()
+    binding.initialize_native_asmprinter()
+    machine = binding.Target.from_default_triple().create_target_machine(jit=True)
+    return binding.create_mcjit_compiler(binding.parse_assembly(""), machine)
+
+
+def _check_arrays() -> None:
+    """Raise RuntimeError if numpy's arrays are not laid out as the code expects."""
+    array = np.zeros((3, 5), np.uint8)
+    pointers = [
+        ctypes.c_void_p.from_address(id(array) + at).value or 0 for at in (DATA_AT, DIMENSIONS_AT, STRIDES_AT)
+    ]
+    integers = [list((ctypes.c_int64 * 2).from_address(pointer)) for pointer in pointers[1:] if pointer]
+    if pointers[0] != array.ctypes.data or integers != [[3, 5], [5, 1]]:
+        raise RuntimeError("this version of numpy lays out its arrays in an unknown way")
+
+
+def _add(data: bytes, symbol: str) -> int:
+    """Add an object file to the engine; the address of the function `symbol` in it."""
+    from llvmlite import binding
+
+    engine = _engine()
+    engine.add_object_file(binding.ObjectFileRef.from_data(data))
+    engine.finalize_object()
+    address: int = engine.get_function_address(symbol)
+    return address
+
+
+def _read(file: Path) -> bytes | None:
+    """The object file in a file of the cache folder; None if there is none, or not a whole one.
+
+    LLVM ends the process if it reads a damaged object file, so the file begins with a digest.
+    """
+    try:
+        data = file.read_bytes()
+    except OSError:
+        return None
+    digest, data = data[:_DIGEST_SIZE], data[_DIGEST_SIZE:]
+    return data if hashlib.sha256(data).digest() == digest else None
+
+
+def _write(file: Path, data: bytes) -> None:
+    """Keep an object file for other processes; where that fails, they compile it again."""
+    partial = file.with_name(f"{file.name}.{os.getpid()}")
+    try:
+        partial.write_bytes(hashlib.sha256(data).digest() + data)
+        partial.replace(file)
+    except OSError:
+        partial.unlink(missing_ok=True)
 
 
 @cache

@@ -7,7 +7,7 @@
 
 Data that is too short for the first method, or too close to the start of the array, uses the others.
 
-Imports numba: only kernels import this module.
+Numba is imported only where it compiles a kernel.
 """
 
 from __future__ import annotations
@@ -18,13 +18,12 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from rmqtool.log.compiled import compiled, inlined
+from rmqtool.log.compiled import Intrinsic, NumbaModule, compiled, inlined
 from rmqtool.log.crc_fold import BLOCK, SHORTEST, fold_crc, is_available
 from rmqtool.log.intrinsics import address_of
 
+types: Any = NumbaModule("core.types")
 _POLYNOMIAL = 0xEDB88320
 _CHECK_INPUT, _CHECK_VALUE = b"123456789", 0xCBF43926
 
@@ -75,7 +74,7 @@ def _call_code(typing_context: Any, function: Any, seed: Any, start: Any, length
     return signature, code
 
 
-_call: Any = intrinsic(_call_code)
+_call: Any = Intrinsic(_call_code)
 
 
 @compiled

@@ -6,21 +6,20 @@ PCLMULQDQ", 2009), in reflected bit order: two products with powers of x modulo 
 four 128-bit lanes 64 bytes ahead; the next 64 bytes are added; at the end the lanes are reduced to 32 bits.
 Zeros before a message do not change a CRC that starts at 0. So the first block is padded with leading zeros,
 and the start value is added to the first four bytes.
-Imports numba: only `crc` imports this module.
+It is emitted where numba compiles a kernel; only then is numba imported.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 from functools import cache
-from importlib import import_module
 from typing import Any
 
 import llvmlite.binding
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
+from rmqtool.log.compiled import Intrinsic, NumbaModule
 from rmqtool.log.intrinsics import emit_prefetch
 
 BLOCK = 64
@@ -31,8 +30,8 @@ SHORTEST = 4
 _POLYNOMIAL = 0x04C11DB7
 _U64 = (1 << 64) - 1
 _AHEAD = 2048  # bytes of prefetch distance: the processor's own prefetch stops at each page
-_cgutils: Any = import_module("numba.core.cgutils")
-_config: Any = import_module("numba.core.config")
+types: Any = NumbaModule("core.types")
+_cgutils: Any = NumbaModule("core.cgutils")
 
 _I8, _I32, _I64 = (ir.IntType(bits) for bits in (8, 32, 64))
 _LANE = ir.VectorType(_I64, 2)
@@ -44,8 +43,9 @@ def is_available() -> bool:
     """Whether numba compiles for a processor that has the instructions."""
     if platform.machine() not in ("x86_64", "AMD64"):
         return False
-    if _config.CPU_NAME or _config.CPU_FEATURES is not None or not _config.ENABLE_AVX:
-        return False  # numba compiles for another processor than this one
+    settings = ("NUMBA_CPU_NAME", "NUMBA_CPU_FEATURES", "NUMBA_ENABLE_AVX")
+    if any(name in os.environ for name in settings):
+        return False  # numba may compile for another processor than this one
     features = llvmlite.binding.get_host_cpu_features()
     return all(features.get(name) for name in ("avx2", "pclmul", "vpclmulqdq"))
 
@@ -189,7 +189,7 @@ def _crc(typing_context: Any, data: Any, start: Any, length: Any) -> Any:
     return types.uint32(data, types.int64, types.int64), _crc_code
 
 
-fold_crc: Any = intrinsic(_crc)
+fold_crc: Any = Intrinsic(_crc)
 """(data, start, length) -> CRC-32 of data[start : start + length].
 
 The caller guarantees that BLOCK <= start, SHORTEST <= length and start + length <= len(data).

@@ -2,7 +2,7 @@
 
 Every function takes `data`, a read-only uint8 array, and ranges in it; the scan guarantees that they are
 inside. Strings that are not UTF-8 are left to Python, row by row: Java's handling of U+FFFD is not
-implemented here. Imports numba: only `dispatch.dispatch_columns` imports this module.
+implemented here. Imports llvmlite: only `dispatch.dispatch_columns` imports this module.
 """
 
 from __future__ import annotations

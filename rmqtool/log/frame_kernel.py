@@ -4,7 +4,7 @@ Every function takes `data`, a read-only uint8 array, and `base`, the file posit
 data only after it has checked that the index is inside, whatever the bytes say. If a record does not fit
 into the window, the kernel returns the bytes that it needs, and the caller retries with a longer window.
 Format numbers are passed as `Numbers`: numba would freeze constants of other modules into its cache.
-Imports numba: only `frames.walk` imports this module.
+Imports llvmlite: only `frames.walk` imports this module.
 """
 
 from __future__ import annotations

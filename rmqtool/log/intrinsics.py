@@ -2,20 +2,20 @@
 
 The index is not checked: a kernel must check before a load that the whole integer is inside. With
 NUMBA_BOUNDSCHECK=1 every load is checked, as are numba's own; a test runs in this mode.
-Imports numba: only kernels import this module.
+They are emitted where numba compiles a kernel; only then is numba imported.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-_cgutils: Any = import_module("numba.core.cgutils")
-_config: Any = import_module("numba.core.config")
+from rmqtool.log.compiled import Intrinsic, NumbaModule
+
+types: Any = NumbaModule("core.types")
+_cgutils: Any = NumbaModule("core.cgutils")
+_config: Any = NumbaModule("core.config")
 _I32 = ir.IntType(32)
 _I64 = ir.IntType(64)
 
@@ -34,7 +34,7 @@ def _pointer(size: int, context: Any, builder: Any, array_type: Any, array: Any,
     return builder.gep(view.data, [index])
 
 
-def _load(bits: int, kind: Any, *, big_endian: bool = True) -> Any:
+def _load(bits: int, *, signed: bool, big_endian: bool = True) -> Any:
     """An intrinsic (uint8 array, i64 index) -> the integer of `bits` bits there, as an i64 or u64."""
 
     def load(typing_context: Any, array: Any, index: Any) -> Any:
@@ -45,11 +45,11 @@ def _load(bits: int, kind: Any, *, big_endian: bool = True) -> Any:
                 value = builder.bswap(value)
             if bits == 64:
                 return value
-            return builder.sext(value, _I64) if kind.signed else builder.zext(value, _I64)
+            return builder.sext(value, _I64) if signed else builder.zext(value, _I64)
 
-        return kind(array, types.int64), code
+        return (types.int64 if signed else types.uint64)(array, types.int64), code
 
-    return intrinsic(load)
+    return Intrinsic(load)
 
 
 def _trailing_zeros(typing_context: Any, value: Any) -> Any:
@@ -59,16 +59,16 @@ def _trailing_zeros(typing_context: Any, value: Any) -> Any:
     return types.int64(types.uint64), code
 
 
-trailing_zeros: Any = intrinsic(_trailing_zeros)
+trailing_zeros: Any = Intrinsic(_trailing_zeros)
 """(u64) -> the number of trailing zero bits; 64 for 0."""
 
-i8 = _load(8, types.int64)
-u8 = _load(8, types.uint64)
-i16 = _load(16, types.int64)
-i32 = _load(32, types.int64)
-i64 = _load(64, types.int64)
-u64 = _load(64, types.uint64)
-u64_little = _load(64, types.uint64, big_endian=False)
+i8 = _load(8, signed=True)
+u8 = _load(8, signed=False)
+i16 = _load(16, signed=True)
+i32 = _load(32, signed=True)
+i64 = _load(64, signed=True)
+u64 = _load(64, signed=False)
+u64_little = _load(64, signed=False, big_endian=False)
 """Little-endian: the first byte is the lowest."""
 
 
@@ -80,7 +80,7 @@ def _address(typing_context: Any, array: Any, index: Any) -> Any:
     return types.uintp(array, types.int64), code
 
 
-address_of: Any = intrinsic(_address)
+address_of: Any = Intrinsic(_address)
 """(uint8 array, i64 index) -> the address of array[index]."""
 
 
@@ -101,5 +101,5 @@ def _prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     return types.void(array, types.int64), code
 
 
-prefetch: Any = intrinsic(_prefetch)
+prefetch: Any = Intrinsic(_prefetch)
 """(uint8 array, i64 index): prefetch the cache line of array[index]; any index is allowed."""

@@ -1,7 +1,7 @@
 """The compiled half of `key_match`: many keys hashed, many records judged.
 
 The memory of a later record is requested while this one is judged: the log is read at random, and nearly
-every access would wait for the memory. Imports numba: only `key_match` imports this module.
+every access would wait for the memory. Imports llvmlite: only `key_match` imports this module.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The compiled half of `point_read`: rows of records at known places.
 
-Imports numba: only `point_read` imports this module.
+Imports llvmlite: only `point_read` imports this module.
 """
 
 from __future__ import annotations

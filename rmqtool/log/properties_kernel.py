@@ -1,7 +1,7 @@
 """The compiled half of `properties`: finds the names and values in property strings.
 
 Strings that are not UTF-8, or have very many properties, are left to Python, which rewrites them as sound
-strings and calls the kernel again. Imports numba: only `properties` imports this module.
+strings and calls the kernel again. Imports llvmlite: only `properties` imports this module.
 """
 
 from __future__ import annotations

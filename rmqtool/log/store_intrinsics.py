@@ -2,23 +2,21 @@
 
 The index is not checked: a kernel must check before a store that the whole range is inside. With
 NUMBA_BOUNDSCHECK=1 every store is checked, like every load.
-Imports numba: only kernels import this module.
+They are emitted where numba compiles a kernel; only then is numba imported.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import types
-from numba.extending import intrinsic
 
-from rmqtool.log.compiled import inlined
+from rmqtool.log.compiled import Intrinsic, NumbaModule, inlined
 
-_cgutils: Any = import_module("numba.core.cgutils")
-_config: Any = import_module("numba.core.config")
+types: Any = NumbaModule("core.types")
+_cgutils: Any = NumbaModule("core.cgutils")
+_config: Any = NumbaModule("core.config")
 _I8 = ir.IntType(8)
 _I64 = ir.IntType(64)
 
@@ -52,7 +50,7 @@ def _store(bits: int) -> Any:
 
         return types.void(array, types.int64, types.int64), code
 
-    return intrinsic(store)
+    return Intrinsic(store)
 
 
 put_8 = _store(8)
@@ -72,7 +70,7 @@ def _copy(typing_context: Any, array: Any, index: Any, address: Any, length: Any
     return types.void(array, types.int64, types.int64, types.int64), code
 
 
-copy_in: Any = intrinsic(_copy)
+copy_in: Any = Intrinsic(_copy)
 """(writable uint8 array, i64 index, i64 address, i64 length): copy the bytes at `address` into the array.
 
 The caller guarantees that `length` is not negative and that this many bytes are readable at `address`.
@@ -135,7 +133,7 @@ def _copy_short(typing_context: Any, array: Any, index: Any, address: Any, lengt
     return types.void(array, types.int64, types.int64, types.int64), code
 
 
-copy_short: Any = intrinsic(_copy_short)
+copy_short: Any = Intrinsic(_copy_short)
 """As `copy_in`, but faster for up to 64 bytes, because it makes no call."""
 
 

@@ -1,7 +1,7 @@
 """The compiled half of `string_ranges`: concatenates ranges of bytes, numbers them, writes them in hex.
 
 Every function takes `data`, a read-only uint8 array, and ranges in it; the caller guarantees that they are
-inside. Imports numba: only `string_ranges` and `properties` import this module.
+inside. Imports llvmlite: only `string_ranges` and `properties` import this module.
 """
 
 from __future__ import annotations

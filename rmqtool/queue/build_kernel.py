@@ -1,7 +1,7 @@
 """The compiled half of `build`: numbers of queues, the rules of a unit, units by queue.
 
 Units are written as words of 16 bits, for a unit of 20 or 46 bytes has a whole number of them.
-Imports numba: only functions of `queue.build` import this module.
+Imports llvmlite: only functions of `queue.build` import this module.
 """
 
 from __future__ import annotations

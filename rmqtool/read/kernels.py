@@ -7,13 +7,13 @@ load them from the cache in a fraction of one.
 from __future__ import annotations
 
 from rmqtool.formats import index, message
-from rmqtool.log.compiled import cache_folder
+from rmqtool.log.compiled import SUFFIX, cache_folder
 
 
 def are_cached() -> bool:
     """Whether loading the kernels will find compiled code on disk."""
     folder = cache_folder()
-    return folder is not None and any(folder.rglob("*.nbi"))
+    return folder is not None and any(folder.glob(f"*{SUFFIX}"))
 
 
 def load_kernels() -> None:

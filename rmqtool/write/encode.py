@@ -6,7 +6,7 @@ records into a buffer until it is full, and assigns queue offsets. What a broker
 which rows it takes, is the caller's business.
 
 The rows are encoded by `encode_kernel`, or by `formats.message.encode` (`encode_plain`): small batches, for
-which loading numba would take longer; tests compare the two. Single messages are packed by
+which loading the kernels would take longer; tests compare the two. Single messages are packed by
 `records.prepared.pack`, or by `fast_path`, because a put must be as fast as a broker's.
 
 Source: MessageExtEncoder#encode, CommitLog.DefaultAppendMessageCallback#doAppend; spec 01 3.2 to 3.6.
@@ -62,8 +62,8 @@ PART = np.dtype([("text_start", "i4"), ("text_length", "i4"), ("source", "i4")],
 """One step of a template: a piece of `Batch.texts`, then a value. See `Part` for source."""
 
 NO_VALUE = -1
-_PLAIN_ROWS = 10_000
-"""Rows that plain Python encodes in the time that numba needs to load."""
+_PLAIN_ROWS = 1_000
+"""Rows that plain Python encodes in the time that the kernels need to load."""
 
 
 class Part(NamedTuple):
@@ -138,7 +138,7 @@ def build_templates(templates: Sequence[Sequence[Part]]) -> tuple[Array, Array, 
 
 def is_for_plain(rows: int) -> bool:
     """Whether plain Python encodes this many rows before the kernels would be loaded."""
-    return rows <= _PLAIN_ROWS and "numba" not in sys.modules
+    return rows <= _PLAIN_ROWS and "llvmlite.binding" not in sys.modules
 
 
 def measure_rows(batch: Batch, *, plain: bool) -> None:

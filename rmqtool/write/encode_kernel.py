@@ -2,7 +2,7 @@
 
 Texts and bodies are read by their address: `encode` has shown that every (address, length) lies in a
 buffer that it keeps alive. Format numbers come in as `Form`: numba would freeze constants of other
-modules into its cache. Imports numba: only `encode` imports this module.
+modules into its cache. Imports llvmlite: only `encode` imports this module.
 """
 
 from __future__ import annotations

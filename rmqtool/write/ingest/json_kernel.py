@@ -4,7 +4,7 @@ It reads what is plain: texts, whole numbers, true, false and null, lists of tex
 everything else, wrong or only unusual, a kernel gives up, and the caller reads the lines in another way.
 
 Every function takes `data`, a uint8 array. Texts are not checked to be UTF-8.
-Imports numba: only `json_columns` imports this module.
+Imports llvmlite: only `json_columns` imports this module.
 """
 
 from __future__ import annotations
