@@ -101,7 +101,7 @@ def verify(
     with store.open(quiet=shown.quiet) as opened:
         if not kernels.are_cached():
             writer.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
-        kernels.load_kernels()
+            kernels.load_kernels()
         total = sum(file.size for file in opened.layout.commit_log)
         with writer.progress("verify", total) as bar:
             findings = run(

@@ -13,8 +13,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, tzinfo
 from typing import Any
 
-from construct import ConstructError
-
 from rmqtool import times
 from rmqtool.errors import FormatError
 from rmqtool.formats import body, message, message_id, properties
@@ -113,6 +111,8 @@ def _read(
     declaration: Part, data: bytes, offset: int, spell: _Spelling
 ) -> tuple[list[ExplainedField], dict[str, Any], str | None]:
     """(fields, values by name, why reading stopped or None)."""
+    from construct import ConstructError
+
     stream = io.BytesIO(data)
     values: dict[str, Any] = {}
     fields: list[ExplainedField] = []
