@@ -385,7 +385,7 @@ sys.exit(main())
 @pytest.mark.parametrize("module", ["rmqtool.cli", "typer", "rmqtool.commands.info"])
 def test_interrupt_while_starting_is_quiet(module: str, number: signal.Signals) -> None:
     """Before there is a command that could be interrupted: 130, no traceback."""
-    command = [sys.executable, "-c", f"MODULE = {module!r}{SLOW_START}", "--version"]
+    command = [sys.executable, "-c", f"MODULE = {module!r}{SLOW_START}", "info", "--help"]
     with started(command) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"loading\n"
