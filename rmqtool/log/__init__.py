@@ -14,6 +14,7 @@ __all__ = [
     "events",
     "frames",
     "intrinsics",
+    "json_text",
     "key_match",
     "log_files",
     "log_heads",

@@ -333,7 +333,7 @@ def _cold(bench: Bench, store: Path) -> Iterator[Row]:
         "verify, all passes": ("verify", store),
         "stats": ("stats", store),
         "export to Parquet": ("export", store, "--output", target, "--force", "--jobs", 0),
-        "recover of a sound store": ("recover", store),
+        "recover, the plan": ("recover", store),
     }.items():
         cold = partial(drop_from_cache, store)
         yield Row(

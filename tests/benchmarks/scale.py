@@ -79,7 +79,7 @@ SCALES = {
             spark_growth=(1,), many_queues=200, spark_topics=20, spark_plan=(2, 20), touch_bytes=0,
         ),
         Scale(
-            name="quick", rounds=2, budget_s=2, log_messages=120_000, log_file_bytes=64 << 20,
+            name="quick", rounds=3, budget_s=3, log_messages=120_000, log_file_bytes=64 << 20,
             append_messages=60_000, topics=(1, 300), puts=50_000, sync_puts=1_600,
             keys_messages=200_000, keys=(20_000,), part_records=10_000,
             growth_messages=(_GIB // 16, _GIB // 4), growth_rounds=0, spark_growth=(1,),

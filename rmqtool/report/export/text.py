@@ -1,8 +1,9 @@
 """Batches of messages as lines of JSON and CSV: the text that `rmqtool dump` prints, made column by column.
 
-The lines of a batch are one buffer, ready to be written. `rmqtool.message.rows` and `rmqtool.message.cells`
-are the reference for every value; tests compare the two. Texts are quoted a whole column at a time;
-`cells.json_text` and `cells.csv_text` quote the few values that need more than quotes and backslashes.
+The lines of a batch are one buffer, ready to be written; it may be reused once nothing refers to it.
+`rmqtool.message.rows` and `rmqtool.message.cells` are the reference for every value; tests compare the two.
+`rmqtool.log.json_text` writes JSON. Cells of CSV are quoted a whole column at a time; `cells.csv_text` quotes
+the few values that need more than that.
 """
 
 from __future__ import annotations
@@ -19,16 +20,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool import times
+from rmqtool.log.json_text import JsonLines, Texts, read_only
 from rmqtool.message.cells import csv_text, json_text
 from rmqtool.message.columns import BY_NAME
 
-# Characters that JSON and `cells` escape besides those of _SHORT: C0 and C1 controls, line separators and
-# the marks that change the direction of writing.
-_ODD_IN_JSON = (
-    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\x{80}-\x{9f}\x{61c}\x{200e}\x{200f}\x{2028}-\x{202e}\x{2066}-\x{2069}]"
-)
-_ANY_IN_JSON = _ODD_IN_JSON.replace(r"\x{80}", r'"\\\n\r\t\x{80}')
-_SHORT = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "\\t"))
 # Letters, digits and printable ASCII are not spaces; Python decides for all other characters.
 _NO_SPACE = r"!-~\pL\pN"
 _ODD_IN_CSV = rf"^[^{_NO_SPACE}]|[^{_NO_SPACE}]$"
@@ -48,16 +43,6 @@ def as_texts(array: Any) -> pa.Array:
 def joined(*parts: Any) -> pa.Array:
     """The texts of each row, concatenated; a row with a null is null."""
     return pc.binary_join_element_wise(*parts, "")
-
-
-def json_strings(texts: pa.Array) -> pa.Array:
-    """JSON strings, quotes included; null stays null."""
-    if not _any(texts, _ANY_IN_JSON):
-        return joined('"', texts, '"')
-    escaped = texts
-    for character, escape in _SHORT:
-        escaped = pc.replace_substring(escaped, character, escape)
-    return _each(joined('"', escaped, '"'), texts, _ODD_IN_JSON, json_text)
 
 
 def csv_cells(texts: pa.Array) -> pa.Array:
@@ -125,18 +110,14 @@ class TextForm:
 
 def json_lines(batch: pa.RecordBatch, form: TextForm) -> pa.Buffer:
     """One JSON object per row, each with its line end; the columns are those of `form.reads`."""
-    parts: list[Any] = ["{"]
-    for name in form.names:
-        texts = _json_values(batch, name, form)
-        head = f"{json_text(name)}:"
-        comma = "," if len(parts) > 1 else ""
+    lines = JsonLines(len(batch))
+    for number, name in enumerate(form.names):
         column = BY_NAME.get(name)
-        if column is not None and column.optional and not form.shows_nulls:
-            # Never the first of a row: a column with a value is always before it.
-            parts.append(joined(comma + head, texts).fill_null(""))
-        else:
-            parts += [comma + head, texts.fill_null("null")]
-    return _lines(batch, [*parts, "}\n"])
+        # Never the first of a row: a column with a value is always before it.
+        omits = column is not None and column.optional and not form.shows_nulls
+        _add_json(lines, f"{',' if number else '{'}{json_text(name)}:", batch, name, form, omits=omits)
+    data, _ = lines.written("}\n" if form.names else "{}\n")
+    return pa.py_buffer(data)
 
 
 def csv_lines(batch: pa.RecordBatch, form: TextForm) -> pa.Buffer:
@@ -164,21 +145,63 @@ def _lines(batch: pa.RecordBatch, parts: Sequence[Any]) -> pa.Buffer:
     return data.slice(int(ends[0]), int(ends[1] - ends[0]))
 
 
-def _json_values(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
-    """The values of a column as JSON; null stays null."""
+def _add_json(
+    lines: JsonLines, head: str, batch: pa.RecordBatch, name: str, form: TextForm, *, omits: bool = False
+) -> None:
+    """Add a column to lines of JSON."""
     array = batch.column(name)
     kind = array.type
+    present = _present(array)
     if pa.types.is_map(kind):
-        return _json_objects(array)
-    if pa.types.is_list(kind):
-        return _json_lists(array)
-    if pa.types.is_integer(kind):
-        return array.cast(pa.string())
-    if name == SYSTEM:
-        return as_texts(array)
-    if pa.types.is_timestamp(kind):
-        return joined('"', time_texts(array, form.tz), '"')
-    return _spelled(_texts(batch, name, form), name, json_strings)
+        keys, items = _as_ranges(array.keys), _as_ranges(array.items)
+        lines.lists(head, _numbers(array.offsets), items, present, keys=keys, omits=omits)
+    elif pa.types.is_list(kind):
+        lines.lists(head, _numbers(array.offsets), _as_ranges(array.values), present, omits=omits)
+    elif pa.types.is_integer(kind):
+        lines.integers(head, _numbers(array.cast(pa.int64())), present, omits=omits)
+    elif pa.types.is_timestamp(kind):
+        seconds = _Seconds(array, form.tz)
+        table = _as_ranges(pa.array(map(json_text, seconds.texts), pa.string()))
+        lines.spelled(head, table, seconds.numbers, present, omits=omits, milliseconds=seconds.thousandths)
+    elif name == SYSTEM:
+        lines.spelled(head, _as_ranges(as_texts(array)), np.arange(len(array)), present, omits=omits)
+    else:
+        lines.texts(head, _as_ranges(_texts(batch, name, form)), omits=omits)
+
+
+def _present(array: pa.Array) -> Any:
+    """Which rows have a value, u1; empty if all have."""
+    if not array.null_count:
+        return read_only(np.zeros(0, np.uint8))
+    return read_only(array.is_valid().to_numpy(zero_copy_only=False).view(np.uint8))
+
+
+def _numbers(array: pa.Array) -> Any:
+    """Integers as an array; nulls are 0."""
+    return read_only((array.fill_null(0) if array.null_count else array).to_numpy())
+
+
+def _as_ranges(array: Any) -> Texts:
+    """A column of texts as `json_text` takes it."""
+    texts = as_texts(array)
+    _, offsets, data = texts.buffers()
+    if offsets is None or not offsets.size:
+        places = np.zeros(len(texts) + 1, np.int32)
+    else:
+        places = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    held = np.zeros(0, np.uint8) if data is None or not data.size else np.frombuffer(data, np.uint8)
+    return Texts(read_only(held), read_only(places), _present(texts))
+
+
+def _json_texts(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
+    """The values of a column as texts of JSON; null stays null."""
+    lines = JsonLines(len(batch))
+    _add_json(lines, "", batch, name, form, omits=True)
+    data, stops = lines.written()
+    offsets = np.concatenate([[0], stops]).astype(np.int32)
+    valid = np.packbits(batch.column(name).is_valid().to_numpy(zero_copy_only=False), bitorder="little")
+    buffers = [pa.py_buffer(each) for each in (valid, offsets, data)]
+    return pa.Array.from_buffers(pa.string(), len(batch), buffers)
 
 
 def _csv_cells(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
@@ -188,7 +211,7 @@ def _csv_cells(batch: pa.RecordBatch, name: str, form: TextForm) -> pa.Array:
     if pa.types.is_timestamp(kind):
         return time_texts(batch.column(name), form.tz).fill_null("")
     is_json = pa.types.is_map(kind) or pa.types.is_list(kind) or name == SYSTEM
-    texts = _json_values(batch, name, form) if is_json else _texts(batch, name, form)
+    texts = _json_texts(batch, name, form) if is_json else _texts(batch, name, form)
     if form.spreadsheet:
         texts = guarded(texts)
     return _spelled(texts, name, csv_cells).fill_null("")
@@ -239,40 +262,6 @@ def _base64(array: pa.Array) -> pa.Array:
     return pc.replace_with_mask(empty, valid, pa.array(encoded, pa.binary()).cast(pa.string()))
 
 
-# lists and maps
-
-
-def _pieces(offsets: pa.Array, children: Sequence[pa.Array]) -> tuple[pa.Array, list[pa.Array]]:
-    """Offsets from 0, and the part of each child that the rows use."""
-    places = offsets.to_numpy(zero_copy_only=False).astype(np.int64)
-    first, last = int(places[0]), int(places[-1])
-    return pa.array(places - first, pa.int32()), [child.slice(first, last - first) for child in children]
-
-
-def _wrapped(array: pa.Array, offsets: pa.Array, items: pa.Array, opening: str, closing: str) -> pa.Array:
-    texts = pc.binary_join(pa.ListArray.from_arrays(offsets, items), ",")
-    done = joined(opening, texts, closing)
-    return pc.if_else(array.is_valid(), done, pa.scalar(None, pa.string())) if array.null_count else done
-
-
-def _json_lists(array: pa.Array) -> pa.Array:
-    offsets, (items,) = _pieces(array.offsets, [array.values])
-    return _wrapped(array, offsets, json_strings(as_texts(items)).fill_null("null"), "[", "]")
-
-
-def _json_objects(array: pa.Array) -> pa.Array:
-    offsets, (keys, items) = _pieces(array.offsets, [array.keys, array.items])
-    pairs = joined(_names(keys), ":", json_strings(as_texts(items)).fill_null("null"))
-    return _wrapped(array, offsets, pairs, "{", "}")
-
-
-def _names(keys: pa.Array) -> pa.Array:
-    """Names of properties as JSON strings; few are distinct."""
-    encoded = keys if pa.types.is_dictionary(keys.type) else keys.dictionary_encode()
-    names = json_strings(as_texts(encoded.dictionary))
-    return names.take(encoded.indices)
-
-
 # times
 
 
@@ -281,20 +270,34 @@ def _thousandths() -> pa.Array:
     return pa.array([f"{number:03}" for number in range(1000)])
 
 
-def time_texts(array: pa.Array, zone: tzinfo | None) -> pa.Array:
-    """Times as RFC 3339, as in `times.format_time`; null stays null.
+class _Seconds:
+    """The times of a column: the text of each second is made once, for messages of one batch share most.
 
-    The text of each second is made once: messages of one batch share most seconds.
+    Attributes:
+        texts: times of whole seconds as RFC 3339, as in `times.format_time`.
+        numbers: per row the index of its second in `texts`, i8.
+        thousandths: per row the milliseconds of its second, i8.
     """
-    ms = array.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64())
-    numbers = ms.fill_null(0).to_numpy(zero_copy_only=False)
-    seconds, places = np.unique(numbers // 1000, return_inverse=True)
-    spelled = [times.format_time(second * 1000, zone) for second in seconds.tolist()]
-    rows = pa.array(places.reshape(-1))
+
+    def __init__(self, array: pa.Array, zone: tzinfo | None) -> None:
+        ms = _numbers(array.cast(pa.timestamp("ms", "UTC"), safe=False).cast(pa.int64()))
+        seconds = ms // 1000
+        self.thousandths = ms - 1000 * seconds
+        runs = np.flatnonzero(np.diff(seconds, prepend=seconds[:1] - 1))
+        distinct, numbers = np.unique(seconds[runs], return_inverse=True)
+        self.texts = [times.format_time(second * 1000, zone) for second in distinct.tolist()]
+        self.numbers = np.repeat(numbers.reshape(-1), np.diff(runs, append=len(seconds)))
+
+
+def time_texts(array: pa.Array, zone: tzinfo | None) -> pa.Array:
+    """Times as RFC 3339, as in `times.format_time`; null stays null."""
+    seconds = _Seconds(array, zone)
+    rows = pa.array(seconds.numbers)
 
     def part(cut: Callable[[str], str]) -> pa.Array:
-        return pa.array([None if text is None else cut(text) for text in spelled], pa.string()).take(rows)
+        cuts = [None if text is None else cut(text) for text in seconds.texts]
+        return pa.array(cuts, pa.string()).take(rows)
 
-    fractions = _thousandths().take(pa.array(numbers % 1000))
+    fractions = _thousandths().take(pa.array(seconds.thousandths))
     texts = joined(part(lambda text: text[:20]), fractions, part(lambda text: text[23:]))
-    return pc.if_else(ms.is_valid(), texts, pa.scalar(None, pa.string())) if ms.null_count else texts
+    return pc.if_else(array.is_valid(), texts, pa.scalar(None, pa.string())) if array.null_count else texts

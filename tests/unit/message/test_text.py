@@ -31,7 +31,11 @@ HOSTILE = [
 ]  # fmt: skip
 ZONES = (UTC, timezone(timedelta(hours=8)), timezone(timedelta(hours=-3, minutes=-30)), None)
 
-texts = st.one_of(st.sampled_from(HOSTILE), st.text(st.characters(exclude_categories=["Cs"]), max_size=12))
+texts = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=12),
+    st.lists(st.sampled_from([*HOSTILE, "plain text", "12345678"]), max_size=12).map("".join),
+)
 bodies = st.one_of(texts.map(str.encode), st.binary(max_size=8), st.none())
 
 
@@ -110,6 +114,16 @@ def test_lines_are_those_of_cells(found: list[dict[str, Any]], zone: tzinfo | No
     assert bytes(json_lines(batch, form)).decode() == "".join(json_text(row) + "\n" for row in wanted)
     cells = [",".join(csv_text(row.get(name)) for name in NAMES) + "\n" for row in wanted]
     assert bytes(csv_lines(batch, form)).decode() == "".join(cells)
+
+
+def test_every_character_at_every_place_of_a_word() -> None:
+    """The characters up to U+07FF, and those of three bytes that begin as an escaped one."""
+    characters = [chr(code) for code in (*range(0x800), *range(0x2000, 0x2080), 0x1F600)]
+    form = TextForm(("topic",))
+    for before in range(9):
+        rows = [row_of("a" * before + each + '"' + "b" * 9) for each in characters]
+        lines = bytes(json_lines(batch_of(rows), form)).decode()
+        assert lines == "".join(json_text({"topic": row["topic"]}) + "\n" for row in rows)
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "＝1"])  # noqa: RUF001
