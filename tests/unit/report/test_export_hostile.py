@@ -161,7 +161,8 @@ def test_a_topic_to_rename_that_is_not_there(tmp_path: Path, store: Path, run: R
 def test_a_device_without_space(tmp_path: Path, store: Path, format: str) -> None:
     """One error and exit 3, in a process of its own: libraries have ended it when they were let go of."""
     code = (
-        "import resource, signal, sys; from rmqtool.cli import main\n"
+        "import resource, signal, sys; sys.dont_write_bytecode = True\n"
+        "from rmqtool.cli import main\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
         "resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))\n"
         "sys.exit(main(sys.argv[1:]))"
