@@ -222,9 +222,10 @@ class IndexCheck:
             by_file = dict(self._entries(start, stop))
         except OSError:
             return IndexPart(len(expected))  # gone, or reported by `finish`
-        entries = np.sort(np.concatenate([np.zeros(0, np.uint64), *by_file.values()]))
+        entries = np.concatenate([np.zeros(0, np.uint64), *by_file.values()])
         is_tag = kinds == KIND_TAG
-        if np.array_equal(np.sort(expected), entries):
+        # a broker writes entries in the order of the log, so there is mostly nothing to sort
+        if np.array_equal(expected, entries) or np.array_equal(np.sort(expected), np.sort(entries)):
             return IndexPart(len(expected), tags_found=bool(is_tag.any()))
         unique, counts = np.unique(entries, return_counts=True)
         want, want_counts = np.unique(expected, return_counts=True)
