@@ -11,6 +11,7 @@ from zlib import crc32
 
 import pytest
 
+from rmqtool import output
 from rmqtool.findings import ScanCounters
 from rmqtool.formats import message
 from rmqtool.log.events import StoredMessage
@@ -197,6 +198,8 @@ def test_the_command_writes_the_same(
     capfdbinary: pytest.CaptureFixture[bytes],
 ) -> None:  # fmt: skip
     """In every format, and byte for byte without one; with what it says, and its exit code."""
+    # A table that has waited for its rows for a second is shown with the widths that it has by then.
+    monkeypatch.setattr(output, "FLUSH_SECONDS", 3600.0)
     dump = Dump(capfdbinary)
     form = ("--raw",) if format is None else ("--format", format)
     for name, options in (
