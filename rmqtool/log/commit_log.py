@@ -1,13 +1,13 @@
 """The commit log of a store, read: one record by its offset, all of them forwards or backwards, its end.
 
-Everything here is plain Python and reads what it needs: `frames` scans a whole log.
+Records are read in plain Python, one by one: `frames` scans a whole log. Where a walk would pass records only
+to find its place, the compiled walk finds it.
 
 Source: MappedFileQueue#findMappedFileByOffset, CommitLog#lookMessageByOffset; spec 02 0.3, 8.1.
 """
 
 from __future__ import annotations
 
-from array import array
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from dataclasses import replace
@@ -28,14 +28,14 @@ from rmqtool.log.events import (
     TrailingZeros,
 )
 from rmqtool.log.log_files import LogFiles
-from rmqtool.log.log_heads import reader
+from rmqtool.log.log_heads import heads_of_file, reader
 from rmqtool.log.python_scan import frame_lengths, walk_reference
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.source import open_source
 
 _READ_AHEAD = 4096  # most records are smaller
-_ANCHOR_STEP = 4096  # records walked again at a time on the way back
+_PLAIN_BYTES = 256 << 10  # passed in plain Python: less is not worth loading the compiled walk
 _HINTS = 16  # furthest queue units that are tried; units that point nowhere are damage
 
 
@@ -201,12 +201,14 @@ class CommitLog(LogFiles):
         if offset <= file.file_from_offset or self.is_sound_at(offset):
             return max(offset, file.file_from_offset)
         units = units_before(offset) if units_before is not None else ()
+        begin = file.file_from_offset
         for place, _ in sorted(units, reverse=True)[:_HINTS]:
             if place < file.file_from_offset:
                 break
             if self.is_sound_at(place):
-                return place
-        return file.file_from_offset
+                begin = place
+                break
+        return max(self._sound_records(file, begin, min(offset, file.end)), default=begin)
 
     def _walk_file(self, file: StoreFile, start: int, stop: int | None) -> Iterator[LogEvent]:
         """Yield the events that start in [start, stop) of `file`.
@@ -253,7 +255,7 @@ class CommitLog(LogFiles):
             record = self._sound_record(offset)
             if record is None or record.message.total_size != size or record.end > upper:
                 continue
-            yield from self._range_back(record.end, upper, stop)
+            yield from self._range_back(record.end, upper, stop, after=record)
             yield record
             upper = offset
         yield from self._range_back(low, upper, stop)
@@ -267,22 +269,67 @@ class CommitLog(LogFiles):
             return None
         return found
 
-    def _range_back(self, start: int, upper: int, stop: int) -> Iterator[LogEvent]:
+    def _range_back(
+        self, start: int, upper: int, stop: int, after: StoredMessage | None = None
+    ) -> Iterator[LogEvent]:
         """Yield the events of `walk(start, stop)` before `upper`, the last first.
 
-        A record starts at `upper`, or it is `stop`.
+        A record starts at `upper`, or it is `stop`. `after` is the sound record that ends at `start`, if one
+        is known there.
         """
+        known = () if after is None else ((after.physical_offset, after.message.total_size),)
         for file in reversed(self.files):
             if file.file_from_offset >= upper or file.end <= start or start >= upper:
                 continue
-            begin = self.record_before(file, start, None)
+            begin = self.record_before(file, start, lambda offset: known)
             # First the places to start from, then the pieces between them, the last one first.
-            anchors = array("q", [begin])
-            for count, event in enumerate(_before(upper, self._walk_file(file, begin, stop))):
-                if count >= len(anchors) * _ANCHOR_STEP and not _is_unreadable(event):
-                    anchors.append(event.physical_offset)
+            anchors = [begin, *self._sound_records(file, begin, min(upper, file.end))]
             limit = upper
             for anchor in reversed(anchors):
                 piece = list(_before(limit, self._walk_file(file, anchor, stop)))
                 yield from (event for event in reversed(piece) if _is_wanted(event, start))
                 limit = anchor
+
+    def _sound_records(self, file: StoreFile, start: int, stop: int) -> Iterator[int]:
+        """Yield physical offsets of sound records in [start, stop), rising, about _PLAIN_BYTES apart.
+
+        A walk from `start` reaches each of them. Yields none if the range has few records, or if the file
+        cannot be read.
+        """
+        if not self._has_many_records(file, start, stop):
+            return
+        from rmqtool.log.frames import Frames, walk
+
+        base, reached = file.file_from_offset, start
+        try:
+            source = open_source(file.path, listed_size=file.size)
+        except (OSError, UnreadableError):
+            return
+        with closing(source):
+            for event in walk(source, file_from_offset=base, start=start - base, stop=stop - base):
+                if not isinstance(event, Frames):
+                    continue
+                rows = event.rows
+                # A walk beyond `stop` may judge the record that reaches over it otherwise.
+                rows = rows[(rows["status"] == 0) & (rows["physical_offset"] + rows["size"] <= stop)]
+                for offset in rows["physical_offset"].tolist():
+                    if offset - reached >= _PLAIN_BYTES:
+                        reached = offset
+                        yield offset
+
+    def _has_many_records(self, file: StoreFile, start: int, stop: int) -> bool:
+        """Whether a walk from `start` to `stop` may pass more than _PLAIN_BYTES of records.
+
+        The unused rest of a file does not count.
+        """
+        if stop - start <= _PLAIN_BYTES:
+            return False
+        end = start
+        try:
+            for head in heads_of_file(self._open_files, file, start):
+                end = head.end
+                if end - start > _PLAIN_BYTES or end >= stop:
+                    return end < stop
+            return any(self._open_files.read(file.path, end - file.file_from_offset, form.BLANK_SIZE))
+        except UnreadableError:
+            return False

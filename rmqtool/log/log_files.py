@@ -125,7 +125,7 @@ class LogFiles:
         while (file := self.file_of(position)) is not None:
             found, is_blank = False, False
             try:
-                for head in heads_of_file(self._open_files, file, position):
+                for head in heads_of_file(self._open_files, file, position, only_last=True):
                     is_blank = head.total_size == 0
                     if not is_blank:
                         last, before, found, position = head, last, True, head.end

@@ -1,21 +1,28 @@
 """Reads the heads of records in commit log files: of one record or of all, and checks single bodies.
 
 This finds the log's end and counts records at a fraction of the cost of a scan. Memory does not depend on
-the size of records.
+the size of records. Long runs of small records are left to the compiled walk.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import NamedTuple
 from zlib import crc32
 
+from rmqtool.errors import UnreadableError
 from rmqtool.formats import message as form
 from rmqtool.log.python_scan import Lengths, frame_lengths
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import OpenFiles
+from rmqtool.storage.source import open_source
 
+_PLAIN_HEADS = 256
+"""Heads that plain Python reads sooner than the compiled walk is loaded."""
+_SMALL_RECORD = 32 << 10
+"""Bytes. Larger records are passed over without being read; the compiled walk would read them."""
 _WINDOW = 256 << 10
 _CRC_BLOCK = 1 << 20  # bytes of a body read at once
 _PLACE = struct.Struct(">qi")  # physical_offset, sys_flag
@@ -41,12 +48,64 @@ class Head(NamedTuple):
         return self.physical_offset + self.total_size
 
 
-def heads_of_file(open_files: OpenFiles, file: StoreFile, start: int) -> Iterator[Head]:
+def heads_of_file(
+    open_files: OpenFiles, file: StoreFile, start: int, *, only_last: bool = False
+) -> Iterator[Head]:
     """The heads of the records of one file, from the one at physical offset `start` on.
 
     The blank that ends the file is a head of size 0. Without a blank, the iteration ends at bytes that are
-    not a record. CRC and lengths are not checked. Raises UnreadableError.
+    not a record. CRC and lengths are not checked. With `only_last` heads may be left out, but never the last
+    two records. Raises UnreadableError.
     """
+    position = start
+    while True:
+        begin, count = position, 0
+        for head in _plain_heads(open_files, file, position):
+            yield head
+            position, count = head.end, count + 1
+            if count >= _PLAIN_HEADS and position - begin < count * _SMALL_RECORD and head.total_size:
+                break
+        else:
+            return
+        for head in _walked_heads(open_files, file, position, only_last=only_last):
+            yield head
+            position = head.end
+
+
+def _walked_heads(open_files: OpenFiles, file: StoreFile, start: int, *, only_last: bool) -> Iterator[Head]:
+    """The heads of records whose lengths add up, by the compiled walk; see `heads_of_file`.
+
+    The iteration ends before anything else, which `_plain_heads` judges.
+    """
+    from rmqtool.log.frames import Frames, walk
+
+    base = file.file_from_offset
+    try:
+        source = open_source(file.path, listed_size=file.size)
+    except (OSError, UnreadableError):
+        return
+    with closing(source):
+        for event in walk(source, file_from_offset=base, start=start - base, stop=file.size, crc=False):
+            if source.unreadable or not isinstance(event, Frames):
+                return
+            rows = event.rows
+            rows = rows[(rows["status"] == 0).cumprod(dtype=bool)]
+            rows = rows[rows["physical_offset"] + rows["size"] <= file.end]
+            is_whole = len(rows) == len(event.rows)
+            if only_last:
+                rows = rows[-2:]
+            names = ("physical_offset", "size", "store_timestamp", "version")
+            columns = (rows[name].tolist() for name in names)
+            for offset, size, timestamp, version in zip(*columns, strict=True):
+                yield Head(offset, size, timestamp, version, offset)
+            # What follows the last record is not looked for: the walk would search the file for another one.
+            following = head_at(open_files, file, event.end) if is_whole and event.end < file.end else None
+            if following is None or following.stored_offset != event.end:
+                return
+
+
+def _plain_heads(open_files: OpenFiles, file: StoreFile, start: int) -> Iterator[Head]:
+    """As `heads_of_file`, in plain Python."""
     base = file.file_from_offset
     position = start - base
     window, window_start = b"", 0

@@ -82,7 +82,7 @@ class TestMessages:
         assert list(store.messages(Selection(limit=0))) == []
 
     def test_many_records_backwards_in_pieces(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("rmqtool.log.commit_log._ANCHOR_STEP", 3)
+        monkeypatch.setattr("rmqtool.log.commit_log._PLAIN_BYTES", 700)
         stored = write_log(tmp_path / "commitlog", two_queues(70))
         with Store.open(tmp_path) as store:
             assert list(store.events(reverse=True)) == list(store.events())[::-1]

@@ -15,6 +15,7 @@ from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.formats import message
 from rmqtool.formats.consume_queue import Unit
 from rmqtool.formats.message import Message
+from rmqtool.log import commit_log, log_heads
 from rmqtool.log.damage import is_torn
 from rmqtool.log.events import CorruptRange, Reason
 from rmqtool.read.selection import Selection
@@ -145,6 +146,41 @@ class TestDamage:
             assert 0 <= store.end_offset() <= 8 * 2048
             for key in store.queues:
                 store.min_offset(*key), store.max_offset(*key)
+
+    @given(data=st.data())
+    def test_with_the_compiled_walk_it_is_the_same(self, data: st.DataObject, tmp_path_factory: Any) -> None:
+        """Places to walk from, and long runs of heads, are found by the compiled walk."""
+        root = tmp_path_factory.mktemp("mutated")
+        stored = write_store(root, two_queues(40, size=100), file_size=4096)
+        if data.draw(st.booleans()):
+            shutil.rmtree(root / "consumequeue")
+        files = sorted((root / "commitlog").iterdir())
+        for _ in range(data.draw(st.integers(0, 4))):
+            path = data.draw(st.sampled_from(files))
+            offset = data.draw(st.integers(0, path.stat().st_size - 1))
+            length = data.draw(st.sampled_from((1, 4, 12, 700)))
+            change = data.draw(st.sampled_from((bytes(length), b"?" * length)))
+            patch(path, offset, change[: path.stat().st_size - offset])
+        start = data.draw(st.none() | st.integers(0, stored[-1].physical_offset + 1000))
+        stop = data.draw(st.none() | st.integers(0, stored[-1].physical_offset + 1000))
+        head = data.draw(st.sampled_from(stored)).physical_offset
+
+        def found() -> list[Any]:
+            with Store.open(root) as store:
+                return [
+                    list(store.events(start, stop)),
+                    list(store.events(start, stop, reverse=True)),
+                    store.end_offset(),
+                    store.commit_log.tail(),
+                    list(store.commit_log.heads(head)),
+                ]
+
+        plain = found()
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(commit_log, "_PLAIN_BYTES", 300)
+            patched.setattr(log_heads, "_PLAIN_HEADS", data.draw(st.sampled_from((1, 2, 5))))
+            compiled = found()
+        assert compiled == plain
 
     @given(log=st.binary(max_size=300), queue=st.binary(max_size=200))
     def test_any_bytes(self, log: bytes, queue: bytes, tmp_path_factory: Any) -> None:
