@@ -169,7 +169,7 @@ def find_by_queue_offset(
         before_scan(looked.gaps)
     selection = Selection(topics=(topic,), queues=(queue_id,))
     for gap in looked.gaps:
-        for stored in selected(store, selection, gap, looked, progress):
+        for stored in selected(store, selection, gap, looked, progress, queue_offsets=wanted):
             held = queue_offsets_of(stored.message)
             names = tuple(str(each) for each in wanted if each in held)
             if names and stored.physical_offset not in seen:

@@ -52,8 +52,12 @@ def selected(
     *,
     via: Via = "log",
     may_be_plain: bool = True,
+    queue_offsets: Collection[int] = (),
 ) -> Iterator[StoredMessage]:
-    """The messages of a selection in a range of the log; a few others may be among them."""
+    """The messages of a selection in a range of the log; a few others may be among them.
+
+    With `queue_offsets` those are left out that state another queue offset and are no batch records.
+    """
     end = max((file.end for file in store.commit_log.files), default=0)
     stop = end if gap.stop is None else min(gap.stop, end)
     if store.live and gap.stop is None:
@@ -72,6 +76,8 @@ def selected(
             elif isinstance(item, Finding):
                 looked.report(item)
         return
+    import numpy as np
+
     from rmqtool.read.access import plan_access
     from rmqtool.read.messages import frame_batches
 
@@ -80,7 +86,11 @@ def selected(
     for frames, mask, _ in frame_batches(
         store, chosen, access=access, crc=False, report=report, progress=progress
     ):
-        for offset in frames.rows["physical_offset"][mask].tolist():
+        rows = frames.rows[mask]
+        if queue_offsets:
+            is_batch = rows["sys_flag"] & INNER_BATCH != 0
+            rows = rows[is_batch | np.isin(rows["queue_offset"], list(queue_offsets))]
+        for offset in rows["physical_offset"].tolist():
             stored = store.find(offset)
             if stored is not None:
                 yield stored

@@ -20,7 +20,7 @@ from rmqtool.storage.open_files import data_ranges, reading
 
 Item = StoredMessage | Blank | TrailingZeros | Finding
 
-PLAIN_BYTES = 4 << 20
+PLAIN_BYTES = 768 << 10
 """Bytes of log that plain Python reads sooner than the compiled walk is loaded."""
 _PROGRESS_STEP = 1 << 20
 

@@ -153,7 +153,7 @@ def _look_at_ends(context: Context, passes: set[str]) -> None:
 
 
 def _log(context: Context, passes: set[str]) -> Iterator[Finding]:
-    """The passes that walk the log; their modules load numpy and numba, so only here."""
+    """The passes that walk the log; their modules load numpy and the kernels, so only here."""
     from rmqtool.check.verify.index import IndexCheck
     from rmqtool.check.verify.log import LogCheck
     from rmqtool.check.verify.queues import QueueCheck

@@ -1,7 +1,8 @@
 """Many messages at a time: what a follower that has fallen behind reads, as Arrow batches and lines.
 
-The same messages in the same order as one by one. A round that is not plain in every respect (a record
-that is not what its unit says, damage, a light queue) is left to the follower, which reports what is wrong.
+The same messages in the same order as one by one. A round ends before the first record that is not plain in
+every respect (not what its unit says, damaged, of a light queue); the follower reads that one, and reports
+what is wrong.
 """
 
 from __future__ import annotations
@@ -69,6 +70,7 @@ class Bulk:
         self._follower = follower
         self._body: BodyKind = body
         self._columns = tuple(dict.fromkeys((*columns, *_JUDGED)))
+        self._round_units = _ROUND_UNITS
         if follower.wanted.filter is not None and "properties" not in self._columns:
             self._columns += ("properties",)
         self._files: object = None
@@ -96,7 +98,8 @@ class Bulk:
         follower = self._follower
         for tail in follower.tails:
             tail.forget()
-        limit = max(_ROUND_UNITS // max(len(follower.tails), 1), 16)
+        limit = max(self._round_units // max(len(follower.tails), 1), 16)
+        self._round_units = min(2 * self._round_units, _ROUND_UNITS)
         first = [self._units(tail, limit) for tail in follower.tails]
         if (
             any(tail.is_suspect for tail in follower.tails)
@@ -149,8 +152,15 @@ class Bulk:
             return None
         batches = list(message_batches(self.store, columns=self._columns, access=access, body=self._body))
         rows = pa.Table.from_batches(batches).combine_chunks() if batches else None
-        if not self._is_plain(rows, blocks, places[wanted], queues[wanted], numbers[wanted]):
-            return None
+        plain = self._plain(rows, blocks, places[wanted], queues[wanted], numbers[wanted])
+        if plain < np.count_nonzero(wanted):
+            first_other = int(places[wanted][plain])
+            blocks = [_up_to(each, first_other - 1) for each in blocks]
+            count = sum(len(each.rows) for each in blocks)
+            # Where one is, others may follow: a small round does not read much in vain.
+            self._round_units = max(2 * count, 2 * BULK_UNITS)
+            return self._read(blocks) if count >= BULK_UNITS else None
+        rows = rows if rows is None else rows.slice(0, plain)
         self._take(blocks, rows, places[wanted])
         return BulkRound(len(places), [] if rows is None else self._chosen(rows))
 
@@ -177,25 +187,25 @@ class Bulk:
         return _access(self.store, log.files, places, sizes)
 
     @staticmethod
-    def _is_plain(
-        rows: pa.Table | None, blocks: list[_Units], places: Any, queues: Any, numbers: Any
-    ) -> bool:
-        """Whether every record is there, sound, and the one that its unit stands for."""
+    def _plain(rows: pa.Table | None, blocks: list[_Units], places: Any, queues: Any, numbers: Any) -> int:
+        """How many of the records, from the first on, are there, sound, and what their units stand for."""
         if rows is None:
-            return not len(places)
-        if len(rows) != len(places):
-            return False
+            return 0
+        count = min(len(rows), len(places))
+        rows, places = rows.slice(0, count), places[:count]
+        queues, numbers = queues[:count], numbers[:count]
         status = rows.column("status").combine_chunks()
-        if len(status.values) != len(rows) or not pc.all(pc.equal(status.flatten(), OK)).as_py():
-            return False
-        ids = np.array([each.tail.queue_id for each in blocks])[queues]
+        is_ok = pc.and_(pc.equal(pc.list_value_length(status), 1), pc.equal(pc.list_element(status, 0), OK))
         topics = pa.array([each.tail.topic for each in blocks]).take(pa.array(queues))
+        ids = np.array([each.tail.queue_id for each in blocks])[queues]
         same = (
             (rows.column("physical_offset").to_numpy() == places)
             & (rows.column("queue_offset").to_numpy() == numbers)
             & (rows.column("queue_id").to_numpy() == ids)
+            & is_ok.to_numpy(zero_copy_only=False)
+            & pc.equal(rows.column("topic"), topics).to_numpy()
         )
-        return bool(same.all()) and bool(pc.all(pc.equal(rows.column("topic"), topics)).as_py())
+        return count if same.all() else int(np.argmin(same))
 
     def _take(self, blocks: list[_Units], rows: pa.Table | None, places: Any) -> None:
         for each in blocks:

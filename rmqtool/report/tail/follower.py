@@ -30,7 +30,8 @@ WAIT_BULK_S = 0.05  # after a round in bulk that has reached the end: so that th
 REFRESH_S = 0.5  # how often folders are listed again and open files closed
 PATIENCE_S = 2.0  # how long the record of a unit may be missing before the unit is passed over
 _BUFFERED_UNITS = 1 << 17  # of all queues together
-_BUFFERED_UNITS_BEFORE_BULK = 1 << 10
+_BUFFERED_UNITS_BEFORE_BULK = 1 << 9
+_BUFFERED_UNITS_AMID_BULK = 1 << 7  # around what is not plain
 _BUSY_UNITS = 256  # of a round: the next one may be one in bulk
 _BLOCK = 512  # records read at a time
 
@@ -83,6 +84,7 @@ class Follower:
     removed: int = 0
     bulk: Callable[[], BulkRound | None] | None = None
     _units: int = 0
+    _has_bulk: bool = False
     _stopped: set[int] = field(default_factory=set)
     _refreshed: float = field(default_factory=time.monotonic)
 
@@ -108,6 +110,7 @@ class Follower:
         while True:
             many = self.bulk() if self.bulk is not None and is_busy else None
             if many is not None:
+                self._has_bulk = True
                 if many.rows:
                     yield many
                 came, is_busy, pause = True, True, WAIT_BULK_S
@@ -148,7 +151,9 @@ class Follower:
 
     def _round(self) -> Iterator[StoredMessage]:
         self._stopped.clear()
-        units = _BUFFERED_UNITS if self.bulk is None else _BUFFERED_UNITS_BEFORE_BULK
+        units = _BUFFERED_UNITS
+        if self.bulk is not None:
+            units = _BUFFERED_UNITS_AMID_BULK if self._has_bulk else _BUFFERED_UNITS_BEFORE_BULK
         limit = max(units // max(len(self.tails), 1), 16)
         for tail in self.tails:
             if not tail.buffer:
