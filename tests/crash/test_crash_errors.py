@@ -89,6 +89,7 @@ class TestFullDisk:
         with watched(store) as calls:
             writer = StoreWriter.open(store, **{**OPTIONS, "checkpoint_interval_ms": 60_000})
             put_until_refused(writer, rows.append, 100, 110)
+            writer.flush()  # nothing is left that the writer's own thread would write half
             calls.short = f"{store}/{part}"
             large = next(number for number in range(200, 300) if len(message(number).body) > 1000)
             rows.append(["want", [large, 301]])
