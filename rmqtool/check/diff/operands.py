@@ -95,6 +95,8 @@ def look_at(store: Store) -> Operand:
     spans: dict[Key, Span] = {}
     for key, queue in store.queues.items():
         try:
+            if live:
+                queue.refresh()  # units before `dispatched` may be in a file that is newer than the list
             spans[key] = queue.span(store.commit_log.min_offset, store.profile)
         except UnreadableError as error:
             if not (live and isinstance(error.__cause__, FileNotFoundError)):
