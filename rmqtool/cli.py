@@ -212,9 +212,10 @@ def _run(arguments: Sequence[str]) -> int:
 
 def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
     """Only the requested command, because loading all takes time; all commands if none is named."""
-    first = next((each for each in arguments if each != "--debug"), "").replace("-", "_")
-    if first == "__version":
+    given = next((each for each in arguments if each != "--debug"), "")
+    if given == "--version":
         return ()
+    first = given.replace("-", "_")
     first = ALIASES.get(first, first)
     return (first,) if first in COMMANDS else COMMANDS
 

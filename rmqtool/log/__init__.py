@@ -14,7 +14,6 @@ __all__ = [
     "events",
     "frames",
     "intrinsics",
-    "json_text",
     "key_match",
     "log_files",
     "log_heads",

@@ -37,7 +37,7 @@ import numpy as np
 
 Function = TypeVar("Function", bound=Callable[..., object])
 
-COMPILED_ROOMS = ("formats", "log", "queue", "index", "write", "write/ingest")
+COMPILED_ROOMS = ("formats", "log", "queue", "index", "message", "write", "write/ingest")
 """The rooms with kernels, or with constants and functions for kernels, without their subfolders."""
 
 SUFFIX = ".kernel"
@@ -67,18 +67,18 @@ class Kernel:
         words: list[int] = []
         _describe(arguments, kinds, words)
         key = tuple(kinds)
-        code = self._codes.get(key) or self._code(key, arguments)
+        code = self._codes.get(key) or self._code(key, arguments, len(words))
         result = ctypes.c_int64()
         status = code.run(code.pack(*words), ctypes.byref(result))
         if status:
             raise RuntimeError(f"{self.function.__qualname__} ended with the status {status}")
         return result.value
 
-    def _code(self, key: tuple[object, ...], arguments: tuple[Any, ...]) -> _Code:
-        """The code for arguments of these types, loaded or compiled."""
+    def _code(self, key: tuple[object, ...], arguments: tuple[Any, ...], words: int) -> _Code:
+        """The code for arguments of these types, which have `words` words, loaded or compiled."""
         with _loading:
             if key not in self._codes:
-                self._codes[key] = _Code(self.function, key, arguments)
+                self._codes[key] = _Code(self.function, key, arguments, words)
             return self._codes[key]
 
 
@@ -120,11 +120,9 @@ class _Code:
     """The machine code of one kernel for one choice of types."""
 
     def __init__(
-        self, function: Callable[..., Any], key: tuple[object, ...], arguments: tuple[Any, ...]
+        self, function: Callable[..., Any], key: tuple[object, ...], arguments: tuple[Any, ...], words: int
     ) -> None:
-        words: list[int] = []
-        _describe(arguments, [], words)
-        self.pack = struct.Struct(f"{len(words)}q").pack
+        self.pack = struct.Struct(f"{words}q").pack
         identity = "\n".join([function.__module__, function.__qualname__, _text(key), *_machine()])
         symbol = f"kernel_{hashlib.sha256(identity.encode()).hexdigest()[:32]}"
         # a kernel of another package is not covered by the hash that names the folder

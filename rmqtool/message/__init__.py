@@ -5,6 +5,7 @@ __all__ = [
     "column_arrays",
     "columns",
     "explain",
+    "json_text",
     "rows",
     "schema",
     "string_table",

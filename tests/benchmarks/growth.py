@@ -80,13 +80,18 @@ def _bytes(bench: Bench, count: int, *, spark: bool) -> Iterator[tuple[str, floa
     ]  # fmt: skip
     if spark and rows_spark.is_ready():
         yield "bytes of log", size, [_named(rows_spark.spark_scan(root, count), "spark-scan, count")]
-    yield "bytes of log", size, [
-        _named(rows_recover.plan(root), "recover, the plan"),
-        _named(rows_recover.repair(root, count), "recover and apply"),
-    ]  # fmt: skip
+    yield "bytes of log", size, _recovery(root, count)
     remove_store(root)
     yield "bytes of log", size, [appended(root, exported, count, name="append from Parquet")]
     exported.unlink()
+
+
+def _recovery(root: Path, count: int) -> list[Contender]:
+    """The plan of `recover`, then the repair itself."""
+    return [
+        _named(rows_recover.plan(root), "recover, the plan"),
+        _named(rows_recover.repair(root, count), "recover and apply"),
+    ]
 
 
 def _new_root(bench: Bench) -> Path:
@@ -103,8 +108,7 @@ def _topics(bench: Bench, topics: int) -> Iterator[tuple[str, float, list[Conten
         rmqtool("info", root, name="info"),
         rmqtool("verify", root, name="verify", answer=lambda text: "sound" in text),
         rmqtool("export", root, "--output", target, "--force", "--jobs", 0, name="export to Parquet"),
-        _named(rows_recover.plan(root), "recover, the plan"),
-        _named(rows_recover.repair(root, count), "recover and apply"),
+        *_recovery(root, count),
     ]  # fmt: skip
     remove_store(root)
     yield "topics", topics, [appended(root, target, count, name="append from Parquet")]

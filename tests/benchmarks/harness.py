@@ -17,6 +17,7 @@ import sys
 import tempfile
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -58,7 +59,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Contender:
+class Contender(ABC):
     """One who does the work of a row.
 
     Attributes:
@@ -86,8 +87,9 @@ class Contender:
             self.after()
         return sample
 
+    @abstractmethod
     def _work(self, watched: bool) -> Sample:
-        raise NotImplementedError
+        """Do the work once; with `watched` its memory and open files are recorded."""
 
 
 @dataclass(frozen=True, kw_only=True)

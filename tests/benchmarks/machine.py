@@ -79,7 +79,7 @@ def file_system(folder: Path) -> str:
 
 
 def has_page_cache(folder: Path) -> bool:
-    """Whether files in this folder are on a device: there is no cold cache of a file system in memory."""
+    """Whether files in this folder are on a device; in memory no file can be read with a cold cache."""
     return file_system(folder) not in ("", "tmpfs", "ramfs")
 
 

@@ -295,7 +295,7 @@ def test_other_areas_are_kept(tmp_path: Path) -> None:
 
 
 def test_documents_have_room_for_the_table() -> None:
-    """With no table yet there is no section; a document without markers is refused."""
+    """Without a table the section is left out; a document without markers is refused."""
     for path, markers, empty in (
         (report.README, report.README_MARKERS, ""),
         (report.CONCEPTS, report.PAGE_MARKERS, report.page_source(None)),

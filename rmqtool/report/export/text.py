@@ -2,7 +2,7 @@
 
 The lines of a batch are one buffer, ready to be written; it may be reused once nothing refers to it.
 `rmqtool.message.rows` and `rmqtool.message.cells` are the reference for every value; tests compare the two.
-`rmqtool.log.json_text` writes JSON. Cells of CSV are quoted a whole column at a time; `cells.csv_text` quotes
+`message.json_text` writes JSON. Cells of CSV are quoted a whole column at a time; `cells.csv_text` quotes
 the few values that need more than that.
 """
 
@@ -20,9 +20,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool import times
-from rmqtool.log.json_text import JsonLines, Texts, read_only
 from rmqtool.message.cells import csv_text, json_text
 from rmqtool.message.columns import BY_NAME
+from rmqtool.message.json_text import JsonLines, Texts, read_only
 
 # Letters, digits and printable ASCII are not spaces; Python decides for all other characters.
 _NO_SPACE = r"!-~\pL\pN"

@@ -51,7 +51,7 @@ class JsonLines:
     """
 
     def __init__(self, rows: int) -> None:
-        from rmqtool.log import json_text_kernel
+        from rmqtool.message import json_text_kernel
 
         self._kernel = json_text_kernel
         self._ends = np.zeros(rows, np.int64)
