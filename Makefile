@@ -42,8 +42,10 @@ demo: .venv/base
 	echo "$$ rmqtool recover build/demo/damaged"; $(BIN)/rmqtool recover build/demo/damaged; test $$? -le 1
 
 test: .venv/dev | jre cc
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/spark
-	$(BIN)/python -m pytest tests/spark
+	@mkdir -p build; echo 'the Spark tests run at the same time; their report comes at the end (build/test-spark.log)'
+	@$(BIN)/python -m pytest -p no:cacheprovider tests/spark >build/test-spark.log 2>&1 & spark=$$!; \
+	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --ignore tests/spark; code=$$?; \
+	wait $$spark || code=$$?; cat build/test-spark.log; exit $$code
 
 # The tests of which `make test` takes a sample, whole; SWEEP names files or folders, all without.
 SWEEP := tests

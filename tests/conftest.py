@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from tests.support import trees
+from tests.support import places, trees
 from tests.support.programs import SIGNALS
 from tests.support.stores import Library
 
@@ -38,6 +39,7 @@ for _name in list(os.environ):
         del os.environ[_name]
 os.environ.update(SURROUNDINGS)
 time.tzset()
+places.choose_temporary_folder()
 os.umask(0o022)
 signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 for _number in set(SIGNALS) - {signal.SIGHUP, signal.SIGPIPE}:  # below nohup a run outlives its terminal
@@ -72,6 +74,14 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Library]:
     library = Library(folder / "cases")
     yield library
     library.check_untouched()
+
+
+@pytest.fixture
+def disk_path() -> Iterator[Path]:
+    """Like `tmp_path`, but never in memory."""
+    folder = places.new_folder_on_disk()
+    yield folder
+    shutil.rmtree(folder)
 
 
 @pytest.fixture

@@ -8,8 +8,7 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
-import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cache
@@ -64,21 +63,6 @@ def loaded() -> None:
     load_kernels()
 
 
-def _folder() -> str:
-    """A new folder, in memory where the system has such a place: there is no device to wait for."""
-    memory = Path("/dev/shm")
-    in_memory = memory.is_dir() and os.access(memory, os.W_OK)
-    return tempfile.mkdtemp(prefix="rmqtool-", dir=memory if in_memory else None)
-
-
-@pytest.fixture
-def fast_path() -> Iterator[Path]:
-    """Like `tmp_path`."""
-    folder = _folder()
-    yield Path(folder)
-    shutil.rmtree(folder)
-
-
 @contextmanager
 def says(what: object) -> Iterator[None]:
     """Names the moment at which a check has failed."""
@@ -99,9 +83,9 @@ Record = tuple[Path, list[Call]]
 
 
 @pytest.fixture(scope="module")
-def record() -> Iterator[Any]:
+def record(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Record]:
     """A function: the calls of a whole run of a scenario, with what was told between them."""
-    above = Path(_folder())
+    above = tmp_path_factory.mktemp("record")
 
     @cache
     def recorded(name: str) -> Record:
@@ -117,8 +101,7 @@ def record() -> Iterator[Any]:
         assert in_child(action)[0] == 0
         return root, pickle.loads((above / "calls").read_bytes())
 
-    yield recorded
-    shutil.rmtree(above)
+    return recorded
 
 
 def told_before(calls: list[Call], cut: int) -> Told:
@@ -137,25 +120,25 @@ class TestWhole:
         check_store(root, told)
 
     def test_every_change_of_the_store_goes_through_disk(
-        self, record: Any, name: str, fast_path: Path
+        self, record: Any, name: str, tmp_path: Path
     ) -> None:
         """The calls done again give the same files: else there would be moments that no test stops at."""
         root, calls = record(name)
-        (fast_path / "empty").mkdir()
-        rebuild(calls, len(calls), root.parent, fast_path / "again", "everything", 0, fast_path / "empty")
+        (tmp_path / "empty").mkdir()
+        rebuild(calls, len(calls), root.parent, tmp_path / "again", "everything", 0, tmp_path / "empty")
         rows = [[(name, kind, size, digest) for name, kind, size, _, digest in tree_rows(folder)]
-                for folder in (fast_path / "again" / "store", root)]  # fmt: skip
+                for folder in (tmp_path / "again" / "store", root)]  # fmt: skip
         assert rows[0] == rows[1]
 
 
 @pytest.mark.parametrize("how", HOWS)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_killed(record: Any, name: str, how: How, fast_path: Path) -> None:
+def test_killed(record: Any, name: str, how: How, tmp_path: Path) -> None:
     """SIGKILL before, in the middle of, and after the n-th change of a file."""
     scenario = SCENARIOS[name]
     number_of_calls = sum(call.name != "told" for call in record(name)[1])
     for number in chosen(number_of_calls, f"{name} {how}"):
-        root = fast_path / str(number) / "store"
+        root = tmp_path / str(number) / "store"
         root.parent.mkdir()
         stop = Stop(number, how)
 
@@ -200,13 +183,13 @@ def check_next_run(root: Path, scenario: Scenario) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_power_lost(record: Any, name: str, mode: Mode, fast_path: Path) -> None:
+def test_power_lost(record: Any, name: str, mode: Mode, tmp_path: Path) -> None:
     """All that was acknowledged as flushed is there, whatever else the disk has kept."""
     root, calls = record(name)
-    empty = fast_path / "empty"
+    empty = tmp_path / "empty"
     empty.mkdir()
     for cut in chosen(len(calls), f"{name} {mode}"):
-        target = fast_path / str(cut)
+        target = tmp_path / str(cut)
         rebuild(calls, cut, root.parent, target, mode, cut, empty)
         with says((cut, calls[cut - 1].name, calls[cut - 1].path)):
             told = told_before(calls, cut)
@@ -217,12 +200,12 @@ def test_power_lost(record: Any, name: str, mode: Mode, fast_path: Path) -> None
 
 
 @pytest.mark.parametrize("name", SCENARIOS)
-def test_disk_full(record: Any, name: str, fast_path: Path) -> None:
+def test_disk_full(record: Any, name: str, tmp_path: Path) -> None:
     """From the n-th change on there is no space: an error that says so, and nothing acknowledged is lost."""
     scenario = SCENARIOS[name]
     number_of_calls = sum(call.name != "told" for call in record(name)[1])
     for number in chosen(number_of_calls, f"{name} full"):
-        root = fast_path / str(number) / "store"
+        root = tmp_path / str(number) / "store"
         root.parent.mkdir()
 
         def action(tell: Tell, root: Path = root, number: int = number) -> None:
@@ -244,13 +227,13 @@ def test_disk_full(record: Any, name: str, fast_path: Path) -> None:
         shutil.rmtree(root.parent)
 
 
-def test_the_first_batch_queue_of_a_store_is_flushed_with_its_folder(fast_path: Path) -> None:
+def test_the_first_batch_queue_of_a_store_is_flushed_with_its_folder(tmp_path: Path) -> None:
     """A start after a crash dispatches only the newest log file again."""
-    root = fast_path / "store"
-    empty = fast_path / "empty"
+    root = tmp_path / "store"
+    empty = tmp_path / "empty"
     empty.mkdir()
     rows: list[list[Any]] = [["want", list(range(40))]]
-    with watched(fast_path) as calls:
+    with watched(tmp_path) as calls:
         StoreWriter.create(root, **SCENARIOS["async"].options()).close()
         with StoreWriter.open(root, **SCENARIOS["async"].options()) as writer:
             writer.topics.add("Batch", 1, attributes={"queue.type": "BatchCQ"})
@@ -258,17 +241,17 @@ def test_the_first_batch_queue_of_a_store_is_flushed_with_its_folder(fast_path: 
                 writer.put(replace(message(number), topic="Batch"))
             rows.append(["flushed", writer.flush()])
             cut = len(calls.done)
-    rebuild(calls.done, cut, fast_path, fast_path / "lost", "nothing", 0, empty)
-    with Store.open(fast_path / "lost" / "store") as store:
+    rebuild(calls.done, cut, tmp_path, tmp_path / "lost", "nothing", 0, empty)
+    with Store.open(tmp_path / "lost" / "store") as store:
         assert recovery_start(store) > 0
-    check_store(fast_path / "lost" / "store", Told.of(rows), known=POWER_LOST)
+    check_store(tmp_path / "lost" / "store", Told.of(rows), known=POWER_LOST)
 
 
-def test_a_message_whose_properties_end_in_a_lost_sector_is_kept(fast_path: Path) -> None:
+def test_a_message_whose_properties_end_in_a_lost_sector_is_kept(tmp_path: Path) -> None:
     """Its body is right and the log goes on: `recover` leaves CL13, never below what was flushed."""
-    root, empty, options = fast_path / "store", fast_path / "empty", SCENARIOS["async"].options()
+    root, empty, options = tmp_path / "store", tmp_path / "empty", SCENARIOS["async"].options()
     empty.mkdir()
-    with watched(fast_path) as calls, StoreWriter.create(root, **options) as writer:
+    with watched(tmp_path) as calls, StoreWriter.create(root, **options) as writer:
         results = [writer.put(message(number)) for number in range(60)]
         cut = len(calls.done)
     torn, told = [], Told.of([["want", list(range(60))]])
@@ -279,8 +262,8 @@ def test_a_message_whose_properties_end_in_a_lost_sector_is_kept(fast_path: Path
             torn.append((number, result.physical_offset, sector))
     assert torn
     for number, start, sector in torn:
-        lost = fast_path / str(sector) / "store"
-        rebuild(calls.done, cut, fast_path, lost.parent, "everything", 0, empty)
+        lost = tmp_path / str(sector) / "store"
+        rebuild(calls.done, cut, tmp_path, lost.parent, "everything", 0, empty)
         place = sector % options["commit_log_file_size"]
         with (lost / "commitlog" / f"{sector - place:020}").open("r+b") as file:
             file.seek(place)

@@ -15,6 +15,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -27,7 +28,7 @@ from rmqtool.read.store import Store
 from rmqtool.write.store_writer import StoreWriter
 from tests.faults import CHANGES, Fault, Ran, Runner
 from tests.support.crash_child import DELAY_LEVEL, Scenario, message
-from tests.support.sweep import IS_WHOLE
+from tests.support.sweep import IS_WHOLE, sample
 from tests.support.trees import copy_tree
 
 pytestmark = pytest.mark.sweep
@@ -289,8 +290,7 @@ def check_content(folder: Path, name: str, wanted: Content) -> None:
     assert found == wanted
 
 
-@pytest.mark.parametrize("name", WORKS)
-@pytest.mark.parametrize("kind", ["short", "interrupted"])
+@pytest.mark.parametrize(("name", "kind"), sample(list(product(WORKS, ("short", "interrupted"))), 2))
 def test_a_write_that_takes_less_or_is_interrupted(
     runner: Runner, start: Callable[[str], Path], name: str, kind: str
 ) -> None:

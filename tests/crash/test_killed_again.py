@@ -14,7 +14,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC
 from functools import partial
@@ -32,7 +32,7 @@ from rmqtool.repair.rebuild.run import Request as Rebuilding
 from rmqtool.repair.rebuild.run import rebuild_store
 from rmqtool.repair.recover import Request, recover_store, undo_recover
 from rmqtool.write.store_writer import StoreWriter
-from tests.crash.test_crash import _folder, says
+from tests.crash.test_crash import says
 from tests.crash.test_recover_crash import MANY, damaged
 from tests.properties.test_lifecycle import SMALL
 from tests.support.crash_child import ENDED, Tell, in_child, message
@@ -57,13 +57,6 @@ Rows = dict[str, tuple[Any, ...]]
 def loaded() -> None:
     """Compiled once, so that no child has to."""
     load_kernels()
-
-
-@pytest.fixture
-def above() -> Iterator[Path]:
-    folder = Path(_folder())
-    yield folder
-    shutil.rmtree(folder)
 
 
 # Stores: each is made as the folder `store` of a new folder, beside it what else its commands need
@@ -319,15 +312,15 @@ def difference(found: Rows, wanted: Rows) -> dict[str, Any]:
 @pytest.mark.parametrize(("command", "store"), sample(PAIRS, 4))
 def test_run_again(
     cases: Library,
-    above: Path,
     tmp_path: Path,
+    disk_path: Path,
     command: str,
     store: str,
 ) -> None:
     what = COMMANDS[command][0]
-    folder, elsewhere = above / "run", tmp_path / "elsewhere"
+    folder, elsewhere = tmp_path / "run", disk_path / "elsewhere"
     elsewhere.mkdir()
-    if "elsewhere" in command and elsewhere.stat().st_dev == above.stat().st_dev:
+    if "elsewhere" in command and elsewhere.stat().st_dev == tmp_path.stat().st_dev:
         pytest.skip("there is one file system only")
     first, second = Run(folder, elsewhere, 1), Run(folder, elsewhere, 2)
     folder.mkdir()
@@ -335,7 +328,7 @@ def test_run_again(
     before = state(first.root)
     if what.prepare is not None:
         what.prepare(first)
-    start = copy_tree(folder, above / "start")
+    start = copy_tree(folder, tmp_path / "start")
     names, left = operations(first, what.work)
     if what.again is not what.work:
         what.again(second)

@@ -22,7 +22,7 @@ from rmqtool.repair.plan.guard import JOURNAL_NAME
 from rmqtool.storage import durable as disk
 from rmqtool.storage import lock
 from rmqtool.storage.layout import detect
-from tests.crash.test_crash import _folder, says
+from tests.crash.test_crash import says
 from tests.support.crash_child import ENDED, Tell, in_child
 from tests.support.disk_calls import HOWS, Call, How, Stop, watched
 from tests.support.hard_limits import mounted
@@ -37,19 +37,11 @@ Work = Callable[[Path], object]
 
 
 @pytest.fixture(scope="module")
-def base() -> Iterator[Path]:
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the store, `store`."""
-    folder = Path(_folder())
+    folder = tmp_path_factory.mktemp("base")
     make_store(folder / "store")
-    yield folder
-    shutil.rmtree(folder)
-
-
-@pytest.fixture
-def fast_path() -> Iterator[Path]:
-    folder = Path(_folder())
-    yield folder
-    shutil.rmtree(folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
@@ -197,50 +189,50 @@ def sweep(base: Path, above: Path, how: How, work: Work, seed: str) -> Iterator[
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_killed_while_applying(base: Path, wanted: Wanted, how: How, fast_path: Path) -> None:
+def test_killed_while_applying(base: Path, wanted: Wanted, how: How, tmp_path: Path) -> None:
     before = files_of(base / "store")
-    for stop, folder in sweep(base, fast_path, how, lambda root: do(root, wanted), "apply"):
+    for stop, folder in sweep(base, tmp_path, how, lambda root: do(root, wanted), "apply"):
         with says(stop):
             check_killed(folder, wanted, before, folder)
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_killed_while_undoing(base: Path, wanted: Wanted, how: How, fast_path: Path) -> None:
+def test_killed_while_undoing(base: Path, wanted: Wanted, how: How, tmp_path: Path) -> None:
     before = files_of(base / "store")
-    run = copy_tree(base, fast_path / "run")
+    run = copy_tree(base, tmp_path / "run")
     do(run / "store", wanted)
 
     def work(root: Path) -> None:
         undo(next(iter(backups(root.parent).values())), detect(root), moved=True)
 
-    for stop, folder in sweep(run.rename(fast_path / "done"), fast_path, how, work, "undo"):
+    for stop, folder in sweep(run.rename(tmp_path / "done"), tmp_path, how, work, "undo"):
         with says(stop):
             check_killed(folder, wanted, before, folder)
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_killed_while_going_on(base: Path, wanted: Wanted, how: How, fast_path: Path) -> None:
+def test_killed_while_going_on(base: Path, wanted: Wanted, how: How, tmp_path: Path) -> None:
     """A second run, in what a first one that was killed in the middle has left."""
     before = files_of(base / "store")
-    middle = copy_tree(base, fast_path / "run")
-    whole = calls_of(copy_tree(base, fast_path / "first"), lambda root: do(root, wanted))
+    middle = copy_tree(base, tmp_path / "run")
+    whole = calls_of(copy_tree(base, tmp_path / "first"), lambda root: do(root, wanted))
     killed_at(middle, Stop(whole * 2 // 3, "half"), lambda root: do(root, wanted))
     assert (middle / "store" / JOURNAL_NAME).exists()
     for stop, folder in sweep(
-        middle.rename(fast_path / "middle"), fast_path, how, lambda root: do(root, wanted), "again"
+        middle.rename(tmp_path / "middle"), tmp_path, how, lambda root: do(root, wanted), "again"
     ):
         with says(stop):
             check_killed(folder, wanted, before, folder)
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_killed_with_the_backup_elsewhere(base: Path, wanted: Wanted, how: How, fast_path: Path) -> None:
+def test_killed_with_the_backup_elsewhere(base: Path, wanted: Wanted, how: How, tmp_path: Path) -> None:
     """On another file system everything is copied."""
     before = files_of(base / "store")
-    with mounted(fast_path / "other", "size=16m"):
-        kept = fast_path / "other" / "kept"
+    with mounted(tmp_path / "other", "size=16m"):
+        kept = tmp_path / "other" / "kept"
         for undoing in (False, True):
-            first, folder = fast_path / f"base {undoing}", fast_path / "run"
+            first, folder = tmp_path / f"base {undoing}", tmp_path / "run"
 
             def work(root: Path, undoing: bool = undoing) -> None:
                 if undoing:
@@ -252,14 +244,14 @@ def test_killed_with_the_backup_elsewhere(base: Path, wanted: Wanted, how: How, 
             copy_tree(base, folder)
             if undoing:
                 do(folder / "store", wanted, kept / "first")
-                copy_tree(kept, fast_path / "other" / "made")
+                copy_tree(kept, tmp_path / "other" / "made")
             copy_tree(folder, first)
             count = calls_of(folder, work)
             shutil.rmtree(folder)
             for number in chosen(count, f"elsewhere {undoing} {how}"):
                 shutil.rmtree(kept)
                 if undoing:
-                    copy_tree(fast_path / "other" / "made", kept)
+                    copy_tree(tmp_path / "other" / "made", kept)
                 else:
                     kept.mkdir()
                 copy_tree(first, folder)
@@ -267,7 +259,7 @@ def test_killed_with_the_backup_elsewhere(base: Path, wanted: Wanted, how: How, 
                 with says((undoing, number)):
                     check_killed(folder, wanted, before, kept)
                 shutil.rmtree(folder)
-                shutil.rmtree(fast_path / "other" / "kept copy")
+                shutil.rmtree(tmp_path / "other" / "kept copy")
             shutil.rmtree(kept)
 
 
@@ -287,10 +279,10 @@ def recorded(folder: Path, work: Work) -> list[Call]:
 
 @pytest.mark.parametrize("undoing", [False, True])
 @pytest.mark.parametrize("mode", [*MODES, "everything"])
-def test_power_lost(base: Path, wanted: Wanted, mode: Mode, undoing: bool, fast_path: Path) -> None:
+def test_power_lost(base: Path, wanted: Wanted, mode: Mode, undoing: bool, tmp_path: Path) -> None:
     """Whatever of the changes that were not flushed the device has kept."""
     before = files_of(base / "store")
-    start, folder = copy_tree(base, fast_path / "start"), fast_path / "run"
+    start, folder = copy_tree(base, tmp_path / "start"), tmp_path / "run"
     if undoing:
         shutil.rmtree(start)
         copy_tree(base, folder)
@@ -312,12 +304,12 @@ def test_power_lost(base: Path, wanted: Wanted, mode: Mode, undoing: bool, fast_
             check_killed(folder, wanted, before, folder)
 
 
-def test_disk_full(base: Path, wanted: Wanted, fast_path: Path) -> None:
+def test_disk_full(base: Path, wanted: Wanted, tmp_path: Path) -> None:
     """From the n-th change on there is no space: an error that says what to do, and both ways out."""
     before = files_of(base / "store")
-    count = calls_of(copy_tree(base, fast_path / "whole"), lambda root: do(root, wanted))
+    count = calls_of(copy_tree(base, tmp_path / "whole"), lambda root: do(root, wanted))
     for number in chosen(count, "full"):
-        folder = copy_tree(base, fast_path / str(number))
+        folder = copy_tree(base, tmp_path / str(number))
 
         def action(tell: Tell, folder: Path = folder, number: int = number) -> None:
             with watched(folder, full=number) as calls:
@@ -341,9 +333,9 @@ def test_disk_full(base: Path, wanted: Wanted, fast_path: Path) -> None:
         shutil.rmtree(folder)
 
 
-def test_interrupted(base: Path, wanted: Wanted, fast_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted(base: Path, wanted: Wanted, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Ctrl-C while files change: what the store is in, and both ways out, are said."""
-    root = copy_tree(base, fast_path / "run") / "store"
+    root = copy_tree(base, tmp_path / "run") / "store"
 
     def interrupted(*_: Any) -> None:
         raise KeyboardInterrupt
@@ -356,10 +348,10 @@ def test_interrupted(base: Path, wanted: Wanted, fast_path: Path, monkeypatch: p
     assert "in between" in note and f"--undo {backup}" in note
 
 
-def test_times_are_not_lost(base: Path, wanted: Wanted, fast_path: Path) -> None:
+def test_times_are_not_lost(base: Path, wanted: Wanted, tmp_path: Path) -> None:
     """Killed between a file's last byte and its time: a second run has nothing to write there."""
     before = files_of(base / "store")
-    folder = fast_path / "run"
+    folder = tmp_path / "run"
     calls = recorded(copy_tree(base, folder), lambda root: do(root, wanted))
     # The lock is there already: making it is a call that fails, and is not in the record.
     numbers = [number + 1 for number, call in enumerate(calls, 1) if call.name == "set_mtime"]
@@ -373,12 +365,12 @@ def test_times_are_not_lost(base: Path, wanted: Wanted, fast_path: Path) -> None
             check_killed(folder, wanted, before, folder)
 
 
-def test_a_run_that_is_abandoned(base: Path, wanted: Wanted, fast_path: Path) -> None:
+def test_a_run_that_is_abandoned(base: Path, wanted: Wanted, tmp_path: Path) -> None:
     """Its backup is lost: the next run is refused unless it abandons that one; undone, it is open again."""
     before = files_of(base / "store")
-    whole = calls_of(copy_tree(base, fast_path / "whole"), lambda root: do(root, wanted))
+    whole = calls_of(copy_tree(base, tmp_path / "whole"), lambda root: do(root, wanted))
     for number in range(whole // 3, whole * 9 // 10, whole // 8):
-        folder = copy_tree(base, fast_path / "run")
+        folder = copy_tree(base, tmp_path / "run")
         root = folder / "store"
         killed_at(folder, Stop(number, "after"), lambda root: do(root, wanted))
         [first] = backups(folder).values()
@@ -405,11 +397,11 @@ def test_a_run_that_is_abandoned(base: Path, wanted: Wanted, fast_path: Path) ->
         shutil.rmtree(folder)
 
 
-def test_abandoned_without_a_change(base: Path, wanted: Wanted, fast_path: Path) -> None:
+def test_abandoned_without_a_change(base: Path, wanted: Wanted, tmp_path: Path) -> None:
     """A plan that wants nothing more: the guard goes."""
-    folder = copy_tree(base, fast_path / "run")
+    folder = copy_tree(base, tmp_path / "run")
     root = folder / "store"
-    whole = calls_of(copy_tree(base, fast_path / "whole"), lambda root: do(root, wanted))
+    whole = calls_of(copy_tree(base, tmp_path / "whole"), lambda root: do(root, wanted))
     killed_at(folder, Stop(whole // 2, "after"), lambda root: do(root, wanted))
     middle = contents(root)
     done = apply(plan_towards(root, dict(middle)), detect(root), abandon=True)
@@ -418,10 +410,10 @@ def test_abandoned_without_a_change(base: Path, wanted: Wanted, fast_path: Path)
     check_closed(root)
 
 
-def test_an_older_run_cannot_be_undone_first(base: Path, wanted: Wanted, fast_path: Path) -> None:
-    folder = copy_tree(base, fast_path / "folder")
+def test_an_older_run_cannot_be_undone_first(base: Path, wanted: Wanted, tmp_path: Path) -> None:
+    folder = copy_tree(base, tmp_path / "folder")
     root = folder / "store"
-    whole = calls_of(copy_tree(base, fast_path / "first"), lambda root: do(root, wanted))
+    whole = calls_of(copy_tree(base, tmp_path / "first"), lambda root: do(root, wanted))
     killed_at(folder, Stop(whole * 2 // 3, "before"), lambda root: do(root, wanted))
     [first] = backups(folder).values()
     middle = files_of(root)
@@ -433,8 +425,8 @@ def test_an_older_run_cannot_be_undone_first(base: Path, wanted: Wanted, fast_pa
     assert len(backups(folder)) == 2
     with pytest.raises(RefusedError, match="another run has to be undone first"):
         undo(first, detect(root), moved=True)
-    undo_all(copy_tree(folder, fast_path / "copy") / "store", fast_path / "copy")
-    check_before(fast_path / "copy" / "store", wanted, files_of(base / "store"))
+    undo_all(copy_tree(folder, tmp_path / "copy") / "store", tmp_path / "copy")
+    check_before(tmp_path / "copy" / "store", wanted, files_of(base / "store"))
     goes_on(root)
     with pytest.raises(RefusedError, match="a later run has continued"):
         undo(first, detect(root), moved=True)

@@ -137,7 +137,7 @@ def test_missing_codec(
 @pytest.mark.parametrize(
     "arguments",
     [["dump"], ["dump", "--reverse"], ["dump", "--what", "consumequeue"], ["dump", "--raw"],
-     ["verify", "--io-limit", "64K"], ["verify", "--io-limit", "64K", "--jobs", "1"]],
+     ["verify", "--io-limit", "256K"], ["verify", "--io-limit", "256K", "--jobs", "1"]],
     ids=" ".join,
 )  # fmt: skip
 def test_interrupted_in_the_middle(cases: Library, arguments: list[str]) -> None:

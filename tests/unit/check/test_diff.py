@@ -392,12 +392,12 @@ def test_interrupted(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the page cache is asked on Linux only")
-def test_page_cache_is_left_as_it_was(tmp_path: Path) -> None:
+def test_page_cache_is_left_as_it_was(disk_path: Path) -> None:
     """Pages that were not there before are dropped again, unless they are to be kept."""
-    write_whole(tmp_path / "a", keyed(600, body=60_000), log_file_size=16 << 20, queue_file_size=40_000,
+    write_whole(disk_path / "a", keyed(600, body=60_000), log_file_size=16 << 20, queue_file_size=40_000,
                 shape=Shape(500, 3600))  # fmt: skip
-    b = copy_tree(tmp_path / "a", tmp_path / "b")
-    files = sorted([*(tmp_path / "a/commitlog").iterdir(), *(b / "commitlog").iterdir()])
+    b = copy_tree(disk_path / "a", disk_path / "b")
+    files = sorted([*(disk_path / "a/commitlog").iterdir(), *(b / "commitlog").iterdir()])
 
     def resident() -> int:
         found = [resident_bytes(path) for path in files]
@@ -414,10 +414,10 @@ def test_page_cache_is_left_as_it_was(tmp_path: Path) -> None:
             pytest.skip("this file system does not drop pages")
 
     drop()
-    assert not differs_plainly(tmp_path / "a", b, keep_cache=True)
+    assert not differs_plainly(disk_path / "a", b, keep_cache=True)
     assert resident() > 60 << 20
     drop()
-    assert not differs_plainly(tmp_path / "a", b, keep_cache=False)
+    assert not differs_plainly(disk_path / "a", b, keep_cache=False)
     assert resident() < 8 << 20
 
 

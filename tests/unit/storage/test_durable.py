@@ -27,6 +27,12 @@ def mode_of(path: Path) -> int:
     return stat.S_IMODE(path.lstat().st_mode)
 
 
+@pytest.fixture
+def tmp_path(disk_path: Path) -> Path:
+    """Space is reserved, copied and flushed on a disk."""
+    return disk_path
+
+
 class TestMaking:
     def test_a_new_file_is_all_zero_and_can_be_read_and_written(self, tmp_path: Path) -> None:
         path = tmp_path / "file"

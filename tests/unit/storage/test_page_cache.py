@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from rmqtool.cli import main
 from rmqtool.formats import index
 from rmqtool.read.store import Store
 from rmqtool.storage.page_cache import PAGE, resident_bytes
+from tests.support.places import new_folder_on_disk
 from tests.support.whole_store import keyed, write_whole
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the page cache is asked on Linux only")
@@ -40,12 +43,14 @@ def residency(root: Path) -> list[int]:
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def store() -> Iterator[Path]:
     """Some 60 MB of log."""
-    path = tmp_path_factory.mktemp("cache") / "store"
+    folder = new_folder_on_disk()
+    path = folder / "store"
     write_whole(path, keyed(1000, body=60_000), log_file_size=LOG_FILE_SIZE, queue_file_size=40_000,
                 shape=index.Shape(500, 5000))  # fmt: skip
-    return path
+    yield path
+    shutil.rmtree(folder)
 
 
 @pytest.fixture
@@ -119,9 +124,9 @@ def test_after_an_interruption(root: Path) -> None:
     check(before, residency(root))
 
 
-def test_reserved_space_is_not_read(tmp_path: Path) -> None:
+def test_reserved_space_is_not_read(disk_path: Path) -> None:
     """The log's last file is mostly reserved: a hole, until somebody reads it."""
-    root, size = tmp_path / "store", 256 << 20
+    root, size = disk_path / "store", 256 << 20
     write_whole(root, keyed(5, body=60_000), log_file_size=size, queue_file_size=40_000,
                 shape=index.Shape(500, 5000))  # fmt: skip
     (path,) = files_of(root)

@@ -31,6 +31,7 @@ from tests.support.dumps import Result
 from tests.support.hard_limits import no_reader, size_limit
 from tests.support.programs import PATIENCE_S, RMQTOOL, ROOT, started, until
 from tests.support.stores import Library
+from tests.support.sweep import IS_WHOLE
 from tests.support.trees import tree_digest
 
 NEW = ("--create", "--commitlog-file-size", "64K", "--queue-file-size", "2000", "--index-slots", "100",
@@ -661,7 +662,8 @@ def test_an_input_that_is_not_there(store: Path, append: Append, tmp_path: Path)
         (b"topic,body\nT," + b"x" * (40 << 20), ["--create"], "a row has more than 16777216 bytes"),
     ],
 )
-@pytest.mark.parametrize("run", range(3))
+@pytest.mark.parametrize("run", range(3 if IS_WHOLE else 1))
+@pytest.mark.sweep
 def test_csv_that_still_comes_behind_an_error(
     store: Path, tmp_path: Path, start: bytes, options: list[str], told: str, run: int
 ) -> None:
