@@ -47,6 +47,7 @@ _TOKEN = re.compile(
 )
 _WORDS = {"true": True, "false": False, "null": None}
 _NUMBER_DIGITS = 40  # a Java long has 19
+_OTHER = object()  # instead of a document: the text is not standard JSON
 
 _SHORT_ESCAPES = {"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r", '"': r"\"", "\\": r"\\"}
 _ESCAPED_1 = re.compile(r'["\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
@@ -71,11 +72,52 @@ def parse(data: bytes | str) -> Any:
     if len(data) > SIZE_LIMIT:
         raise FormatError(f"JSON of more than {SIZE_LIMIT} bytes")
     text = (data if isinstance(data, str) else java_utf8_decode(data)).removeprefix("\ufeff")
+    document = _standard(text)
+    return by_tokens(text) if document is _OTHER else document
+
+
+def by_tokens(text: str) -> Any:
+    """The document that `parse` reads, token by token: all that brokers accept.
+
+    Raises: as `parse`.
+    """
     builder = _Builder()
     for kind, token, position in _tokens(text):
         if not builder.take(kind, token):
             raise FormatError(f"JSON: unexpected {token[:20]!r} at character {position}")
     return builder.document()
+
+
+def _standard(text: str) -> Any:
+    """The document if the text is standard JSON within the limits; else _OTHER.
+
+    A broker with 25,000 topics has megabytes of it.
+    """
+    opened = text.count("{") + text.count("[")
+    if opened + text.count(",") >= VALUE_LIMIT:  # each value is the first one, or after one of these
+        return _OTHER
+    try:
+        document = json.loads(text, parse_int=_number, parse_float=_number, parse_constant=_no_number)
+    except (ValueError, RecursionError, FormatError):
+        return _OTHER
+    return document if opened <= DEPTH_LIMIT or _depth(document) <= DEPTH_LIMIT else _OTHER
+
+
+def _number(token: str) -> Any:
+    return _scalar("number", token)
+
+
+def _no_number(token: str) -> Any:
+    raise FormatError(f"JSON: {token} is not a number")
+
+
+def _depth(document: Any) -> int:
+    """How many levels of objects and arrays the document has."""
+    depth, level = 0, [document]
+    while level := [value for value in level if isinstance(value, dict | list)]:
+        depth += 1
+        level = [value for each in level for value in (each.values() if isinstance(each, dict) else each)]
+    return depth
 
 
 def _tokens(text: str) -> Iterator[tuple[str, str, int]]:

@@ -17,13 +17,13 @@ from rmqtool.errors import EXIT_BUG, EXIT_INPUT, EXIT_USAGE
 from rmqtool.formats import message
 from rmqtool.log import log_heads
 
-MESSAGES = 90_000
+MESSAGES = 30_000
 BODY = b"x" * 1000
-LOG_FILE_SIZE = 64 << 20
+LOG_FILE_SIZE = 20 << 20
 FIRST_MS = 1_700_000_000_000
 MOST_BYTES = 1 << 20
 """Bytes of records that one command may decode, or pass by their heads, one by one in Python."""
-MIDDLE = 20 << 20
+MIDDLE = 7 << 20
 """Of a log file: where the damaged stores are damaged, bytes."""
 
 
@@ -43,7 +43,7 @@ def messages() -> pa.RecordBatch:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A store of 106 MB in two log files, with some messages that are due."""
+    """A store of 36 MB in two log files, with some messages that are due."""
     root = tmp_path_factory.mktemp("large") / "store"
     with StoreWriter.create(
         root, auto_create_queues=4, commit_log_file_size=LOG_FILE_SIZE, consume_queue_file_size=200_000,
@@ -135,13 +135,13 @@ ANYWHERE = [
     "verify --pass checkpoint",
     "dump --reverse --limit 5",
     "dump --limit 2000 --fields keys",
-    f"dump --from-offset {90_000_001} --limit 3",
-    f"dump --to-offset {90_000_001} --reverse --limit 3",
+    "dump --from-offset 30000001 --limit 3",
+    "dump --to-offset 30000001 --reverse --limit 3",
     "tail --topic Orders --fields keys",
     "tail --topic Orders --last 5",
     "lookup --key order-unknown",
-    "lookup --offset 90000001",
-    "lookup --topic Orders --queue 1 --queue-offset 20000",
+    "lookup --offset 30000001",
+    "lookup --topic Orders --queue 1 --queue-offset 7000",
     "recover",
     "expire",
     "deliver",
@@ -158,7 +158,7 @@ SOUND = [
     "tail --topic Orders --tag A --fields keys",
     "tail --topic Orders --queue 0 --from -5",
     f"tail --topic Orders --since {FIRST_MS + MESSAGES - 10}",
-    "lookup --key order-70000",
+    "lookup --key order-25000",
     f"lookup --topic Orders --time {FIRST_MS + MESSAGES // 2}",
     "stats",
     "stats --by tag",

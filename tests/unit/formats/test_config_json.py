@@ -463,3 +463,42 @@ def test_a_file_and_its_bak(
     found: Loaded = config_json.load_with_bak(file, bak)
     assert (found.document, found.source) == (document, source)
     assert (found.file_error is not None, found.bak_error is not None) == errors
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    max_leaves=12,
+)
+_PIECES = st.sampled_from(
+    ["NaN", "-Infinity", "1e999", "1" * 41, "0.", "-", ",]", ",}", "/**/", "{1:2}", "\f", "\x01", "\\ud800",
+     '"\\', "[" * 70, "[" * 63 + "]" * 63, '{"a":1,"a":[]}', "\ufeff", "01", "'a'", "tru"]
+)  # fmt: skip
+
+
+def _outcome(read: Any, text: str) -> Any:
+    try:
+        return json.dumps(read(text))
+    except FormatError as error:
+        return error.message
+
+
+@given(_VALUES, st.lists(st.tuples(st.integers(0, 200), _PIECES), max_size=2), st.booleans())
+def test_standard_text_reads_the_same_as_token_by_token(
+    value: Any, pieces: list[tuple[int, str]], ascii_only: bool
+) -> None:
+    text = json.dumps(value, ensure_ascii=ascii_only)
+    for place, piece in pieces:
+        text = text[:place] + piece + text[place:]
+    assert _outcome(parse, text) == _outcome(fastjson.by_tokens, text.removeprefix("\ufeff"))
+
+
+def test_limits_hold_for_standard_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    for depth in (fastjson.DEPTH_LIMIT, fastjson.DEPTH_LIMIT + 1):
+        text = "[" * depth + "]" * depth
+        assert _outcome(parse, text) == _outcome(fastjson.by_tokens, text)
+    monkeypatch.setattr(fastjson, "VALUE_LIMIT", 10)
+    for count in (9, 10):
+        text = json.dumps([0] * count)
+        assert _outcome(parse, text) == _outcome(fastjson.by_tokens, text)
+    assert "more than 10 values" in _outcome(parse, text)
