@@ -19,8 +19,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar, Generic, NamedTuple, TypeVar
 
 from rmqtool.formats.consume_queue import (
@@ -28,7 +27,9 @@ from rmqtool.formats.consume_queue import (
     UNIT_SIZE,
     BatchUnit,
     Unit,
+    decode_batch_unit,
     decode_batch_units,
+    decode_unit,
     decode_units,
     is_ext_address,
 )
@@ -70,7 +71,7 @@ class _Units(ABC, Generic[UnitT]):
 
     def _set(self, files: tuple[StoreFile, ...]) -> None:
         self.files = files
-        self._starts = [self.numbers_of(file).start for file in files]
+        self._starts = [file.file_from_offset // self.unit_size for file in files]
 
     def refresh(self) -> None:
         """List the queue's files again; one that a broker is making, shorter than a unit, is left out."""
@@ -79,12 +80,15 @@ class _Units(ABC, Generic[UnitT]):
 
     def without(self, count: int) -> AnyQueue:
         """The queue as it is without its first `count` files."""
-        rest = replace(self._queue_files, files=self.files[count:])
-        return open_queue(rest, self._open_files)
+        return open_queue(self._queue_files.with_files(self.files[count:]), self._open_files)
 
     @abstractmethod
     def decode(self, data: bytes) -> Iterator[UnitT]:
         """The whole units at the start of `data`, present or not."""
+
+    @abstractmethod
+    def decode_one(self, data: bytes, position: int) -> UnitT:
+        """The unit at a position of `data`, present or not. Raises FormatError where that is not whole."""
 
     # which file holds a unit
 
@@ -107,23 +111,18 @@ class _Units(ABC, Generic[UnitT]):
 
     def data(self, file: StoreFile, start: int, stop: int) -> bytes:
         """The bytes of the units [start, stop) as far as one file, which has room for `start`, holds them."""
-        numbers = self.numbers_of(file)
+        numbers, size = self.numbers_of(file), self.unit_size
         count = min(stop, numbers.stop) - start
         if count <= 0:
             return b""
-        return self._open_files.read(
-            file.path, (start - numbers.start) * self.unit_size, count * self.unit_size
-        )
+        return self._open_files.read(file.place, (start - numbers.start) * size, count * size)
 
     # units
 
     def by_number(self, number: int) -> UnitT | None:
         """The unit with this number; None where no file holds it or it is not present."""
         file = self.file_of(number)
-        if file is None:
-            return None
-        units = self.decode(self.data(file, number, number + 1))
-        return next((unit for unit in units if unit.is_present), None)
+        return None if file is None else self._present_at(self.data(file, number, number + 1), 0)
 
     def numbered(
         self, start: int, stop: int, *, reverse: bool = False, block: int = BLOCK
@@ -144,7 +143,7 @@ class _Units(ABC, Generic[UnitT]):
         for begin in reversed(begins) if reverse else begins:
             end = min(begin + block, begins.stop)
             low, high = ((number - numbers.start) * size for number in (begin, end))
-            if is_empty and self._open_files.next_data(file.path, low, file.size) >= high:
+            if is_empty and self._open_files.next_data(file.place, low, file.size) >= high:
                 continue
             data = self.data(file, begin, end)
             is_empty = data.count(0) == len(data)
@@ -155,7 +154,7 @@ class _Units(ABC, Generic[UnitT]):
 
     def last_unit(self) -> UnitT | None:
         """The newest unit; None in an empty queue."""
-        return self.by_number(self.end() - 1)
+        return self.end_and_last()[1]
 
     @staticmethod
     def queue_offset(number: int, unit: Unit | BatchUnit) -> int:
@@ -223,7 +222,7 @@ class _Units(ABC, Generic[UnitT]):
 
         for file in reversed(self.files):
             first = self.numbers_of(file).start
-            numbers = range(first, first + self._present_in(file))
+            numbers = range(first, first + self._present_in(file)[0])
             count = bisect_left(numbers, True, key=partial(tests, file))
             if count > 0:
                 return first + count - 1
@@ -238,25 +237,21 @@ class _Units(ABC, Generic[UnitT]):
             min_physical_offset: where the commit log begins, -1 when it has no files.
             profile: the broker's version.
         """
-        end = self.end()
-        return self._min_offset(min_physical_offset, profile, end, self.by_number(end - 1))
+        return self._min_offset(min_physical_offset, profile, *self.end_and_last())
 
     def max_offset(self) -> int:
         """The queue offset that the next message would get."""
-        end = self.end()
-        return self._max_offset(end, self.by_number(end - 1))
+        return self._max_offset(*self.end_and_last())
 
     def newest(self) -> tuple[int, int]:
         """(`max_offset`, physical offset of the newest message, -1 without one)."""
-        end = self.end()
-        last = self.by_number(end - 1)
+        end, last = self.end_and_last()
         is_message = last is not None and not last.is_pre_blank
         return self._max_offset(end, last), last.physical_offset if last is not None and is_message else -1
 
     def span(self, min_physical_offset: int, profile: Profile) -> Span:
         """Minimum, maximum and newest unit, with the end looked for once. Arguments as for `min_offset`."""
-        end = self.end()
-        last = self.by_number(end - 1)
+        end, last = self.end_and_last()
         low = self._min_offset(min_physical_offset, profile, end, last)
         return Span(low, self._max_offset(end, last), last)
 
@@ -269,13 +264,20 @@ class _Units(ABC, Generic[UnitT]):
 
     def end(self) -> int:
         """The number of the first unit that is not present; 0 without files."""
-        end = 0
+        return self.end_and_last()[0]
+
+    def end_and_last(self) -> tuple[int, UnitT | None]:
+        """(`end`, the unit before it), mostly from one look at one file."""
+        end, last, seen_in = 0, None, None
         for file in self.files[-_RECOVERED_FILES:]:
-            numbers, count = self.numbers_of(file), self._present_in(file)
-            end = numbers.start + count
+            numbers = self.numbers_of(file)
+            count, last = self._present_in(file)
+            end, seen_in = numbers.start + count, file
             if count < len(numbers):
                 break
-        return end
+        if last is None or self.file_of(end - 1) is not seen_in:  # in damaged queues files overlap
+            last = self.by_number(end - 1)
+        return end, last
 
     def after_end(self) -> tuple[int, int] | None:
         """(`end()`, the first number from there on that has a unit), where empty ones stand between.
@@ -287,33 +289,45 @@ class _Units(ABC, Generic[UnitT]):
         found = next((number for number, _ in self.numbered(end, stop)), end)
         return (end, found) if found > end else None
 
-    def _present_in(self, file: StoreFile) -> int:
-        """How many units at the start of `file` are present."""
+    def _present_in(self, file: StoreFile) -> tuple[int, UnitT | None]:
+        """(how many units at the start of `file` are present, the last of them if it was seen)."""
         numbers, size = self.numbers_of(file), self.unit_size
         first, total = numbers.start, len(numbers)
         if total * size <= _WALK_LIMIT:
+            last = None
             for count, unit in enumerate(self.decode(self.data(file, first, numbers.stop))):
                 if not unit.is_present:
-                    return count
-            return total
+                    return count, last
+                last = unit
+            return total, last
         # A unit in a hole is zero. Mostly the units end in the last block before the first hole.
-        hole = self._open_files.first_hole(file.path, file.size)
+        hole = self._open_files.first_hole(file.place, file.size)
         stop = min(total, -(-hole // size))
         start = max(stop - _TAIL, 0)
+        before = min(start, 1)
+        data = self.data(file, first + start - before, first + stop)
+        if before and self._present_at(data, 0) is None:
 
-        def is_absent(place: int) -> bool:
-            return self._is_absent(self.data(file, first + place, first + place + 1))
+            def is_absent(place: int) -> bool:
+                return self._present_at(self.data(file, first + place, first + place + 1), 0) is None
 
-        if start > 0 and is_absent(start - 1):
-            return bisect_left(range(start - 1), True, key=is_absent)
-        data = self.data(file, first + start, first + stop)
+            return bisect_left(range(start - 1), True, key=is_absent), None
         # Zeros are not units: mostly they are all that follows the units in the last block.
-        count = min(-(-len(data.rstrip(b"\0")) // size), len(data) // size)
-        places = range(0, count * size, size)
-        return start + bisect_left(places, True, key=lambda at: self._is_absent(data[at : at + size]))
+        places = range(before * size, min(_used(data), len(data) // size * size), size)
+        count = before + bisect_left(places, True, key=lambda at: self._present_at(data, at) is None)
+        return start - before + count, self._present_at(data, (count - 1) * size) if count else None
 
-    def _is_absent(self, unit: bytes) -> bool:
-        return not any(unit.is_present for unit in self.decode(unit))
+    def _present_at(self, data: bytes, position: int) -> UnitT | None:
+        """The unit at a position of `data`; None if it is not present, or not whole."""
+        if position + self.unit_size > len(data):
+            return None
+        unit = self.decode_one(data, position)
+        return unit if unit.is_present else None
+
+
+def _used(data: bytes) -> int:
+    """How many bytes are left without the zeros at the end: of small `data` found faster than by rstrip."""
+    return (int.from_bytes(data, "little").bit_length() + 7) // 8
 
 
 def searched_min(count: int, offset_at: Callable[[int], int], minimum: int) -> int | None:
@@ -344,11 +358,20 @@ class ConsumeQueue(_Units[Unit]):
 
     def __init__(self, queue: QueueFiles, files: OpenFiles, extension: QueueFiles | None = None) -> None:
         super().__init__(queue, files)
-        self.extension = Extension(() if extension is None else extension.files, files.read)
+        self._extension_files = () if extension is None else extension.files
+
+    @cached_property
+    def extension(self) -> Extension:
+        """Its extension files; it may have none."""
+        return Extension(self._extension_files, self._open_files.read)
 
     def decode(self, data: bytes) -> Iterator[Unit]:
         """See the base class."""
         return decode_units(data)
+
+    def decode_one(self, data: bytes, position: int) -> Unit:
+        """See the base class."""
+        return decode_unit(data, position)
 
     def tags_code(self, unit: Unit) -> int | None:
         """See the base class."""
@@ -415,8 +438,8 @@ class ConsumeQueue(_Units[Unit]):
     def _offset_at(self, place: int) -> int:
         """The physical offset in a unit of the first file, present or not; -1 where the file is shorter."""
         number = self.start + place
-        unit = next(self.decode(self.data(self.files[0], number, number + 1)), None)
-        return -1 if unit is None else unit.physical_offset
+        data = self.data(self.files[0], number, number + 1)
+        return self.decode_one(data, 0).physical_offset if len(data) == UNIT_SIZE else -1
 
 
 class BatchConsumeQueue(_Units[BatchUnit]):
@@ -427,6 +450,10 @@ class BatchConsumeQueue(_Units[BatchUnit]):
     def decode(self, data: bytes) -> Iterator[BatchUnit]:
         """See the base class."""
         return decode_batch_units(data)
+
+    def decode_one(self, data: bytes, position: int) -> BatchUnit:
+        """See the base class."""
+        return decode_batch_unit(data, position)
 
     def _max_offset(self, end: int, last: BatchUnit | None) -> int:
         return 0 if last is None else last.base_offset + last.batch_size

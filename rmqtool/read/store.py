@@ -58,6 +58,52 @@ def _places(units: Iterable[Unit | BatchUnit | None]) -> Iterator[tuple[int, int
         return
 
 
+class OpenQueues(Mapping[tuple[str, int], AnyQueue]):
+    """The queues of a store by (topic, queue id); each is opened when it is first asked for."""
+
+    def __init__(self, layout: StoreLayout, files: OpenFiles) -> None:
+        self._layout = layout
+        self._files = files
+        self._listed = {**layout.consume_queues, **layout.batch_queues}
+        self._open: dict[tuple[str, int], AnyQueue] = {}
+
+    def __getitem__(self, key: tuple[str, int]) -> AnyQueue:
+        queue = self._open.get(key)
+        if queue is None:
+            listed = self._listed[key]
+            queue = self._open[key] = open_queue(listed, self._files, self._layout.ext_queues.get(key))
+        return queue
+
+    def __iter__(self) -> Iterator[tuple[str, int]]:
+        return iter(self._listed)
+
+    def __len__(self) -> int:
+        return len(self._listed)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._listed
+
+
+@dataclass(frozen=True)
+class NewestUnits:
+    """The newest unit of every queue that has one and can be read, as one look at each found it.
+
+    `units` is by topic and queue id; each unit comes with its number.
+    """
+
+    units: Mapping[tuple[str, int], tuple[int, Unit | BatchUnit]]
+
+    def places(self) -> Iterator[tuple[int, int]]:
+        """(physical offset, size) of each unit."""
+        return ((unit.physical_offset, unit.size) for _, unit in self.units.values())
+
+    @property
+    def end(self) -> int:
+        """The physical offset after the newest record that has a unit; -1 without units."""
+        units = (unit for _, unit in self.units.values() if not unit.is_pre_blank)
+        return max((unit.physical_offset + unit.size for unit in units), default=-1)
+
+
 class Store:
     """A store, a folder of commit log files, or a single file of one. Made by `Store.open`."""
 
@@ -174,12 +220,9 @@ class Store:
     # offsets
 
     @cached_property
-    def queues(self) -> dict[tuple[str, int], AnyQueue]:
+    def queues(self) -> Mapping[tuple[str, int], AnyQueue]:
         """All queues by (topic, queue id), batch queues included."""
-        return {
-            queue.key: open_queue(queue, self._files, self.layout.ext_queues.get(queue.key))
-            for queue in self.layout.unit_queues
-        }
+        return OpenQueues(self.layout, self._files)
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue | None:
         """One queue; None where the store has none of that name.
@@ -204,22 +247,26 @@ class Store:
 
     def end_offset(self) -> int:
         """The physical offset after the last whole record. See `CommitLog.end_offset`."""
-        return self.commit_log.end_offset(self._places_in_queues(lambda queue: queue.last_unit()))
+        return self.commit_log.end_offset(self.newest_units().places())
 
     def dispatched_end(self) -> int:
         """The physical offset after the newest record that has a unit in some queue; -1 without units.
 
         A queue that cannot be read is left out.
         """
-        end = -1
-        for queue in self.queues.values():
+        return self.newest_units().end
+
+    def newest_units(self) -> NewestUnits:
+        """Look at the end of every queue, once; for a caller that needs more than one thing of it."""
+        found: dict[tuple[str, int], tuple[int, Unit | BatchUnit]] = {}
+        for key, queue in self.queues.items():
             try:
-                unit = queue.last_unit()
+                end, unit = queue.end_and_last()
             except UnreadableError:
                 continue
-            if unit is not None and not unit.is_pre_blank:
-                end = max(end, unit.physical_offset + unit.size)
-        return end
+            if unit is not None:
+                found[key] = end - 1, unit
+        return NewestUnits(found)
 
     # messages
 

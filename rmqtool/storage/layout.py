@@ -15,7 +15,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +30,7 @@ from rmqtool.storage.index_shape import index_shape, usual_shape
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.roots import as_path, check_new_log, commit_log_folders, is_store, not_a_store
 from rmqtool.storage.single_file import SingleFile, is_index_name, queue_id_of_name, recognise
+from rmqtool.storage.storage import Place, path_at
 from rmqtool.storage.unsupported import Unsupported, find_unsupported, is_rocksdb_file
 
 _FOLDERS = (
@@ -117,34 +118,75 @@ SIZES = tuple(attribute for attribute, _, _ in _SIZES)
 """The names of the attributes of StoreLayout that are sizes."""
 
 
-@dataclass(frozen=True, slots=True)
 class StoreFile:
-    """One file of a mapped-file queue. `file_from_offset` comes from its name, `size` is its length."""
+    """One file of a mapped-file queue. `file_from_offset` comes from its name, `size` is its length.
 
-    path: Path
-    file_from_offset: int
-    size: int
+    A value: nothing changes it, and files with the same path, offset and size are equal.
+    """
+
+    __slots__ = ("_path", "file_from_offset", "place", "size")
+
+    def __init__(self, place: Place, file_from_offset: int, size: int) -> None:
+        self.place = place
+        self._path: Path | None = None
+        self.file_from_offset = file_from_offset
+        self.size = size
+
+    @property
+    def path(self) -> Path:
+        """Where it is. To open many files once each, use `place`."""
+        if self._path is None:
+            self._path = path_at(self.place)
+        return self._path
 
     @property
     def end(self) -> int:
         """The offset after the file's last byte."""
         return self.file_from_offset + self.size
 
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, StoreFile):
+            return NotImplemented
+        return (self.path, self.file_from_offset, self.size) == (
+            other.path, other.file_from_offset, other.size
+        )  # fmt: skip
 
-@dataclass(frozen=True, slots=True)
+    def __hash__(self) -> int:
+        return hash((self.path, self.file_from_offset, self.size))
+
+    def __repr__(self) -> str:
+        return f"StoreFile({self.path!r}, {self.file_from_offset}, {self.size})"
+
+
 class QueueFiles:
     """The files of one queue, in the order of their offsets.
 
     `strays` are all other entries of its folder. `unit_size` is 20, or 46 in a batch queue; extension files
-    have units of many sizes.
+    have units of many sizes. Nothing changes it.
     """
 
-    topic: str
-    queue_id: int
-    folder: Path
-    files: tuple[StoreFile, ...]
-    strays: tuple[Path, ...] = ()
-    unit_size: int = UNIT_SIZE
+    __slots__ = ("_place", "files", "queue_id", "strays", "topic", "unit_size")
+
+    def __init__(
+        self,
+        topic: str,
+        queue_id: int,
+        folder: Place,
+        files: tuple[StoreFile, ...],
+        strays: tuple[Path, ...] = (),
+        unit_size: int = UNIT_SIZE,
+    ) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self._place = folder
+        self.files = files
+        self.strays = strays
+        self.unit_size = unit_size
+
+    @property
+    def folder(self) -> Path:
+        """Where its files are."""
+        return path_at(self._place)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -156,10 +198,14 @@ class QueueFiles:
         """Whether it is a batch queue."""
         return self.unit_size == BATCH_UNIT_SIZE
 
+    def with_files(self, files: tuple[StoreFile, ...]) -> QueueFiles:
+        """The same queue with other files."""
+        return QueueFiles(self.topic, self.queue_id, self._place, files, self.strays, self.unit_size)
+
     def relisted(self) -> QueueFiles:
         """The queue with its files as they are now: a broker may have added or deleted some."""
-        files = Listing().mapped_files(self.folder)[0]
-        return replace(self, files=tuple(StoreFile(*file) for file in files))
+        files = Listing().mapped_files(self._place)[0]
+        return self.with_files(tuple(StoreFile(*file) for file in files))
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +227,9 @@ class StoreLayout:
     `root` is None if single files or a folder of commit log files were given. Sizes are in bytes, except
     `index_slots` and `index_entries`; `origins` maps the name of each size to its source (flag,
     environment, file, detected or default). `unreadable` names folders and files that could not be listed,
-    each once, with the reason. The lists of strays hold entries of a folder that are not files of that
-    part, whatever their type; `unexpected_entries` are other entries whose type does not match their name.
+    each once, with the reason; `links` are symbolic links. The lists of strays hold entries of a folder that
+    are not files of that part, whatever their type; `unexpected_entries` are other entries whose type does
+    not match their name.
     """
 
     root: Path | None
@@ -219,6 +266,7 @@ class StoreLayout:
     unsupported: tuple[Unsupported, ...] = ()
     unexpected_entries: tuple[UnexpectedEntry, ...] = ()
     unreadable: tuple[tuple[Path, str], ...] = ()
+    links: tuple[Path, ...] = ()
     origins: dict[str, Origin] = field(default_factory=dict)
     folders: frozenset[str] = frozenset()
     broker_conf: BrokerConf | None = None
@@ -236,9 +284,11 @@ class StoreLayout:
     @property
     def place(self) -> Path:
         """The root; without a root, the first folder or file."""
+        if self.root is not None:
+            return self.root
         folders = (queue.folder for queue in self.unit_queues)
         files = (*folders, *(file.path for file in self.index_files))
-        return self.root or next(iter((*self.commit_log_folders, *files)), Path())
+        return next(iter((*self.commit_log_folders, *files)), Path())
 
     @property
     def writes_extensions(self) -> bool:
@@ -312,6 +362,7 @@ def detect(
     read_only_paths: Sequence[Path | str] = (),
     broker_conf: Path | str | BrokerConf | None = None,
     file_sizes: Mapping[str, int] | None = None,
+    queues: bool = True,
 ) -> StoreLayout:
     """Find out what lies at `path`: a store root, a folder of commit log files, or a single file.
 
@@ -322,6 +373,7 @@ def detect(
         read_only_paths: folders of readOnlyCommitLogStorePaths.
         broker_conf: the broker's configuration; folders and sizes come from it.
         file_sizes: sizes given by the user, by attribute name (`commit_log_file_size`, ...).
+        queues: False leaves out the queues of a store root, of which there may be 100,000.
 
     Arguments take precedence over broker.conf, broker.conf over detected sizes, and these over defaults.
 
@@ -341,10 +393,11 @@ def detect(
         listing.entries(path, must_exist=True)
         if commitlog_paths or is_store(path, listing):
             folders = commit_log_folders(path, listing, conf, commitlog_paths, read_only_paths)
-            layout = _store(path, listing, folders, conf)
+            layout = _store(path, listing, folders, conf, queues=queues)
         else:
             layout = _folder_of_files(path, listing)
         layout.unreadable = listing.unreadable
+        layout.links = listing.links
     layout.broker_conf = conf
     _set_sizes(layout, dict(file_sizes or {}), conf)
     return layout
@@ -392,7 +445,7 @@ def _single_file(path: Path) -> StoreLayout:
 def _folder_of_files(path: Path, listing: Listing) -> StoreLayout:
     """The layout of a folder that is not a store root: the folder of a commit log or of a queue."""
     entries, others = listing.mapped_files(path)
-    kind = recognise(entries[0][0]) if entries else None
+    kind = recognise(path_at(entries[0][0])) if entries else None
     if kind is None or kind.kind == "index":
         raise not_a_store(path, listing)
     files = tuple(StoreFile(*entry) for entry in entries)
@@ -415,7 +468,9 @@ def _one_queue(
     return StoreLayout(None, "consumequeue", consume_queues={queue.key: queue})
 
 
-def _store(root: Path, listing: Listing, folders: tuple[Path, ...], conf: BrokerConf | None) -> StoreLayout:
+def _store(
+    root: Path, listing: Listing, folders: tuple[Path, ...], conf: BrokerConf | None, *, queues: bool
+) -> StoreLayout:
     names = listing.names(root)
     layout = StoreLayout(root, "store", commit_log_folders=folders, folders=listing.folders(root))
     layout.unsupported = find_unsupported(root, listing, conf)
@@ -427,16 +482,8 @@ def _store(root: Path, listing: Listing, folders: tuple[Path, ...], conf: Broker
         strays += others
     layout.commit_log = tuple(sorted(log, key=lambda file: (file.file_from_offset, file.path)))
     layout.commit_log_strays, layout.guard = _strays_and_guard(strays, listing)
-    if layout.has_files_of_queues:
-        layout.consume_queues, strays_of_queues = _queues(root / "consumequeue", listing)
-        twice = any(part.what == "second consume queues" for part in layout.unsupported)
-        layout.consume_queue_strays = tuple(
-            stray for stray in strays_of_queues if not (twice and is_rocksdb_file(stray.name))
-        )
-    layout.batch_queues, layout.batch_queue_strays = _queues(
-        root / "batchconsumequeue", listing, BATCH_UNIT_SIZE
-    )
-    layout.ext_queues, layout.ext_queue_strays = _queues(root / "consumequeue_ext", listing)
+    if queues:
+        _list_queues(layout, root, listing)
     _index(layout, root / "index", listing)
     layout.unexpected_entries = find_unexpected_entries(root, listing)
     # The broker asks only whether these are there.
@@ -453,6 +500,19 @@ def _store(root: Path, listing: Listing, folders: tuple[Path, ...], conf: Broker
     layout.timer_check = layout.config.get("timercheck")
     layout.compaction_checkpoint = _plain_file(root / "compaction", "position-checkpoint", listing)
     return layout
+
+
+def _list_queues(layout: StoreLayout, root: Path, listing: Listing) -> None:
+    if layout.has_files_of_queues:
+        layout.consume_queues, strays = _queues(root / "consumequeue", listing)
+        twice = any(part.what == "second consume queues" for part in layout.unsupported)
+        layout.consume_queue_strays = tuple(
+            stray for stray in strays if not (twice and is_rocksdb_file(stray.name))
+        )
+    layout.batch_queues, layout.batch_queue_strays = _queues(
+        root / "batchconsumequeue", listing, BATCH_UNIT_SIZE
+    )
+    layout.ext_queues, layout.ext_queue_strays = _queues(root / "consumequeue_ext", listing)
 
 
 def _plain_file(folder: Path, name: str, listing: Listing) -> Path | None:
@@ -473,19 +533,17 @@ def _queues(folder: Path, listing: Listing, unit_size: int = UNIT_SIZE) -> tuple
     """
     queues: Queues = {}
     topics, strays = listing.folders_and_others(folder)
-    for topic in topics:
-        ids, others = listing.folders_and_others(topic)
+    for topic, place in topics:
+        ids, others = listing.folders_and_others(place)
         strays += others
-        for entry in ids:
-            queue_id = queue_id_of_name(entry.name)
+        for name, entry in ids:
+            queue_id = queue_id_of_name(name)
             if queue_id is None:
-                strays.append(entry)
+                strays.append(path_at(entry))
                 continue
             files, extra = listing.mapped_files(entry)
             store_files = tuple(StoreFile(*file) for file in files)
-            queues[topic.name, queue_id] = QueueFiles(
-                topic.name, queue_id, entry, store_files, tuple(extra), unit_size
-            )
+            queues[topic, queue_id] = QueueFiles(topic, queue_id, entry, store_files, tuple(extra), unit_size)
     return dict(sorted(queues.items())), tuple(strays)
 
 

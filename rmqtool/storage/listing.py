@@ -9,26 +9,43 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from collections.abc import Callable
 from operator import itemgetter
 from pathlib import Path
+from typing import TypeVar
 
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.storage.single_file import offset_of_name
-from rmqtool.storage.storage import StoragePath
+from rmqtool.storage.storage import Place, StoragePath, path_at
 
+Seen = TypeVar("Seen")
 Entries = list[tuple[str, os.stat_result]]
 
 # Gone since it was listed, or not a folder any more: both happen in a live store.
 _GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 
 
+def _inside(folder: Place, name: str) -> Place:
+    return folder / name if isinstance(folder, StoragePath) else f"{folder}/{name}"
+
+
+def _status(entry: os.DirEntry[str]) -> os.stat_result:
+    try:
+        return entry.stat()
+    except FileNotFoundError:
+        if not entry.is_symlink():
+            raise
+        return entry.stat(follow_symlinks=False)
+
+
 class Listing:
     """Lists folders and records those that cannot be read, with the reason.
 
-    It keeps the listings of the store's own folders, not those of queue folders: there may be 10,000.
+    It keeps the listings of the store's own folders, not those of queue folders: there may be 100,000.
     """
 
     def __init__(self) -> None:
+        self._links: list[str] = []
         self._noted: dict[Path, str] = {}
         self._kept: dict[Path, Entries] = {}
         self._elsewhere: dict[StoragePath, Entries] = {}
@@ -37,6 +54,11 @@ class Listing:
     def unreadable(self) -> tuple[tuple[Path, str], ...]:
         """The paths whose listing or status could not be read, each once, with the reason."""
         return tuple(self._noted.items())
+
+    @property
+    def links(self) -> tuple[Path, ...]:
+        """The symbolic links among all entries listed so far."""
+        return tuple(map(Path, self._links))
 
     def is_unreadable(self, path: Path) -> bool:
         """Whether `path` itself could not be listed, or its status could not be read."""
@@ -54,26 +76,33 @@ class Listing:
             self._kept[folder] = self._scan(folder, must_exist=must_exist)
         return self._kept[folder]
 
-    def _scan(self, folder: Path, *, must_exist: bool = False) -> Entries:
-        found: Entries = []
+    def _scan(self, folder: Place, *, must_exist: bool = False) -> Entries:
+        """Name and status of every entry, sorted by name."""
         try:
             if isinstance(folder, StoragePath):
                 return self._scan_elsewhere(folder)
-            with os.scandir(folder) as entries:
-                for entry in entries:
-                    try:
-                        found.append((entry.name, entry.stat()))
-                    except FileNotFoundError:
-                        if entry.is_symlink():
-                            found.append((entry.name, entry.stat(follow_symlinks=False)))
-                    except OSError as error:
-                        self._note(Path(entry.path), error)
+            return self._look(folder, _status)
         except OSError as error:
             if isinstance(error, RmqtoolError):  # a damaged archive, or no space to unpack it
                 raise
             if must_exist:
-                raise UnreadableError(f"cannot list the folder: {error.strerror}", path=folder) from error
-            self._note(folder, error)
+                raise UnreadableError(
+                    f"cannot list the folder: {error.strerror}", path=path_at(folder)
+                ) from error
+            self._note(path_at(folder), error)
+        return []
+
+    def _look(self, folder: Place, look: Callable[[os.DirEntry[str]], Seen]) -> list[tuple[str, Seen]]:
+        """Name of every entry and what `look` says of it, sorted by name. Raises OSError."""
+        found = []
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.is_symlink():
+                    self._links.append(entry.path)
+                try:
+                    found.append((entry.name, look(entry)))
+                except OSError as error:
+                    self._note(Path(entry.path), error)
         found.sort(key=itemgetter(0))
         return found
 
@@ -82,6 +111,16 @@ class Listing:
         if folder not in self._elsewhere:
             self._elsewhere.update(folder.tree())
         return sorted(self._elsewhere[folder], key=itemgetter(0))
+
+    def _types(self, folder: Place) -> list[tuple[str, bool]]:
+        """Name of every entry and whether it is a folder, sorted by name; most need no look at the entry."""
+        if isinstance(folder, StoragePath):
+            return [(name, stat.S_ISDIR(status.st_mode)) for name, status in self._scan(folder)]
+        try:
+            return self._look(folder, os.DirEntry.is_dir)
+        except OSError as error:
+            self._note(path_at(folder), error)
+        return []
 
     def _note(self, path: Path, error: OSError) -> None:
         if error.errno not in _GONE:
@@ -129,25 +168,31 @@ class Listing:
             if stat.S_ISREG(status.st_mode)
         ]
 
-    def folders_and_others(self, folder: Path) -> tuple[list[Path], list[Path]]:
-        """The folders in `folder`, and all other entries, by name; every call lists the folder again."""
-        folders: list[Path] = []
-        others: list[Path] = []
-        for name, status in self._scan(folder):
-            (folders if stat.S_ISDIR(status.st_mode) else others).append(folder / name)
-        return folders, others
-
-    def mapped_files(self, folder: Path) -> tuple[list[tuple[Path, int, int]], list[Path]]:
-        """(path, offset from the name, size) of the mapped files, by offset, and all other entries.
+    def folders_and_others(self, folder: Place) -> tuple[list[tuple[str, Place]], list[Path]]:
+        """Name and place of the folders in `folder`, and all other entries, by name.
 
         Every call lists the folder again.
         """
-        files: list[tuple[Path, int, int]] = []
+        folders: list[tuple[str, Place]] = []
+        others: list[Path] = []
+        for name, is_folder in self._types(folder):
+            if is_folder:
+                folders.append((name, _inside(folder, name)))
+            else:
+                others.append(path_at(_inside(folder, name)))
+        return folders, others
+
+    def mapped_files(self, folder: Place) -> tuple[list[tuple[Place, int, int]], list[Path]]:
+        """(place, offset from the name, size) of the mapped files, by offset, and all other entries.
+
+        Every call lists the folder again.
+        """
+        files: list[tuple[Place, int, int]] = []
         strays: list[Path] = []
         for name, status in self._scan(folder):
             offset = offset_of_name(name)
             if offset is None or not stat.S_ISREG(status.st_mode):
-                strays.append(folder / name)
+                strays.append(path_at(_inside(folder, name)))
             else:
-                files.append((folder / name, offset, status.st_size))
+                files.append((_inside(folder, name), offset, status.st_size))
         return files, strays

@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from rmqtool.errors import UnreadableError
 from rmqtool.storage.random_file import CachedFile, LocalFile, RandomFile
-from rmqtool.storage.storage import StoragePath
+from rmqtool.storage.storage import Place, StoragePath, path_at
 
 OPEN_LIMIT = 64  # well below the usual limit of 256 to 1,024 descriptors of a process
 
@@ -55,17 +55,17 @@ def reading(path: Path) -> Iterator[RandomFile]:
         file.close()
 
 
-def open_file(path: Path) -> RandomFile:
+def open_file(path: Place) -> RandomFile:
     """The plain file `path`, wherever it lies; the caller closes it. Raises OSError."""
     return path.storage.open(path.inner) if isinstance(path, StoragePath) else LocalFile(descriptor_of(path))
 
 
-def _open_for_small_reads(path: Path) -> RandomFile:
+def _open_for_small_reads(path: Place) -> RandomFile:
     file = open_file(path)
     return file if isinstance(file, LocalFile) else CachedFile(file)
 
 
-def descriptor_of(path: Path) -> int:
+def descriptor_of(path: Place) -> int:
     """As `opened`, but the caller closes the descriptor."""
     descriptor = os.open(path, _FLAGS)
     try:
@@ -140,10 +140,10 @@ class OpenFiles:
     """
 
     def __init__(self) -> None:
-        self._open: OrderedDict[Path, RandomFile] = OrderedDict()
+        self._open: OrderedDict[Place, RandomFile] = OrderedDict()
         self.failures: dict[Path, Failure] = {}
 
-    def read(self, path: Path, offset: int, length: int) -> bytes:
+    def read(self, path: Place, offset: int, length: int) -> bytes:
         """`length` bytes from `offset`; fewer at the end of the file.
 
         Raises:
@@ -154,7 +154,7 @@ class OpenFiles:
         except OSError as error:
             raise self._failed(path, offset, length, error) from error
 
-    def read_listed(self, path: Path, offset: int, length: int) -> bytes:
+    def read_listed(self, path: Place, offset: int, length: int) -> bytes:
         """`length` bytes that the file had when it was listed.
 
         Raises:
@@ -166,7 +166,7 @@ class OpenFiles:
             raise self._failed(path, offset + len(data), length - len(data), error)
         return data
 
-    def first_hole(self, path: Path, size: int) -> int:
+    def first_hole(self, path: Place, size: int) -> int:
         """The offset of the first hole of a sparse file; `size` if it has none or holes are not known.
 
         Raises:
@@ -174,7 +174,7 @@ class OpenFiles:
         """
         return min(self._readable(path).hole_from(0), size)
 
-    def next_data(self, path: Path, offset: int, size: int) -> int:
+    def next_data(self, path: Place, offset: int, size: int) -> int:
         """The first byte at or after `offset` outside a hole; `size` for none, `offset` if unknown.
 
         Raises:
@@ -184,20 +184,22 @@ class OpenFiles:
         found = file.data_from(offset)
         return size if found >= file.size else min(found, size)
 
-    def _readable(self, path: Path) -> RandomFile:
+    def _readable(self, path: Place) -> RandomFile:
         """As `_file`, but raises UnreadableError."""
         try:
             return self._file(path)
         except OSError as error:
             raise self._failed(path, None, None, error) from error
 
-    def _failed(self, path: Path, offset: int | None, length: int | None, error: OSError) -> UnreadableError:
-        reason = error.strerror or str(error)
+    def _failed(
+        self, place: Place, offset: int | None, length: int | None, error: OSError
+    ) -> UnreadableError:
+        reason, path = error.strerror or str(error), path_at(place)
         if not isinstance(error, FileNotFoundError):
             self.failures.setdefault(path, Failure(offset, length, reason))
         return UnreadableError(f"cannot read: {reason}", path=path)
 
-    def _file(self, path: Path) -> RandomFile:
+    def _file(self, path: Place) -> RandomFile:
         file = self._open.get(path)
         if file is not None:
             self._open.move_to_end(path)

@@ -24,6 +24,7 @@ _WHAT = {
 
 FileKind = Literal["commitlog", "consumequeue", "batchconsumequeue", "index"]
 
+_QUEUE_ID = re.compile(r"0|-?[1-9][0-9]{0,9}")
 _HEAD_SIZE = 4096
 # 2010 and 2200: plausible store times; only used to guess the kind of files with foreign names.
 _OLDEST_TIME_MS, _NEWEST_TIME_MS = 1_262_304_000_000, 7_258_118_400_000
@@ -61,7 +62,7 @@ def queue_id_of_name(name: str) -> int | None:
 
     A damaged record may have a negative queue id: brokers create its folder, and load it.
     """
-    if not re.fullmatch(r"0|-?[1-9][0-9]{0,9}", name) or not -1 << 31 <= int(name) < 1 << 31:
+    if not _QUEUE_ID.fullmatch(name) or not -1 << 31 <= int(name) < 1 << 31:
         return None
     return int(name)
 

@@ -22,7 +22,7 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
-from pathlib import PosixPath
+from pathlib import Path, PosixPath
 from threading import RLock
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from rmqtool.storage.random_file import RandomFile
 
 Entries = list[tuple[str, os.stat_result]]
+Place = Path | str
+"""A path, as text if it is one of this machine: making a `Path` takes as long as opening the file."""
 Recipe = tuple[Callable[..., "Storage"], tuple[Any, ...]]
 
 _BLOCK = 512  # st_blocks counts these
@@ -38,6 +40,11 @@ _FILE_MODE, _FOLDER_MODE = stat.S_IFREG | 0o444, stat.S_IFDIR | 0o555
 _storages: dict[str, Storage] = {}
 _restored: dict[Recipe, str] = {}
 _lock = RLock()
+
+
+def path_at(place: Place) -> Path:
+    """The place as a path."""
+    return Path(place) if isinstance(place, str) else place
 
 
 def status_of(size: int | None, mtime: float = 0.0) -> os.stat_result:

@@ -19,7 +19,7 @@ from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION
 from rmqtool.log.events import Blank, CorruptRange, LogGap, StoredMessage, TrailingZeros
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.queue.consume_queue import AnyQueue
-from rmqtool.read.store import Store
+from rmqtool.read.store import NewestUnits, Store
 from rmqtool.storage.layout import StoreFile, can_be_folder
 from rmqtool.storage.source import ByteSource, open_source
 
@@ -41,13 +41,13 @@ class _Place(NamedTuple):
     records: int = 1
 
 
-def check_last_file(store: Store, end: int, dispatched: int) -> None:
+def check_last_file(store: Store, end: int, newest: NewestUnits) -> None:
     """Look at the file that holds the log's end.
 
     Args:
         store: opened for reading.
         end: physical offset after the log's last record.
-        dispatched: physical offset up to which the log's records have units.
+        newest: the newest unit of every queue; the log's records up to the last of them are dispatched.
 
     Raises:
         RefusedError: damage before `end`, one of the last records is not in its queue, or one that is not
@@ -61,6 +61,7 @@ def check_last_file(store: Store, end: int, dispatched: int) -> None:
         source = open_source(file.path)
     except OSError as error:
         raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+    dispatched = newest.end
     last: dict[tuple[bytes, int], _Place] = {}
     ends: dict[tuple[bytes, int], int] = {}
     try:
@@ -75,7 +76,7 @@ def check_last_file(store: Store, end: int, dispatched: int) -> None:
     finally:
         source.close()
     for place in last.values():
-        _check_unit(store, place)
+        _check_unit(store, place, newest)
 
 
 def _sound_places(
@@ -198,13 +199,16 @@ def _end_with(store: Store, place: _Place, end: int | None) -> int:
     return end + place.records
 
 
-def _check_unit(store: Store, place: _Place) -> None:
+def _check_unit(store: Store, place: _Place, newest: NewestUnits) -> None:
     topic = java_utf8_decode(place.topic)
+    number, last = newest.units.get((topic, place.queue_id), (-1, None))
+    if last is not None and (number, last.physical_offset) == (place.queue_offset, place.physical_offset):
+        return
     if (topic, place.queue_id) in store.layout.batch_queues or not can_be_folder(topic):
         return
     queue = store.queue(topic, place.queue_id)
     if queue is not None:
-        unit = queue.unit(place.queue_offset)  # one read: a store may have 40,000 queues
+        unit = queue.unit(place.queue_offset)
         if unit is not None and unit.physical_offset == place.physical_offset:
             return
         # Either the record's number is wrong, where a broker goes on, or those of the queue are.

@@ -7,17 +7,18 @@ rmqtool does not write what it is kept in, or when its log, its queues and its i
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rmqtool.errors import InputError, RefusedError, UnreadableError, UsageError
 from rmqtool.formats import properties
-from rmqtool.log.events import Blank, StoredMessage
+from rmqtool.log.events import Blank
+from rmqtool.log.log_heads import Head
 from rmqtool.message.system_topics import parse_delay_levels
-from rmqtool.read.store import Store
+from rmqtool.read.store import NewestUnits, Store
 from rmqtool.storage import config_files, lock, permission
 from rmqtool.storage import durable as disk
 from rmqtool.storage.broker_conf import BrokerConf
@@ -119,8 +120,12 @@ def open_existing(
     commitlog_paths: Sequence[Path | str] = (),
     read_only_paths: Sequence[Path | str] = (),
     broker_conf: Path | str | BrokerConf | None = None,
+    check: Callable[[WriteOptions], None] | None = None,
 ) -> Opened:
     """Open the store at `path` for writing; `given` are options by name that win over what is found.
+
+    `check` is called with the settings before anything of the store changes. What it raises is raised, and
+    so is, where there is a `check`, what the first message would meet.
 
     Raises:
         NotAStoreError, UnreadableError: as `detect`.
@@ -130,30 +135,36 @@ def open_existing(
         UnwritableError: the lock cannot be taken.
     """
 
-    def look() -> StoreLayout:
+    def look(*, queues: bool) -> StoreLayout:
         layout = detect(
-            path, commitlog_paths=commitlog_paths, read_only_paths=read_only_paths, broker_conf=broker_conf
-        )
+            path, commitlog_paths=commitlog_paths, read_only_paths=read_only_paths, broker_conf=broker_conf,
+            queues=queues,
+        )  # fmt: skip
         _check_layout(layout, path)
         return layout
 
     path = path.resolve()
     if lock.holder(path / "lock").is_held:
         lock.acquire(path / "lock").release()  # raises, naming the holder
-    look()
+    layout = look(queues=False)
+    folders = _log_folders(layout, read_only_paths)
+    if check is not None:
+        permission.check_store(layout, path, folders, FOLDERS)
     with ExitStack() as stack:
         held = lock.acquire(path / "lock")
         stack.callback(held.release)
-        layout = look()
+        layout = look(queues=True)
         _check_entries(layout, path)
         store = Store(layout)
         stack.callback(store.close)
-        end = _end_of(store)
-        options = _options(store, layout, end, profile, given)
+        found = _look_at_ends(store)
+        options = _options(store, layout, found, profile, given)
         _check_sizes(layout, options)
-        dispatched = _check_ends(store, end)
+        dispatched = _check_ends(store, found)
+        if check is not None:
+            check(options)
         stack.pop_all()
-    return Opened(path, held, store, options, end, dispatched, _log_folders(layout, read_only_paths))
+    return Opened(path, held, store, options, found.end, dispatched, folders)
 
 
 def examine(
@@ -177,10 +188,10 @@ def examine(
     )
     _check_layout(layout, path)
     with Store(layout) as store:
-        end = _end_of(store)
-        options = _options(store, layout, end, profile, given)
+        found = _look_at_ends(store)
+        options = _options(store, layout, found, profile, given)
         _check_sizes(layout, options)
-        _check_ends(store, end)
+        _check_ends(store, found)
     permission.check_store(layout, path, _log_folders(layout, read_only_paths), FOLDERS)
     return options
 
@@ -238,14 +249,27 @@ def _check_entries(layout: StoreLayout, path: Path) -> None:
             raise _link(file)
         if file.exists() and not file.is_file():
             raise RefusedError("is not a plain file", path=file)
-    for part in ("consumequeue", "batchconsumequeue", "consumequeue_ext"):
-        for topic in _entries(path / part):
-            for queue in _entries(topic):
-                _check_files(_entries(queue))
+    _check_queues(layout, path)
     _check_files(_entries(path / "index"))
     # 5.x keeps folders of RocksDB in config/, and passes over a folder in the commit log.
     for folder in (path / "config", *layout.commit_log_folders):
         _check_files(entry for entry in _entries(folder) if not entry.is_dir())
+
+
+def _check_queues(layout: StoreLayout, path: Path) -> None:
+    """The same for the folders of queues, as they were listed: there may be 100,000 of them."""
+    parts = [path / part for part in ("consumequeue", "batchconsumequeue", "consumequeue_ext")]
+    for link in layout.links:
+        if any(link.is_relative_to(part) for part in parts):
+            raise _link(link)
+    strays = (*layout.consume_queue_strays, *layout.batch_queue_strays, *layout.ext_queue_strays)
+    for stray in strays:  # of a topic or queue; a folder is one that does not have a queue's name
+        _check_files(_entries(stray))
+    for queues in (layout.consume_queues, layout.batch_queues, layout.ext_queues):
+        for queue in queues.values():
+            for stray in queue.strays:
+                if not stray.is_file():
+                    raise RefusedError("is not a plain file", path=stray)
 
 
 def _entries(folder: Path | os.DirEntry[str]) -> list[os.DirEntry[str]]:
@@ -295,30 +319,41 @@ def _check_sizes(layout: StoreLayout, options: WriteOptions) -> None:
             )  # fmt: skip
 
 
-def _end_of(store: Store) -> int:
-    """Where the next record goes: after the last one, or after the blank that fills the rest of its file.
+class _Ends(NamedTuple):
+    """The log's end, its last record if it has one, and the newest unit of every queue."""
+
+    end: int
+    last: Head | None
+    queues: NewestUnits
+
+
+def _look_at_ends(store: Store) -> _Ends:
+    """Look at the end of the log and of every queue, once.
+
+    The next record goes after the last one, or after the blank that fills the rest of its file.
 
     The record that made a crashed writer roll may not be on the device. A broker goes on in the next file
     too, but writes over the blank when there is none.
 
     Source: CommitLog#recoverNormally.
     """
-    end = store.end_offset()
+    queues = store.newest_units()
+    end, last = store.commit_log.tail(queues.places())
     file = store.commit_log.file_of(end)
-    if file is None:
-        return end
-    try:
-        found = store.commit_log.read(end)
-    except InputError:
-        return end  # no whole record, and no blank
-    is_full = isinstance(found, Blank) and found.ends_file
-    return file.end if is_full else end
+    if file is not None:
+        try:
+            found = store.commit_log.read(end)
+        except InputError:
+            pass  # no whole record, and no blank
+        else:
+            end = file.end if isinstance(found, Blank) and found.ends_file else end
+    return _Ends(end, last, queues)
 
 
-def _check_ends(store: Store, end: int) -> int:
+def _check_ends(store: Store, found: _Ends) -> int:
     """Where dispatch continues; raises RefusedError where log and queues do not fit together."""
     layout = store.layout
-    dispatched = store.dispatched_end()
+    end, dispatched = found.end, found.queues.end
     hint = f"rmqtool verify {layout.root}"
     if dispatched > end:
         raise RefusedError(f"its queues reach to {dispatched}, the log ends at {end}", path=layout.root,
@@ -335,17 +370,17 @@ def _check_ends(store: Store, end: int) -> int:
         if any(rest):
             raise RefusedError("the log continues after its last sound record", path=file.path,
                                physical_offset=file.file_from_offset + start, hint=hint)  # fmt: skip
-    check_last_file(store, end, dispatched)
+    check_last_file(store, end, found.queues)
     return dispatched if dispatched >= 0 else max(store.commit_log.min_offset, 0)
 
 
 def _options(
-    store: Store, layout: StoreLayout, end: int, profile: str | None, given: dict[str, Any]
+    store: Store, layout: StoreLayout, ends: _Ends, profile: str | None, given: dict[str, Any]
 ) -> WriteOptions:
     """The settings of an existing store, see `_settled`."""
     by = written_by(layout) if profile is None else named(profile)
     found: dict[str, Any] = {"written_by": by}
-    last = _last_message(store, end)
+    last = store.find(ends.last.physical_offset) if ends.last is not None else None
     if last is not None:
         found["store_host"] = last.message.store_host
         found["property_crc"] = (
@@ -397,10 +432,3 @@ def _of_conf(conf: BrokerConf, profile: Profile, *, property_crc: bool) -> dict[
     found["multi_dispatch"] = conf.flag("enableMultiDispatch") or conf.flag("enableLmq")
     found["property_crc"] = property_crc or (profile.writes_version_2 and conf.flag("enabledAppendPropCRC"))
     return found
-
-
-def _last_message(store: Store, end: int) -> StoredMessage | None:
-    try:
-        return next(store.messages(reverse=True), None) if end else None
-    except InputError:
-        return None

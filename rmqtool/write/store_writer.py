@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from threading import Condition, Event, Lock, RLock, Thread
@@ -253,12 +253,13 @@ class StoreWriter:
         read_only_paths: Sequence[Path | str] = (),
         broker_conf: Path | str | BrokerConf | None = None,
         auto_create_queues: int = 0,
+        check: Callable[[WriteOptions], None] | None = None,
         **options: Any,
     ) -> StoreWriter:
         """Open a store that was closed cleanly; see `opening.open_existing` for arguments and errors."""
         found = opening.open_existing(
             writable(path), options, profile=profile, commitlog_paths=commitlog_paths,
-            read_only_paths=read_only_paths, broker_conf=broker_conf,
+            read_only_paths=read_only_paths, broker_conf=broker_conf, check=check,
         )  # fmt: skip
         with hint_unclean(found.root):
             return cls(found, auto_create_queues=auto_create_queues)

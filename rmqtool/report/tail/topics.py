@@ -29,6 +29,7 @@ from rmqtool.storage.layout import QueueFiles
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import OpenFiles
 from rmqtool.storage.single_file import queue_id_of_name
+from rmqtool.storage.storage import path_at
 
 _MEND = "rmqtool recover rebuilds the queues"
 
@@ -153,15 +154,17 @@ class NewQueues:
     def _in_folder(self, folder: Path, unit_size: int) -> Iterator[QueueTail]:
         if self._has_changed(folder):
             topics = Listing().folders_and_others(folder)[0]
-            self._topics[folder] = [topic for topic in topics if self._selection.matches_topic(topic.name)]
+            self._topics[folder] = [
+                path_at(place) for name, place in topics if self._selection.matches_topic(name)
+            ]
         for topic in self._topics.get(folder, ()):
             if self._has_changed(topic):
                 yield from self._of_topic(topic, unit_size)
 
     def _of_topic(self, topic: Path, unit_size: int) -> Iterator[QueueTail]:
         listing = Listing()
-        for entry in listing.folders_and_others(topic)[0]:
-            queue_id = queue_id_of_name(entry.name)
+        for name, entry in listing.folders_and_others(topic)[0]:
+            queue_id = queue_id_of_name(name)
             wanted = queue_id is not None and (
                 not self._selection.queues or queue_id in self._selection.queues
             )
