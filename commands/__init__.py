@@ -4,10 +4,11 @@ from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Look": ("info", "dump", "lookup", "tail", "stats"),
-    "Check": ("verify", "diff", "problems"),
+    "Check": ("verify", "diff"),
     "Repair and clean up": ("recover", "rebuild", "expire"),
     "Write messages": ("append", "deliver"),
     "Get messages out": ("export", "copy", "spark_scan"),
+    "Explain": ("problems", "help"),
 }
 """The commands by purpose, as the help shows them."""
 COMMANDS: tuple[str, ...] = tuple(name for names in GROUPS.values() for name in names)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from rmqtool.write.ingest.append import DryRun
     from rmqtool.write.ingest.reader import Input
     from rmqtool.write.ingest.rows import RowError
+    from rmqtool.write.options import WriteOptions
     from rmqtool.write.put_result import PutResult
     from rmqtool.write.records.message import NewMessage
     from rmqtool.write.store_writer import StoreWriter
@@ -370,13 +371,6 @@ def append(
     Appends one message from options, or the rows of --input: JSON lines, CSV, Parquet or Arrow. Stores
     them as a broker would. The store must be stopped and cleanly closed. --create creates a new store.
 
-    \b
-    rmqtool append STORE --topic TopicTest --tag A --key order-17 --body hello
-    echo hello | rmqtool append STORE --topic TopicTest --body-file -
-    rmqtool append STORE --create --create-topic --input messages.parquet
-    rmqtool dump OTHER --topic TopicTest | rmqtool append STORE --create-topic --input -
-    rmqtool tail OTHER --topic TopicTest --follow | rmqtool append STORE --create-topic --input -
-
     A row has the columns of a message row; only topic and body are required. tags, keys, uniq_key,
     delay_level and wait may also be given as properties. body is text unless body_encoding names
     another encoding. Message options fill the columns that a row leaves empty. JSON lines from a pipe
@@ -400,7 +394,7 @@ def append(
     last log file is damaged, a queue lacks its last unit, an order topic would be spread over more
     queues, or --commit or --rollback names a half message that is already finished; 5 when the store is
     in use.
-    """  # noqa: D301  a backspace character keeps the lines as they are
+    """
     task = _Task(store, own, shown)
     if own.input is None:
         return task.one()
@@ -434,14 +428,11 @@ class _Task:
         message = None if ends else self._changed(self._message())
         if chosen.dry_run and message is not None:
             checker = self._dry_run()
-            checker.put(QueueChoice(checker, chosen.queue_by).of_message(message))
+            self._check(message, checker)
             self._sum_up(messages=1, bytes=checker.bytes, dry_run=True)
             return EXIT_OK
         self._output.check_fields(COLUMNS[1:])
-        if message is not None:  # checked first: a refused message must not create a topic or a store
-            checker = self._dry_run()
-            checker.put(QueueChoice(checker, chosen.queue_by).of_message(message))
-        with self._writer() as writer:
+        with self._writer(message) as writer:
             if message is None:
                 results = [writer.put(each) for each in self._end_of_transaction(writer)]
             else:
@@ -607,11 +598,22 @@ class _Task:
     # the store
 
     @contextmanager
-    def _writer(self) -> Iterator[StoreWriter]:
-        """Open or create the store for writing."""
+    def _writer(self, message: NewMessage | None = None) -> Iterator[StoreWriter]:
+        """Open or create the store for writing.
+
+        `message` is checked first: a message that is refused does not create a topic or a store.
+        """
+        from rmqtool.write.ingest.append import DryRun
         from rmqtool.write.store_writer import StoreWriter
 
         chosen = self._options
+        if chosen.create and message is not None:
+            self._check(message, self._dry_run())
+
+        def check(settings: WriteOptions) -> None:
+            if message is not None:
+                checker = DryRun(self._store.store, settings, auto_create_queues=chosen.new_queues())
+                self._check(message, checker)
 
         def make() -> StoreWriter:
             if chosen.create:
@@ -621,13 +623,18 @@ class _Task:
                 )  # fmt: skip
             return StoreWriter.open(
                 self._store.store, profile=chosen.profile, auto_create_queues=chosen.new_queues(),
-                **self._store.arguments(), **chosen.given(),
+                check=None if message is None else check, **self._store.arguments(), **chosen.given(),
             )  # fmt: skip
 
         with entering(make) as writer:
             if not chosen.create:
                 options.note_assumed_version(self._output, writer.options.written_by, "--profile")
             yield writer
+
+    def _check(self, message: NewMessage, checker: DryRun) -> None:
+        from rmqtool.write.ingest.append import QueueChoice
+
+        checker.put(QueueChoice(checker, self._options.queue_by).of_message(message))
 
     def _dry_run(self) -> DryRun:
         from rmqtool.write.ingest.append import DryRun

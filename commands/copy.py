@@ -74,10 +74,6 @@ def copy(
 ) -> int:
     """Write the selected messages of a store as a new store.
 
-    \b
-    rmqtool copy STORE --output NEW --topic orders --since '7d ago'
-    rmqtool copy STORE --output NEW --rename-topic orders=orders_old --profile 5.4
-
     A message keeps its stored body, properties, times, hosts and flags. It gets a new physical offset
     and a new queue offset: every queue counts from 0 without gaps. The queues and the index are built
     from the new log, and topics.json lists the topics with their settings. Topics that get the same name
@@ -95,7 +91,7 @@ def copy(
     Exits with 0 when everything was copied; 1 for damage, for skipped messages, and when no message
     matches (no store is created); 2 for a usage error; 3 when something could not be read or written; 4
     when --output exists, and for half messages; 70 for a bug in rmqtool; 130 when interrupted.
-    """  # noqa: D301  a backspace character keeps the lines as they are
+    """
     from rmqtool.findings import ScanCounters
     from rmqtool.report.copy import copy as run
 

@@ -161,11 +161,6 @@ def export(
 ) -> int:
     """Write messages to Parquet, Arrow, ORC, JSON lines or CSV.
 
-    \b
-    rmqtool export STORE --output messages.parquet --topic TopicTest --since yesterday
-    rmqtool export STORE --output s3://lake/messages/ --output-format parquet --partition-by topic,date
-    rmqtool export STORE --output /data/day/ --output-format jsonl --cursor-file /data/cursor.json
-
     The columns are those of a message row (dump --fields help), with types: times are timestamps in UTC,
     keys a list, properties a map, bodies bytes. JSON lines and CSV are what dump prints. append --input
     reads the files back, except ORC, files of records, and text files that were compressed as a whole. With
@@ -186,7 +181,7 @@ def export(
     something could not be read or written, or is stored in a form rmqtool cannot read (RocksDB, DLedger,
     tiered); 4 when a file exists or would lie in the store, and for a cursor of another log or selection; 70
     for a bug in rmqtool; 130 when interrupted.
-    """  # noqa: D301  a backspace character keeps the lines as they are
+    """
     from rmqtool.findings import ScanCounters
     from rmqtool.report.export.run import run_export
 

@@ -24,7 +24,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
 
 from rmqtool import __version__
-from rmqtool.commands import ALIASES, COMMANDS, GROUPS
+from rmqtool.commands import ALIASES, COMMANDS
 from rmqtool.commands.interrupts import signals_interrupt
 from rmqtool.errors import (
     EXIT_BUG,
@@ -35,31 +35,10 @@ from rmqtool.errors import (
     RmqtoolError,
     worst_exit_code,
 )
-from rmqtool.output import OutputClosedError, forget_stdout, lost_output
+from rmqtool.output import OutputClosedError, forget_stdout, lost_output, page_text
 from rmqtool.terminal import let_go_of_stderr, print_error
 
 PROGRAM = "rmqtool"
-# For man pages; the classes of errors.py carry the codes.
-EXIT_STATUS = (
-    (0, "Success; nothing is wrong (there may be notes)."),
-    (
-        1,
-        "The command worked, but there are findings of severity warning or error, something requested was"
-        " not found, or the plan would change something.",
-    ),
-    (2, "Usage error."),
-    (
-        3,
-        "Part of the input could not be read or understood; the rest was reported. Also: output could not"
-        " be written.",
-    ),
-    (4, "Refused: the command would lose messages or needs explicit consent."),
-    (5, "The store is in use and the command needs exclusive access."),
-    (70, "A bug in rmqtool."),
-    (130, "Interrupted; results so far were printed."),
-)  # fmt: skip
-
-
 _DEBUG_HELP = "Show a traceback for every error."
 
 
@@ -72,20 +51,21 @@ class _Command(TyperCommand):
             TyperOption(param_decls=["--debug"], is_flag=True, expose_value=False, help=_DEBUG_HELP)
         )
 
+    def get_help(self, ctx: Any) -> str:
+        """The text of `--help`: how to use the command first, its options by purpose, the details last."""
+        from rmqtool.commands.pages import command_help
+
+        return page_text(command_help(ctx.info_name or "", self)).removesuffix("\n")
+
 
 class _Group(TyperGroup):
     """The program, whose help lists the commands by purpose."""
 
-    def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """One section for each group of commands, with their summaries in one column."""
-        width = max(map(len, self.commands)) + 2
-        for title, names in GROUPS.items():
-            shown = [name.replace("_", "-") for name in names if name.replace("_", "-") in self.commands]
-            limit = formatter.width - width - 2
-            rows = [(name.ljust(width - 2), self.commands[name].get_short_help_str(limit)) for name in shown]
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
+    def get_help(self, ctx: Any) -> str:
+        """The text of `--help`."""
+        from rmqtool.commands.pages import main_help
+
+        return page_text(main_help(self)).removesuffix("\n")
 
 
 def _print_version(value: bool) -> None:
@@ -211,13 +191,13 @@ def _run(arguments: Sequence[str]) -> int:
 
 
 def _commands_for(arguments: Sequence[str]) -> Sequence[str]:
-    """Only the requested command, because loading all takes time; all commands if none is named."""
+    """Only the requested command, because loading all takes time; all for `help` or if none is named."""
     given = next((each for each in arguments if each != "--debug"), "")
     if given == "--version":
         return ()
     first = given.replace("-", "_")
     first = ALIASES.get(first, first)
-    return (first,) if first in COMMANDS else COMMANDS
+    return (first,) if first in COMMANDS and first != "help" else COMMANDS
 
 
 def _report(error: Exception) -> int:

@@ -30,6 +30,26 @@ EXIT_IN_USE = 5
 EXIT_BUG = 70
 EXIT_INTERRUPTED = 130
 
+EXIT_STATUS = (
+    (EXIT_OK, "Success; nothing is wrong (there may be notes)."),
+    (
+        EXIT_FINDINGS,
+        "The command worked, but there are findings of severity warning or error, something requested was"
+        " not found, or the plan would change something.",
+    ),
+    (EXIT_USAGE, "Usage error."),
+    (
+        EXIT_INPUT,
+        "Part of the input could not be read or understood; the rest was reported. Also: output could not"
+        " be written.",
+    ),
+    (EXIT_REFUSED, "Refused: the command would lose messages or needs explicit consent."),
+    (EXIT_IN_USE, "The store is in use and the command needs exclusive access."),
+    (EXIT_BUG, "A bug in rmqtool."),
+    (EXIT_INTERRUPTED, "Interrupted; results so far were printed."),
+)  # fmt: skip
+"""What each exit code means."""
+
 # If several reasons apply, the first of these is the exit code.
 _PRECEDENCE = (EXIT_BUG, EXIT_IN_USE, EXIT_REFUSED, EXIT_INPUT, EXIT_FINDINGS, EXIT_OK)
 

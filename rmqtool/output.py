@@ -17,12 +17,15 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import BinaryIO, Literal, NoReturn
+from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn
 
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.message.cells import Row, TextLines, csv_text, field_value, json_text, plain_text, tsv_text
 from rmqtool.table import Heading, Table
 from rmqtool.terminal import ProgressBar, escape, print_error
+
+if TYPE_CHECKING:
+    from rmqtool.page import Section
 
 Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
 """The columns of a table, or a function that chooses them from the first block of rows."""
@@ -64,8 +67,8 @@ class Output:
         self._changes = changes
         self._bar: ProgressBar | None = None
         self._flushed = time.monotonic()
-        self._terminal = sys.stdout is not None and sys.stdout.isatty()
-        self._colour = self._terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        self._terminal = _is_terminal()
+        self._colour = _has_colour()
 
     # data
 
@@ -143,6 +146,18 @@ class Output:
                 self._write(escape(line) + "\n")
         self._flush()
 
+    def write_page(self, sections: Iterable[Section]) -> None:
+        """Writes a page of the manual, on a terminal through the program of PAGER."""
+        text = page_text(sections)
+        if self._terminal:
+            from pydoc import pager
+
+            os.environ.setdefault("LESS", "FRX")  # shows colours, and ends at once if a screen is enough
+            pager(text)
+        else:
+            self._write(text)
+            self._flush()
+
     def write_bytes(self, pieces: Iterable[bytes | memoryview]) -> int:
         """Writes bytes as they are; returns how many. Raises UsageError on a terminal."""
         if self._terminal:
@@ -157,7 +172,7 @@ class Output:
     @staticmethod
     def table_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
         """The lines of a small table inside the text of an object."""
-        width = shutil.get_terminal_size().columns if sys.stdout is not None and sys.stdout.isatty() else None
+        width = shutil.get_terminal_size().columns if _is_terminal() else None
         return Table(columns, width=width).lines(rows) if rows else []
 
     # everything else
@@ -309,6 +324,22 @@ class Output:
             if not self._changes:
                 raise
             _lost.append(error)
+
+
+def page_text(sections: Iterable[Section]) -> str:
+    """The text of sections of the manual for stdout: coloured on a terminal, plain elsewhere."""
+    from rmqtool.page import lines
+
+    width = shutil.get_terminal_size().columns
+    return "".join(f"{line}\n" for line in lines(sections, width, colour=_has_colour()))
+
+
+def _is_terminal() -> bool:
+    return sys.stdout is not None and sys.stdout.isatty()
+
+
+def _has_colour() -> bool:
+    return _is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 _lost: list[RmqtoolError] = []

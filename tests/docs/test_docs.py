@@ -17,12 +17,13 @@ import typer
 
 import rmqtool
 from rmqtool import __version__, manpages
-from rmqtool.cli import EXIT_STATUS, build_app
+from rmqtool.cli import build_app
 from rmqtool.commands import COMMANDS
 from rmqtool.commands.concepts_page import SPEED
 from rmqtool.commands.concepts_page import TEXT as CONCEPTS_TEXT
 from rmqtool.commands.python_page import TEXT as PYTHON_TEXT
 from rmqtool.commands.recovery_page import TEXT as RECOVERY_TEXT
+from rmqtool.errors import EXIT_STATUS
 from rmqtool.formats import STRUCTURES
 from rmqtool.problems import PROBLEMS
 from tests import ROOT

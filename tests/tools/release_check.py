@@ -101,7 +101,8 @@ def main(folder: Path) -> None:
     cases = folder / "cases"
     cases.mkdir()
     stores.Library(cases).copy(CASE, folder / "store")
-    assert "Usage: rmqtool" in run(binaries / "rmqtool", "--help", cwd=folder)
+    assert "rmqtool COMMAND STORE" in run(binaries / "rmqtool", "--help", cwd=folder)
+    assert "rmqtool-recovery" in run(binaries / "rmqtool", "help", "recovery", cwd=folder)
     run(binaries / "rmqtool", "verify", "store", cwd=folder)
     run(binaries / "python", "-c", "import pyspark_rocketmq_store", cwd=folder)  # every Spark session does
     sys.stdout.write(f"release check: {wheel.name} and {sdist.name} hold everything; the wheel runs\n")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
+import pty
 import re
+import shlex
 import signal
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterator
@@ -21,7 +26,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rmqtool import __version__, cli
-from rmqtool.commands import COMMANDS, GROUPS, interrupts
+from rmqtool.commands import COMMANDS, GROUPS, guide, interrupts, pages
 from rmqtool.commands.interrupts import entering, signals_interrupt
 from rmqtool.commands.options import parse_size
 from rmqtool.errors import EXIT_OK, EXIT_USAGE
@@ -514,7 +519,100 @@ def test_without_a_command_the_help_leads_to_one(
     output, errors = capfd.readouterr()
     assert errors == ("" if arguments == ["--help"] else "rmqtool: no command was given\n")
     assert "The broker does not start    rmqtool recover STORE" in output
-    parts = re.split(r"^(\S.*):\n", output[output.index("Look:") :], flags=re.MULTILINE)[1:]
+    parts = re.split(r"^(\S.*)\n", output[output.index("\nLook\n") + 1 :], flags=re.MULTILINE)[1:]
     lists = [re.findall(r"^  ([a-z-]+)  ", text, re.MULTILINE) for text in parts[1::2]]
+    shown = dict(zip(parts[::2], lists, strict=True))
     groups = {title: [name.replace("_", "-") for name in names] for title, names in GROUPS.items()}
-    assert dict(zip(parts[::2], lists, strict=True)) == groups
+    assert {title: shown.get(title) for title in groups} == groups
+    assert all(f"help {topic} " in output for topic in pages.TOPICS)
+
+
+@pytest.mark.parametrize("name", [name.replace("_", "-") for name in COMMANDS])
+def test_help_of_a_command_leads_from_examples_to_details(
+    name: str, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Plain text that fits 80 columns, whole sentences, every option once and in a section of its purpose."""
+    monkeypatch.setenv("COLUMNS", "80")
+    assert cli.main([name, "--help"]) == EXIT_OK
+    output = capfd.readouterr().out
+    assert "\x1b" not in output and "<=x" not in output
+    commands = {line for _, line in guide.EXAMPLES[name]}
+    metavars = [line for line in output.splitlines() if re.match("  -", line) and "|" in line]
+    long_lines = [line for line in output.splitlines() if len(line) > 80]
+    assert all(line.strip() in commands or line in metavars for line in long_lines)
+    titles = re.findall(r"^(\S.*)$", output, re.MULTILINE)
+    assert titles[1:3] == ["Usage", "Examples"]
+    group: Any = typer.main.get_command(cli.build_app([name.replace("-", "_")]))
+    options = output.partition("\nDetails\n")[0]
+    for parameter in group.commands[name].params:
+        if parameter.param_type_name == "option":
+            long = max(parameter.opts, key=len)
+            assert len(re.findall(rf"^  (?:-\w, )?{long}(?=[ ,\n])", options, re.MULTILINE)) == 1, long
+
+
+@pytest.mark.parametrize(
+    ("name", "example"), [(name, line) for name, lines in guide.EXAMPLES.items() for _, line in lines]
+)
+def test_example_of_the_help_is_a_command(name: str, example: str) -> None:
+    """Each example runs its own command, with options and values that the command accepts."""
+    group: Any = typer.main.get_command(cli.build_app([name.replace("-", "_")]))
+    ran = [shlex.split(part) for part in example.split(" | ")]
+    assert any(words[:2] == ["rmqtool", name] for words in ran)
+    for words in ran:
+        if words[1] == name:
+            group.commands[name].make_context(name, words[2:], parent=typer.Context(group))
+
+
+def test_every_purpose_of_an_option_is_that_of_some_option() -> None:
+    """The table of the help names no option that no command has."""
+    group: Any = typer.main.get_command(cli.build_app())
+    used = {
+        (name, guide.purpose(name, max(each.opts, key=len)), max(each.opts, key=len))
+        for name, command in group.commands.items()
+        for each in command.params
+    }
+    assert guide.named_options() <= {option for _, _, option in used}
+    assert {purpose for _, purpose, _ in used} == set(guide.PURPOSES)
+
+
+@pytest.mark.parametrize(
+    "name", ["recover", "recovery", "rmqtool-recovery", "Store", "spark", "rmqtool", None]
+)
+def test_manual_is_plain_text_in_a_pipe(name: str | None, capfd: pytest.CaptureFixture[str]) -> None:
+    """The whole page, with its name; the overview without one."""
+    assert cli.main(["help", *([name] if name else [])]) == EXIT_OK
+    output = capfd.readouterr().out
+    assert "\x1b" not in output and "\\f" not in output
+    page = (name or "").lower().removeprefix("rmqtool-").replace("rmqtool", "")
+    head = f"Name\n  rmqtool{f'-{page}' if page else ''} - " if name else "Read, check"
+    assert output.startswith(head)
+
+
+def test_unknown_page_leads_to_near_ones(capfd: pytest.CaptureFixture[str]) -> None:
+    """Near names, else all topics."""
+    for name, hint in (("recovry", "did you mean recovery or recover?"), ("xyz", "topics are: recovery, ")):
+        assert cli.main(["help", name]) == EXIT_USAGE
+        assert hint in capfd.readouterr().err
+
+
+def test_manual_opens_in_the_pager_of_a_terminal() -> None:
+    """PAGER gets the page, with colours, at the width of the terminal."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        settings = surroundings(PAGER="sed s/^/paged:/", TERM="xterm")
+        settings.pop("COLUMNS", None)
+        settings.pop("NO_COLOR", None)
+        os.execvpe(sys.executable, [sys.executable, "-m", "rmqtool", "help", "concepts"], settings)
+    output = b"".join(iter(lambda: _read(terminal), b"")).decode()
+    assert os.waitpid(pid, 0)[1] == 0
+    assert "paged:\x1b[1mName\x1b[0m" in output
+    plain = [re.sub("\x1b\\[[0-9;]*m", "", line).removeprefix("paged:") for line in output.splitlines()]
+    assert max(len(line) for line in plain[3:20]) <= 60
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # the program has gone
+        return b""

@@ -1,0 +1,182 @@
+"""What the help of a command shows besides its options: their purpose, examples, related pages."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+READ, SHOW, OUTPUT, CHANGE, BEHAVIOUR, MESSAGE, NEW = (
+    "What to read",
+    "What to show",
+    "Where it goes",
+    "What to change",
+    "Behaviour",
+    "The message",
+    "The new store",
+)
+PURPOSES = (MESSAGE, READ, NEW, CHANGE, SHOW, OUTPUT, BEHAVIOUR)
+"""The sections of options in their order."""
+
+_PURPOSE_OF = {
+    READ: "--what --part --commitlog --read-only-commitlog --commitlog-a --commitlog-b --broker-conf --topic"
+    " --exclude-topic --queue --tag --filter --key --keys-from --uniq-key --msg-id --offset"
+    " --queue-offset --time --bound --since --until --time-field --from-offset --to-offset --from --group"
+    " --retry --last --limit --max --scan --pass --limit-bytes --sample --reverse --follow --max-duration"
+    " --common --all --at --code --input --input-format --only",
+    SHOW: "--gaps --explain --raw --stats-only --format --fields --body --body-limit --tz --trace --by"
+    " --largest --duplicates --delayed --transactions --sort --plot --severity --queues --residency"
+    " --differences --broker --broker-heap --now --columns --count --group-by --sql --verify --stats"
+    " --rebuild-report --show",
+    OUTPUT: "--output --output-format --compression --partition-by --file-size --row-group --cursor-file"
+    " --spreadsheet",
+    CHANGE: "--mode --fill --apply --plan --write-plan --backup-dir --undo --keep-hours --until-free --before"
+    " --archive --create-topic --rename-topic",
+}
+# Options whose purpose depends on the command.
+_PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
+    "append": {
+        MESSAGE: "--topic --queue --tag --key --uniq-key --property --body --body-file --flag --delay-level"
+        " --store-time --born-time --store-host --born-host --transaction --group --commit --rollback",
+        NEW: "--create --profile --commitlog-file-size --queue-file-size --index-slots --index-entries"
+        " --create-topic --queues --reserve --property-crc",
+    },
+    "copy": {NEW: "--rename-topic --profile --commitlog-file-size --reserve"},
+    "expire": {CHANGE: "--at --broker", SHOW: "--all"},
+    "export": {SHOW: "--columns --body --raw"},
+    "lookup": {BEHAVIOUR: "--scan --broker"},
+    "spark-scan": {OUTPUT: "--output --output-format --partition-by"},
+    "stats": {SHOW: "--all", READ: "--at --limit"},
+}
+
+EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
+    "info": (
+        ("Show the store of a broker, also while it runs", "rmqtool info /data/rocketmq/store"),
+        ("Show the range of every queue", "rmqtool info STORE --queues"),
+        ("Get the physical range of the log in a script", "rmqtool info STORE --format json"),
+    ),
+    "dump": (
+        ("Show the messages of the last hour", "rmqtool dump STORE --topic orders --since '1h ago'"),
+        ("Explain the bytes at an offset", "rmqtool dump STORE --explain 1048576"),
+        ("Show the newest ten messages with some fields only",
+         "rmqtool dump STORE --reverse --limit 10 --fields store_time,topic,keys,body"),
+    ),
+    "lookup": (
+        ("Find a message by its key, and what became of it", "rmqtool lookup STORE --key ORDER-17 --trace"),
+        ("Find it by the id that the producer got",
+         "rmqtool lookup STORE --msg-id C0A8010200002A9F0000000000000000"),
+        ("Find the queue offset for a time",
+         "rmqtool lookup STORE --topic orders --queue 0 --time '2026-01-31 14:30'"),
+    ),
+    "tail": (
+        ("Show the last ten messages of a topic", "rmqtool tail STORE --topic orders --last 10"),
+        ("Follow a running broker", "rmqtool tail STORE --topic orders --follow"),
+        ("Show what a consumer group would get next", "rmqtool tail STORE --topic orders --group billing"),
+    ),
+    "stats": (
+        ("Count messages by topic", "rmqtool stats STORE"),
+        ("Show which groups lag", "rmqtool stats STORE --by group"),
+        ("Find what filled the disk yesterday",
+         "rmqtool stats STORE --by topic --since yesterday --until today --sort bytes"),
+    ),
+    "verify": (
+        ("Check everything", "rmqtool verify STORE"),
+        ("Check a running broker's store gently", "rmqtool verify STORE --io-limit 100M --limit-bytes 10G"),
+        ("Show only what is wrong, as JSON lines", "rmqtool verify STORE --severity warning --format jsonl"),
+    ),
+    "diff": (
+        ("Compare a master with its slave", "rmqtool diff /data/master/store /data/slave/store"),
+        ("Check that an older backup agrees with its source", "rmqtool diff STORE BACKUP --common"),
+        ("Get every difference in a script", "rmqtool diff STORE BACKUP --format json"),
+    ),
+    "problems": (
+        ("List every kind of damage", "rmqtool problems"),
+        ("Explain two codes", "rmqtool problems CL21 CQ13"),
+        ("Get the table in a script", "rmqtool problems --format json"),
+    ),
+    "recover": (
+        ("Predict what a start would do, and show the repair", "rmqtool recover STORE"),
+        ("Repair the store", "rmqtool recover STORE --apply"),
+        ("Take the repair back", "rmqtool recover STORE --undo STORE.rmqtool-backup-20260131T143000"),
+    ),
+    "rebuild": (
+        ("Show what disagrees with the log", "rmqtool rebuild STORE"),
+        ("Rebuild it", "rmqtool rebuild STORE --apply"),
+        ("Rebuild the queues of one topic", "rmqtool rebuild STORE --only queues --topic orders --apply"),
+    ),
+    "expire": (
+        ("Show what the broker's rules would delete", "rmqtool expire STORE --broker-conf broker.conf"),
+        ("Free space, and keep a copy elsewhere",
+         "rmqtool expire STORE --until-free 200G --archive /backup/log --apply"),
+        ("Delete files older than three days", "rmqtool expire STORE --keep-hours 72 --apply"),
+    ),
+    "append": (
+        ("Append one message", "rmqtool append STORE --topic orders --tag paid --key order-17 --body hello"),
+        ("Append the rows of a file to a new store", "rmqtool append NEW --create --input messages.parquet"),
+        ("Copy messages from another store",
+         "rmqtool dump OTHER --topic orders --format jsonl | rmqtool append STORE --create-topic --input -"),
+    ),
+    "deliver": (
+        ("Show delayed messages that are due", "rmqtool deliver STORE"),
+        ("Deliver them", "rmqtool deliver STORE --apply"),
+        ("Show what is due at another time", "rmqtool deliver STORE --now '2026-01-31 14:30'"),
+    ),
+    "export": (
+        ("Write a topic to Parquet", "rmqtool export STORE --output messages.parquet --topic orders"),
+        ("Write to S3, partitioned",
+         "rmqtool export STORE --output s3://lake/messages/ --partition-by topic,date"),
+        ("Write only what is new since the last run",
+         "rmqtool export STORE --output /data/day/ --output-format jsonl --cursor-file /data/cursor.json"),
+    ),
+    "copy": (
+        ("Copy the last week of a topic", "rmqtool copy STORE --output NEW --topic orders --since '7d ago'"),
+        ("Rename a topic", "rmqtool copy STORE --output NEW --rename-topic orders=orders_old"),
+        ("Write a store for an older broker", "rmqtool copy STORE --output NEW --profile 4.9"),
+    ),
+    "spark-scan": (
+        ("Count the messages of several brokers", "rmqtool spark-scan STORE OTHER --count"),
+        ("Ask in SQL", "rmqtool spark-scan STORE --sql 'SELECT max(storeTimestamp) FROM messages'"),
+        ("Check many stores on a cluster",
+         "rmqtool spark-scan STORE OTHER --verify --master spark://host:7077"),
+    ),
+    "help": (
+        ("Show the manual of a command", "rmqtool help recover"),
+        ("Read what to do when a broker does not start", "rmqtool help recovery"),
+        ("Read how messages are stored", "rmqtool help concepts"),
+    ),
+}  # fmt: skip
+"""Examples of each command: what for, and the line to type."""
+
+RELATED: Mapping[str, str] = {
+    "info": "verify(1) stats(1) store(5)",
+    "dump": "lookup(1) tail(1) export(1) store(5)",
+    "lookup": "dump(1) tail(1) stats(1)",
+    "tail": "lookup(1) stats(1) dump(1)",
+    "stats": "info(1) lookup(1) expire(1)",
+    "verify": "problems(1) recover(1) rebuild(1) diff(1) recovery(7)",
+    "diff": "verify(1) append(1) copy(1) recovery(7)",
+    "problems": "verify(1) recover(1) recovery(7)",
+    "recover": "verify(1) rebuild(1) recovery(7)",
+    "rebuild": "verify(1) recover(1) recovery(7)",
+    "expire": "stats(1) info(1) recovery(7)",
+    "append": "copy(1) deliver(1) dump(1) python(7)",
+    "deliver": "append(1) stats(1) concepts(7)",
+    "export": "dump(1) copy(1) spark-scan(1) python(7)",
+    "copy": "export(1) append(1)",
+    "spark-scan": "export(1) stats(1) spark(7)",
+    "help": "problems(1)",
+}
+"""The pages that the page of each command names."""
+
+
+def purpose(command: str, option: str) -> str:
+    """Returns the section for an option of a command; `option` is its long name."""
+    for table in (_PURPOSE_IN.get(command, {}), _PURPOSE_OF):
+        for title, names in table.items():
+            if option in names.split():
+                return title
+    return BEHAVIOUR
+
+
+def named_options() -> set[str]:
+    """Returns every option that the tables of purposes name."""
+    tables = (_PURPOSE_OF, *_PURPOSE_IN.values())
+    return {name for table in tables for names in table.values() for name in names.split()}
