@@ -6,7 +6,6 @@ import time
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import closing
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,6 +22,7 @@ from rmqtool.errors import (
     UsageError,
     worst_exit_code,
 )
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.output import Output
 from rmqtool.times import format_time, parse_time
 

@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
 from rmqtool.formats.parts import Bytes, Int16sb, Int32sb, Part, Struct
+from rmqtool.lazy_dataclass import dataclass
 
 _HEAD_FIELDS: tuple[Part, ...] = (
     "total_size" / Int32sb * "bytes of the item, this field included: 22 + body_length + properties_length",

@@ -10,13 +10,14 @@ Source: StoreCheckpoint; spec 01 section 7.
 
 from __future__ import annotations
 
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 from typing import Literal
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
 from rmqtool.formats.parts import Int64sb, Struct
+from rmqtool.lazy_dataclass import dataclass
 
 CHECKPOINT = Layout(
     "checkpoint",

@@ -15,12 +15,13 @@ Source: ConfigManager and its subclasses; spec 01 section 9.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal, NamedTuple
 
 from rmqtool.errors import FormatError
 from rmqtool.formats.fastjson import Dialect, dump, parse, resolve
 from rmqtool.formats.parts import GreedyString, Struct
+from rmqtool.lazy_dataclass import dataclass
 
 __all__ = ["Dialect", "dump", "parse", "resolve"]  # `fastjson` under the name that callers of this module use
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.formats.parts import Part
+from rmqtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     import numpy as np

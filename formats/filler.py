@@ -14,12 +14,12 @@ Source: spec 03, tried on brokers 4.9.7, 5.3.3 and 5.4.0.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import message, properties
 from rmqtool.formats.message import Message
+from rmqtool.lazy_dataclass import dataclass
 
 TAG: Final = "RMQTOOL_FILLER"
 """The tag of fillers with an owner, and the topic of those without."""

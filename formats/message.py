@@ -19,7 +19,6 @@ spec 01 section 3.
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
 from zlib import crc32
 
@@ -27,6 +26,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats.declare import Layout
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.parts import Bytes, IfThenElse, Int8sb, Int16sb, Int32sb, Int64sb, Part, Struct
+from rmqtool.lazy_dataclass import dataclass
 
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import re
 import struct
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -27,6 +26,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
 from rmqtool.formats.parts import Bytes, Int8ub, Int16ub, Int32sb, Int32ub, Int64sb, Part, Struct
+from rmqtool.lazy_dataclass import dataclass
 
 _PORT = struct.Struct(">i")
 _PORT_TEXT = re.compile("-?[0-9]{1,10}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import Finding
 
 Report = Callable[[Finding], None]

@@ -11,10 +11,11 @@ read or has an unsupported form (see `exit_code` of the rows).
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
+from rmqtool.lazy_dataclass import dataclass
 
 Severity = Literal["note", "warning", "error"]
 

@@ -16,11 +16,12 @@ UtilAll#getDiskPartitionSpaceUsedPercent; spec 02 section 7.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, tzinfo
 from typing import NamedTuple
 
 from rmqtool.broker.expiry_settings import HOUR_MS, Settings
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.times import format_duration
 
 MISSING_RATIO = -1.0  # the ratio in Java of a path that does not exist

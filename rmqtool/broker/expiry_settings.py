@@ -7,10 +7,11 @@ Source: MessageStoreConfig, DefaultMessageStore.CleanCommitLogService (#getDiskS
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Literal
 
 from rmqtool.errors import FormatError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.profile import Profile
 

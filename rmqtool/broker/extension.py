@@ -10,7 +10,7 @@ ConsumeQueue#putMessagePositionInfoWrapper; spec 01 5.6.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +28,7 @@ from rmqtool.formats.consume_queue import (
     ext_offset,
     is_ext_address,
 )
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.queue.extension import Extension
 from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout

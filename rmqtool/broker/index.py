@@ -6,13 +6,13 @@ Source: IndexService#buildIndex, #getAndCreateLastIndexFile, IndexFile#putKey; s
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.broker.load import OpenedIndex
 from rmqtool.formats.index import Header, Shape
 from rmqtool.index import build as build
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.open_files import reading
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from rmqtool.broker.rules import StartRules
 from rmqtool.formats.index import Header
 from rmqtool.formats.java import parse_integer
 from rmqtool.index.index_file import header_of
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import Queues, StoreFile, StoreLayout
 
 QueueKey = tuple[str, int]

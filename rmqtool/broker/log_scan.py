@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from rmqtool.broker.rules import StartRules, StartSettings
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import message as form
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import BAD_DELAY, PROPERTY_CRC_PRESENT, Dispatch, dispatch_columns
 from rmqtool.log.events import (
     BAD_NUMBER,

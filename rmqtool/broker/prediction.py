@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import StoreLayout, can_be_folder
 from rmqtool.storage.open_files import head_of
 

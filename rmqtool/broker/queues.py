@@ -10,10 +10,11 @@ Source: ConsumeQueue#putMessagePositionInfo, BatchConsumeQueue, MappedFileQueue;
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import StoreFile
 
 

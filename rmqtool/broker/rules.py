@@ -7,10 +7,11 @@ Source: spec 02 sections 1 to 5 and 17; DefaultMessageStore#load and #start, Com
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import DEFAULT_DELAYS_MS, parse_delay_levels
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.profile import PROFILES, Profile

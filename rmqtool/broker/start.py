@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -30,6 +30,7 @@ from rmqtool.formats import message as form
 from rmqtool.formats.checkpoint import Checkpoint
 from rmqtool.formats.index import Shape
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles

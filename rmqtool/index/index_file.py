@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -27,6 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import index
 from rmqtool.formats.index import Entry, Header, Shape
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.open_files import OpenFiles, head_of
 from rmqtool.storage.source import ByteSource, open_source
 

@@ -9,7 +9,6 @@ Source: CommitLog#checkMessageAndReturnSize, IndexService#buildIndex; spec 01 se
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -19,6 +18,7 @@ from rmqtool.formats import message as form
 from rmqtool.formats import properties
 from rmqtool.formats.index import key_text, tag_text
 from rmqtool.formats.java import index_key_hash, java_utf8_decode, parse_integer, string_hash, tags_code
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import BAD_NUMBER, PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
 from rmqtool.log.frames import Frames
 from rmqtool.storage.buffers import Array

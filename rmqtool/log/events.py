@@ -7,11 +7,11 @@ Offsets are physical; every range is half-open. `path` and `file`, the name as r
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
 
 from rmqtool.formats.message import BLANK_SIZE, Message
+from rmqtool.lazy_dataclass import dataclass
 
 # The status bits of a record: what is wrong with it. `damage.CODE_BY_STATUS` gives the code of each.
 BODY_CRC = 1

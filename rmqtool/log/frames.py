@@ -10,13 +10,14 @@ size of one record whose lengths add up, never beyond the file.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rmqtool.formats import message as form
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import corrupt_range
 from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, CorruptRange, LogGap, Reason, TrailingZeros
 from rmqtool.log.python_scan import CANDIDATE_COST, frame_lengths, look, search_budget

@@ -9,7 +9,6 @@ Source: MQAdminImpl#queryMessage; spec 01 section 6.3, spec 02 section 9.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from rmqtool.formats.index import KeyKind, key_text, tag_text
 from rmqtool.formats.java import java_utf8_encode, string_hash
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import marks, name_table
 from rmqtool.log.frames import numbers
 from rmqtool.storage.buffers import Array

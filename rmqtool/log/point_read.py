@@ -7,10 +7,10 @@ scan can classify the bytes there.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.frames import FRAME, Frames, numbers
 from rmqtool.storage.buffers import Array
 from rmqtool.storage.source import ByteSource

@@ -8,12 +8,12 @@ Source: MessageDecoder#string2messageProperties; spec 01 3.4.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from rmqtool.formats import properties
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import NAMES, marks, name_table
 from rmqtool.log.frames import Frames
 from rmqtool.log.string_ranges import Ranges

@@ -7,13 +7,14 @@ its keys usually takes some 20 bytes, compared with a thousand in the log.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KEY, MULTI_DISPATCH, Dispatch
 from rmqtool.log.events import PROPERTIES_UNSOUND, Blank, TrailingZeros
 from rmqtool.log.frames import FRAME, Frames

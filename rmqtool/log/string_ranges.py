@@ -7,11 +7,11 @@ computed (an unpacked body, a property string that is not UTF-8) are appended to
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from rmqtool.formats import message as form
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.frames import Frames
 from rmqtool.storage.buffers import Array
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import tzinfo
 from pathlib import PurePath
 from typing import Any
 
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.times import format_time
 
 Row = Mapping[str, Any]

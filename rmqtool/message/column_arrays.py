@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
@@ -23,6 +22,7 @@ from rmqtool.formats.body import is_reproduced
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import COMPRESSED
 from rmqtool.formats.message_id import host_text
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import codes_of
 from rmqtool.log.events import PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
 from rmqtool.log.frames import Frames

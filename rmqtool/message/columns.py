@@ -11,7 +11,7 @@ times as RFC 3339 text and bodies as text; Arrow carries timestamps and bytes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from rmqtool.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

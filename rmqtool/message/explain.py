@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import Any
 
@@ -18,6 +18,7 @@ from rmqtool.errors import FormatError
 from rmqtool.formats import body, message, message_id, properties
 from rmqtool.formats.declare import fields_of
 from rmqtool.formats.parts import Part
+from rmqtool.lazy_dataclass import dataclass
 
 HEX_LIMIT = 16  # most bytes shown of one row; bodies and property strings have a row for every part
 _HEX_CUT = 12  # bytes shown of a longer row

@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -31,6 +30,7 @@ from rmqtool.errors import FormatError, MissingCodecError, UsageError
 from rmqtool.formats import body, message, message_id, properties
 from rmqtool.formats.body import BODY_LIMIT
 from rmqtool.formats.message import Message
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.commit_log import status_of
 from rmqtool.log.damage import codes_of
 from rmqtool.log.events import CODEC_MISSING, PROPERTIES_UNSOUND, PROPERTY_CRC_BAD, UNPACKABLE

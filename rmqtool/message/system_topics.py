@@ -28,7 +28,6 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any
 
@@ -36,6 +35,7 @@ from rmqtool import times
 from rmqtool.errors import FormatError, InputError, UsageError
 from rmqtool.formats import batch, body, message, properties, trace
 from rmqtool.formats.message import Message
+from rmqtool.lazy_dataclass import dataclass
 
 HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 OP_TOPICS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from operator import attrgetter
 from typing import Literal
@@ -38,6 +38,7 @@ from rmqtool.errors import FormatError, UnreadableError, UsageError
 from rmqtool.formats import index
 from rmqtool.formats.java import index_key_hashes
 from rmqtool.index.index_file import IndexFile, open_index_files
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read import coverage
 from rmqtool.read.boundaries import is_before, is_behind, time_bounds
 from rmqtool.read.coverage import Gap

@@ -8,7 +8,6 @@ less than a microsecond if everything is in memory. What the index does not cove
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -20,6 +19,7 @@ from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.index import KeyKind
 from rmqtool.index.index_file import Candidates, IndexFile, open_index_files
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import OFFSET_MISMATCH, StoredMessage
 from rmqtool.log.key_match import FOUND, GONE, PYTHON, Names, judge
 from rmqtool.read import coverage

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from queue import Empty, Full, Queue
 from threading import Event, Thread
 from typing import Any, Generic, TypeVar
@@ -22,6 +22,7 @@ from rmqtool.errors import UsageError
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import body as body_form
 from rmqtool.formats.message import COMPRESSED
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import codes_of
 from rmqtool.log.events import LogGap
 from rmqtool.log.frames import Frames

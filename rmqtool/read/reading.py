@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,6 +17,7 @@ import numpy as np
 from rmqtool.errors import UnreadableError
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import DamageClassifier, FileFindings, unreadable_range
 from rmqtool.log.events import Blank, LogGap
 from rmqtool.log.frames import Frames

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
 from fnmatch import translate
 from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 from rmqtool.errors import UsageError
 from rmqtool.formats import properties
 from rmqtool.formats.message import Message
+from rmqtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from rmqtool.read.filter import Expression

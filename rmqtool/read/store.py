@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import islice
 from pathlib import Path
@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from rmqtool.errors import FormatError, UnreadableError, UnsupportedStoreError
 from rmqtool.formats.consume_queue import BatchUnit, Unit
 from rmqtool.formats.message_id import OffsetMessageId
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.commit_log import CommitLog, sound
 from rmqtool.log.events import Blank, CorruptRange, LogEvent, StoredMessage, TrailingZeros
 from rmqtool.log.log_heads import Head

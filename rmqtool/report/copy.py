@@ -20,7 +20,7 @@ import os
 import shutil
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,7 @@ from rmqtool.findings import Progress, Report
 from rmqtool.formats import config_json, properties
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE, RECORD_SIZE_MAX
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import CODE_BY_STATUS
 from rmqtool.log.events import PROPERTIES_UNSOUND, PROPERTY_CRC_BAD
 from rmqtool.log.frames import Frames

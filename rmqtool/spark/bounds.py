@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import InputError, UnsupportedStoreError, UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.selection import Selection
 from rmqtool.spark.offsets import EARLIEST, LATEST, Bound, QueueName
 from rmqtool.spark.request import QueueRange, topics_and_pattern

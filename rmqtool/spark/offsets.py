@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, Literal
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_dataclass import dataclass
 
 EARLIEST = -2
 LATEST = -1

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rmqtool.errors import UsageError
 from rmqtool.formats.versions import NEWEST
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.spark.offsets import Bound, QueueName, parse_assign, parse_offsets, parse_times
 from rmqtool.spark.stores import BrokerNames, parse_broker_names, parse_paths
 from rmqtool.spark.values import (

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.spark.bounds import StoreQueues, check_names, check_offsets, envelope
 from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, Request, build_request, intersect
 from rmqtool.spark.stores import StoreLocation, find_places, open_place

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from glob import escape
 from typing import TYPE_CHECKING, Any
 
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.selection import Selection
 
 if TYPE_CHECKING:

@@ -19,10 +19,11 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import UnreadableError, UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.columns import BY_NAME, COLUMNS
 from rmqtool.problems import BY_CODE, Finding, finding
 from rmqtool.queue.consume_queue import BatchConsumeQueue

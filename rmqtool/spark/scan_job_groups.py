@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row
 from rmqtool.spark.errors import spark_errors
 from rmqtool.spark.scan_job import (

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.columns import COLUMNS
 
 if TYPE_CHECKING:

@@ -10,11 +10,11 @@ import json
 import os
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import NotAStoreError, UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.remote_url import local_path
 
 if TYPE_CHECKING:

@@ -15,10 +15,11 @@ Spark compares the texts). Each names what comes next: the end of one batch is t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import InputError, UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.by_time import exact_offset_by_time
 from rmqtool.read.selection import Selection
 from rmqtool.spark.bounds import StoreQueues, report_data_loss

@@ -11,11 +11,11 @@ The columns are those of `schema.TABLE_FIELDS`; a `Block` has their values by `F
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE
 from rmqtool.formats.index import Shape
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.spark.bounds import check_names, queue_test
 from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.stores import find_places, open_place

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import re
 import time
-from dataclasses import dataclass
 from datetime import UTC
 from typing import TYPE_CHECKING, get_args
 
 from rmqtool import sizes
 from rmqtool.errors import FilterError, UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.times import parse_duration, parse_time
 
 if TYPE_CHECKING:

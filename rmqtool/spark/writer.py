@@ -24,7 +24,7 @@ import shutil
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -36,6 +36,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from rmqtool.errors import InputError, RefusedError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES
 from rmqtool.formats.message import INNER_BATCH
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.columns import COLUMNS as MESSAGE_COLUMNS
 from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.schema import FIELDS, HEADERS_TYPE, INTEGERS

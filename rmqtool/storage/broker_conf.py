@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.open_files import reading
 
 SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; a larger file was given by mistake

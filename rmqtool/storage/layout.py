@@ -15,7 +15,7 @@ import os
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -25,6 +25,7 @@ from rmqtool.errors import InputError, NotAStoreError, UnreadableError, Unsuppor
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, DEFAULT_UNITS, UNIT_SIZE, file_size
 from rmqtool.formats.index import DEFAULT_SHAPE, Shape
 from rmqtool.formats.java import java_utf8_encode
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.broker_conf import BrokerConf, read_broker_conf
 from rmqtool.storage.index_shape import index_shape, usual_shape
 from rmqtool.storage.listing import Listing

@@ -14,12 +14,12 @@ import fcntl
 import os
 import struct
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from rmqtool.errors import StoreInUseError, UnwritableError
 from rmqtool.formats.markers import LOCK_CONTENT
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage import durable as disk
 from rmqtool.storage.open_files import opened
 from rmqtool.storage.storage import StoragePath

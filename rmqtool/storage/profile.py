@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Literal
 
 from rmqtool.errors import UsageError
@@ -15,6 +15,7 @@ from rmqtool.formats.checkpoint import CHECKPOINT
 from rmqtool.formats.message import BLANK, BLANK_SIZE, MIN_RECORD_SIZE, VERSION_BY_MAGIC
 from rmqtool.formats.properties import BUCKETS_4X, BUCKETS_5X, Dialect
 from rmqtool.formats.versions import BROKERS, Broker
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import head_of, reading
 

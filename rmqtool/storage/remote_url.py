@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from operator import itemgetter
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_dataclass import dataclass
 
 _URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
 _HADOOP_LOCAL = re.compile(r"file:(/(?!/).*)", re.DOTALL | re.IGNORECASE)

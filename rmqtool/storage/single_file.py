@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -12,6 +11,7 @@ from rmqtool.errors import NotAStoreError, UnreadableError
 from rmqtool.formats import message
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, decode_batch_units, decode_units
 from rmqtool.formats.index import HEADER, HEADER_SIZE, Header
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.open_files import reading
 
 ROOT_HINT = "give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)"

@@ -9,9 +9,9 @@ TieredMessageStore.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.single_file import queue_id_of_name

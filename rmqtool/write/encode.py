@@ -17,7 +17,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from ctypes import string_at
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -25,6 +25,7 @@ import numpy as np
 
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:

@@ -19,7 +19,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Lock, Thread
@@ -27,6 +26,7 @@ from typing import Generic, TypeVar
 
 from rmqtool.errors import RefusedError, UnwritableError
 from rmqtool.formats.message import BLANK_SIZE, encode_blank
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage import durable as disk
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.page_cache import LockedMemory, anonymous, pages_of

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from rmqtool.errors import InputError, RefusedError, UnreadableError, UsageError
 from rmqtool.formats import properties
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import Blank
 from rmqtool.log.log_heads import Head
 from rmqtool.message.system_topics import parse_delay_levels

@@ -5,7 +5,7 @@ Source: MessageStoreConfig, BrokerConfig; spec 01 section 12.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal, get_args
 
 from rmqtool.errors import UsageError
@@ -14,6 +14,7 @@ from rmqtool.formats.index import DEFAULT_SHAPE, Shape
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.message import BLANK_SIZE, MIN_RECORD_SIZE, RECORD_SIZE_MAX
 from rmqtool.formats.message_id import host_bytes
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import BUILT_IN_PREFIX, DEFAULT_DELAYS_MS, RETRY_PREFIX, SCHEDULE_TOPIC
 from rmqtool.storage.layout import (
     DEFAULT_BATCH_QUEUE_FILE_SIZE,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple
 
 from rmqtool.errors import FormatError, IllegalMessageError
@@ -31,6 +31,7 @@ from rmqtool.formats.properties import (
     UNIQ_KEY,
     WAIT,
 )
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import BODY_CRC
 from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, deliver_timestamp
 from rmqtool.queue.consume_queue import ConsumeQueue

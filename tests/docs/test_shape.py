@@ -30,6 +30,7 @@ FOLDERS = {
 # A room imports only rooms of lower rank, inside functions too; rooms of one rank do not know each other.
 RANKS = {
     "rmqtool.errors": 0,
+    "rmqtool.lazy_dataclass": 0,
     "rmqtool.problems": 1,
     "rmqtool.times": 1,
     "rmqtool.sizes": 1,
@@ -218,6 +219,13 @@ def test_libraries_stay_in_their_place(module: str) -> None:
         top = imported.partition(".")[0]
         assert top not in ("formats", "commands", "tests"), imported
         assert inside(module, ONLY_IN.get(top, {module})), f"{module} imports {imported}"
+
+
+def test_no_start_generates_what_it_does_not_use() -> None:
+    """Every dataclass is one of `lazy_dataclass`."""
+    standard = re.compile(r"^\s*(from dataclasses import .*\bdataclass\b|@dataclasses\.)", re.MULTILINE)
+    using = {name for name, path in MODULES.items() if standard.search(path.read_text("utf-8"))}
+    assert using == {"rmqtool.lazy_dataclass"}
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("rmqtool.formats")])

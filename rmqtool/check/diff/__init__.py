@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.check.diff.operands import Operand, ReadOptions, look_at, where
 from rmqtool.errors import InputError
+from rmqtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from collections.abc import Callable

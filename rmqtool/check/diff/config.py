@@ -10,7 +10,7 @@ Source: ConfigManager and its subclasses; SlaveSynchronize, which copies some of
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from rmqtool.check.diff.operands import Operand
 from rmqtool.errors import FormatError
 from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT, VALUE_LIMIT
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.open_files import reading
 
 Table = dict[str, Any]

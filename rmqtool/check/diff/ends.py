@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ from rmqtool.check.diff.operands import Operand, ReadOptions
 from rmqtool.check.diff.windows import Common
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.lazy_dataclass import dataclass
 
 SideName = Literal["a", "b"]
 Place = Literal["before", "inside", "after"]

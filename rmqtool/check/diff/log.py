@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Any
 
 import numpy as np
@@ -29,6 +29,7 @@ from rmqtool.findings import Progress
 from rmqtool.formats import epoch
 from rmqtool.formats.message import Message
 from rmqtool.formats.properties import decode
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, Blank, LogEvent, StoredMessage, TrailingZeros
 from rmqtool.log.python_scan import walk_reference
 from rmqtool.storage.layout import StoreFile

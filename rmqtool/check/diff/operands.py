@@ -6,11 +6,11 @@ unit has its record in the compared log.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import UnreadableError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.log_files import Tail
 from rmqtool.queue.consume_queue import Span
 from rmqtool.read.store import Store

@@ -17,7 +17,7 @@ rolled back messages get no unit.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -29,6 +29,7 @@ from rmqtool.check.diff.windows import Common, Range, Unread, common, differing
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import UNIT_SIZE, BatchUnit, Unit
 from rmqtool.formats.message import TRANSACTION_COMMIT, TRANSACTION_MASK
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue, ConsumeQueue
 from rmqtool.queue.units import BATCH_UNIT_DTYPE, UnitReader, pre_blank, present, unit_array
 from rmqtool.read.selection import Selection

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import resource
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from rmqtool.errors import FormatError, RmqtoolError
 from rmqtool.findings import Progress
 from rmqtool.formats import checkpoint as checkpoint_format
 from rmqtool.formats import config_json
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.extension import Extension
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import head_of

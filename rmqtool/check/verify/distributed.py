@@ -14,13 +14,14 @@ them to the verification. So findings are the same, whoever reads.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from rmqtool.check.verify.context import Bounds, Context, Report, reason_of
 from rmqtool.check.verify.log_findings import ScannedFile
 from rmqtool.check.verify.spans import Key, Span
 from rmqtool.errors import UnreadableError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import Finding
 from rmqtool.storage.layout import StoreFile, StoreLayout
 

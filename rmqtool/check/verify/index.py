@@ -16,7 +16,7 @@ Source: IndexFile#putKey, IndexService#buildIndex, #load; spec 01 section 6, spe
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -26,6 +26,7 @@ from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.index import Shape
 from rmqtool.index.index_file import IndexFile
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_TAG, Dispatch
 from rmqtool.problems import Finding, finding
 from rmqtool.storage.layout import IndexFilePath

@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import TYPE_CHECKING
 
 from rmqtool.check.verify.context import Context
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import code_at_end, gap_code, zeros_code
 from rmqtool.log.events import Blank, CorruptRange
 from rmqtool.problems import Finding, finding

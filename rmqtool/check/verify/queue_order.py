@@ -13,11 +13,12 @@ Source: spec 02 section 15, C14, Q5, Q12.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import zip_longest
 
 from rmqtool.check.verify.context import Context
 from rmqtool.check.verify.spans import Break, Key, Mismatch, Span
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import Finding, finding
 
 

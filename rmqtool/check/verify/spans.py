@@ -6,8 +6,10 @@ reaches over all that follow, and beyond QUEUES_MAX queues the rest are counted 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
+
+from rmqtool.lazy_dataclass import dataclass
 
 RANGES_MAX = 5_000
 QUEUES_MAX = 200_000

@@ -14,7 +14,7 @@ log's own finding reports it. Source: spec 02 section 15.2.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -28,6 +28,7 @@ from rmqtool.check.verify.queues import QueueCheck
 from rmqtool.check.verify.spans import RANGES_MAX, Key, Mismatch, Span, UnitFault
 from rmqtool.errors import FormatError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, EXT_HEAD, MAX_EXT_ADDRESS, UNIT_SIZE, ext_offset
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.problems import Finding, finding
 from rmqtool.queue.units import UnitReader, pre_blank, present
 from rmqtool.storage.layout import QueueFiles, StoreFile, can_be_folder

@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from rmqtool.formats.java import TRIMMED, parse_integer
+from rmqtool.lazy_dataclass import dataclass
 
 Value = str | int | float | bool | None
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from datetime import tzinfo
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -43,6 +43,7 @@ from rmqtool.errors import FormatError, UnreadableError, UsageError
 from rmqtool.formats import index as index_format
 from rmqtool.formats import timer as timer_format
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, ext_offset, is_ext_address
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.losses import Effects, Losses, losses, queue_effects, read_queues

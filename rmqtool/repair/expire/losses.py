@@ -16,7 +16,7 @@ BatchConsumeQueue#correctMinOffset; spec 02 7.4.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import NamedTuple
 
@@ -24,6 +24,7 @@ from rmqtool.broker.expiry_rules import Chain, expired_count
 from rmqtool.errors import RmqtoolError, UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats import timer as timer_format
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import (
     HALF_TOPICS,
     OP_TOPICS,

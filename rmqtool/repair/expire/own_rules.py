@@ -6,10 +6,10 @@ Like `broker.expiry_rules`, this module decides from numbers only.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from rmqtool.broker.expiry_rules import Chain, Decision, Disks, FollowFile, LogFile, ago, expired_count, stay
 from rmqtool.broker.expiry_settings import HOUR_MS
+from rmqtool.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

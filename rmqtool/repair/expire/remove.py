@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.errors import RefusedError, UnreadableError
 from rmqtool.findings import Progress
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.repair.expire.archive import check_archive, write_archive
 from rmqtool.repair.expire.expiry import Expiry, Options, Request, as_plan, plan_expiry

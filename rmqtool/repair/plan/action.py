@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from zlib import crc32
+
+from rmqtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
     from rmqtool.repair.plan.fingerprint import Fingerprint

@@ -18,12 +18,12 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
 
 from rmqtool.errors import RefusedError, RmqtoolError, UnwritableError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.plan import changes, guard, space
 from rmqtool.repair.plan.action import IN_PLACE, Action, Build, Plan
 from rmqtool.repair.plan.backup import Backup, Crcs, Entry, Manifest, survey

@@ -20,11 +20,12 @@ import time
 import uuid
 import zlib
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from rmqtool.errors import InputError, NotAStoreError, RefusedError, UnreadableError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.plan.action import IN_PLACE, Action
 from rmqtool.repair.plan.documents import (
     LARGEST,

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 from zlib import crc32
 
 from rmqtool.errors import RefusedError, RmqtoolError, UnreadableError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.layout import GUARD_NAME, StoreLayout
 from rmqtool.storage.open_files import opened
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
 from rmqtool.errors import RefusedError, StoreInUseError, UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.repair.plan.action import Plan
 from rmqtool.repair.plan.fingerprint import FileState, listed

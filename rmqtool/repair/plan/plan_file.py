@@ -11,11 +11,11 @@ import json
 import os
 import secrets
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from rmqtool.errors import InputError, RefusedError, UnwritableError, UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.plan.action import Plan
 from rmqtool.repair.plan.documents import convert, fingerprint_row, read_fingerprint, read_json
 from rmqtool.repair.plan.fingerprint import Fingerprint, again

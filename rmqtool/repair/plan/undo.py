@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
 from rmqtool.errors import (
@@ -26,6 +25,7 @@ from rmqtool.errors import (
     UnreadableError,
     UnwritableError,
 )
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.plan import changes, guard
 from rmqtool.repair.plan.apply import STAGING_NAME, locked
 from rmqtool.repair.plan.backup import Backup, Crcs, Entry, Manifest, what_is

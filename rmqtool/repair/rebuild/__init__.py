@@ -16,13 +16,14 @@ The log is the truth; correct files are not touched. Source: spec 02 sections 3,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.errors import FormatError, RefusedError
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
 from rmqtool.formats.index import ENTRY_SIZE, HEADER_SIZE
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import parse_delay_levels
 from rmqtool.read.selection import Selection
 from rmqtool.repair.plan import Action

@@ -9,7 +9,6 @@ Source: ConsumeQueueExt#put, CommitLogDispatcherCalcBitMap, ExpressionMessageFil
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +16,7 @@ import numpy as np
 
 from rmqtool.errors import FormatError
 from rmqtool.formats.consume_queue import EXT_END_ROOM, EXT_HEAD
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.extension import Extension
 from rmqtool.storage.layout import StoreFile, StoreLayout
 from rmqtool.storage.open_files import OpenFiles

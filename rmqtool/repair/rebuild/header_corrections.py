@@ -24,7 +24,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -34,6 +34,7 @@ from rmqtool.check.verify.spans import RANGES_MAX, Key, Span
 from rmqtool.formats import message as form
 from rmqtool.formats import properties
 from rmqtool.formats.java import java_utf8_encode, tags_code
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.queue.units import UnitReader

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from rmqtool.formats.index import Shape
 from rmqtool.index.index_file import entries_of_newest, open_index_file
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_TAG
 from rmqtool.repair.rebuild.survey import Survey, SurveyedIndex, Window
 from rmqtool.storage.layout import IndexFilePath

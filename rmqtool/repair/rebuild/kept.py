@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Lock
 from typing import TYPE_CHECKING
 
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.scan_cache import LIMIT, Packed, pack
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ by fillers, so that the numbering continues. Source: spec 02 sections 5.3, 7.4, 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import NamedTuple
 
 import numpy as np
@@ -24,6 +24,7 @@ import numpy as np
 from rmqtool.check.verify.spans import RANGES_MAX, Key, Span
 from rmqtool.check.verify.unit_check import Units
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.problems import Finding
 from rmqtool.queue.units import present, unit_array

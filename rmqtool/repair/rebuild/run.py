@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rmqtool.errors import FormatError, RefusedError, RmqtoolError, UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.repair import plan as plans

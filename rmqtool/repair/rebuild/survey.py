@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, NamedTuple
@@ -24,6 +24,7 @@ from rmqtool.check.verify.spans import QUEUES_MAX, Key, Span
 from rmqtool.check.verify.state import read_checkpoint
 from rmqtool.check.verify.unit_check import UnitCheck
 from rmqtool.formats.consume_queue import UNIT_SIZE
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_TAG, Dispatch, dispatch_columns
 from rmqtool.log.events import PROPERTIES_UNSOUND
 from rmqtool.log.scan_cache import ScanCache

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import CancelledError, ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
 from rmqtool.errors import UnsupportedStoreError, UsageError
 from rmqtool.findings import Progress
 from rmqtool.formats.versions import Broker
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action, Build, Plan, Refusal, fingerprint
 from rmqtool.repair.recover.after import After

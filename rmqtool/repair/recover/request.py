@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from typing import Any, Literal, cast, get_args
 
 from rmqtool.broker.rules import DEFAULT_HEAP_BYTES
 from rmqtool.errors import FormatError, UsageError
 from rmqtool.formats.versions import BROKERS, Broker
+from rmqtool.lazy_dataclass import dataclass
 
 Mode = Literal["best", "broker"]
 Fill = Literal["records", "none"]

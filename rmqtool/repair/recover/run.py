@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from rmqtool.errors import RefusedError, UsageError
 from rmqtool.findings import Progress
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import RowFormat, message_row
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store

@@ -14,12 +14,12 @@ section 10.6.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rmqtool.check.verify.timer import is_zero_from
 from rmqtool.formats import timer as timer_format
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.store import Store
 from rmqtool.repair.plan import Action
 from rmqtool.repair.recover.after import After

@@ -8,7 +8,7 @@ works per hole and per record whose content is wrong; sound neighbours cost noth
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from threading import Event
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +16,7 @@ import numpy as np
 
 from rmqtool.errors import RefusedError
 from rmqtool.formats import message as form
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import CODE_BY_STATUS, full_status, gap_code, is_torn
 from rmqtool.log.dispatch import BAD_DELAY, PROPERTY_CRC_PRESENT, Dispatch, dispatch_columns
 from rmqtool.log.events import (

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from rmqtool.formats import filler, message
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.repair.salvage.model import Claim, Hole, LostRecord
 from rmqtool.repair.salvage.owners import Free, Parts, owner_of
 

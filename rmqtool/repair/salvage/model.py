@@ -6,10 +6,11 @@ half-open.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import Any, Literal
 
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.scan_cache import ScanCache
 from rmqtool.repair.plan import Action
 

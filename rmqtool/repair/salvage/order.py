@@ -15,12 +15,13 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqtool.formats.message import INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_MASK
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import dispatch_columns
 from rmqtool.log.frames import Frames, walk
 from rmqtool.repair.salvage.file_scan import FileScan

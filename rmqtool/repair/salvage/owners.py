@@ -15,12 +15,13 @@ from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import filler, properties
 from rmqtool.formats.java import java_utf8_decode, java_utf8_encode
 from rmqtool.formats.message import BLANK_SIZE
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.repair.salvage.model import Claim, Hole

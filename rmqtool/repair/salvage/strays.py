@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING
@@ -20,6 +20,7 @@ import numpy as np
 
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.message import PHYSICAL_OFFSET_OFFSET
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.frames import Frames, walk
 from rmqtool.repair.plan import Action
 from rmqtool.repair.salvage.full_size import of_full_size

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from rmqtool.formats.java import java_utf8_encode
 from rmqtool.formats.properties import INNER_MULTI_DISPATCH, decode
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.units import UnitReader, live, queue_offsets
 from rmqtool.repair.salvage.model import Claim
 from rmqtool.storage.layout import QueueFiles, StoreLayout

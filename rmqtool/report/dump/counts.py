@@ -8,12 +8,13 @@ same rows and report the same findings.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, tzinfo
 from typing import Any
 
 from rmqtool import times
 from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import Row
 from rmqtool.problems import Finding

@@ -13,7 +13,6 @@ what is in it. Only selected entries are decoded.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Literal, get_args
 
@@ -23,6 +22,7 @@ from rmqtool.findings import Report
 from rmqtool.formats import index, java
 from rmqtool.formats.index import Entry, Shape
 from rmqtool.index.index_file import PAST_END, IndexFile, open_index_file
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row
 from rmqtool.problems import finding
 from rmqtool.read.selection import Selection, is_glob

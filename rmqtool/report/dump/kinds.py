@@ -6,7 +6,7 @@ Rows of the small files are made here: of the checkpoint, and of the configurati
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import UTC, tzinfo
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -16,6 +16,7 @@ from rmqtool import times
 from rmqtool.errors import UsageError
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import checkpoint, config_json
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.cells import TextLines
 from rmqtool.message.explain import Explanation, explain_structure
 from rmqtool.message.rows import Row, RowFormat

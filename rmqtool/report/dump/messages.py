@@ -8,12 +8,13 @@ most limits are reached there; the walk continues where that part ended.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import message
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.damage import codes_of
 from rmqtool.log.events import BODY_CRC, OFFSET_MISMATCH, StoredMessage
 from rmqtool.message.cells import TextLines

@@ -6,7 +6,6 @@ What stands between present units without being one is reported as CQ08, a hole 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from typing import Any
 
@@ -15,6 +14,7 @@ from rmqtool.errors import UnreadableError, UsageError
 from rmqtool.findings import Report
 from rmqtool.formats import consume_queue, java
 from rmqtool.formats.consume_queue import BatchUnit, Unit
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.explain import Explanation, explain_structure
 from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import SCHEDULE_TOPIC

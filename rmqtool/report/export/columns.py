@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.columns import BY_NAME, FIXED_NAMES, NAMES
 from rmqtool.message.schema import arrow_schema, arrow_type
 from rmqtool.report.export import system

@@ -15,13 +15,14 @@ from __future__ import annotations
 
 import zlib
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct, to_builtins
 
 from rmqtool.errors import InputError, RefusedError, UnreadableError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.repair.plan.documents import convert, put_json, read_json

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from pathlib import Path, PurePosixPath
 from typing import Any, Literal, get_args
@@ -21,6 +20,7 @@ import pyarrow.compute as pc
 
 from rmqtool import times
 from rmqtool.errors import UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.report.export.columns import ColumnPlan
 from rmqtool.report.export.text import TextForm
 from rmqtool.report.export.writers import TEXT_FORMATS, Compression, Format, WriterForm, check_format

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import UTC
 from os import PathLike
 from pathlib import PurePosixPath
@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from rmqtool.errors import InputError, RefusedError, UsageError
 from rmqtool.findings import Progress, Report
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.read.log_items import end_of_selection
 from rmqtool.read.messages import message_batches
 from rmqtool.read.selection import Selection

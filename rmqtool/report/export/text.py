@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import cache
 from typing import Any
@@ -20,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool import times
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.cells import csv_text, json_text
 from rmqtool.message.columns import BY_NAME
 from rmqtool.message.json_text import JsonLines, Texts, read_only

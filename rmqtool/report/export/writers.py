@@ -7,13 +7,13 @@ ORC or batches of Arrow.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from rmqtool.errors import MissingCodecError, UsageError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.report.export.outputs import Draft
 from rmqtool.report.export.text import TextForm, csv_header, csv_lines, json_lines
 

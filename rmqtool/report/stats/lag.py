@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import tzinfo
 from typing import Any
 
@@ -30,6 +30,7 @@ import numpy as np
 
 from rmqtool import times
 from rmqtool.errors import UnreadableError
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue

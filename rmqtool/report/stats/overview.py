@@ -19,7 +19,7 @@ Sums, extremes and means are exact.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from datetime import tzinfo
 from functools import partial
 from itertools import islice
@@ -30,6 +30,7 @@ import numpy as np
 from rmqtool import times
 from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError, worst_exit_code
 from rmqtool.findings import Progress, Report, ScanCounters
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.rows import Row, RowFormat, message_row
 from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.log_items import end_of_selection

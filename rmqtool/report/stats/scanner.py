@@ -6,7 +6,6 @@ An aggregator copies everything that it keeps of a batch: the next batch reuses 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,6 +15,7 @@ from rmqtool.findings import Progress, Report, ScanCounters
 from rmqtool.formats import message as form
 from rmqtool.formats.java import java_utf8_decode
 from rmqtool.formats.properties import TAGS
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.properties import value_ranges
 from rmqtool.log.string_ranges import Ranges, distinct
 from rmqtool.read.selection import Selection

@@ -20,13 +20,14 @@ Source: TransactionalMessageServiceImpl#check, EndTransactionProcessor; spec 02 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import tzinfo
 
 import numpy as np
 
 from rmqtool import times
 from rmqtool.formats import message as form
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_UNIQ, dispatch_columns
 from rmqtool.message.rows import Row
 from rmqtool.message.string_table import decimals, gathered

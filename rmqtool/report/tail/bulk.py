@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from rmqtool.errors import UnreadableError
 from rmqtool.formats.consume_queue import PRE_BLANK
 from rmqtool.formats.java import tags_code
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.column_arrays import BodyKind
 from rmqtool.message.rows import OK
 from rmqtool.message.system_topics import SCHEDULE_TOPIC

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import merge
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from rmqtool.errors import UnreadableError
 from rmqtool.findings import Report
 from rmqtool.formats import properties
 from rmqtool.formats.consume_queue import PRE_BLANK
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
 from rmqtool.problems import finding
 from rmqtool.report.tail.log_reader import LogReader, RecordRef

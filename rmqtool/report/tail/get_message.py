@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
 from rmqtool.errors import InputError, UnreadableError, UsageError
 from rmqtool.formats import properties
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store

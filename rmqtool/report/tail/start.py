@@ -8,12 +8,12 @@ store timestamps of the records, which rise along a queue unless a clock was set
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from heapq import merge
 from typing import Literal
 
 from rmqtool.errors import InputError, UsageError
 from rmqtool.formats import properties
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.read.by_time import first_stored
 from rmqtool.read.consumer_offsets import consumer_offsets

@@ -10,12 +10,12 @@ PullAPIWrapper#processPullResult; spec 02 8.3 and 9.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from rmqtool.errors import UsageError
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.java import TRIMMED, tags_code
 from rmqtool.formats.properties import TAGS
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 from rmqtool.read.filter import Expression
 

@@ -16,7 +16,6 @@ Source: TraceDataEncoder, ConsumeReturnType (client 5.4.0).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, tzinfo
 from functools import partial
 from glob import escape
@@ -27,6 +26,7 @@ from rmqtool.errors import FormatError, InputError
 from rmqtool.formats import body, properties, trace
 from rmqtool.formats import message as form
 from rmqtool.formats.message_id import OffsetMessageId, host_text, offset_message_id
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.rows import Row
 from rmqtool.message.system_topics import (

@@ -14,7 +14,7 @@ Steps without a state are complete with their record.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import tzinfo
 from typing import Any
 
@@ -22,6 +22,7 @@ from rmqtool.errors import InputError, RmqtoolError
 from rmqtool.formats import config_json, properties
 from rmqtool.formats import message as form
 from rmqtool.formats import timer as timer_format
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.system_topics import OP_TOPIC_OF, describe
 from rmqtool.queue.consume_queue import ConsumeQueue

@@ -10,13 +10,13 @@ rows made columns (and `pyarrow.json` reads no objects as maps). `test_json_colu
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, get_args, get_origin
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.string_ranges import Ranges, gather
 from rmqtool.message.column_arrays import binary_array
 from rmqtool.storage.buffers import Array

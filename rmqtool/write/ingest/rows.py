@@ -21,7 +21,7 @@ from __future__ import annotations
 import binascii
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from datetime import tzinfo
 from difflib import get_close_matches
 from functools import cached_property
@@ -36,6 +36,7 @@ from rmqtool.formats import message as form
 from rmqtool.formats import properties
 from rmqtool.formats.body import Compression
 from rmqtool.formats.message_id import host_bytes
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.profile import NEWEST, Profile
 from rmqtool.times import parse_time
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from rmqtool.formats.body import Compression
+from rmqtool.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

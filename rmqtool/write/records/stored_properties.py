@@ -11,7 +11,6 @@ HookUtils#handleScheduleMessage (5.x); spec 01 10.3.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from rmqtool.errors import IllegalMessageError
@@ -41,6 +40,7 @@ from rmqtool.formats.properties import (
     VALUE_END,
     WAIT,
 )
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import HALF_TOPICS, SCHEDULE_TOPIC, TIMER_TOPIC
 from rmqtool.storage.profile import Profile
 from rmqtool.write.options import WriteOptions

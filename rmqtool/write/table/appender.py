@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal
 
@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from rmqtool.errors import RmqtoolError, StoreInUseError, UnwritableError
 from rmqtool.formats.message import TRANSACTION_MASK, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.buffers import Array
 from rmqtool.write import encode
 from rmqtool.write.encode import Batch

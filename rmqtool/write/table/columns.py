@@ -7,7 +7,6 @@ as slow, with the column at fault; everything here works on whole columns.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from rmqtool.errors import FormatError, InputError, UsageError
 from rmqtool.formats import message as form
 from rmqtool.formats.message_id import host_bytes
 from rmqtool.formats.properties import KEY_SEPARATOR, VALUE_END
+from rmqtool.lazy_dataclass import dataclass
 from rmqtool.storage.buffers import Array
 from rmqtool.write.table.schema import COLUMNS, COMPRESSIONS, I32_COLUMNS, I64_COLUMNS
 
