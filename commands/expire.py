@@ -15,6 +15,7 @@ import typer
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
+from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import with_times
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from rmqtool.repair.plan import PlanFile, Refusal
 
 
-_OFFSET = re.compile(r"[0-9]{1,19}", re.ASCII)
+_OFFSET = pattern(r"[0-9]{1,19}", re.ASCII)
 
 At = Annotated[
     str | None,

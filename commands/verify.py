@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Only, with_groups
 from rmqtool.errors import UsageError, worst_exit_code
+from rmqtool.lazy_pattern import pattern
 from rmqtool.problems import Finding
 from rmqtool.terminal import counted, format_size
 from rmqtool.times import parse_time, parse_zone
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length", "detail", "repair")
 TABLE_COLUMNS = ("problem", "severity", "message", "path", "physical_offset", "length")
 SEVERITIES = ("error", "warning", "note")
-_SAMPLE = re.compile(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
+_SAMPLE = pattern(r"([1-9][0-9]{0,8})/([1-9][0-9]{0,8})")
 
 Passes = Annotated[
     list[str] | None,

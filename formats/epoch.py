@@ -19,6 +19,7 @@ from typing import NamedTuple
 from rmqtool.errors import FormatError
 from rmqtool.formats.message import masked_crc
 from rmqtool.formats.parts import GreedyString, NullTerminated, Struct
+from rmqtool.lazy_pattern import pattern
 
 _LINE = NullTerminated(GreedyString("ascii"), term=b"\n")
 EPOCH_FILE = Struct(
@@ -33,9 +34,9 @@ TEXT = (
     "The offset at which the records of each master start (controller mode, 5.x). An epoch ends where"
     " the next one starts."
 )
-_NUMBER = re.compile(r"-?\d{1,10}", re.ASCII)
-_ENTRY = re.compile(r"(\d{1,10})-(\d{1,19})", re.ASCII)
-_LINE_ENDS = re.compile(r"\r\n|\n|\r")
+_NUMBER = pattern(r"-?\d{1,10}", re.ASCII)
+_ENTRY = pattern(r"(\d{1,10})-(\d{1,19})", re.ASCII)
+_LINE_ENDS = pattern(r"\r\n|\n|\r")
 
 
 class Entry(NamedTuple):

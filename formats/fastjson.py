@@ -25,6 +25,7 @@ from typing import Any, TypeGuard
 from rmqtool.errors import FormatError
 from rmqtool.formats.java import java_utf8_decode, java_utf8_encode
 from rmqtool.formats.versions import Broker
+from rmqtool.lazy_pattern import pattern
 
 Dialect = Broker
 _FASTJSON_1: frozenset[Dialect] = frozenset(("4.9", "5.3"))  # later brokers write with fastjson2
@@ -35,7 +36,7 @@ DEPTH_LIMIT = 64  # brokers write six levels at most
 VALUE_LIMIT = 2_000_000  # values read or written in one document
 
 # The comment group is not possessive: Python 3.11.2 fails to match the possessive form.
-_TOKEN = re.compile(
+_TOKEN = pattern(
     r"""[ \t\r\n\f]*+(?:
         (?P<string>"(?:[^"\\]++|\\.)*+")
       | (?P<mark>[{}\[\]:,])
@@ -50,10 +51,10 @@ _NUMBER_DIGITS = 40  # a Java long has 19
 _OTHER = object()  # instead of a document: the text is not standard JSON
 
 _SHORT_ESCAPES = {"\b": r"\b", "\t": r"\t", "\n": r"\n", "\f": r"\f", "\r": r"\r", '"': r"\"", "\\": r"\\"}
-_ESCAPED_1 = re.compile(r'["\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
+_ESCAPED_1 = pattern(r'["\\\x00-\x1f\x7f-\x9f\u2028\u2029]')
 _ESCAPED_1_BROWSER = r'["\\/\x00-\x1f\x7f-\uffff]'  # compiled when it is used, for that takes 6 ms
-_ESCAPED_2 = re.compile(r'["\\\x00-\x1f]')
-_REFERENCE_STEP = re.compile(r"\.((?:\\.|[^.\[\\])++)|\[(\d{1,10})\]", re.DOTALL)
+_ESCAPED_2 = pattern(r'["\\\x00-\x1f]')
+_REFERENCE_STEP = pattern(r"\.((?:\\.|[^.\[\\])++)|\[(\d{1,10})\]", re.DOTALL)
 
 _SETS = frozenset({"subscriptionDataSet"})
 _SETS_BELOW = frozenset({"groupTopicMap"})  # maps whose values are sets

@@ -9,10 +9,11 @@ spec 01 section 0.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from functools import lru_cache
 from unicodedata import decimal
+
+from rmqtool.lazy_pattern import pattern
 
 DEFAULT_BUCKETS = 16
 """Buckets of `new HashMap<>()`."""
@@ -23,7 +24,7 @@ TRIMMED = "".join(map(chr, range(0x21)))
 _TREEIFY_BIN = 8  # a bin that grows beyond this doubles a small table (HashMap.TREEIFY_THRESHOLD)
 _TREEIFY_TABLE = 64  # tables of at least this many buckets keep such a bin (MIN_TREEIFY_CAPACITY)
 _I32_SIGN = 0x80000000
-_SURROGATE_BYTES = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_SURROGATE_BYTES = pattern(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 _REPLACEMENT = "\ufffd".encode()
 
 

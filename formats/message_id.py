@@ -16,7 +16,6 @@ org.apache.rocketmq.client.java.message.MessageIdCodec; spec 01 section 4.
 
 from __future__ import annotations
 
-import re
 import struct
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -27,9 +26,10 @@ from rmqtool.formats import checked
 from rmqtool.formats.declare import Layout
 from rmqtool.formats.parts import Bytes, Int8ub, Int16ub, Int32sb, Int32ub, Int64sb, Part, Struct
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 
 _PORT = struct.Struct(">i")
-_PORT_TEXT = re.compile("-?[0-9]{1,10}")
+_PORT_TEXT = pattern("-?[0-9]{1,10}")
 _V4_SIZE = 4
 _V6_SIZE = 16
 _MAC_SIZE = 6

@@ -6,6 +6,8 @@ gets descriptors in place of its generated methods. The first use of one calls t
 copy of the class, and moves what it generated to the class. From then on the class is an ordinary dataclass:
 `fields`, `replace`, `asdict`, pickling and pattern matching work, before and after.
 
+Most classes are only instantiated. `_init` therefore makes `__init__` alone: a fifth of the work.
+
 Errors in a declaration, as a mutable default, appear at the first use; a test uses every class.
 """
 
@@ -37,11 +39,18 @@ else:
         return declare if cls is None else declare(cls)
 
 
-_INIT = ("__init__", "__dataclass_fields__", "__match_args__")
+class _Factory:
+    """The default of a parameter whose field has a default_factory; signatures show `<factory>`."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY = _Factory()
 
 
 class _Generated:
-    """An attribute of a class that the standard decorator generates when it is first read.
+    """An attribute of a class that is generated when it is first read.
 
     Attributes:
         name: of the attribute.
@@ -57,21 +66,67 @@ class _Generated:
         self.cls: type = object
 
     def __get__(self, instance: object, owner: type) -> Any:
-        self._generate()
+        if self.name == "__init__":
+            self.cls.__init__ = _init(self.cls, self.declared, self.options)  # type: ignore[misc]
+        else:
+            self._generate()
         return getattr(owner if instance is None else instance, self.name)
 
     def _generate(self) -> None:
-        """Move the attribute, and those that are generated with it, from a complete copy to the class.
+        """Move all attributes but `__init__` from a complete copy to the class.
 
         Threads that do so at the same time move equal attributes.
         """
-        is_init = self.name in _INIT
-        chosen = {"init": True, "eq": False, "repr": False} if is_init else {"init": False}
         copied = type(self.cls)(self.cls.__name__, self.cls.__bases__, dict(self.declared))
-        complete = vars(dataclasses.dataclass(copied, **{**self.options, **chosen}))
+        complete = vars(dataclasses.dataclass(copied, init=False, **self.options))
         for name, value in list(vars(self.cls).items()):
-            if isinstance(value, _Generated) and (name in _INIT) == is_init:
+            if isinstance(value, _Generated) and name != "__init__":
                 setattr(self.cls, name, complete[name])
+
+
+def _init(cls: Any, declared: dict[str, Any], options: dict[str, Any]) -> Callable[..., None]:
+    """Return `__init__` of a class: it sets the fields, then calls `__post_init__` if there is one."""
+    if any(hasattr(base, "__dataclass_fields__") for base in cls.__bases__):
+        parts: dict[str, tuple[Any, Any]] = {each.name: (each.type, each) for each in dataclasses.fields(cls)}
+    else:
+        kinds_by_name = _annotations(cls).items()
+        parts = {name: (kind, declared.get(name, dataclasses.MISSING)) for name, kind in kinds_by_name}
+    values: dict[str, Any] = {"_factory": _FACTORY, "_set": object.__setattr__}
+    parameters, lines, kinds = ["self"], [], {}
+    value: Any
+    factory: Any
+    for name, (kind, default) in parts.items():
+        value, factory, is_parameter = default, dataclasses.MISSING, True
+        if isinstance(default, dataclasses.Field):
+            value, factory, is_parameter = default.default, default.default_factory, default.init
+        source = name
+        if factory is not dataclasses.MISSING:
+            values[f"_make_{name}"] = factory
+            source = (
+                f"_make_{name}() if {name} is _factory else {name}" if is_parameter else f"_make_{name}()"
+            )
+            value = _FACTORY
+        if is_parameter:
+            kinds[name] = kind
+            parameters.append(name if value is dataclasses.MISSING else f"{name}=_default_{name}")
+        elif factory is dataclasses.MISSING:
+            if value is dataclasses.MISSING or not options["slots"]:
+                continue  # `__post_init__` sets it, or the class has its value
+            source = f"_default_{name}"
+        values[f"_default_{name}"] = value
+        lines.append(f" _set(self, {name!r}, {source})" if options["frozen"] else f" self.{name} = {source}")
+    if hasattr(cls, "__post_init__"):
+        lines.append(" self.__post_init__()")
+    exec(f"def __init__({', '.join(parameters)}):\n" + "\n".join(lines or [" pass"]), values)
+    made: Callable[..., None] = values["__init__"]
+    made.__qualname__ = f"{cls.__qualname__}.__init__"
+    made.__annotations__ = {**kinds, "return": None}
+    return made
+
+
+def _annotations(cls: type) -> dict[str, Any]:
+    """Return the types of the fields that the body of a class declares."""
+    return {name: kind for name, kind in get_annotations(cls).items() if not str(kind).startswith("ClassVar")}
 
 
 def _declare(cls: type, options: dict[str, Any]) -> type:
@@ -84,7 +139,7 @@ def _declare(cls: type, options: dict[str, Any]) -> type:
     }
     if options["eq"] and not options["frozen"]:
         added.setdefault("__hash__", declared.get("__hash__"))
-    names = [name for name, kind in get_annotations(cls).items() if not str(kind).startswith("ClassVar")]
+    names = list(_annotations(cls))
     if options["slots"]:
         kept = {name: value for name, value in declared.items() if name not in names}
         kept["__slots__"] = tuple(names)
@@ -108,7 +163,7 @@ def _declare(cls: type, options: dict[str, Any]) -> type:
 
 def _generated(options: dict[str, Any]) -> Iterator[str]:
     """Yield the names of what the standard decorator generates, but for what freezes a class."""
-    yield from (*_INIT, "__dataclass_params__")
+    yield from ("__init__", "__dataclass_fields__", "__match_args__", "__dataclass_params__")
     if options["repr"]:
         yield "__repr__"
     if options["eq"]:

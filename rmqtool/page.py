@@ -10,9 +10,11 @@ import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+from rmqtool.lazy_pattern import pattern
+
 _MANUALS = {1: "User commands", 5: "File formats", 7: "Overview"}
 _ROFF = {"\\": r"\e", "-": r"\-", "'": r"\(aq", "^": r"\(ha", "~": r"\(ti"}
-_MARKS = re.compile(r"`([^`]+)`|\*([^*\s]+)\*")
+_MARKS = pattern(r"`([^`]+)`|\*([^*\s]+)\*")
 _BOLD, _CODE, _PLACEHOLDER = "1", "36", "32"  # colours of a terminal
 _INDENT = 2
 _TEXT_COLUMN = 26  # where the texts of entries begin at most; a longer term has a line of its own

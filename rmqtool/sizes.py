@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_pattern import pattern
 
 QUEUE_ID_MAX = 65_535
 SIZE_MAX = (1 << 63) - 1
-_SIZE = re.compile(r"([0-9]{1,19})(?:\.([0-9]{1,19}))? *([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
-_QUEUES = re.compile(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
+_SIZE = pattern(r"([0-9]{1,19})(?:\.([0-9]{1,19}))? *([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
+_QUEUES = pattern(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
 
 def parse_size(text: str) -> int:

@@ -13,6 +13,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from rmqtool.lazy_pattern import pattern
 from rmqtool.times import format_duration
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ DRAW_SECONDS = 0.1
 
 # C0 and C1 controls, DEL, line separators, lone surrogates, and the marks that change the direction of
 # writing.
-_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_CONTROL = pattern("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
 _SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 

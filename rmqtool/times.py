@@ -11,20 +11,20 @@ digits are refused, for they are seconds), `now`, `today` and `yesterday` (midni
 
 from __future__ import annotations
 
-import re
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_pattern import pattern
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 _INT64_MAX = 2**63 - 1
-_INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
-_SECONDS = re.compile(r"\+?[0-9]{10}")  # 2001 to 2286 as seconds, January to April 1970 as milliseconds
-_CLOCK = re.compile(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
-_OFFSET = re.compile(r"([+-])([0-9]{2}):?([0-9]{2})")
-_DURATION = re.compile(r"(?:[0-9]+ *[a-z]+ *)+")
-_DURATION_PART = re.compile(r"([0-9]+) *([a-z]+)")
+_INTEGER = pattern(r"[+-]?[0-9]{1,19}")
+_SECONDS = pattern(r"\+?[0-9]{10}")  # 2001 to 2286 as seconds, January to April 1970 as milliseconds
+_CLOCK = pattern(r"([0-9]{1,2}):([0-9]{2})(?::([0-9]{2}))?")
+_OFFSET = pattern(r"([+-])([0-9]{2}):?([0-9]{2})")
+_DURATION = pattern(r"(?:[0-9]+ *[a-z]+ *)+")
+_DURATION_PART = pattern(r"([0-9]+) *([a-z]+)")
 _UNIT_MS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 1),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1_000),

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from rmqtool.errors import FormatError
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.profile import Profile
 
@@ -23,8 +24,8 @@ INTERVALS: tuple[tuple[str, str, int], ...] = (
     ("destroy_interval_ms", "destroyMapedFileIntervalForcibly", 120_000),
     ("redelete_interval_ms", "redeleteHangedFileInterval", 120_000),
 )
-_HOUR = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
-_DOUBLE = re.compile(r"[ \t]*(?:[0-9]{1,9}(?:\.[0-9]{0,17})?|\.[0-9]{1,17})[ \t]*", re.ASCII)
+_HOUR = pattern(r"[+-]?[0-9]{1,9}", re.ASCII)
+_DOUBLE = pattern(r"[ \t]*(?:[0-9]{1,9}(?:\.[0-9]{0,17})?|\.[0-9]{1,17})[ \t]*", re.ASCII)
 
 Origin = Literal["file", "default"]
 

@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from rmqtool.errors import FormatError
 from rmqtool.formats import message as form
+from rmqtool.lazy_pattern import pattern
 from rmqtool.log.damage import corrupt_range
 from rmqtool.log.events import (
     BODY_CRC,
@@ -40,7 +41,7 @@ CANDIDATE_COST = 4096
 
 _START = struct.Struct(">ii")
 _MAGICS = (form.MAGIC_V1, form.MAGIC_V2, form.BLANK_MAGIC)
-_ANY_MAGIC = re.compile(b"|".join(re.escape(struct.pack(">i", magic)) for magic in _MAGICS))
+_ANY_MAGIC = pattern(b"|".join(re.escape(struct.pack(">i", magic)) for magic in _MAGICS))
 _BLOCK = 64 << 10
 _MAGIC_OFFSET = form.BLANK.offsets["magic"]
 

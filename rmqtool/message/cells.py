@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from datetime import tzinfo
 from pathlib import PurePath
 from typing import Any
 
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 from rmqtool.times import format_time
 
 Row = Mapping[str, Any]
@@ -23,7 +23,7 @@ class TextLines:
     count: int
 
 
-_JSON_CONTROL = re.compile("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_JSON_CONTROL = pattern("[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 def field_value(row: Row, name: str) -> Any:

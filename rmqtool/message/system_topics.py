@@ -36,6 +36,7 @@ from rmqtool.errors import FormatError, InputError, UsageError
 from rmqtool.formats import batch, body, message, properties, trace
 from rmqtool.formats.message import Message
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 
 HALF_TOPICS = ("RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC")
 OP_TOPICS = ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC")
@@ -62,8 +63,8 @@ DEFAULT_DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 UNKNOWN_LEVEL_DELAY_MS = 1000
 _UNIT_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _LONG = 1 << 64  # number of values of a Java long
-_LEVEL = re.compile(r"(\d{1,12})([smhd])", re.ASCII)
-_INTEGER = re.compile(r"-?\d{1,19}", re.ASCII)
+_LEVEL = pattern(r"(\d{1,12})([smhd])", re.ASCII)
+_INTEGER = pattern(r"-?\d{1,19}", re.ASCII)
 
 Description = dict[str, Any]
 DueOf = Callable[[Message, int], int | None]

@@ -20,6 +20,7 @@ from rmqtool.findings import Progress
 from rmqtool.formats import properties
 from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.formats.message_id import OffsetMessageId, offset_message_id
+from rmqtool.lazy_pattern import pattern
 from rmqtool.log.events import StoredMessage
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.light_queues import LIGHT_PREFIX
@@ -73,7 +74,7 @@ def lacking(
     return coverage.within([Gap(start, stop, f"{name} {what}")], store.commit_log.min_offset, None)
 
 
-_NUMBER = re.compile(r"\d{1,18}", re.ASCII)
+_NUMBER = pattern(r"\d{1,18}", re.ASCII)
 
 Note = Callable[[str], None]
 """Called with a note on a hit, one line of text."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from rmqtool.formats import properties
 from rmqtool.formats.index import KeyKind, key_text, tag_text, texts_of
 from rmqtool.formats.java import index_key_hash, index_key_hashes
+from rmqtool.lazy_pattern import pattern
 from rmqtool.log.events import StoredMessage
 from rmqtool.problems import Finding
 from rmqtool.read.coverage import Gap
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 BrokenChain = Callable[[str, str, int], None]
 """Called with the index file, why a chain in it cannot be followed, and one entry or 0."""
-_TOPIC_NAME = re.compile(rb'"topicName"\s*:\s*"([%|a-zA-Z0-9_-]+)"')
+_TOPIC_NAME = pattern(rb'"topicName"\s*:\s*"([%|a-zA-Z0-9_-]+)"')
 _CONFIG_BYTES = 64 << 20
 
 FoundBy = Literal["index", "scan", "batch", "offset", "id", "queue", "time"]

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from rmqtool.errors import InputError, RmqtoolError, UsageError
+from rmqtool.lazy_pattern import pattern
 from rmqtool.message.columns import COLUMNS
 
 _COLUMNS_HINT = f"columns of messages: {', '.join(column.spark_name for column in COLUMNS)}, brokerName"
@@ -21,7 +22,7 @@ _CONNECTOR_HINT = (
     " spark.jars.packages=org.apache.hadoop:hadoop-aws:VERSION, with the version of Spark's Hadoop;"
     " rmqtool export writes to s3:// by itself"
 )
-_CAUSE = re.compile(r"rmqtool\.(?:errors|[a-z_.]+)\.(\w+Error): (.+)")
+_CAUSE = pattern(r"rmqtool\.(?:errors|[a-z_.]+)\.(\w+Error): (.+)")
 
 
 @contextmanager

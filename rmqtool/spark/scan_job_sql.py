@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.errors import UsageError
+from rmqtool.lazy_pattern import pattern
 from rmqtool.spark.options import SourceOptions
 from rmqtool.spark.scan_job import ScanRequest, messages, table
 from rmqtool.spark.schema import columns_by_options, ddl
@@ -35,11 +36,11 @@ _SHOWS = ("Show", "Describe")
 """How the names of commands begin that only describe tables."""
 _CALLS = ("reflect", "java_method", "try_reflect")
 """Functions that run methods of Java."""
-_CALLED = re.compile(rf"`({'|'.join(_CALLS)})`", re.IGNORECASE)
+_CALLED = pattern(rf"`({'|'.join(_CALLS)})`", re.IGNORECASE)
 _TOO_DEEP = "the query is nested too deeply"
 _DEPTH_MAX = 500  # brackets: Spark's parser gives up at 400 to 800 of them, with the stack that Java has
-_BRACKETS = re.compile(r"[()\[\]]")
-_QUOTED = re.compile(
+_BRACKETS = pattern(r"[()\[\]]")
+_QUOTED = pattern(
     r"""--[^\n]* | /\*(?:.*?\*/|.*) | '(?:\\.|[^'\\])*' | "(?:\\.|[^"\\])*" | `[^`]*`""",
     re.DOTALL | re.VERBOSE,
 )

@@ -33,6 +33,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Protocol
 
 from rmqtool.errors import InputError, UsageError
+from rmqtool.lazy_pattern import pattern
 
 if TYPE_CHECKING:
     from pyspark import SparkContext, StatusTracker
@@ -53,8 +54,8 @@ DEFAULTS = {
 """Settings that the user did not make; see the module."""
 
 _JVM_FOLDERS = (Path("/usr/lib/jvm"), Path("/Library/Java/JavaVirtualMachines"))
-_VERSION = re.compile(r'"?(?:1\.)?([0-9]+)[^"\n]*"?')
-_MEMORY = re.compile(r"[1-9][0-9]{0,12}[kmgt]?b?", re.IGNORECASE)
+_VERSION = pattern(r'"?(?:1\.)?([0-9]+)[^"\n]*"?')
+_MEMORY = pattern(r"[1-9][0-9]{0,12}[kmgt]?b?", re.IGNORECASE)
 _LOG_TAIL_BYTES = 8192
 _STOP_SECONDS = 20
 _LOOK_SECONDS = 0.5

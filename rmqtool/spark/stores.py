@@ -8,20 +8,20 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import NotAStoreError, UsageError
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.remote_url import local_path
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
     from rmqtool.spark.options import SourceOptions
 
-_MAGIC = re.compile(r"[*?[]")
+_MAGIC = pattern(r"[*?[]")
 _PLAIN_NAMES = ("store", "rocketmq", "")
 
 

@@ -15,14 +15,15 @@ from pathlib import Path
 
 from rmqtool.errors import FormatError, InputError, UnreadableError
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.open_files import reading
 
 SIZE_LIMIT = 1 << 20  # a broker.conf is a page or two; a larger file was given by mistake
 PATH_SEPARATOR = ","  # MixAll.MULTI_PATH_SPLITTER, unless a system property changes it
 
-_INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
-_PAIR = re.compile(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
+_INTEGER = pattern(r"[+-]?[0-9]{1,99}", re.ASCII)
+_PAIR = pattern(r"((?:\\.|[^\\\s=:])*)\s*[=:]?\s*(.*)", re.DOTALL)
+_ESCAPE = pattern(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 

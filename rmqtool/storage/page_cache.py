@@ -14,10 +14,11 @@ import ctypes
 import mmap
 import os
 import platform
-import re
 from functools import cache
 from pathlib import Path
 from typing import Any
+
+from rmqtool.lazy_pattern import pattern
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -26,7 +27,7 @@ _CACHESTAT = 451  # the number of the system call; the C library has no name for
 _PROT_READ, _MAP_SHARED = 1, 1
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
-_ABSENT = re.compile(b"\0+")
+_ABSENT = pattern(b"\0+")
 _SCATTERED_LIMIT = 64
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import errno
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from rmqtool.errors import UnwritableError
+from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.layout import StoreLayout
 
 # The kernel's own file systems: root has permission in their folders, but cannot create files there.
@@ -20,7 +20,7 @@ _OF_THE_KERNEL = frozenset({
     "proc", "sysfs", "cgroup", "cgroup2", "debugfs", "tracefs", "securityfs", "configfs", "devpts", "pstore",
     "efivarfs", "selinuxfs", "binfmt_misc", "fusectl", "bpf",
 })  # fmt: skip
-_OCTAL = re.compile(r"\\([0-7]{3})")  # blanks in the names of mountinfo
+_OCTAL = pattern(r"\\([0-7]{3})")  # blanks in the names of mountinfo
 
 
 def check_store(layout: StoreLayout, root: Path, log_folders: Sequence[Path], parts: Sequence[str]) -> None:

@@ -5,7 +5,6 @@ Source: spec 01 section 16 and spec 02 sections 16, 17.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
@@ -16,6 +15,7 @@ from rmqtool.formats.message import BLANK, BLANK_SIZE, MIN_RECORD_SIZE, VERSION_
 from rmqtool.formats.properties import BUCKETS_4X, BUCKETS_5X, Dialect
 from rmqtool.formats.versions import BROKERS, Broker
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.open_files import head_of, reading
 
@@ -130,8 +130,8 @@ _FOLDERS_OF_5_4 = frozenset({"rocksdbstore"})
 
 # fastjson 2 (5.4) breaks the line after every opening brace of a map, fastjson 1 never does so for
 # an empty map or one with integers as keys.
-_FASTJSON_2 = re.compile(rb"\{\n\t+(?:\n|\d+:)")
-_FASTJSON_1 = re.compile(rb":\{(?:\}|\d+:)")
+_FASTJSON_2 = pattern(rb"\{\n\t+(?:\n|\d+:)")
+_FASTJSON_1 = pattern(rb":\{(?:\}|\d+:)")
 _CONFIG_HEAD = 64 << 10
 _BACKUP = ".bak"
 _FILES_LOOKED_AT = 8

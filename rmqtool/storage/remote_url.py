@@ -19,14 +19,15 @@ from urllib.parse import parse_qsl, unquote
 
 from rmqtool.errors import UsageError
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
-_HADOOP_LOCAL = re.compile(r"file:(/(?!/).*)", re.DOTALL | re.IGNORECASE)
+_URL = pattern(r"([A-Za-z][A-Za-z0-9+.-]*)://(.*)", re.DOTALL)
+_HADOOP_LOCAL = pattern(r"file:(/(?!/).*)", re.DOTALL | re.IGNORECASE)
 _LOCAL = frozenset({"file", "local"})
 _WITH_QUERY = frozenset({"http", "https"})  # the query is a part of the file's name there
 _SECRET = r"[\w.-]*(?:key|secret|token|sig|signature|password|passwd|credential|delegation|auth|user)[\w.-]*"
-_IN_QUERY = re.compile(rf"(?i)((?:^|[^\w.-]){_SECRET}\s*=\s*)[^&;\s'\"]+")
-_IN_AUTHORITY = re.compile(r"(://)[^/\s@'\"]+@")
+_IN_QUERY = pattern(rf"(?i)((?:^|[^\w.-]){_SECRET}\s*=\s*)[^&;\s'\"]+")
+_IN_AUTHORITY = pattern(r"(://)[^/\s@'\"]+@")
 _SHORT = 4  # shorter values are not masked in texts: they would match everywhere
 MASK = "***"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from itertools import islice
 from pathlib import Path
 from typing import Literal
@@ -12,6 +11,7 @@ from rmqtool.formats import message
 from rmqtool.formats.consume_queue import BATCH_UNIT_SIZE, UNIT_SIZE, decode_batch_units, decode_units
 from rmqtool.formats.index import HEADER, HEADER_SIZE, Header
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.open_files import reading
 
 ROOT_HINT = "give the folder that holds commitlog/ and consumequeue/ (storePathRootDir)"
@@ -24,7 +24,7 @@ _WHAT = {
 
 FileKind = Literal["commitlog", "consumequeue", "batchconsumequeue", "index"]
 
-_QUEUE_ID = re.compile(r"0|-?[1-9][0-9]{0,9}")
+_QUEUE_ID = pattern(r"0|-?[1-9][0-9]{0,9}")
 _HEAD_SIZE = 4096
 # 2010 and 2200: plausible store times; only used to guess the kind of files with foreign names.
 _OLDEST_TIME_MS, _NEWEST_TIME_MS = 1_262_304_000_000, 7_258_118_400_000

@@ -8,16 +8,16 @@ TieredMessageStore.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 from rmqtool.storage.broker_conf import BrokerConf
 from rmqtool.storage.listing import Listing
 from rmqtool.storage.single_file import queue_id_of_name
 
 _ROCKSDB_MARK = "CURRENT"  # every RocksDB has this file
-_ROCKSDB_FILE = re.compile(
+_ROCKSDB_FILE = pattern(
     r"CURRENT|IDENTITY|LOCK|LOG(\.old\.\d+)?|(MANIFEST|OPTIONS)-\d{6,}|\d{6,}\.(sst|log|blob)|\d{6,}\.dbtmp"
 )
 _TIERED_FILE = "tieredStoreMetadata.json"

@@ -23,6 +23,7 @@ from rmqtool.errors import FormatError, IllegalMessageError, RefusedError, Usage
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.formats.java import string_hash
+from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_system_topic
 from rmqtool.storage import config_files
 from rmqtool.storage.profile import Profile
@@ -39,7 +40,7 @@ PERM_WRITE = 2
 PERM_INHERIT = 1
 DEFAULT_PERM = PERM_READ | PERM_WRITE
 
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]+", re.ASCII)
+_NAME = pattern(r"[%|a-zA-Z0-9_-]+", re.ASCII)
 _NAME_MAX = 255  # %RETRY% topics; how long other names may be depends on the version
 
 # Queues and perm where a broker's own topics differ from one queue, read and write.

@@ -19,6 +19,7 @@ import rmqtool
 from rmqtool import errors
 from rmqtool.commands import COMMANDS
 from rmqtool.errors import EXIT_STATUS
+from rmqtool.lazy_pattern import pattern
 from tests import ROOT
 from tests.support.programs import PATIENCE_S
 
@@ -31,6 +32,7 @@ FOLDERS = {
 RANKS = {
     "rmqtool.errors": 0,
     "rmqtool.lazy_dataclass": 0,
+    "rmqtool.lazy_pattern": 0,
     "rmqtool.problems": 1,
     "rmqtool.times": 1,
     "rmqtool.sizes": 1,
@@ -221,11 +223,26 @@ def test_libraries_stay_in_their_place(module: str) -> None:
         assert inside(module, ONLY_IN.get(top, {module})), f"{module} imports {imported}"
 
 
-def test_no_start_generates_what_it_does_not_use() -> None:
-    """Every dataclass is one of `lazy_dataclass`."""
-    standard = re.compile(r"^\s*(from dataclasses import .*\bdataclass\b|@dataclasses\.)", re.MULTILINE)
-    using = {name for name, path in MODULES.items() if standard.search(path.read_text("utf-8"))}
-    assert using == {"rmqtool.lazy_dataclass"}
+def test_no_start_makes_what_it_does_not_use() -> None:
+    """Every dataclass is one of `lazy_dataclass`, every pattern of a module one of `lazy_pattern`."""
+    eager = re.compile(
+        r"^\s*(?:from dataclasses import .*\bdataclass\b|@dataclasses\.)|^\w[^#\n]* re\.compile", re.MULTILINE
+    )
+    found = {name for name, path in MODULES.items() if eager.search(path.read_text("utf-8"))}
+    assert found == {"rmqtool.lazy_dataclass"}
+
+
+def test_every_pattern_is_right() -> None:
+    """`re` compiles every pattern of the package, though a run uses few."""
+    patterns = [
+        value
+        for name in MODULES
+        for value in vars(import_module(name)).values()
+        if isinstance(value, pattern)
+    ]
+    assert len(patterns) > 50
+    for each in patterns:
+        assert isinstance(re.compile(each.pattern, each.flags), re.Pattern)
 
 
 @pytest.mark.parametrize("module", [name for name in MODULES if name.startswith("rmqtool.formats")])

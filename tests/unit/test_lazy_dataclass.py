@@ -41,6 +41,8 @@ def declared(decorator: Any, options: dict[str, bool]) -> Any:
         notes: list[str] = field(default_factory=list, compare=False)
         length: int = field(init=False)
         hidden: int = field(default=3, repr=False)
+        unit: str = field(init=False, default="byte")
+        parts: dict[str, int] = field(init=False, default_factory=dict, compare=False)
 
         def __post_init__(self) -> None:
             object.__setattr__(self, "length", self.end - self.begin)

@@ -19,12 +19,13 @@ from typing import Literal
 
 from rmqtool.formats.java import TRIMMED, parse_integer
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
 
 Value = str | int | float | bool | None
 
 _INTEGER_LIMIT = 1 << 31
 LONG_LIMIT = 1 << 63
-_DOUBLE = re.compile(
+_DOUBLE = pattern(
     r"""(?P<sign>[+-]?)(?:(?P<word>NaN|Infinity)
       | (?:(?P<decimal>(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?)
       |    (?P<hex>0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?[0-9]+))[fFdD]?)""",

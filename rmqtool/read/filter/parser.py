@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from rmqtool.errors import FilterError, UsageError
 from rmqtool.formats.versions import BROKERS, NEWEST
+from rmqtool.lazy_pattern import pattern
 from rmqtool.read.filter import nodes
 from rmqtool.read.filter.nodes import EvaluationError, Node, NodeError
 
@@ -25,10 +26,10 @@ WORDS = WORDS_4_9 | {"CONTAINS", "STARTSWITH", "ENDSWITH"}
 """Reserved words, in any case; 4.9 does not know the last three."""
 
 # A line comment needs a line end: two dashes in the last line are two signs.
-_SKIPPED = re.compile(
+_SKIPPED = pattern(
     r"(?:[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*[^*]*\*(?:\*|[^*/][^*]*\*)*/)*", re.ASCII
 )  # fmt: skip
-_TOKEN = re.compile(
+_TOKEN = pattern(
     r"""(?P<float>[0-9]+\.[0-9]*(?:[eE][+-]?[0-9]+)?|\.[0-9]+(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)
       | (?P<decimal>0|[1-9][0-9]*[lL]?)
       | (?P<string>'(?:''|[^'])*')
@@ -94,7 +95,7 @@ DEPTH_LIMIT = 64
 TEXT_LIMIT = 1 << 20  # characters
 
 _WORDS_BY_BROKER: dict[str, frozenset[str]] = {**dict.fromkeys(BROKERS, WORDS), "4.9": WORDS_4_9}
-_NO_TEXT = re.compile("[\ud800-\udfff]")
+_NO_TEXT = pattern("[\ud800-\udfff]")
 _SEARCHES = ("CONTAINS", "STARTSWITH", "ENDSWITH")
 
 

@@ -17,6 +17,7 @@ from rmqtool.check.verify.state import CONFIG_FILES
 from rmqtool.errors import UnreadableError
 from rmqtool.formats import config_change, config_json
 from rmqtool.formats.config_json import BATCH_ATTRIBUTES, TopicConfig
+from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import is_system_topic
 from rmqtool.queue.light_queues import LIGHT_PREFIX
 from rmqtool.repair.plan import Action, ActionKind
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from rmqtool.read.store import Store
     from rmqtool.repair.rebuild import Rebuild
 
-_NAME = re.compile(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
+_NAME = pattern(r"[%|a-zA-Z0-9_-]{1,255}", re.ASCII)
 
 
 def config_actions(store: Store, found: Rebuild) -> list[Action]:

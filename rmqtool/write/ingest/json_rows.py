@@ -7,7 +7,6 @@ Memory holds a few blocks, or one line of up to LINE_LIMIT.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, NamedTuple, Protocol
@@ -16,6 +15,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from rmqtool.errors import InputError
+from rmqtool.lazy_pattern import pattern
 from rmqtool.write.ingest.rows import (
     FIELD_TYPES,
     I32,
@@ -35,8 +35,8 @@ BOM = b"\xef\xbb\xbf"
 UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _NEWLINE = ord("\n")
 _UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-_PLACE = re.compile(r" - at `\$\.?(\w*)[^`]*`$")
-_UNKNOWN = re.compile(r"Object contains unknown field `([^`]*)`")
+_PLACE = pattern(r" - at `\$\.?(\w*)[^`]*`$")
+_UNKNOWN = pattern(r"Object contains unknown field `([^`]*)`")
 
 
 class Readable(Protocol):

@@ -7,7 +7,6 @@ MessageExt#socketAddress2ByteBuffer; spec 01 3.2, 10.1.
 from __future__ import annotations
 
 import importlib
-import re
 import struct
 from collections.abc import Callable
 from typing import NamedTuple
@@ -21,6 +20,7 @@ from rmqtool.formats.message import (
     MAGIC_V2,
     STORE_HOST_V6,
 )
+from rmqtool.lazy_pattern import pattern
 from rmqtool.message.system_topics import (
     DISCARDED_TOPIC,
     HALF_TOPICS,
@@ -32,7 +32,7 @@ from rmqtool.storage.profile import Profile
 from rmqtool.write.records.property_map import illegal
 
 V1_TOPIC_BYTES = 127
-_TOPIC = re.compile(r"[%|a-zA-Z0-9_-]+")
+_TOPIC = pattern(r"[%|a-zA-Z0-9_-]+")
 _MAPPED_V6 = bytes(10) + b"\xff\xff"
 _I16 = struct.Struct(">h")
 
