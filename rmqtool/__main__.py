@@ -25,6 +25,8 @@ def main() -> int:
     """Runs the command line of this process; returns the exit code."""
     # Loading modules makes many objects and no garbage; a collection for every 700 objects takes time.
     gc.set_threshold(_COLLECTED_OBJECTS)
+    # numpy's OpenBLAS would start a thread per core when it is loaded. No command multiplies matrices.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)  # SIGHUP is not everywhere
         if number is not None and signal.getsignal(number) != signal.SIG_IGN:

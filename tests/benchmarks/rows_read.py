@@ -29,6 +29,8 @@ LIMITS = [sys.executable, "-m", "tests.benchmarks.limits"]
 TINY_BYTES = 4 << 20
 JAVA_ROUNDS = 6
 _SHOWN = 10
+_IMPORTS = "import os; os.environ['OPENBLAS_NUM_THREADS'] = '1'; import typer, numpy, llvmlite.binding"
+"""What every command with kernels loads; numpy starts no threads."""
 _COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "size", "store_timestamp_ms")
 
 
@@ -63,7 +65,7 @@ def empty_command(store: Path) -> Program:
 
 
 def _python(name: str, code: str) -> Program:
-    return Program(name=name, kind="limit", line=[sys.executable, "-c", code], shown=f"`python -c '{code}'`")
+    return Program(name=name, kind="limit", line=[sys.executable, "-c", code], shown=f'`python -c "{code}"`')
 
 
 def _start(bench: Bench, tiny: Path) -> Iterator[Row]:
@@ -77,7 +79,8 @@ def _start(bench: Bench, tiny: Path) -> Iterator[Row]:
         goals={empty.name: 1 / 2.5},
         contenders=[
             rmqtool("verify", tiny, shown="rmqtool verify STORE", answer=lambda text: "sound" in text),
-            empty, _python("import of numpy", "import numpy"), _python("import of numba", "import numba"),
+            empty, _python("import of typer, numpy and LLVM", _IMPORTS),
+            _python("import of numpy", "import numpy"), _python("import of numba", "import numba"),
         ],
     )  # fmt: skip
 

@@ -1,13 +1,10 @@
-"""`rmqtool lookup`: what it takes and shows, how it ends, and what a plain look-up does not load."""
+"""`rmqtool lookup`: what it takes and shows, and how it ends."""
 
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
-import subprocess
-import sys
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -17,14 +14,12 @@ import pytest
 from rmqtool.formats import batch, index, properties
 from rmqtool.formats.consume_queue import UNIT_SIZE, Unit
 from rmqtool.read.store import Store
-from tests import ROOT
 from tests.support.exports import small_store
 from tests.support.lookups import Lookup, held_keys
 from tests.support.stores import Library
 from tests.support.whole_store import SHAPE, keyed, write_whole
 
 CLEAN = "ok_540_clean"
-HEAVY = {"numpy", "numba", "pyarrow", "rich", "construct", "tabulate", "pyspark", "lz4.frame"}
 
 
 @pytest.fixture
@@ -390,25 +385,6 @@ def test_a_fate_is_told_once(cases: Library, lookup: Lookup) -> None:
     # --max counts messages, not the rows of their fates: one that is missing is still told.
     missing = lookup(store, "--uniq-key", single, "--uniq-key", "nothing", "--max", 2, "--trace")
     assert missing.code == 1 and "not found: 1 of 2" in missing.err
-
-
-def test_a_plain_lookup_loads_nothing_heavy(cases: Library) -> None:
-    """A process that finds a key through the index needs neither arrays nor compiled code."""
-    store = cases.path(CLEAN)
-    key, offsets = key_of(store)
-    code = (
-        "import sys; from rmqtool.cli import main; code = main(sys.argv[1:]);"
-        "print(*sys.modules, file=sys.stderr); sys.exit(code)"
-    )
-    command = [sys.executable, "-c", code, "lookup", str(store), "--key", key]
-    ended = subprocess.run(
-        command, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True, capture_output=True, text=True
-    )
-    assert [json.loads(line)["physical_offset"] for line in ended.stdout.splitlines()] == offsets
-    loaded = set(ended.stderr.split())
-    assert not HEAVY & loaded
-    commands = {name.removeprefix("rmqtool.commands.") for name in loaded if "rmqtool.commands." in name}
-    assert not commands & {"dump", "verify", "append", "export", "stats", "tail"}
 
 
 def test_a_file_that_is_full_in_the_middle_of_a_message(tmp_path: Path, lookup: Lookup) -> None:
