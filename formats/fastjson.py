@@ -19,7 +19,6 @@ import json
 import math
 import re
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any, TypeGuard
 
 from rmqtool.errors import FormatError
@@ -406,6 +405,8 @@ def _double(value: float) -> str:
     """Java's text of a double: scientific outside [0.001, 10,000,000)."""
     if value == 0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)
+    from decimal import Decimal
+
     sign, digits, exponent = Decimal(repr(value)).normalize().as_tuple()
     fraction = "".join(map(str, digits[1:])) or "0"
     return f"{'-' if sign else ''}{digits[0]}.{fraction}E{int(exponent) + len(digits) - 1}"

@@ -47,6 +47,7 @@ class _Factory:
 
 
 _FACTORY = _Factory()
+_TABLES = ("__dataclass_fields__", "__match_args__")
 
 
 class _Generated:
@@ -73,14 +74,16 @@ class _Generated:
         return getattr(owner if instance is None else instance, self.name)
 
     def _generate(self) -> None:
-        """Move all attributes but `__init__` from a complete copy to the class.
+        """Move all attributes but `__init__` from a complete copy to the class; only tables, if one is read.
 
         Threads that do so at the same time move equal attributes.
         """
         copied = type(self.cls)(self.cls.__name__, self.cls.__bases__, dict(self.declared))
-        complete = vars(dataclasses.dataclass(copied, init=False, **self.options))
+        is_table = self.name in _TABLES
+        fewer = {"eq": False, "repr": False} if is_table else {}
+        complete = vars(dataclasses.dataclass(copied, init=False, **{**self.options, **fewer}))
         for name, value in list(vars(self.cls).items()):
-            if isinstance(value, _Generated) and name != "__init__":
+            if isinstance(value, _Generated) and name != "__init__" and (name in _TABLES) == is_table:
                 setattr(self.cls, name, complete[name])
 
 
@@ -163,7 +166,7 @@ def _declare(cls: type, options: dict[str, Any]) -> type:
 
 def _generated(options: dict[str, Any]) -> Iterator[str]:
     """Yield the names of what the standard decorator generates, but for what freezes a class."""
-    yield from ("__init__", "__dataclass_fields__", "__match_args__", "__dataclass_params__")
+    yield from ("__init__", *_TABLES, "__dataclass_params__")
     if options["repr"]:
         yield "__repr__"
     if options["eq"]:

@@ -9,7 +9,6 @@ Every function makes one change, so that tests can stop the process before, betw
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import os
 import stat
@@ -231,6 +230,8 @@ def sync_all(folder: Path) -> bool:
     Raises:
         UnwritableError: it could not be written.
     """
+    import ctypes
+
     with _explained("flush the file system of", folder):
         call = getattr(ctypes.CDLL(None, use_errno=True), "syncfs", None)
         if call is None:

@@ -10,7 +10,6 @@ users nothing is dropped, and the system's own read-ahead stays on.
 
 from __future__ import annotations
 
-import ctypes
 import mmap
 import os
 import platform
@@ -25,7 +24,6 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 _REQUEST = 128 << 10  # bytes that the system fetches per request; it shortens longer ones
 _CACHESTAT = 451  # the number of the system call; the C library has no name for it yet
 _PROT_READ, _MAP_SHARED = 1, 1
-_MAP_FAILED = ctypes.c_void_p(-1).value
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 _ABSENT = pattern(b"\0+")
 _SCATTERED_LIMIT = 64
@@ -41,6 +39,8 @@ class PageCache:
     """
 
     def __init__(self, fd: int, size: int) -> None:
+        import ctypes
+
         self._fd = fd
         self._size = size
         self._fetched: list[tuple[int, int]] = []
@@ -51,7 +51,7 @@ class PageCache:
         )
         # Never accessed, so no page is mapped; mincore needs an address range.
         self._address = _libc().mmap(None, size, _PROT_READ, _MAP_SHARED, fd, 0)
-        if self._address in (None, _MAP_FAILED):
+        if self._address in (None, ctypes.c_void_p(-1).value):
             raise OSError(ctypes.get_errno(), "cannot map the file")
         if self.is_reported:
             # No read-ahead except our own requests: it would not be known whose pages those are.
@@ -59,8 +59,10 @@ class PageCache:
 
     def resident(self, start: int, stop: int) -> bytes:
         """One byte per page that [start, stop) touches: 1 if the page is in the page cache."""
+        from ctypes import create_string_buffer
+
         start -= start % PAGE
-        pages = ctypes.create_string_buffer(-(-(stop - start) // PAGE))
+        pages = create_string_buffer(-(-(stop - start) // PAGE))
         if _libc().mincore(self._address + start, stop - start, pages) != 0:
             return b"\1" * len(pages)
         return pages.raw.translate(_LOWEST_BIT)
@@ -72,6 +74,8 @@ class PageCache:
         """
         if not self._has_cachestat:
             return False
+        import ctypes
+
         place = (ctypes.c_uint64 * 2)(start, stop - start)
         counts = (ctypes.c_uint64 * 5)()
         if _libc().syscall(_CACHESTAT, self._fd, place, counts, 0) != 0:
@@ -159,6 +163,8 @@ def is_available() -> bool:
 
 @cache
 def _libc() -> Any:
+    import ctypes
+
     libc = ctypes.CDLL(None, use_errno=True)
     libc.mmap.restype = ctypes.c_void_p
     libc.mmap.argtypes = (
@@ -178,6 +184,8 @@ class LockedMemory:
     """
 
     def __init__(self, mapping: mmap.mmap) -> None:
+        import ctypes
+
         self.mapping = mapping
         self._anchor = ctypes.c_char.from_buffer(mapping)
         self._address = ctypes.c_void_p(ctypes.addressof(self._anchor))

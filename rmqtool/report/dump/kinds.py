@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 from rmqtool import times
 from rmqtool.errors import UsageError
 from rmqtool.findings import Progress, Report, ScanCounters
-from rmqtool.formats import checkpoint, config_json
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.cells import TextLines
-from rmqtool.message.explain import Explanation, explain_structure
 from rmqtool.message.rows import Row, RowFormat
 from rmqtool.problems import finding
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
-from rmqtool.report.dump import counts, index, log, place, queues, timer
+from rmqtool.report.dump import log
 from rmqtool.report.dump.messages import MessageDump
 from rmqtool.storage.config_files import read_file, read_or_none
 from rmqtool.storage.layout import StoreLayout
 from rmqtool.storage.out_of_reach import report_out_of_reach
 
 if TYPE_CHECKING:
+    from rmqtool.message.explain import Explanation
+    from rmqtool.report.dump.index import Part
     from rmqtool.report.export.lines import LineMaker
 
 
@@ -44,6 +44,8 @@ _BINARY = ("timercheck",)  # written by the timer, no configuration
 
 def checkpoint_rows(layout: StoreLayout, report: Report, *, tz: tzinfo | None = UTC) -> Iterator[Row]:
     """The checkpoint's row; none without a checkpoint. A time of 0 is one never set."""
+    from rmqtool.formats import checkpoint
+
     if layout.checkpoint is None:
         report(finding("CP01", "checkpoint"))
         return
@@ -65,6 +67,9 @@ def checkpoint_rows(layout: StoreLayout, report: Report, *, tz: tzinfo | None = 
 
 def explain_checkpoint(layout: StoreLayout, tz: tzinfo | None = UTC) -> Explanation:
     """The checkpoint field by field. Raises UsageError where there is none."""
+    from rmqtool.formats import checkpoint
+    from rmqtool.message.explain import explain_structure
+
     if layout.checkpoint is None:
         raise UsageError("there is no checkpoint", path=layout.root)
     data = read_file(layout.checkpoint, checkpoint.FILE_SIZE)
@@ -79,6 +84,8 @@ def config_rows(layout: StoreLayout, report: Report, names: tuple[str, ...] = ()
         report: called for files that cannot be read.
         names: globs over the file names, such as `topics.json`; empty for all.
     """
+    from rmqtool.formats import config_json
+
     report_out_of_reach(layout, "config", report)
     for name in sorted({name.removesuffix(_BAK) for name in layout.config} - set(_BINARY)):
         if names and not any(fnmatchcase(name, each) for each in names):
@@ -142,7 +149,7 @@ class Dump:
             reverse=self.reverse, progress=self.progress, looked=self.looked,
         )  # fmt: skip
 
-    def listing(self, what: What, part: index.Part) -> Listing:
+    def listing(self, what: What, part: Part) -> Listing:
         """The rows of one kind. Raises UsageError for a selection that they have nothing for."""
         layout, selection, tz, report = self.store.layout, self.selection, self.form.tz, self.report
         named = (selection.topics, selection.exclude_topics, selection.queues, selection.tags, selection.keys)
@@ -154,24 +161,36 @@ class Dump:
             case "commitlog":
                 return self._records()
             case "consumequeue":
+                from rmqtool.report.dump import queues
+
                 units = queues.queue_rows(
                     layout, selection, report, tz=tz, reverse=self.reverse, gaps=self.gaps
                 )
                 return Listing(units, queues.FIELDS, partial(queues.table_fields, gaps=self.gaps))
             case "index":
+                from rmqtool.report.dump import index
+
                 entries = index.index_rows(layout, selection, part, report, tz=tz, reverse=self.reverse)
                 return Listing(entries, index.FIELDS, index.TABLE_FIELDS[part])
             case "checkpoint":
                 return Listing(checkpoint_rows(layout, report, tz=tz), CHECKPOINT_FIELDS)
+            case "config":
+                return Listing(config_rows(layout, report), CONFIG_FIELDS)
+            case "timer" | "epoch" | "compaction":
+                return self._of_other_files(what)
+
+    def _of_other_files(self, what: Literal["timer", "epoch", "compaction"]) -> Listing:
+        from rmqtool.report.dump import timer
+
+        layout, report = self.store.layout, self.report
+        match what:
             case "timer":
-                waiting = timer.timer_rows(self.store, selection, report, tz=tz)
+                waiting = timer.timer_rows(self.store, self.selection, report, tz=self.form.tz)
                 return Listing(waiting, timer.TIMER_FIELDS, timer.TIMER_TABLE)
             case "epoch":
                 return Listing(timer.epoch_rows(layout, report), timer.EPOCH_FIELDS)
             case "compaction":
                 return Listing(timer.compaction_rows(layout, report), timer.COMPACTION_FIELDS)
-            case "config":
-                return Listing(config_rows(layout, report), CONFIG_FIELDS)
 
     def _records(self) -> Listing:
         rows: Iterator[Row | TextLines]
@@ -187,6 +206,8 @@ class Dump:
 
     def counts(self) -> Listing:
         """Counts per topic and queue."""
+        from rmqtool.report.dump import counts
+
         rows = counts.count_rows(
             self.store, self.selection, self.report, self.progress, tz=self.form.tz, looked=self.looked
         )
@@ -206,8 +227,12 @@ class Dump:
         layout, tz = self.store.layout, self.form.tz
         match what:
             case "commitlog":
+                from rmqtool.report.dump import place
+
                 return place.explain_log(self.store, offset, self.form)
             case "consumequeue":
+                from rmqtool.report.dump import queues
+
                 return queues.explain_unit(layout, self.selection, offset, tz)
             case "checkpoint":
                 return explain_checkpoint(layout, tz)

@@ -18,7 +18,6 @@ from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.read.by_time import first_stored
 from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.store import Store
-from rmqtool.report.tail.get_message import GetMessageStatus
 from rmqtool.report.tail.subscription import Subscription
 
 QueueKey = tuple[str, int]
@@ -112,6 +111,8 @@ def moved_starts(
     store: Store, queues: Mapping[QueueKey, AnyQueue], offsets: Mapping[QueueKey, int]
 ) -> Iterator[str]:
     """In words the queues that do not have the offset of `requested_offsets`, with a broker's status."""
+    from rmqtool.report.tail.get_message import GetMessageStatus
+
     moved = []
     for key, offset in offsets.items():
         low, high = max(store.min_offset(*key), 0), queues[key].max_offset()

@@ -10,6 +10,7 @@ PullAPIWrapper#processPullResult; spec 02 8.3 and 9.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import UsageError
 from rmqtool.formats.consume_queue import is_ext_address
@@ -17,7 +18,9 @@ from rmqtool.formats.java import TRIMMED, tags_code
 from rmqtool.formats.properties import TAGS
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
-from rmqtool.read.filter import Expression
+
+if TYPE_CHECKING:
+    from rmqtool.read.filter import Expression
 
 ALL = "*"
 

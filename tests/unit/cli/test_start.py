@@ -21,10 +21,13 @@ RARE = {"numba", "pyarrow", "rich", "construct", "tabulate", "wcwidth", "pyspark
 """Needed for compiling, for other formats and places, on a terminal, and for texts that are not ASCII."""
 STARTS: dict[str, tuple[list[str], set[str]]] = {
     "version": (["--version"], RARE | ARRAYS | {"decimal", "ctypes"}),
-    "info": (["info", "STORE"], RARE | ARRAYS),
-    "look-up of a key": (["lookup", "STORE", "--key", "KEY"], RARE | ARRAYS | {"decimal"}),
-    "dump": (["dump", "STORE", "--limit", "3"], RARE | ARRAYS),
-    "tail": (["tail", "STORE", "--topic", "TOPIC", "--last", "3"], RARE | ARRAYS),
+    "info": (["info", "STORE"], RARE | ARRAYS | {"decimal"}),
+    "look-up of a key": (["lookup", "STORE", "--key", "KEY"], RARE | ARRAYS | {"decimal", "ctypes"}),
+    "dump": (["dump", "STORE", "--limit", "3"], RARE | ARRAYS | {"decimal", "rmqtool.report.dump.timer"}),
+    "tail": (
+        ["tail", "STORE", "--topic", "TOPIC", "--last", "3"],
+        RARE | ARRAYS | {"decimal", "rmqtool.read.filter"},
+    ),
     "verify": (["verify", "STORE"], RARE),
 }
 """Arguments, and modules that the command does not load."""
