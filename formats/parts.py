@@ -9,7 +9,6 @@ other attributes of a part (`parse`, `build`, `subcons`, ...) are forwarded to i
 from __future__ import annotations
 
 from collections.abc import Callable
-from copy import copy
 from functools import cached_property
 from types import SimpleNamespace
 from typing import Any, Self
@@ -29,14 +28,17 @@ class Part:
 
     def __rtruediv__(self, name: str) -> Self:
         """The field `name`."""
-        made = copy(self)
-        made.name = name
-        return made
+        return self._with("name", name)
 
     def __mul__(self, docs: str) -> Self:
         """The field with its text."""
-        made = copy(self)
-        made.docs = docs
+        return self._with("docs", docs)
+
+    def _with(self, attribute: str, value: str) -> Self:
+        """Return the same part with another value of an attribute; `copy` takes three times as long."""
+        made = object.__new__(type(self))
+        vars(made).update(vars(self))
+        setattr(made, attribute, value)
         return made
 
     @property

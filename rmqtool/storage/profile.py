@@ -6,7 +6,6 @@ Source: spec 01 section 16 and spec 02 sections 16, 17.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any, Literal
 
 from rmqtool.errors import UsageError
@@ -103,14 +102,15 @@ _5_3 = Profile(
     has_topic_attributes=True, skips_dispatched=True, start_files_max=None, limits_pull_bytes=True,
     light_only_lmq=True,
 )  # fmt: skip
-_5_4 = replace(
-    _5_3,
-    name="5.4",
-    indexes_tags=True,
-    appends_batch_properties=False,
-    committed_keeps_real=False,
-    start_files_max=10,
-)
+_5_4 = Profile(
+    name="5.4", searches_min_offset=True, writes_version_2=True, indexes_tags=True,
+    skips_stray_folders=True, checkpoint_fields=5, abort_holds_pid=True, dialect="5.x",
+    property_buckets=BUCKETS_5X, stores_wait=True, adds_region=True, names_transaction=True,
+    retry_topic_bytes=255, checks_properties_early=False, has_timer=True, has_inner_batch=True,
+    batch_uniq_key=True, appends_batch_properties=False, committed_keeps_real=False, op_separator=",",
+    has_topic_attributes=True, skips_dispatched=True, start_files_max=10, limits_pull_bytes=True,
+    light_only_lmq=True,
+)  # fmt: skip
 
 NOT_WRITTEN_BY: dict[str, Any] = {
     "written_by": None, "written_by_candidates": [], "written_by_reason": None,

@@ -21,6 +21,7 @@ from tests.benchmarks.rows_append import appended
 from tests.benchmarks.scale import Bench
 
 KEYS = 1_000
+_SHOWN = 10
 _numbers = counter()
 
 
@@ -71,8 +72,12 @@ def _bytes(bench: Bench, count: int, *, spark: bool) -> Iterator[tuple[str, floa
     step = max(count // KEYS, 1)
     keys.write_text("".join(f"{messages.key(number)}\n" for number in range(0, count, step)), "ascii")
     (topic,) = messages.topic_names(1)
-    size = messages.log_end(root)
+    key, size = messages.key(count // 2), messages.log_end(root)
     yield "bytes of log", size, [
+        rmqtool("info", root, name="info"),
+        rmqtool("dump", root, "--limit", _SHOWN, name="dump of 10 messages"),
+        rmqtool("tail", root, "--topic", topic, "--last", _SHOWN, name="tail of 10 messages"),
+        rmqtool("lookup", root, "--key", key, "--topic", topic, name="lookup of one key"),
         rmqtool("verify", root, name="verify", answer=lambda text: "sound" in text),
         rmqtool("stats", root, name="stats"),
         rmqtool("lookup", root, "--keys-from", keys, "--topic", topic, name="lookup of 1,000 keys"),

@@ -15,8 +15,6 @@ from rmqtool.errors import InputError, UsageError
 from rmqtool.formats import properties
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
-from rmqtool.read.by_time import first_stored
-from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.store import Store
 from rmqtool.report.tail.subscription import Subscription
 
@@ -62,6 +60,8 @@ def offsets_of(store: Store, group: str) -> dict[QueueKey, int]:
         InputError: see `consumer_offsets`.
         UsageError: the group has no offsets; the hint names those that have.
     """
+    from rmqtool.read.consumer_offsets import consumer_offsets
+
     table = consumer_offsets(store)
     found = {
         (topic, queue_id): offset
@@ -111,10 +111,10 @@ def moved_starts(
     store: Store, queues: Mapping[QueueKey, AnyQueue], offsets: Mapping[QueueKey, int]
 ) -> Iterator[str]:
     """In words the queues that do not have the offset of `requested_offsets`, with a broker's status."""
-    from rmqtool.report.tail.get_message import GetMessageStatus
-
     moved = []
     for key, offset in offsets.items():
+        from rmqtool.report.tail.get_message import GetMessageStatus
+
         low, high = max(store.min_offset(*key), 0), queues[key].max_offset()
         if offset < low:
             moved.append((key, offset, f"the queue starts at {low}", GetMessageStatus.OFFSET_TOO_SMALL))
@@ -129,6 +129,8 @@ def moved_starts(
 def _number(store: Store, key: QueueKey, queue: AnyQueue, start: StartPosition, committed: int | None) -> int:
     low = store.min_offset(*key)
     if start.since is not None and start.group is None:
+        from rmqtool.read.by_time import first_stored
+
         return max(first_stored(store, queue, start.since, queue.end()), number_of(queue, max(low, 0)))
     if committed is not None:
         return number_of(queue, max(committed, low, 0))
@@ -161,7 +163,7 @@ def _of_last(
     """Return the numbers to begin at, so that exactly the last `count` wanted messages of the log follow."""
     numbers = {key: queue.end() for key, queue in queues.items()}
     block = max((1 << 16) // max(len(queues), 1), 8)
-    rows = (_back(key, queue, block) for key, queue in queues.items())
+    rows = (_back(key, queue, count, block) for key, queue in queues.items())
     is_wanted = _judge(store, wanted)
     for place, key, number, code in merge(*rows, reverse=True, key=lambda row: row[0]):
         if count <= 0:
@@ -174,10 +176,20 @@ def _of_last(
     return numbers
 
 
-def _back(key: QueueKey, queue: AnyQueue, block: int) -> Iterator[tuple[int, QueueKey, int, int]]:
-    """(physical offset, queue, number, tags code) of all units, the newest first."""
-    for number, unit in queue.numbered(queue.start, queue.end(), reverse=True, block=block):
-        yield unit.physical_offset, key, number, unit.tags_code
+def _back(
+    key: QueueKey, queue: AnyQueue, wanted: int, block: int
+) -> Iterator[tuple[int, QueueKey, int, int]]:
+    """(physical offset, queue, number, tags code) of all units, the newest first.
+
+    First the last `wanted` units are read, then twice as many each time, at most `block` at once: mostly the
+    first are all that are used.
+    """
+    stop, count = queue.end(), max(wanted, 1)
+    while stop > queue.start:
+        begin = max(stop - count, queue.start)
+        for number, unit in queue.numbered(begin, stop, reverse=True, block=block):
+            yield unit.physical_offset, key, number, unit.tags_code
+        stop, count = begin, 2 * count
 
 
 def _judge(store: Store, wanted: Subscription) -> Callable[[str, int, int], bool]:

@@ -18,6 +18,7 @@ from rmqtool.cli import main
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_USAGE, UsageError
 from rmqtool.formats import config_json, index
 from rmqtool.formats.consume_queue import UNIT, UNIT_SIZE
+from rmqtool.queue.consume_queue import ConsumeQueue
 from rmqtool.read.filter import parse
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
@@ -163,6 +164,27 @@ def test_starts(cases: Library, tail: Callable[..., Result]) -> None:
     assert tail(path, *topic, "--since", since).rows == those(lambda row: row["store_timestamp_ms"] >= since)
     one = sorted(queues)[-1]
     assert tail(path, *topic, "--queue", one).rows == those(lambda row: row["queue_id"] == one)
+
+
+def test_the_last_are_found_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many units as are wanted are read of each queue, and more only where these do not match."""
+    with StoreWriter.create(tmp_path / "s", auto_create_queues=2) as writer:
+        for number in range(2_000):
+            writer.put(NewMessage("T", b"x", tags="A" if number < 8 else "B"))
+    read: list[range] = []
+    numbered = ConsumeQueue.numbered
+
+    def noted(queue: ConsumeQueue, start: int, stop: int, **options: Any) -> Any:
+        if options.get("reverse"):
+            read.append(range(start, stop))
+        return numbered(queue, start, stop, **options)
+
+    monkeypatch.setattr(ConsumeQueue, "numbered", noted)
+    assert len(shown(tmp_path / "s", Subscription(), last=10)) == 10
+    assert read == [range(990, 1000)] * 2
+    read.clear()
+    assert len(shown(tmp_path / "s", Subscription.of(["A"]), last=10)) == 8
+    assert sorted(number for numbers in read for number in numbers) == sorted([*range(1000)] * 2)
 
 
 def shown(path: Path, wanted: Subscription, **start: Any) -> list[int]:
