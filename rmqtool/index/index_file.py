@@ -65,13 +65,15 @@ class LinkCheck:
     """The result of one pass over all links.
 
     `wrong_entries` and `wrong_slots` count the links that are not what putKey writes, with the numbers of the
-    first few. `ascending` says that physical offsets never fall from `low` to `high`.
+    first few. `slots_in_use` are the slots that are not zero. `ascending` says that physical offsets never
+    fall from `low` to `high`.
     """
 
     wrong_entries: int
     first_wrong_entries: list[int]
     wrong_slots: int
     first_wrong_slots: list[int]
+    slots_in_use: int
     low: int
     high: int
     ascending: bool
@@ -381,18 +383,11 @@ class IndexFile:
             block = self.entries(first, first + _BLOCK)
             if not len(block):
                 break
-            used = np.flatnonzero(block.view(np.uint8).reshape(len(block), -1).any(axis=1))
+            used = np.flatnonzero(block.view(np.uint32))
             if len(used):
-                count = first + int(used[-1]) + 1
+                count = first + int(used[-1]) // (index.ENTRY_SIZE // 4) + 1
             first += len(block)
         return count
-
-    def slots_in_use(self) -> int:
-        """How many slots are not zero."""
-        import numpy as np
-
-        blocks = range(0, self.slot_count, _BLOCK)
-        return sum(int(np.count_nonzero(self.slots(first, first + _BLOCK))) for first in blocks)
 
     def check(self, count: int, *, grows: bool = False) -> LinkCheck:
         """Check entries [1, count), count >= 2, and all slots.
@@ -415,10 +410,11 @@ class IndexFile:
             wrong = kernel.check_entries(
                 block.view(np.uint8), first, layout, last, first_wrong, wrong, state
             )  # fmt: skip
-        wrong_slots = 0
+        wrong_slots = slots_in_use = 0
         first_slots: list[int] = []
         for first in range(0, self.slot_count, _BLOCK):
             slots = self.slots(first, first + _BLOCK)
+            slots_in_use += int(np.count_nonzero(slots))
             wrong_here = slots != last[first : first + len(slots)]
             if grows:
                 wrong_here &= slots < count
@@ -431,6 +427,7 @@ class IndexFile:
             first_wrong[: min(wrong, _EXAMPLES)].tolist(),
             wrong_slots,
             first_slots,
+            slots_in_use,
             low,
             high,
             bool(ascending),

@@ -302,7 +302,6 @@ def _index(data: Input, random: Random) -> None:
         if count >= 2:
             file.check(count, grows=random.random() < 0.5)
         file.content_count()
-        file.slots_in_use()
         file.first_from(random.choice((0, 90, 1 << 60)), count)
         hashes = Names(["k", "\U0001f600", ""], ["T", "T", "T"]).hashes
         file.many([hashes, hashes[:1]])

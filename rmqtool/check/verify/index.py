@@ -197,7 +197,7 @@ class IndexCheck:
             if not grows:
                 fields += [
                     ("end_physical_offset", 24, reader.physical_offset(count - 1)),
-                    ("hash_slot_count", 32, reader.slots_in_use()),
+                    ("hash_slot_count", 32, check.slots_in_use),
                 ]
             for field_name, offset, value in fields:
                 if getattr(header, field_name) != value:
