@@ -139,12 +139,16 @@ class _Units(ABC, Generic[UnitT]):
     ) -> Iterator[tuple[int, UnitT]]:
         """As `numbered`, of one file. After a block of zeros, holes are not read."""
         numbers, size, is_empty = self.numbers_of(file), self.unit_size, False
+        hole = range(0)  # bytes of the file
         begins = range(max(start, numbers.start), min(stop, numbers.stop), block)
         for begin in reversed(begins) if reverse else begins:
             end = min(begin + block, begins.stop)
             low, high = ((number - numbers.start) * size for number in (begin, end))
-            if is_empty and self._open_files.next_data(file.place, low, file.size) >= high:
-                continue
+            if is_empty:
+                if low not in hole:
+                    hole = range(low, self._open_files.next_data(file.place, low, file.size))
+                if high <= hole.stop:
+                    continue
             data = self.data(file, begin, end)
             is_empty = data.count(0) == len(data)
             if is_empty:
