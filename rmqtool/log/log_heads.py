@@ -198,6 +198,7 @@ def reader(open_files: OpenFiles, file: StoreFile, position: int, data: bytes) -
         start = at - position
         if 0 <= start and start + length <= len(data):
             return data[start : start + length]
-        return open_files.read(file.path, at, length).ljust(length, b"\0")
+        there = max(min(at + length, file.size) - at, 0)
+        return open_files.read_listed(file.path, at, there).ljust(length, b"\0")
 
     return read

@@ -36,7 +36,7 @@ class _Unreadable:
     """The files and folders that could not be read, each once, except those that are gone."""
 
     def __init__(self, store: Store) -> None:
-        self._layout = store.layout
+        self._layout, self._failures, self._holder = store.layout, store.failures, store.holder
         self._reasons = {self._layout.relative(path): reason for path, reason in self._layout.unreadable}
 
     def note(self, error: UnreadableError) -> None:
@@ -54,6 +54,11 @@ class _Unreadable:
 
     def rows(self) -> list[Info]:
         """Path and reason of each."""
+        lock = self._layout.lock
+        if self._holder.failure and lock is not None:
+            self._reasons.setdefault(self._layout.relative(lock), self._holder.failure)
+        for path, failure in self._failures.items():
+            self._reasons.setdefault(self._layout.relative(path), failure.reason)
         return [{"path": path, "reason": reason} for path, reason in self._reasons.items()]
 
     def names(self, path: str) -> bool:

@@ -43,11 +43,13 @@ class LockState:
         pid: the holder's process id; None if the lock is free or the system does not report the holder
             (another container, another host, an open-file-description lock).
         reason: why the state is unknown, or what limits the answer; empty otherwise.
+        failure: why the file could not be read; empty otherwise.
     """
 
     state: Literal["free", "held", "unknown"]
     pid: int | None = None
     reason: str = ""
+    failure: str = ""
 
     @property
     def is_held(self) -> bool:
@@ -126,7 +128,8 @@ def holder(path: Path | None) -> LockState:
     except FileNotFoundError:
         return LockState("free")
     except OSError as error:
-        return LockState("unknown", reason=f"the lock cannot be asked for: {error.strerror}")
+        failure = error.strerror or str(error)
+        return LockState("unknown", reason=f"the lock cannot be asked for: {failure}", failure=failure)
     network = _network_file_system(device)
     if found is None:
         if network:

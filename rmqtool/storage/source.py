@@ -191,12 +191,16 @@ class FileSource:
         self._unreadable = Unreadable()
         self.unreadable = self._unreadable.ranges
         self._limiter = limiter
-        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        self.size = max(os.fstat(self._fd).st_size, listed_size)
         self._pages: PageCache | None = None
         self._keep_cache = keep_cache
-        if self.size and not is_warm and page_cache.is_available():
-            self._pages = PageCache(self._fd, self.size)
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            self.size = max(os.fstat(self._fd).st_size, listed_size)
+            if self.size and not is_warm and page_cache.is_available():
+                self._pages = PageCache(self._fd, self.size)
+        except OSError as error:
+            os.close(self._fd)
+            raise self._named(error) from error
 
     def window(self, offset: int, length: int) -> Bytes:
         """See ByteSource."""
@@ -220,8 +224,16 @@ class FileSource:
         """See ByteSource."""
         found = self._data_from(offset)
         if found >= self.size:  # a hole up to the end, which may have moved
-            self._unreadable.note(max(os.fstat(self._fd).st_size, offset), self.size)
+            try:
+                size = os.fstat(self._fd).st_size
+            except OSError as error:
+                raise self._named(error) from error
+            self._unreadable.note(max(size, offset), self.size)
         return min(found, self.size)
+
+    def _named(self, error: OSError) -> OSError:
+        """The error of an operation on the descriptor, with the name of the file."""
+        return OSError(error.errno, error.strerror, self.name)
 
     def _data_from(self, offset: int) -> int:
         try:

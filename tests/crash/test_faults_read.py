@@ -131,8 +131,7 @@ class TestABlockOfTheLog:
     @staticmethod
     def rows(runs: Runs, fault: Fault) -> tuple[list[dict[str, int]], Ran]:
         ran = runs.run(fault)
-        made = runs.folder / f"new-{runs.number}.jsonl"
-        text = made.read_bytes() if made.exists() else ran.stdout
+        text = runs.made.read_bytes() if runs.made.exists() else ran.stdout
         return [json.loads(line) for line in text.splitlines()], ran
 
     def test_verify_finds_it_and_nothing_that_follows_from_it(self, runner: Runner, written: Path) -> None:

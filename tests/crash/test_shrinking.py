@@ -144,8 +144,7 @@ class TestALogFile:
 
     @staticmethod
     def offsets(runs: Runs, ran: Ran) -> set[int]:
-        made = runs.folder / f"new-{runs.number}.jsonl"
-        text = made.read_bytes() if made.exists() else ran.stdout
+        text = runs.made.read_bytes() if runs.made.exists() else ran.stdout
         return {json.loads(line)["physical_offset"] for line in text.splitlines()}
 
     @pytest.mark.parametrize(

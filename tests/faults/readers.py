@@ -47,13 +47,17 @@ class Runs:
 
     def run(self, fault: Fault, *, logged: bool = False) -> Ran:
         self.number += 1
-        new = self.folder / f"new-{self.number}"
+        new = self.made.with_suffix("")
         return self.runner.run(self.line.format(store=self.root, new=new).split(), fault, logged=logged)
+
+    @property
+    def made(self) -> Path:
+        """The file that the last run of `export` wrote; names of one length, for columns have their width."""
+        return self.folder / f"new-{self.number:06}.jsonl"
 
     def output(self, ran: Ran) -> bytes:
         """What it shows, and what it made, without what varies."""
-        made = self.folder / f"new-{self.number}.jsonl"
-        return _VARYING.sub(b"", ran.stdout) + (made.read_bytes() if made.exists() else b"")
+        return _VARYING.sub(b"", ran.stdout) + (self.made.read_bytes() if self.made.exists() else b"")
 
 
 def is_named(root: Path, ran: Ran) -> bool:

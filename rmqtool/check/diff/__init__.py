@@ -187,6 +187,9 @@ def _unread(
     for letter, side in (("a", a), ("b", b)):
         for path, reason in side.unreadable:
             yield letter, path, reason
+        known = {path for path, _ in side.unreadable}
+        failures = ((side.name(path), failure.reason) for path, failure in side.store.failures.items())
+        yield from ((letter, path, reason) for path, reason in failures if path not in known)
         for part in side.store.layout.unsupported:
             yield letter, side.name(part.path), f"{part.what} in {part.form}"
         for found in (log, queues):

@@ -499,7 +499,7 @@ def plan_expiry(store: Store, request: Request) -> Expiry:
             facts.log, facts.chains, facts.disks, settings,
             (tail.end, tail.last.store_timestamp if tail.last is not None else None),
         ),
-        unread=(*facts.unread, *effects.unread),
+        unread=_with_failures(store, (*facts.unread, *effects.unread)),
         goal=_goal(facts, request.rules, after),
     )  # fmt: skip
 
@@ -528,6 +528,12 @@ def _goal(facts: Facts, rules: OwnRules, after: int) -> Goal | None:
         return None
     free = free_afterwards(facts.log, facts.chains, facts.disks, after)
     return Goal(rules.until_free, facts.disks.usable, free)
+
+
+def _with_failures(store: Store, unread: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Unreadable files, and those that reading of the log and of config files has met."""
+    failures = {store.layout.relative(path): failure.reason for path, failure in store.failures.items()}
+    return tuple((failures | dict(unread)).items())
 
 
 def _with_unread(found: Losses, effects: Effects, files_going: int) -> Losses:
@@ -596,8 +602,10 @@ def _extension_decisions(
     for file in files.files:
         try:
             status = file.path.lstat()
-        except OSError:  # a live broker has deleted it
+        except FileNotFoundError:  # a live broker has deleted it
             continue
+        except OSError as error:
+            raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
         expires = address is not None and file.end < address
         where = "past the file" if expires else "into the file or before it"
         reason = f"the queue's first live unit points {where}"

@@ -175,7 +175,7 @@ def _tasks(
     index = index_task(found)
     tasks = tuple(item for item in items if isinstance(item, QueueTask))
     unmended = [item for item in items if isinstance(item, Unmended)]
-    reason = "the commit log cannot be read in full"
+    reason = f"the commit log cannot be read in full: {found.unreadable}"
     if found.unreadable:
         unmended += (Unmended(task.folder, task.problems, reason, *task.key) for task in tasks)
         tasks = ()

@@ -196,7 +196,7 @@ class Survey:
 
     Attributes:
         findings: those on queues and index.
-        unreadable: some of the log could not be read.
+        unreadable: the files of the log that could not be read in full; empty if all could.
         dispatched_from: a start of a broker, as the store stands, dispatches records from this physical
             offset on; None after a clean stop, when it dispatches none of these.
         misrouted: records that name another place among the queues than their own.
@@ -210,7 +210,7 @@ class Survey:
     units: UnitCheck
     index: SurveyedIndex | None
     findings: list[Finding]
-    unreadable: bool
+    unreadable: str
     dispatched_from: int | None
     misrouted: tuple[MisroutedRecord, ...]
 
@@ -270,7 +270,7 @@ def survey(
         if of_index is not None:
             found += of_index.prepare()
         check = SurveyedLog(context, queues, of_index, sound or ScanCache())
-        of_log = {item.problem.code for item in check.run()}
+        of_log = [item for item in check.run() if item.problem.code == "CL12"]
         units = UnitCheck(context, queues)
         found += units.run()
         with units.reader() as reader:
@@ -284,7 +284,8 @@ def survey(
             of_index.close()
         store.close()
     found = [item for item in found if item.problem.code[:2] in ("CQ", "IX")]
-    unreadable = "CL12" in of_log
+    failed = [context.name(file.path) for file in view.layout.commit_log if file.path in store.failures]
+    unreadable = ", ".join(dict.fromkeys([*(item.path for item in of_log), *failed]))
     return Survey(
         view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from, misrouted
     )  # fmt: skip

@@ -52,10 +52,11 @@ class LogReader:
         """List the log's folders again."""
         self._refreshed = time.monotonic()
         listing = Listing()
+        known = {file.file_from_offset: file.size for file in self.files}
         found = [
-            StoreFile(*file)
+            StoreFile(place, offset, size or known.get(offset, 0))  # an emptied file has not been deleted
             for folder in self.layout.commit_log_folders
-            for file in listing.mapped_files(folder)[0]
+            for place, offset, size in listing.mapped_files(folder)[0]
         ]
         self._set(sorted(found, key=lambda file: file.file_from_offset))
 

@@ -73,7 +73,8 @@ class TestLock:
             raise PermissionError(13, "Permission denied")
 
         monkeypatch.setattr("rmqtool.storage.lock.fcntl.fcntl", refuse)
-        assert holder(path) == LockState("unknown", None, "the lock cannot be asked for: Permission denied")
+        reason = "the lock cannot be asked for: Permission denied"
+        assert holder(path) == LockState("unknown", None, reason, "Permission denied")
 
     def test_on_a_network_file_system(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = write_sparse(tmp_path / "lock", 4)
