@@ -22,7 +22,8 @@ from rmqtool.problems import Finding
 from rmqtool.queue.consume_queue import ConsumeQueue, Span
 from rmqtool.read.lost_config import lost_config
 from rmqtool.read.store import Store
-from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.lock import LockState
 from rmqtool.storage.open_files import path_of, read_head
 from rmqtool.storage.profile import NOT_WRITTEN_BY
 
@@ -36,13 +37,18 @@ class _Unreadable:
     """The files and folders that could not be read, each once, except those that are gone."""
 
     def __init__(self, store: Store) -> None:
-        self._layout, self._failures, self._holder = store.layout, store.failures, store.holder
+        self._layout, self._failures = store.layout, store.failures
         self._reasons = {self._layout.relative(path): reason for path, reason in self._layout.unreadable}
 
     def note(self, error: UnreadableError) -> None:
         """Add the file of `error`, unless a live broker has deleted it."""
         if not isinstance(error.__cause__, FileNotFoundError):
             self._reasons.setdefault(self._layout.relative(path_of(error)), error.message)
+
+    def note_lock(self, holder: LockState) -> None:
+        """Add the lock if it could not be asked for."""
+        if holder.failure and self._layout.lock is not None:
+            self._reasons.setdefault(self._layout.relative(self._layout.lock), holder.failure)
 
     def read_head(self, path: Path, length: int) -> bytes | None:
         """The first bytes of a file; None if it is missing, or cannot be read, which is noted."""
@@ -54,9 +60,6 @@ class _Unreadable:
 
     def rows(self) -> list[Info]:
         """Path and reason of each."""
-        lock = self._layout.lock
-        if self._holder.failure and lock is not None:
-            self._reasons.setdefault(self._layout.relative(lock), self._holder.failure)
         for path, failure in self._failures.items():
             self._reasons.setdefault(self._layout.relative(path), failure.reason)
         return [{"path": path, "reason": reason} for path, reason in self._reasons.items()]
@@ -74,7 +77,8 @@ def store_info(store: Store) -> Info:
     unreadable. Parts that the input lacks are None. `problems` are findings from the names and
     sizes of files.
     """
-    layout, unreadable = store.layout, _Unreadable(store)
+    layout, unreadable, holder = store.layout, _Unreadable(store), store.holder
+    unreadable.note_lock(holder)
     heads, spans = _file_heads(store, unreadable), _spans(store, unreadable)
     units = [span.last for span in spans.values() if span.last is not None]
     places = [(unit.physical_offset, unit.size) for unit in units if not unit.is_pre_blank]
@@ -99,7 +103,7 @@ def store_info(store: Store) -> Info:
             name: getattr(checkpoint, name) for name in (
                 "physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp",
                 "master_flushed_offset", "confirm_phy_offset")},
-        "state": _state(store),
+        "state": _state(layout, holder),
         "behind": {
             "queues_bytes": max(tail.end - units_end, 0) if units_end >= 0 and layout.commit_log else None,
             "index_bytes": _index_behind(index, tail.last),
@@ -239,8 +243,7 @@ def _checkpoint(store: Store, unreadable: _Unreadable) -> checkpoint_format.Chec
         return None
 
 
-def _state(store: Store) -> Info:
-    layout, holder = store.layout, store.holder
+def _state(layout: StoreLayout, holder: LockState) -> Info:
     return {
         "clean": layout.abort is None and layout.guard is None and not holder.is_held,
         "abort": layout.abort is not None,

@@ -353,7 +353,8 @@ class TestCommand:
             record = places[row["physical_offset"]]
             assert (record.topic, record.queue_id, record.queue_offset) == (
                 row["topic"], row["queue_id"], row["queue_offset"])  # fmt: skip
-        assert codes <= set(KILLED), codes
+        # CQ13, IX10: the process may be killed before it has dispatched anything.
+        assert codes <= {*KILLED, "CQ13", "IX10"}, codes
         code, message_text = self.run(capfd, store, "--topic", "Topic0", "--body", "y")
         assert code == EXIT_REFUSED
         assert "rmqtool recover" in message_text

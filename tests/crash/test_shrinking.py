@@ -84,12 +84,15 @@ def test_a_file_is_cut(runner: Runner, everything: Path, tmp_path: Path, line: s
         first = sum(each.partition(" ")[2] == str(path) for each in whole.operations[: number + 1])
         try:
             ran = runs.run(Fault(path, ("open", *DATA), first, how="cut", size=size))
+            output = runs.output(ran)
+            # A plan is made again where the store has changed: then it is one for the store as it is now.
+            is_now = line.startswith("rebuild") and output == runs.output(runs.run(Fault(everything)))
         finally:
             kept.restore()
         what = f"{operation} ({first}), cut to {size}: exit {whole.code} before, now {ran.told}"
         assert ran.code in ENDS, what
         assert "Traceback" not in ran.text and "this is a bug" not in ran.text, what
-        if runs.output(ran) != wanted and path.parent.name == "commitlog":
+        if output != wanted and not is_now and path.parent.name == "commitlog":
             assert ran.code != EXIT_OK and is_named(everything, ran), what
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import properties
 from rmqtool.formats.message import INNER_BATCH, TRANSACTION_MASK
+from rmqtool.log.events import Blank
 from rmqtool.message.cells import json_text
 from rmqtool.message.system_topics import DLQ_PREFIX, RETRY_PREFIX, describe, is_system_topic
 from rmqtool.read.due_times import due_of
@@ -37,7 +39,10 @@ class SystemColumn:
         self._bodies = bodies
 
     def column(self, batch: pa.RecordBatch) -> pa.Array:
-        """JSON objects for a batch with the columns of READS; null for ordinary messages."""
+        """JSON objects for a batch with the columns of READS; null for ordinary messages.
+
+        Raises UnreadableError for a record that cannot be read any more, unless its file was deleted.
+        """
         rows = np.flatnonzero(_candidates(batch))
         offsets = batch.column("physical_offset").take(pa.array(rows)).to_pylist()
         texts = np.full(len(batch), None, object)
@@ -46,9 +51,16 @@ class SystemColumn:
         return pa.array(texts, pa.string())
 
     def _text(self, physical_offset: int) -> str | None:
-        stored = self._store.find(physical_offset)
-        if stored is None:
+        try:
+            stored = self._store.commit_log.read(physical_offset)
+        except FormatError:
             return None  # expired since it was read
+        except UnreadableError as error:
+            if isinstance(error.__cause__, FileNotFoundError):
+                return None
+            raise
+        if isinstance(stored, Blank):
+            return None
         found = describe(stored.message, due_of=self._due_of, tz=self._tz, bodies=self._bodies)
         return None if found is None else json_text(found)
 
