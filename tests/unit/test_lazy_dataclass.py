@@ -67,7 +67,7 @@ USES = {
     "unequal": lambda cls: (cls(1) != cls(1, 5), cls(1) != cls(1, 6)),
     "hash": lambda cls: len({cls(1), kept := cls(2), kept}),
     "is hashable": lambda cls: cls.__hash__ is None,
-    "signature": lambda cls: str(inspect.signature(cls)),
+    "signature": lambda cls: str(inspect.signature(cls.__init__)),
     "too few": lambda cls: cls(),
     "too many": lambda cls: cls(1, 2, [], 4, 5),
     "unknown": lambda cls: cls(1, other=2),
