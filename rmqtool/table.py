@@ -13,6 +13,7 @@ are not ASCII: loading them takes a fifth of the start of `info`.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Sequence
 from itertools import chain
 from typing import SupportsInt
@@ -235,15 +236,9 @@ def _cut(text: str, limit: int) -> str:
     """`text`, at most `limit` columns wide."""
     if _width(text) <= limit:
         return text
-    from wcwidth import wcwidth
-
-    width = end = 0
-    for index, character in enumerate(text):
-        width += max(wcwidth(character), 0)
-        if width > limit - 1:
-            break
-        end = index + 1
-    return text[:end] + "…"
+    # By the widths of whole beginnings: whether a combining character takes a column depends on its base.
+    end = bisect_right(range(len(text)), limit - 1, key=lambda end: _width(text[:end])) - 1
+    return text[: max(end, 0)] + "…"
 
 
 def _is_number(value: object) -> bool:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from wcwidth import wcswidth
 
@@ -208,11 +208,15 @@ def test_a_narrow_terminal_gets_fewer_columns(
     assert widths_on_terminal(rows, 3, monkeypatch)[0].splitlines()[-1].strip() == "1"
 
 
+_LONG = st.integers(-(1 << 63), (1 << 63) - 1)
+
+
 @given(
-    st.lists(st.tuples(st.integers(), st.text(), st.text(), st.text()), min_size=1, max_size=5),
-    st.lists(st.tuples(st.integers(), st.text(), st.text(), st.text()), min_size=1, max_size=5),
+    st.lists(st.tuples(_LONG, st.text(), st.text(), st.text()), min_size=1, max_size=5),
+    st.lists(st.tuples(_LONG, st.text(), st.text(), st.text()), min_size=1, max_size=5),
     st.integers(60, 200),
 )
+@example([(0, "", "", "")], [(0, "", "0\x1f\x1f\x1f\x08\u17be\x1f", "0\x1f\x1f\x1f")], 60)
 def test_no_line_is_wider_than_the_terminal(first: list[object], second: list[object], width: int) -> None:
     """Whatever the texts are, in every block."""
     names = ("physical_offset", "topic", "body", "status")
