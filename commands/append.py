@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -15,7 +16,14 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.interrupts import entering, interrupts_held
-from rmqtool.errors import EXIT_INPUT, EXIT_OK, FormatError, IllegalMessageError, UsageError
+from rmqtool.errors import (
+    EXIT_INPUT,
+    EXIT_OK,
+    FormatError,
+    IllegalMessageError,
+    NotAStoreError,
+    UsageError,
+)
 from rmqtool.formats.versions import METAVAR, NEWEST, Broker
 from rmqtool.sizes import QUEUE_ID_MAX
 from rmqtool.terminal import ProgressBar, format_size
@@ -204,9 +212,12 @@ class AppendOptions(Group):
             help="Show a row for each message, or totals; default: totals with --input.",
         ),
     ] = None
-    create: Annotated[bool, typer.Option("--create", help="Create the store in a new or empty folder.")] = (
-        False
-    )
+    create: Annotated[
+        bool,
+        typer.Option(
+            "--create", help="Create the store in a new or empty folder, and the topics of the input."
+        ),
+    ] = False
     profile: Annotated[
         Broker | None,
         typer.Option(
@@ -261,7 +272,7 @@ class AppendOptions(Group):
             metavar="N",
             min=1,
             max=QUEUE_ID_MAX,
-            help="With --create-topic: queues of a new topic; default: 4.",
+            help="Queues of a topic that is created; default: 4.",
         ),
     ] = None
     flush: Annotated[
@@ -315,11 +326,13 @@ class AppendOptions(Group):
             raise UsageError("--transaction and --group go together")
         if self.input is not None and self.uniq_key is not None:
             raise UsageError("--uniq-key is for one message", hint="rows have a column uniq_key")
-        if self.queues is not None and not self.create_topic:
+        if self.queues is not None and not self._creates_topics():
             raise UsageError("--queues needs --create-topic")
         sizes = (self.commitlog_file_size, self.queue_file_size, self.index_slots, self.index_entries)
         if not self.create and any(size is not None for size in sizes):
             raise UsageError("file sizes need --create; an existing store keeps its sizes")
+        if not self.create and not os.path.lexists(store.store):
+            raise NotAStoreError("no such folder", path=store.store, hint="--create makes a new store there")
         if self.create and (store.commitlog or store.read_only_commitlog):
             name = "--commitlog" if store.commitlog else "--read-only-commitlog"
             raise UsageError(f"{name} is for an existing store; a new store contains its log")
@@ -343,7 +356,11 @@ class AppendOptions(Group):
 
     def new_queues(self) -> int:
         """Return the number of queues for a topic that the store lacks; 0: such a topic is an error."""
-        return (self.queues or _DEFAULT_QUEUES) if self.create_topic else 0
+        return (self.queues or _DEFAULT_QUEUES) if self._creates_topics() else 0
+
+    def _creates_topics(self) -> bool:
+        """Whether a topic that the store lacks is created; a new store has none."""
+        return self.create or self.create_topic
 
     def given(self) -> dict[str, Any]:
         """Return the options of the store by the names of `WriteOptions`."""

@@ -109,6 +109,8 @@ def dump(
     from rmqtool.report.export.lines import LineMaker, can_be_lines
 
     _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
+    if raw and shown.shapes_rows:
+        raise UsageError("--raw writes stored bytes; --format, --fields and --body are for rows")
     writer, selection = shown.writer(), selected.selection(shown.tz)
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:

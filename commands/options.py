@@ -484,6 +484,11 @@ class OutputOptions(Group):
         """Return the zone of --tz. Raises UsageError."""
         return parse_zone(self.tz)
 
+    @property
+    def shapes_rows(self) -> bool:
+        """Whether an option of the form of rows was given."""
+        return (self.format, self.fields, self.body, self.body_limit) != (None, None, "text", None)
+
     def writer(self, *, changes: bool = False) -> Output:
         """Return the writer of the command's output; `changes` as for `Output`."""
         return Output(

@@ -450,6 +450,7 @@ def test_a_live_store_is_read_to_its_end(
 @pytest.mark.parametrize(
     "options",
     [("--raw", "--stats-only"), ("--raw", "--explain", "0"), ("--what", "index", "--raw"),
+     ("--raw", "--fields", "tags"), ("--raw", "--body", "none"), ("--raw", "--format", "csv"),
      ("--what", "config", "--explain", "0"), ("--what", "checkpoint", "--topic", "T"),
      ("--what", "timer", "--tag", "T"), ("--what", "consumequeue", "--since", "1"),
      ("--since", "soon"), ("--since", "2", "--until", "1"), ("--since", "1772366400")],

@@ -579,8 +579,17 @@ def test_dry_run_writes_nothing(store: Path, append: Append, tmp_path: Path) -> 
     assert append(store, *HELLO, "--dry-run").code == 0
     assert append(store, "--topic", "T", "--body", "x" * 70_000, "--dry-run").code == 3
     assert tree_digest(store) == before
-    assert append(tmp_path / "none", *HELLO, *NEW, "--create-topic", "--dry-run").code == 0
+    assert append(tmp_path / "none", *HELLO, *NEW, "--dry-run").code == 0
     assert not (tmp_path / "none").exists()
+
+
+def test_a_store_that_is_not_there(tmp_path: Path, append: Append) -> None:
+    """Nothing is made without --create; with it the topics of the input are made too."""
+    result = append(tmp_path / "none", *HELLO)
+    assert (result.code, "--create makes a new store" in result.err) == (3, True)
+    assert not (tmp_path / "none").exists()
+    assert append(tmp_path / "new", *HELLO, *NEW, "--queues", 2).code == 0
+    assert len(stored(tmp_path / "new")) == 1
 
 
 @pytest.mark.parametrize("dry_run", [[], ["--dry-run"]])
