@@ -284,8 +284,10 @@ def survey(
             of_index.close()
         store.close()
     found = [item for item in found if item.problem.code[:2] in ("CQ", "IX")]
-    failed = [context.name(file.path) for file in view.layout.commit_log if file.path in store.failures]
-    unreadable = ", ".join(dict.fromkeys([*(item.path for item in of_log), *failed]))
+    # A file that the plan makes longer is shorter than the view says.
+    failed = (file.path for file in view.layout.commit_log
+              if file.path in store.failures and not view.changes(file.path))  # fmt: skip
+    unreadable = ", ".join(dict.fromkeys([*(item.path for item in of_log), *map(context.name, failed)]))
     return Survey(
         view, store, options, context, queues, units, of_index, found, unreadable, dispatched_from, misrouted
     )  # fmt: skip
