@@ -134,6 +134,17 @@ def test_from_plan_to_undo(store_copy: StoreCopy, tmp_path: Path, capsys: pytest
     assert codes(root) == before
 
 
+def test_a_log_file_that_was_cut_is_filled(
+    store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The file gets its length back, and the queues and the index agree with the log that this makes."""
+    root = store_copy("ok_540_clean")
+    os.truncate(sorted((root / "commitlog").iterdir())[-2], 178_646)
+    code, _, _ = run(capsys, root, "--apply", "--yes", "--backup-dir", tmp_path / "backup")
+    assert code == 0
+    assert main(["verify", str(root), "--quiet"]) == 0, capsys.readouterr().out
+
+
 def test_the_undo_line_is_the_whole_command(
     store_copy: StoreCopy, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
