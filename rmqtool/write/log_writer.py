@@ -207,18 +207,20 @@ class LogWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close without a flush; the file made ahead is deleted."""
+        """Close without a flush; the file made ahead is deleted.
+
+        A signal may have interrupted `roll`, which takes the file made ahead, or this method.
+        """
         made = self._ahead.close()
-        if made is not None:
+        if self._current is not None and self._current not in self._unflushed:
+            self._unflushed.append(self._current)
+        self._current = None
+        if made is not None and made not in self._unflushed:
             made.close()
             if made.start not in self._existing:
                 disk.remove(made.path)
-        for file in self._unflushed:
-            file.close()
-        if self._current is not None and self._current not in self._unflushed:
-            self._current.close()
-        self._unflushed.clear()
-        self._current = None
+        while self._unflushed:
+            self._unflushed.popleft().close()
         if self._buffer is not None:
             self._buffer.close()
             self._buffer = None

@@ -11,9 +11,11 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -31,6 +33,7 @@ from rmqtool.errors import (
 from rmqtool.formats import checkpoint, message, properties
 from rmqtool.formats.config_json import TopicConfig
 from rmqtool.log.events import Blank
+from rmqtool.write import log_writer
 from rmqtool.write.dispatcher import Dispatcher
 from rmqtool.write.options import MAPPED_SIZE_MAX, WriteOptions
 from rmqtool.write.store_writer import StoreWriter
@@ -602,6 +605,46 @@ def test_signals_in_the_middle_of_puts(tmp_path: Path) -> None:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@contextlib.contextmanager
+def interrupted(method: str, line: int) -> Iterator[None]:
+    """Raise _Alarm before line number `line`, from 0, that `method` of the log executes; trace no further."""
+    lines = count()
+
+    def trace(frame: FrameType, event: str, _: object) -> Any:
+        if frame.f_code.co_name != method or frame.f_globals["__name__"] != log_writer.__name__:
+            return None
+        if event == "line" and next(lines) == line:
+            raise _Alarm
+        return trace
+
+    sys.settrace(trace)
+    try:
+        yield
+    finally:
+        sys.settrace(None)
+
+
+@pytest.mark.parametrize("method", ["roll", "abandon"])
+def test_a_signal_at_any_line(tmp_path: Path, method: str) -> None:
+    """Each file of the log is closed once, and none with records is deleted."""
+    for line in count():
+        writer = small(tmp_path / str(line))
+        put = []
+        try:
+            with interrupted(method, line):
+                while writer.log.end < 3 * SMALL["commit_log_file_size"]:
+                    writer.put(NewMessage("T", b"%06d" % len(put) * 50))
+                    put.append(b"%06d" % len(put) * 50)
+                writer.close()
+        except _Alarm:
+            writer.close()
+        else:
+            assert line > 5
+            return
+        assert stored(writer.root)[: len(put)] == put
+        assert bad_findings(writer.root) == []
 
 
 def test_the_log_of_another_store_is_refused(tmp_path: Path) -> None:
