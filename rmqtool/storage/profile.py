@@ -23,7 +23,7 @@ ProfileName = Broker
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One broker version.
+    """One broker version. The defaults are those of the newest.
 
     Attributes:
         name: the version, see `formats.versions`.
@@ -58,30 +58,30 @@ class Profile:
     """
 
     name: ProfileName
-    searches_min_offset: bool
-    writes_version_2: bool
-    indexes_tags: bool
-    skips_stray_folders: bool
-    checkpoint_fields: Literal[3, 5]
-    abort_holds_pid: bool
-    dialect: Dialect
-    property_buckets: int
-    stores_wait: bool
-    adds_region: bool
-    names_transaction: bool
-    retry_topic_bytes: int
-    checks_properties_early: bool
-    has_timer: bool
-    has_inner_batch: bool
-    batch_uniq_key: bool
-    appends_batch_properties: bool
-    committed_keeps_real: bool
-    op_separator: str
-    has_topic_attributes: bool
-    skips_dispatched: bool
-    start_files_max: int | None
-    limits_pull_bytes: bool
-    light_only_lmq: bool
+    searches_min_offset: bool = True
+    writes_version_2: bool = True
+    indexes_tags: bool = True
+    skips_stray_folders: bool = True
+    checkpoint_fields: Literal[3, 5] = 5
+    abort_holds_pid: bool = True
+    dialect: Dialect = "5.x"
+    property_buckets: int = BUCKETS_5X
+    stores_wait: bool = True
+    adds_region: bool = True
+    names_transaction: bool = True
+    retry_topic_bytes: int = 255
+    checks_properties_early: bool = False
+    has_timer: bool = True
+    has_inner_batch: bool = True
+    batch_uniq_key: bool = True
+    appends_batch_properties: bool = False
+    committed_keeps_real: bool = False
+    op_separator: str = ","
+    has_topic_attributes: bool = True
+    skips_dispatched: bool = True
+    start_files_max: int | None = 10
+    limits_pull_bytes: bool = True
+    light_only_lmq: bool = True
 
 
 _4_9 = Profile(
@@ -94,23 +94,10 @@ _4_9 = Profile(
     light_only_lmq=False,
 )  # fmt: skip
 _5_3 = Profile(
-    name="5.3", searches_min_offset=True, writes_version_2=True, indexes_tags=False,
-    skips_stray_folders=True, checkpoint_fields=5, abort_holds_pid=True, dialect="5.x",
-    property_buckets=BUCKETS_5X, stores_wait=True, adds_region=True, names_transaction=True,
-    retry_topic_bytes=255, checks_properties_early=False, has_timer=True, has_inner_batch=True,
-    batch_uniq_key=True, appends_batch_properties=True, committed_keeps_real=True, op_separator=",",
-    has_topic_attributes=True, skips_dispatched=True, start_files_max=None, limits_pull_bytes=True,
-    light_only_lmq=True,
+    name="5.3", indexes_tags=False, appends_batch_properties=True, committed_keeps_real=True,
+    start_files_max=None,
 )  # fmt: skip
-_5_4 = Profile(
-    name="5.4", searches_min_offset=True, writes_version_2=True, indexes_tags=True,
-    skips_stray_folders=True, checkpoint_fields=5, abort_holds_pid=True, dialect="5.x",
-    property_buckets=BUCKETS_5X, stores_wait=True, adds_region=True, names_transaction=True,
-    retry_topic_bytes=255, checks_properties_early=False, has_timer=True, has_inner_batch=True,
-    batch_uniq_key=True, appends_batch_properties=False, committed_keeps_real=False, op_separator=",",
-    has_topic_attributes=True, skips_dispatched=True, start_files_max=10, limits_pull_bytes=True,
-    light_only_lmq=True,
-)  # fmt: skip
+_5_4 = Profile(name="5.4")
 
 NOT_WRITTEN_BY: dict[str, Any] = {
     "written_by": None, "written_by_candidates": [], "written_by_reason": None,
