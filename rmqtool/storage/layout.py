@@ -159,35 +159,25 @@ class StoreFile:
         return f"StoreFile({self.path!r}, {self.file_from_offset}, {self.size})"
 
 
+@dataclass(eq=False, slots=True)
 class QueueFiles:
-    """The files of one queue, in the order of their offsets.
+    """The files of one queue, in the order of their offsets. Nothing changes it.
 
-    `strays` are all other entries of its folder. `unit_size` is 20, or 46 in a batch queue; extension files
-    have units of many sizes. Nothing changes it.
+    `place` is its folder and `strays` are all entries of it that are not in `files`. `unit_size` is 20, or
+    46 in a batch queue; extension files have units of many sizes.
     """
 
-    __slots__ = ("_place", "files", "queue_id", "strays", "topic", "unit_size")
-
-    def __init__(
-        self,
-        topic: str,
-        queue_id: int,
-        folder: Place,
-        files: tuple[StoreFile, ...],
-        strays: tuple[Path, ...] = (),
-        unit_size: int = UNIT_SIZE,
-    ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
-        self._place = folder
-        self.files = files
-        self.strays = strays
-        self.unit_size = unit_size
+    topic: str
+    queue_id: int
+    place: Place
+    files: tuple[StoreFile, ...]
+    strays: tuple[Path, ...] = ()
+    unit_size: int = UNIT_SIZE
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
-        return path_at(self._place)
+        """The path of its folder. To open many folders once each, use `place`."""
+        return path_at(self.place)
 
     @property
     def key(self) -> tuple[str, int]:
@@ -201,11 +191,11 @@ class QueueFiles:
 
     def with_files(self, files: tuple[StoreFile, ...]) -> QueueFiles:
         """The same queue with other files."""
-        return QueueFiles(self.topic, self.queue_id, self._place, files, self.strays, self.unit_size)
+        return QueueFiles(self.topic, self.queue_id, self.place, files, self.strays, self.unit_size)
 
     def relisted(self) -> QueueFiles:
         """The queue with its files as they are now: a broker may have added or deleted some."""
-        files = Listing().mapped_files(self._place)[0]
+        files = Listing().mapped_files(self.place)[0]
         return self.with_files(tuple(StoreFile(*file) for file in files))
 
 
