@@ -119,6 +119,11 @@ class UnsupportedStoreError(InputError):
 class UnreadableError(InputError, OSError):
     """An I/O error while reading; unreadable is not the same as damaged."""
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether the file does not exist: a running broker has deleted it, or another program."""
+        return isinstance(self.__cause__, FileNotFoundError)
+
 
 class MissingCodecError(InputError):
     """A compression library is not installed."""

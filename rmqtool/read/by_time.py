@@ -160,7 +160,7 @@ class _Queue:
         try:
             head = self._log.head(unit.physical_offset)
         except UnreadableError as error:
-            if isinstance(error.__cause__, FileNotFoundError):  # a live broker has deleted it
+            if error.is_gone:  # a live broker has deleted it
                 return _NO_TIME
             raise
         return _NO_TIME if head is None else head.store_timestamp

@@ -42,7 +42,7 @@ class _Unreadable:
 
     def note(self, error: UnreadableError) -> None:
         """Add the file of `error`, unless a live broker has deleted it."""
-        if not isinstance(error.__cause__, FileNotFoundError):
+        if not error.is_gone:
             self._reasons.setdefault(self._layout.relative(path_of(error)), error.message)
 
     def note_lock(self, holder: LockState) -> None:
@@ -60,9 +60,8 @@ class _Unreadable:
 
     def rows(self) -> list[Info]:
         """Path and reason of each."""
-        for path, failure in self._failures.items():
-            self._reasons.setdefault(self._layout.relative(path), failure.reason)
-        return [{"path": path, "reason": reason} for path, reason in self._reasons.items()]
+        reasons = {self._layout.relative(path): failure.reason for path, failure in self._failures.items()}
+        return [{"path": path, "reason": reason} for path, reason in {**reasons, **self._reasons}.items()]
 
     def names(self, path: str) -> bool:
         """Whether `path`, as shown in rows, is one of them."""

@@ -99,7 +99,7 @@ def look_at(store: Store) -> Operand:
                 queue.refresh()  # units before `dispatched` may be in a file that is newer than the list
             spans[key] = queue.span(store.commit_log.min_offset, store.profile)
         except UnreadableError as error:
-            if not (live and isinstance(error.__cause__, FileNotFoundError)):
+            if not (live and error.is_gone):
                 reasons.setdefault(layout.relative(path_of(error)), error.message)
     units = (span.last for span in spans.values() if span.last is not None)
     places = [(unit.physical_offset, unit.size) for unit in units if not unit.is_pre_blank]

@@ -56,7 +56,7 @@ class SystemColumn:
         except FormatError:
             return None  # expired since it was read
         except UnreadableError as error:
-            if isinstance(error.__cause__, FileNotFoundError):
+            if error.is_gone:
                 return None
             raise
         if isinstance(stored, Blank):

@@ -133,7 +133,7 @@ class QueueTail:
                 part = self.queue.data(file, at, stop)
             except UnreadableError as error:
                 # A file that is gone: the next refresh reports what has happened.
-                if not parts and not isinstance(error.__cause__, FileNotFoundError):
+                if not parts and not error.is_gone:
                     raise
                 break
             parts.append(part)
