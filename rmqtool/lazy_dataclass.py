@@ -2,7 +2,7 @@
 
 The standard decorator compiles up to six methods for each class while its module loads. A command loads two
 hundred classes and uses a few of them, and compiling the others took a quarter of its start. Here a class
-gets descriptors in place of its generated methods. The first use of one calls the standard decorator on a
+gets descriptors where its generated methods will be. The first use of one calls the standard decorator on a
 copy of the class, and moves what it generated to the class. From then on the class is an ordinary dataclass:
 `fields`, `replace`, `asdict`, pickling and pattern matching work, before and after.
 
@@ -133,7 +133,7 @@ def _annotations(cls: type) -> dict[str, Any]:
 
 
 def _declare(cls: type, options: dict[str, Any]) -> type:
-    """Return the class with descriptors in place of generated attributes; a new class if it has slots."""
+    """Return the class with a descriptor per attribute to generate; a new class if it has slots."""
     declared = {name: value for name, value in vars(cls).items() if name not in ("__dict__", "__weakref__")}
     declared["__doc__"] = cls.__doc__ or cls.__name__  # else the standard decorator writes one: the signature
     declared["__qualname__"] = cls.__qualname__  # error messages name it

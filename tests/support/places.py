@@ -1,6 +1,6 @@
 """Where tests make their stores: in memory where a run has room there, and on a disk what is about disks.
 
-A run makes, copies and flushes thousands of stores, and in memory nobody waits for a device. The tests of the
+A run makes, copies and flushes thousands of stores, and in memory no run waits for a device. The tests of the
 page cache, of holes, extents and reserved space, and of two file systems use the fixture `disk_path`. With
 TMPDIR set, all other tests make their stores there.
 """

@@ -149,7 +149,7 @@ def test_classes_of_classes() -> None:
 
 
 def test_pickle_before_the_first_use() -> None:
-    """A process that only loads an instance gets a class nobody has used."""
+    """A process that only loads an instance gets a class that has not been used."""
     code = "import pickle, sys; print(pickle.load(sys.stdin.buffer))"
     shown = subprocess.run(
         [sys.executable, "-c", code], input=pickle.dumps(Pair(1, 2)), capture_output=True, check=True,
