@@ -16,7 +16,8 @@ import pytest
 import typer
 
 import rmqtool
-from rmqtool import __version__, manpages
+from rmqtool import Store, __version__, manpages
+from rmqtool.check.verify import Report, verify
 from rmqtool.cli import build_app
 from rmqtool.commands import COMMANDS
 from rmqtool.commands.concepts_page import SPEED
@@ -131,11 +132,9 @@ def test_an_option_means_the_same_in_every_command() -> None:
 @pytest.mark.parametrize(
     "example", tuple(readme.examples(README)), ids=lambda example: example.command.split("\n")[0]
 )
-def test_readme_example_is_real(
-    example: readme.Example, store_copy: Callable[[str], Path], tmp_path: Path
-) -> None:
-    """Run again, it prints what the README shows (`python -m tests.tools.readme` writes it anew)."""
-    store_copy(readme.CASE).rename(tmp_path / "store")
+def test_readme_example_is_real(example: readme.Example, cases: Library, tmp_path: Path) -> None:
+    """Run again, it prints what the README shows; `python -m tests.tools.readme` writes it again."""
+    readme.prepare(cases, tmp_path)
     output = example.run(tmp_path)
     assert "Traceback" not in output
     if example.kind == "console":
@@ -157,14 +156,27 @@ def test_recovery_page_is_real(cases: Library, tmp_path: Path) -> None:
     assert tree_digest(tmp_path / "store") == before  # it was undone
 
 
+def test_the_costs_on_the_concepts_page_are_real(store_copy: Callable[[str], Path]) -> None:
+    """Its figures are those of the demo's store."""
+    report = Report()
+    with Store.open(store_copy(readme.CASE)) as store:
+        assert list(verify(store, report=report)) == []
+        length = store.commit_log.end_offset() - store.commit_log.min_offset
+    records, units, entries = report.records, report.units, report.index_entries
+    for figure in (
+        f"{length:,} bytes for {records:,} records: {length / records:.0f} bytes a record",
+        f"{units:,} units, {units * 20 / length:.1%} of the commit log",
+        f"{entries:,} entries, {entries / records:.1f} a record: {entries * 20 / length:.1%}",
+    ):
+        assert figure.replace("%", " %") in CONCEPTS_TEXT, figure
+
+
 @pytest.mark.parametrize(
     "example", readme.python_examples(spark=False), ids=lambda example: example.command.split("\n")[0]
 )
-def test_python_example_runs(
-    example: readme.Example, store_copy: Callable[[str], Path], tmp_path: Path
-) -> None:
+def test_python_example_runs(example: readme.Example, cases: Library, tmp_path: Path) -> None:
     """Every example of rmqtool-python(7) prints something, and raises nothing; Spark has its own test."""
-    store_copy(readme.CASE).rename(tmp_path / "store")
+    readme.prepare(cases, tmp_path)
     output = example.run(tmp_path)
     assert output and "Traceback" not in output, output
 
