@@ -3,9 +3,9 @@
     python -m tests.tools.readme   runs every example and writes outputs that differ into the documents
 
 A console block is one command line (`$ rmqtool ...`) and its output, both streams as they come; a
-Python block is a whole program, its output in comments is not looked at. They run in a folder that
-holds the case `ok_540_clean` as `store`; those of the recovery page one after the other in a folder
-that `prepare_recovery` makes. In an output `...` stands for any text, on a line of its
+Python block is a whole program, its output in comments is not looked at. Those of the README and of
+rmqtool-python(7) run in a folder that `prepare` makes, those of the recovery page one after the other in
+one that `prepare_recovery` makes. In an output `...` stands for any text, on a line of its
 own for any lines.
 """
 
@@ -92,11 +92,15 @@ def examples(text: str) -> Iterator[Example]:
         yield Example("console", prompt.removeprefix("$ "), output, match.start(2), match.end(2))
 
 
+def prepare(cases: stores.Library, folder: Path) -> None:
+    """Put a sound `store` into `folder`, and `damaged`, the damaged one of the recovery page."""
+    cases.copy(CASE, folder / "store")
+    _copy_damaged(cases, folder / "damaged")
+
+
 def prepare_recovery(cases: stores.Library, folder: Path) -> None:
     """Put the damaged `store` of the recovery page into `folder`, and a sound `slave` that is behind."""
-    damaged = cases.variant(RECOVERY_CASE, folder / "linked")
-    copy_tree(damaged, folder / "store")
-    shutil.rmtree(damaged)
+    _copy_damaged(cases, folder / "store")
     slave = cases.copy(CASE, folder / "slave")
     with Store.open(slave) as opened:
         end = max(each.physical_offset for each in opened.messages() if each.physical_offset < _SLAVE_END)
@@ -106,6 +110,12 @@ def prepare_recovery(cases: stores.Library, folder: Path) -> None:
                 cut_file(file.path, max(first * UNIT_SIZE - file.file_from_offset, 0))
         newest = opened.layout.commit_log[-1]
     cut_file(newest.path, end - newest.file_from_offset)
+
+
+def _copy_damaged(cases: stores.Library, to: Path) -> None:
+    linked = cases.variant(RECOVERY_CASE, to.with_name("linked"))
+    copy_tree(linked, to)
+    shutil.rmtree(linked)
 
 
 def cut_file(path: Path, start: int) -> None:
@@ -135,7 +145,7 @@ def main() -> None:
         for made in (folder / "cases", folder / "readme", folder / "recovery"):
             made.mkdir()
         cases = stores.Library(folder / "cases")
-        cases.copy(CASE, folder / "readme/store")
+        prepare(cases, folder / "readme")
         prepare_recovery(cases, folder / "recovery")
         for document, place in ((README, "readme"), (RECOVERY, "recovery")):
             text = document.read_text("utf-8")
