@@ -31,7 +31,7 @@ from tests import ROOT
 from tests.docs.test_shape import names, project
 from tests.support.stores import Library
 from tests.support.trees import tree_digest
-from tests.tools import readme
+from tests.tools import picture, readme
 
 PAGES = manpages.pages()
 README = readme.README.read_text("utf-8")
@@ -142,6 +142,17 @@ def test_readme_example_is_real(example: readme.Example, cases: Library, tmp_pat
         assert example.matches(output), output
     else:
         assert output
+
+
+def test_the_picture_is_that_of_the_store(store_copy: Callable[[str], Path]) -> None:
+    """`python -m tests.tools.picture` would change nothing, and the README shows it."""
+    drawn = picture.draw(store_copy(readme.CASE))
+    assert picture.PICTURE.read_text("utf-8") == drawn
+    assert picture.PICTURE.relative_to(ROOT).as_posix() in README
+    shown = " ".join(re.findall(r'class="command"[^>]*>([^<]*)<', drawn)).replace("--by group", "")
+    assert set(shown.split()) <= {
+        command.name for command in typer.main.get_command(build_app()).commands.values()
+    }
 
 
 def test_recovery_page_is_real(cases: Library, tmp_path: Path) -> None:
