@@ -8,6 +8,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Repair and clean up": ("recover", "rebuild", "expire"),
     "Write messages": ("append", "deliver"),
     "Get messages out": ("export", "copy", "spark_scan"),
+    "Prepare a start": ("warm",),
     "Explain": ("problems", "help"),
 }
 """The commands by purpose, as the help shows them."""

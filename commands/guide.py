@@ -21,7 +21,7 @@ _PURPOSE_OF = {
     " --exclude-topic --queue --tag --filter --key --keys-from --uniq-key --msg-id --offset"
     " --queue-offset --time --bound --since --until --time-field --from-offset --to-offset --from --group"
     " --retry --last --limit --max --scan --pass --limit-bytes --sample --reverse --follow --max-duration"
-    " --common --all --at --code --input --input-format --only",
+    " --at-most --index --common --all --at --code --input --input-format --only",
     SHOW: "--gaps --explain --raw --stats-only --format --fields --body --body-limit --tz --trace --by"
     " --largest --duplicates --delayed --transactions --sort --plot --severity --queues --residency"
     " --differences --broker --broker-heap --now --columns --count --group-by --sql --verify --stats"
@@ -44,6 +44,7 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
     "export": {SHOW: "--columns --body --raw"},
     "lookup": {BEHAVIOUR: "--scan --broker"},
     "spark-scan": {OUTPUT: "--output --output-format --partition-by"},
+    "warm": {READ: "--queues"},
     "stats": {SHOW: "--all", READ: "--at --limit"},
 }
 
@@ -137,6 +138,11 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Check many stores on a cluster",
          "rmqtool spark-scan STORE OTHER --verify --master spark://host:7077"),
     ),
+    "warm": (
+        ("Read the newest gibibyte after a restart of the host", "rmqtool warm STORE"),
+        ("Read what consumers and queries will need", "rmqtool warm STORE --last 10G --queues --index"),
+        ("Leave most of the device to others", "rmqtool warm STORE --last 50G --io-limit 100M"),
+    ),
     "help": (
         ("Show the manual of a command", "rmqtool help recover"),
         ("Read what to do when a broker does not start", "rmqtool help recovery"),
@@ -162,6 +168,7 @@ RELATED: Mapping[str, str] = {
     "export": "dump(1) copy(1) spark-scan(1) python(7)",
     "copy": "export(1) append(1)",
     "spark-scan": "export(1) stats(1) spark(7)",
+    "warm": "info(1) tail(1) concepts(7)",
     "help": "problems(1)",
 }
 """The pages that the page of each command names."""

@@ -27,6 +27,7 @@ _PROT_READ, _MAP_SHARED = 1, 1
 _LOWEST_BIT = bytes(value & 1 for value in range(256))
 _ABSENT = pattern(b"\0+")
 _SCATTERED_LIMIT = 64
+_MEMINFO = Path("/proc/meminfo")
 
 
 class PageCache:
@@ -133,8 +134,10 @@ class PageCache:
         _libc().munmap(self._address, self._size)
 
 
-def resident_bytes(path: Path) -> int | None:
-    """How many bytes of the file are in the page cache; None if the system does not report it to this user.
+def resident_bytes(path: Path, start: int = 0, stop: int | None = None) -> int | None:
+    """How many bytes of [start, stop) of the file, by default of all, are in the page cache.
+
+    Counted in whole pages. None if the system does not report it to this user.
 
     Raises:
         OSError: the file cannot be opened.
@@ -143,13 +146,28 @@ def resident_bytes(path: Path) -> int | None:
         return None
     with path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
-        if not size:
+        stop = size if stop is None else min(stop, size)
+        if start >= stop:
             return 0
         pages = PageCache(file.fileno(), size)
         try:
-            return min(pages.resident(0, size).count(1) * PAGE, size) if pages.is_reported else None
+            if not pages.is_reported:
+                return None
+            return min(pages.resident(start, stop).count(1) * PAGE, stop - start)
         finally:
             pages.close()
+
+
+def available_memory() -> int:
+    """Bytes that processes can use without swapping: MemAvailable, or all memory where it is not reported."""
+    try:
+        with _MEMINFO.open(encoding="ascii") as lines:
+            for line in lines:
+                if line.startswith("MemAvailable:"):
+                    return int(line.split()[1]) << 10
+    except OSError:
+        pass  # not Linux
+    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 @cache

@@ -22,6 +22,7 @@ COMMANDS = (
     "lookup {store} --key order3 --trace --format jsonl",
     "lookup {store} --time 2023-11-14T22:13:20Z --topic TopicTest --format jsonl",
     "tail {store} --format jsonl",
+    "warm {store} --queues --index --fields part,files,bytes,left_out_bytes --format jsonl",
     "recover {store}",
     "rebuild {store} --format jsonl",
     "diff {store} {store}",

@@ -44,6 +44,7 @@ COMMANDS = (
     ["tail"],
     ["tail", "--last", "3", "--tag", "TagA", "--filter", "TAGS IS NOT NULL"],
     ["tail", "--follow", "--from", "earliest", "--max-duration", "700ms"],
+    ["warm", "--queues", "--index", "--fields", "part,bytes,left_out_bytes"],
     ["verify", *(f"--pass={name}" for name in PASSES)],
     ["verify", "--keep-cache", "--jobs", "1", "--limit-bytes", "64K"],
 )  # fmt: skip

@@ -11,6 +11,8 @@ import os
 import tempfile
 from pathlib import Path
 
+from rmqtool.storage.page_cache import available_memory
+
 _MEMORY = Path("/dev/shm")
 _DISK = Path("/var/tmp")  # what is here survives a restart of the machine: never in memory, as /tmp may be
 _ROOM_BYTES = 2 << 30
@@ -28,16 +30,7 @@ def _has_room() -> bool:
     if not (_MEMORY.is_dir() and os.access(_MEMORY, os.W_OK | os.X_OK)):
         return False
     status = os.statvfs(_MEMORY)
-    return status.f_bavail * status.f_frsize >= _ROOM_BYTES and _available_bytes() >= 3 * _ROOM_BYTES
-
-
-def _available_bytes() -> int:
-    """Memory that programs can still get; 0 where the system does not tell."""
-    try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith("MemAvailable:")), 0)
+    return status.f_bavail * status.f_frsize >= _ROOM_BYTES and available_memory() >= 3 * _ROOM_BYTES
 
 
 def new_folder_on_disk() -> Path:
