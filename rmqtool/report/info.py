@@ -124,7 +124,7 @@ def store_info(store: Store) -> Info:
 
 def _problems(store: Store, spans: Spans) -> Iterator[Finding]:
     """Findings from the names and sizes of files, and missing config files."""
-    yield from check_files(store.layout, store.profile)
+    yield from check_files(store.layout, store.profile, live=store.live)
     messages: dict[str, int] = {}
     for (topic, _), (low, high, _) in spans.items():
         messages[topic] = messages.get(topic, 0) + max(high - low, 0)

@@ -120,7 +120,7 @@ def _run(context: Context, passes: set[str]) -> Iterator[Finding]:
     early = list(read_checkpoint(context))
     config = ConfigCheck(context) if "config" in passes else None
     if "files" in passes:
-        yield from check_files(layout, context.store.profile)
+        yield from check_files(layout, context.store.profile, live=context.live)
     if passes & _OF_LOG:
         yield from _log(context, passes)
     if passes & {"checkpoint", "config"}:

@@ -8,6 +8,7 @@ Source: MappedFileQueue#doLoad, spec 02 sections 1.3 and 15.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -16,9 +17,44 @@ from rmqtool.storage.layout import QueueFiles, StoreFile, StoreLayout
 from rmqtool.storage.profile import Profile
 from rmqtool.storage.storage import StoragePath
 
+WAIT_S = 2.0
+"""How long a broker may take to give a new file its length."""
+_POLL_S = 0.05
 
-def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
-    """Findings on the store's files and folders as such; `profile` is the broker that used it last."""
+
+class _Sizes:
+    """Judges the sizes of files. In a live store, a file whose size is wrong may be one that is being made.
+
+    A broker creates a file first and gives it its length then (DefaultMappedFile#init). All files together
+    have WAIT_S for it.
+    """
+
+    def __init__(self, *, live: bool) -> None:
+        self._live = live
+        self._until: float | None = None
+
+    def is_wrong(self, path: Path, size: int, expected: int) -> bool:
+        """Whether a file that had `size` bytes when it was listed has another size than `expected`."""
+        if size == expected or not self._live:
+            return size != expected
+        if self._until is None:
+            self._until = time.monotonic() + WAIT_S
+        try:
+            while path.stat().st_size != expected:
+                if time.monotonic() >= self._until:
+                    return True
+                time.sleep(_POLL_S)
+        except OSError:
+            pass  # deleted since: nothing is known of its size
+        return False
+
+
+def check_files(layout: StoreLayout, profile: Profile, *, live: bool = False) -> Iterator[Finding]:
+    """Findings on the store's files and folders as such.
+
+    `profile` is the broker that used the store last; `live` is whether one is using it now.
+    """
+    sizes = _Sizes(live=live)
     for part in layout.unsupported:
         yield finding("UN01", layout.relative(part.path), what=part.what, form=part.form)
     for path, reason in layout.unreadable:
@@ -29,14 +65,14 @@ def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
         yield finding("CP08", layout.relative(stray), expected="a file of the queue of files around it")
     if layout.guard is not None:
         yield finding("CP05", layout.relative(layout.guard))
-    yield from _commit_log(layout, profile)
+    yield from _commit_log(layout, profile, sizes)
     for queues, size in (
         (layout.consume_queues, layout.consume_queue_file_size),
         (layout.batch_queues, layout.batch_queue_file_size),
         (layout.ext_queues, layout.ext_queue_file_size),
     ):
         for queue in queues.values():
-            yield from _queue(layout, queue, size)
+            yield from _queue(layout, queue, size, sizes)
     for stray in (*layout.consume_queue_strays, *layout.batch_queue_strays):
         yield finding("CQ11", layout.relative(stray))
     for stray in layout.index_strays:
@@ -44,7 +80,7 @@ def check_files(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
     expected = layout.index_file_size
     for file in layout.index_files:
         # The size that is right is found from the content: of what cannot be read it is not known.
-        if file.size != expected and _may_read(file.path):
+        if _may_read(file.path) and sizes.is_wrong(file.path, file.size, expected):
             yield finding("IX06", layout.relative(file.path), 0, file.size, expected_bytes=expected)
 
 
@@ -52,7 +88,7 @@ def _may_read(path: Path) -> bool:
     return isinstance(path, StoragePath) or os.access(path, os.R_OK)
 
 
-def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
+def _commit_log(layout: StoreLayout, profile: Profile, sizes: _Sizes) -> Iterator[Finding]:
     files, size = layout.commit_log, layout.commit_log_file_size
     for stray in layout.commit_log_strays:
         skipped = stray.is_dir() and profile.skips_stray_folders
@@ -64,8 +100,9 @@ def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
     for file in files:
         where = layout.relative(file.path)
         if file.size == 0:
-            yield finding("CL23", where, file.file_from_offset, 0)
-        elif file.size != size and layout.kind != "commitlog":
+            if sizes.is_wrong(file.path, 0, size):
+                yield finding("CL23", where, file.file_from_offset, 0)
+        elif layout.kind != "commitlog" and sizes.is_wrong(file.path, file.size, size):
             yield finding("CL21", where, file.file_from_offset, file.size, expected_bytes=size)
         if file.file_from_offset % size:
             yield finding("CL25", where, file.file_from_offset, file.size, file_size=size)
@@ -80,11 +117,11 @@ def _commit_log(layout: StoreLayout, profile: Profile) -> Iterator[Finding]:
             yield finding("CL25", layout.relative(after.path), stop, start - stop, overlaps=before.path.name)
 
 
-def _queue(layout: StoreLayout, queue: QueueFiles, size: int) -> Iterator[Finding]:
+def _queue(layout: StoreLayout, queue: QueueFiles, size: int, sizes: _Sizes) -> Iterator[Finding]:
     for stray in queue.strays:
         yield finding("CQ11", layout.relative(stray))
     for file in queue.files:
-        if file.size != size and layout.kind == "store":
+        if layout.kind == "store" and sizes.is_wrong(file.path, file.size, size):
             yield finding("CQ09", layout.relative(file.path), 0, file.size, expected_bytes=size)
     for before, after in _pairs(queue.files):
         start, stop = before.file_from_offset + size, after.file_from_offset

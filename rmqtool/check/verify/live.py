@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rmqtool.check.verify.context import Context
+from rmqtool.check.verify.files import WAIT_S
 from rmqtool.check.verify.queues import QueueCheck
 from rmqtool.check.verify.spans import Key, Mismatch, UnitFault
 from rmqtool.errors import UnreadableError
@@ -27,7 +28,6 @@ from rmqtool.storage.open_files import OpenFiles
 if TYPE_CHECKING:
     from rmqtool.check.verify.unit_check import Units
 
-WAIT_S = 2.0
 _UNITS_MAX = 1 << 20  # checked again in one piece
 
 

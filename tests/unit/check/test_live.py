@@ -6,19 +6,23 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from rmqtool.check.verify import PASSES, Bounds, Report, verify
+from rmqtool.check.verify import PASSES, Bounds, Report, files, verify
+from rmqtool.check.verify.files import check_files
 from rmqtool.formats.consume_queue import UNIT, UNIT_SIZE
+from rmqtool.problems import Finding
 from rmqtool.read.store import Store
 from rmqtool.report.info import store_info
 from rmqtool.report.residency import residency_rows
 from tests.support.build_store import file_name, patch
 from tests.support.programs import PATIENCE_S, ROOT, started
+from tests.support.whole_store import keyed, write_whole
 
 # A broker's abort file, what its dispatch has not reached, and a log file made ahead.
 EXPECTED = {"CP04", "CQ01", "IX08", "CL24"}
@@ -134,3 +138,36 @@ def test_afterwards_everything_is_sound(tmp_path: Path) -> None:
     report = Report()
     assert rows_of(tmp_path / "store", report) == []
     assert not report.live and not report.vanished
+
+
+NEW_FILES = ("commitlog/{:020}", "consumequeue/TopicTest/0/{:020}", "index/20991231235959{:03}")
+SIZE_CODES = {"CL21", "CL23", "CQ09", "IX06"}
+
+
+@pytest.mark.parametrize("name", NEW_FILES)
+@pytest.mark.parametrize("is_made", [True, False])
+def test_a_file_without_its_length(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, is_made: bool
+) -> None:
+    """A broker gives a file its length after it has created it. Only in its store is there time for that."""
+    monkeypatch.setattr(files, "WAIT_S", PATIENCE_S if is_made else 0.2)
+    write_whole(tmp_path, keyed(40))
+    sample = next(iter(sorted((tmp_path / name).parent.iterdir())))
+    size = sample.stat().st_size
+    number = size * len(list(sample.parent.iterdir())) if "index" not in name else 1
+    path = tmp_path / name.format(number)
+    path.touch()
+    with Store.open(tmp_path) as store:
+        assert codes(check_files(store.layout, store.profile)) & SIZE_CODES
+        made = threading.Timer(0.3, lambda: os.truncate(path, size))
+        if is_made:
+            made.start()
+        found = codes(check_files(store.layout, store.profile, live=True))
+        assert bool(found & SIZE_CODES) is not is_made
+        made.cancel()
+    path.unlink()
+    assert not codes(check_files(store.layout, store.profile, live=True)) & SIZE_CODES
+
+
+def codes(findings: Iterable[Finding]) -> set[str]:
+    return {each.problem.code for each in findings}
