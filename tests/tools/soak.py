@@ -108,8 +108,9 @@ def soak(runs: int, load: int, first: int, tests: list[str]) -> int:
     """How many of the runs failed."""
     LOGS.mkdir(parents=True, exist_ok=True)
     failed, left = 0, list(range(first, first + runs))
-    folder = Path(tempfile.mkdtemp(prefix="rmqtool-soak-"))
     with ExitStack() as stack:
+        made = tempfile.TemporaryDirectory(prefix="rmqtool-soak-", ignore_cleanup_errors=True)
+        folder = Path(stack.enter_context(made))
         going: list[tuple[Run, ExitStack]] = []
         busy: list[ExitStack] = []
         while left or going:
@@ -128,7 +129,6 @@ def soak(runs: int, load: int, first: int, tests: list[str]) -> int:
                     ends.close()
                     going.remove((run, ends))
                     failed += not run.end()
-    shutil.rmtree(folder, ignore_errors=True)
     say(f"{failed} of {runs} runs failed" + (f": logs in {LOGS}" if failed else ""))
     return failed
 
@@ -142,6 +142,7 @@ def main() -> int:
     parser.add_argument("--load", type=int, default=10, help="programs at work at any time")
     parser.add_argument("--first", type=int, default=1, help="number, and so seed, of the first run")
     asked, tests = parser.parse_known_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # the runs end with this process
     return int(soak(asked.runs, asked.load, asked.first, tests or ["tests", "--ignore=tests/spark"]) > 0)
 
 
