@@ -61,7 +61,11 @@ def sections(store: Store, last: int, *, queues: bool, index: bool) -> Iterator[
     With `queues` first the units of its messages, then the log from its end backwards, with `index` then the
     index files that hold its keys, the newest first. What cannot be read is left out and noted
     (`Store.failures`).
+
+    Raises:
+        UnsupportedStoreError: the log is in DLedger, or, with `queues`, the queues are in RocksDB.
     """
+    store.layout.check_forms(log=True, queues=queues)
     log = store.commit_log
     if not log.files:
         return

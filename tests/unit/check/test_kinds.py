@@ -32,15 +32,17 @@ COMMANDS = {
     "lookup-time": ("--topic", "TopicA", "--time", "2026-11-23T06:55:00Z"),
     "lookup-unit": ("--topic", "TopicA", "--queue", "0", "--queue-offset", "0"),
     "tail": ("--topic", "TopicA", "-n", "2"), "recover": (), "rebuild": (), "expire": (),
+    "warm": (), "warm-queues": ("--queues", "--index"),
     "append": ("--topic", "TopicA", "--body", "x", "--dry-run"), "deliver": (), "diff": ("STORE",),
     "export": ("--output", "NEW", "--output-format", "jsonl"), "copy": ("--output", "NEW"),
 }  # fmt: skip
 # What needs the log, and what needs the queues: refused where rmqtool does not read them.
 OF_LOG = {
+    "warm", "warm-queues",
     "lookup-key", "lookup-time", "lookup-unit", "tail", "recover", "rebuild", "expire", "deliver", "export",
     "copy",
 }  # fmt: skip
-OF_QUEUES = {"lookup-time", "lookup-unit", "tail", "deliver"}
+OF_QUEUES = {"lookup-time", "lookup-unit", "tail", "deliver", "warm-queues"}
 
 
 @pytest.mark.parametrize("command", COMMANDS)
