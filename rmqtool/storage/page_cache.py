@@ -161,7 +161,7 @@ def resident_bytes(path: Path, start: int = 0, stop: int | None = None) -> int |
 def available_memory() -> int:
     """Bytes that processes can use without swapping: MemAvailable, or all memory where it is not reported."""
     try:
-        with _MEMINFO.open(encoding="ascii") as lines:
+        with _MEMINFO.open(encoding="utf-8") as lines:
             for line in lines:
                 if line.startswith("MemAvailable:"):
                     return int(line.split()[1]) << 10
