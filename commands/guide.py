@@ -61,9 +61,8 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
          "rmqtool dump STORE --reverse --limit 10 --fields store_time,topic,keys,body"),
     ),
     "lookup": (
-        ("Find a message by its key, and what became of it", "rmqtool lookup STORE --key ORDER-17 --trace"),
-        ("Find it by the id that the producer got",
-         "rmqtool lookup STORE --msg-id C0A8010200002A9F0000000000000000"),
+        ("Find a message by its key, and what became of it", "rmqtool lookup STORE ORDER-17 --trace"),
+        ("Find it by the id that the producer got", "rmqtool lookup STORE C0A8010200002A9F0000000000000000"),
         ("Find the queue offset for a time",
          "rmqtool lookup STORE --topic orders --queue 0 --time '2026-01-31 14:30'"),
     ),

@@ -70,8 +70,15 @@ Trace = Annotated[
 
 
 class LookupOptions(Group):
-    """Options that say what to look up."""
+    """Arguments and options that say what to look up."""
 
+    values: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[VALUE]...",
+            help="Find messages with this message id, unique key or key. The field matched says which it is.",
+        ),
+    ] = None
     key: Annotated[
         list[str] | None,
         typer.Option("--key", metavar="KEY", help="Find messages with this key or unique key (repeatable)."),
@@ -151,8 +158,9 @@ class LookupOptions(Group):
         has_keys = self.key or self.keys_from is not None
         keys = [*(self.key or ()), *(_keys_from(self.keys_from) if self.keys_from is not None else ())]
         return {
-            "key": keys if has_keys else None, "uniq_key": self.uniq_key, "msg_id": self.msg_id,
-            "offset": self.offset, "queue_offset": self.queue_offset, "time": self.time, "tag": self.tag,
+            "any": self.values, "key": keys if has_keys else None, "uniq_key": self.uniq_key,
+            "msg_id": self.msg_id, "offset": self.offset, "queue_offset": self.queue_offset,
+            "time": self.time, "tag": self.tag,
         }  # fmt: skip
 
 
@@ -169,6 +177,9 @@ def lookup(
     shown: options.OutputOptions,
 ) -> int:
     """Find messages by key, id, tag, offset or time.
+
+    A VALUE after STORE can be a message id, a unique key or a key: rmqtool first reads the record that an
+    offset message id names. If there is none, it looks for messages with this unique key or key.
 
     Finds keys through the index, in all topics or those of --topic, and shows all messages that have
     them. found_by says how each message was found. An index entry holds only a hash, so every message
@@ -203,8 +214,8 @@ def lookup(
 
         writer.check_fields(TRACE_FIELDS if trace else FIELDS)
     kind = _kind({name: value is not None and value != [] for name, value in given.items()})
-    if explain and kind not in ("key", "uniq_key", "tag"):
-        raise UsageError("--explain works only for a --key, --uniq-key or --tag")
+    if explain and kind not in ("any", "key", "uniq_key", "tag"):
+        raise UsageError("--explain works only for a VALUE, --key, --uniq-key or --tag")
     if explain and trace:
         raise UsageError("--explain and --trace exclude each other")
     if kind != "time" and (sought.bound != "lower" or sought.broker is not None):
@@ -226,14 +237,20 @@ def _kind(given: dict[str, bool]) -> str:
     """Return the one requested kind of look-up; tags next to another kind only narrow it."""
     kinds = [name for name, is_given in given.items() if is_given and name != "tag"]
     if len(kinds) > 1:
-        names = " and ".join(f"--{name.replace('_', '-')}" for name in kinds)
+        names = " and ".join(map(_spelled, kinds))
         raise UsageError(f"{names} exclude each other", hint="look up one kind of thing at a time")
     if not kinds and not given["tag"]:
         raise UsageError(
             "nothing to look up",
-            hint="give --key, --uniq-key, --tag, --msg-id, --offset, --queue-offset or --time",
+            hint="give a message id or key after STORE, or --key, --uniq-key, --tag, --msg-id, --offset,"
+            " --queue-offset or --time",
         )
     return kinds[0] if kinds else "tag"
+
+
+def _spelled(kind: str) -> str:
+    """Return the argument or option of a kind of look-up, as the user types it."""
+    return "VALUE" if kind == "any" else f"--{kind.replace('_', '-')}"
 
 
 def _request(
@@ -246,7 +263,7 @@ def _request(
     assert isinstance(values, list)
     values = list(dict.fromkeys(values))
     if "" in values:
-        raise UsageError(f"--{kind.replace('_', '-')} is empty", hint="no message has an empty value")
+        raise UsageError(f"{_spelled(kind)} is empty", hint="no message has an empty value")
     if kind != "tag" and tag:
         selection = replace(selection, tags=tag)
     if kind == "queue_offset" and not (_is_one_name(selection.topics) and len(selection.queues) == 1):
@@ -317,8 +334,9 @@ class _Task:
         """Carry out --explain: show the search through the index."""
         from rmqtool.read.lookup_explain import FIELDS, TABLE_FIELDS, explain_rows
 
-        assert request.kind in ("key", "uniq_key", "tag")
-        rows = list(explain_rows(self.store, request.names, request.selection, request.kind, self.zone))
+        kind = "key" if request.kind == "any" else request.kind
+        assert kind in ("key", "uniq_key", "tag")
+        rows = list(explain_rows(self.store, request.names, request.selection, kind, self.zone))
         self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
         if any(row["step"] == "entry" and row["result"] == "found" for row in rows):
             return EXIT_OK
@@ -329,7 +347,7 @@ class _Task:
     def messages(self, request: Request, form: RowFormat, *, trace: bool) -> int:
         """Show the messages, or with `trace` their traces."""
         from rmqtool.read.hits import SearchReport
-        from rmqtool.read.lookup_request import FIELDS, TABLE_FIELDS
+        from rmqtool.read.lookup_request import FIELDS, table_fields
 
         looked = SearchReport()
         found: set[str] = set()
@@ -339,8 +357,8 @@ class _Task:
             if trace:
                 count = self._write_traces(hits, form)
             else:
-                rows = seen.rows(hits, form, several=len(request.terms) > 1)
-                count = self.writer.write_rows(rows, FIELDS, TABLE_FIELDS)
+                rows = seen.rows(hits, form, request)
+                count = self.writer.write_rows(rows, FIELDS, table_fields(request))
         return worst_exit_code(seen.exit_code(), self._ending(request, looked, found, count))
 
     def _hits(
@@ -484,13 +502,13 @@ class _Damage:
         self._writer = writer
         self._code = EXIT_OK
 
-    def rows(self, hits: Iterator[Hit], form: RowFormat, *, several: bool) -> Iterator[Row]:
-        """Yield the row of each hit."""
+    def rows(self, hits: Iterator[Hit], form: RowFormat, request: Request) -> Iterator[Row]:
+        """Yield the row of each hit of a request."""
         from rmqtool.message.rows import OK
         from rmqtool.read.lookup_request import hit_row
 
         for hit in hits:
-            row = hit_row(hit, form, several=several)
+            row = hit_row(hit, form, request)
             if row.get("status", [OK]) != [OK] or hit.stored.status:
                 self._report(hit, row.get("status", [OK]))
             yield row
@@ -512,8 +530,8 @@ class _Damage:
 _NAMES_SHOWN = 5
 _NAME_MAX = 200
 _GAPS_SHOWN = 3
-_KINDS = {"key": "key", "uniq_key": "unique key", "tag": "tag", "msg_id": "message id",
-          "offset": "physical offset", "queue_offset": "queue offset"}  # fmt: skip
+_KINDS = {"any": "message id, unique key or key", "key": "key", "uniq_key": "unique key", "tag": "tag",
+          "msg_id": "message id", "offset": "physical offset", "queue_offset": "queue offset"}  # fmt: skip
 
 
 def gap_text(gap: Gap) -> str:
@@ -553,7 +571,7 @@ def index_texts(looked: SearchReport) -> Iterable[str]:
 def missing_text(request: Request, names: Sequence[str]) -> str:
     """Say which of several names were not found."""
     shown = ", ".join(map(shortened, names[:_NAMES_SHOWN])) + (", ..." if len(names) > _NAMES_SHOWN else "")
-    what = counted(len(request.terms), _KINDS[request.kind])
+    what = counted(len(request.terms), "value" if request.kind == "any" else _KINDS[request.kind])
     return f"not found: {len(names)} of {what}: {shown}"
 
 
@@ -561,11 +579,10 @@ def nothing_text(request: Request, looked: SearchReport) -> str:
     """Say that nothing was found, and what was searched."""
     what = _KINDS[request.kind]
     terms = request.terms
-    text = (
-        f"no message with {what} {shortened(terms[0])}"
-        if len(terms) == 1
-        else f"no message with any of {len(terms)} {what}s"
-    )
+    if len(terms) == 1:
+        text = f"no message with {what} {shortened(terms[0])}"
+    else:
+        text = f"no message with any of {len(terms)} {'values' if request.kind == 'any' else f'{what}s'}"
     if request.kind in ("offset", "queue_offset"):
         scanned = f"; searched {looked.scanned_bytes:,} bytes of the log"
         return text + scanned if looked.scanned_bytes else text

@@ -28,7 +28,8 @@ and a limit.
 - message_row. The columns of a message as a dictionary, with body and properties decoded: what `dump` prints.
 - message_batches. The selected messages as Arrow record batches; it uses queues and index where that saves
 reading.
-- lookup. Finds messages by key, unique key, tag, message id or offset, through the index.
+- lookup. Finds messages by key, unique key, tag, message id or offset, through the index. The kind `any`
+  takes message ids, unique keys and keys.
 - lookup_columns. Finds the messages of thousands of keys and returns their places as columns, at several
 hundred thousand keys a second.
 - Hit. A result of `lookup`: `stored`, `found_by`, `names`.

@@ -88,7 +88,7 @@ def _root(
     \b
       The broker does not start    rmqtool recover STORE
       Is the store damaged?        rmqtool verify STORE
-      Where is my message?         rmqtool lookup STORE --key ORDER-17 --trace
+      Where is my message?         rmqtool lookup STORE ORDER-17 --trace
       What is in a queue?          rmqtool tail STORE --topic TopicTest --queue 0
       The disk is full             rmqtool expire STORE
       Which groups lag?            rmqtool stats STORE --by group

@@ -13,11 +13,12 @@ Source: MessageDecoder#decodeMessageId, DefaultMessageStore#lookMessageByOffset;
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.findings import Progress
 from rmqtool.formats import properties
+from rmqtool.formats.index import KeyKind
 from rmqtool.formats.message import INNER_BATCH, Message
 from rmqtool.formats.message_id import OffsetMessageId, offset_message_id
 from rmqtool.lazy_pattern import pattern
@@ -105,23 +106,63 @@ def find_by_msg_id(
     First the record whose own id it is; then the messages with that unique key; then the record at
     the id's offset, which was stored under another host.
     """
-    store.layout.check_forms(log=True)
-    place = _place_of(msg_id)
-    stored = None if place is None else _record_at(store, place.physical_offset)
-    if stored is not None and _id_of(stored) == msg_id.upper():
-        yield Hit(stored, "id")
-        return
-    search = KeySearch.of(
-        store, (msg_id,), selection, kind="uniq_key", scan=scan, looked=looked, progress=progress
+    yield from _by_id_or_key(
+        store, (msg_id,), selection, "uniq_key", scan=scan, looked=looked, progress=progress, note=note
     )
-    found = False
+
+
+def find_any(
+    store: Store,
+    values: Collection[str],
+    selection: Selection | None = None,
+    *,
+    scan: ScanMode = "auto",
+    looked: SearchReport | None = None,
+    progress: Progress | None = None,
+    before_scan: BeforeScan | None = None,
+    note: Note | None = None,
+) -> Iterator[Hit]:
+    """The messages that values name, be they offset message ids, unique keys or keys.
+
+    First the records whose own ids the values are; then, in one search for all other values, the messages
+    with that unique key or key; then the records at the offsets of ids that name another host.
+    """
+    yield from _by_id_or_key(
+        store, values, selection, "key", scan=scan, looked=looked, progress=progress,
+        before_scan=before_scan, note=note,
+    )  # fmt: skip
+
+
+def _by_id_or_key(
+    store: Store, values: Iterable[str], selection: Selection | None, kind: KeyKind, *, scan: ScanMode,
+    looked: SearchReport | None, progress: Progress | None, note: Note | None,
+    before_scan: BeforeScan | None = None,
+) -> Iterator[Hit]:  # fmt: skip
+    """The records whose ids the values are, messages with such keys, and records of other hosts."""
+    store.layout.check_forms(log=True)
+    others: dict[str, tuple[OffsetMessageId, StoredMessage] | None] = {}
+    for value in values:
+        place = _place_of(value)
+        stored = None if place is None else _record_at(store, place.physical_offset)
+        if stored is not None and _id_of(stored) == value.upper():
+            yield Hit(stored, "id", (value,))
+        else:
+            others[value] = (place, stored) if place is not None and stored is not None else None
+    search = KeySearch.of(
+        store, others, selection, kind=kind, scan=scan, looked=looked, progress=progress,
+        before_scan=before_scan,
+    )  # fmt: skip
     for hit in search.hits():
-        found = True
+        for name in hit.names:
+            others[name] = None
         yield hit
-    if stored is not None and place is not None and not found:
-        if note is not None:
-            note(f"{msg_id} names {place.store_host}, but {_id_host(stored)} stored the record at its offset")
-        yield Hit(stored, "id")
+    for value, named in others.items():
+        if named is not None:
+            place, stored = named
+            if note is not None:
+                host = _id_host(stored)
+                note(f"{value} names {place.store_host}, but {host} stored the record at its offset")
+            yield Hit(stored, "id", (value,))
 
 
 def find_by_queue_offset(

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from rmqtool.formats.batch import BatchItem
     from rmqtool.read.by_position import Note
 
-FIELDS = (*NAMES, "found_by", "inside", "asked")
+FIELDS = (*NAMES, "found_by", "matched", "inside", "asked")
 TABLE_FIELDS = (
     "found_by", "physical_offset", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys", "body",
     "status",
 )  # fmt: skip
 
 
-LookupKind = Literal["key", "uniq_key", "tag", "msg_id", "offset", "queue_offset"]
+LookupKind = Literal["any", "key", "uniq_key", "tag", "msg_id", "offset", "queue_offset"]
 
 
 class Request(NamedTuple):
@@ -36,7 +36,7 @@ class Request(NamedTuple):
 
     Attributes:
         kind: what the names or offsets are.
-        names: keys, unique keys, tags or message ids.
+        names: keys, unique keys, tags or message ids; of the kind `any` all of these except tags.
         offsets: physical offsets, or queue offsets in the one queue that the selection names.
         selection: what else must hold; its limit counts hits.
         scan: when the log is scanned.
@@ -67,7 +67,12 @@ class Request(NamedTuple):
             return
         found = self._by_place(store, looked, progress, before_scan, note)
         loose = replace(selection, limit=None)
-        matching = (hit for hit in found if loose.matches(hit.stored.message, hit.stored.physical_offset))
+        # The search for keys has judged the messages inside batch records: their tags are their own.
+        matching = (
+            hit
+            for hit in found
+            if hit.found_by == "batch" or loose.matches(hit.stored.message, hit.stored.physical_offset)
+        )
         yield from islice(matching, selection.limit)
 
     def _by_place(
@@ -78,9 +83,15 @@ class Request(NamedTuple):
         before_scan: BeforeScan | None,
         note: Note | None,
     ) -> Iterator[Hit]:
-        from rmqtool.read.by_position import find_by_msg_id, find_by_offset, find_by_queue_offset
+        from rmqtool.read.by_position import find_any, find_by_msg_id, find_by_offset, find_by_queue_offset
 
         loose = replace(self.selection, limit=None)
+        if self.kind == "any":
+            yield from find_any(
+                store, self.names, loose, scan=self.scan, looked=looked, progress=progress,
+                before_scan=before_scan, note=note,
+            )  # fmt: skip
+            return
         for msg_id in self.names:
             found = find_by_msg_id(
                 store, msg_id, loose, scan=self.scan, looked=looked, progress=progress, note=note
@@ -124,8 +135,8 @@ def lookup(
             only together with its topic: without topics every topic is tried. For `queue_offset` it names one
             topic and one queue.
         kind: `key` finds keys and unique keys, `uniq_key` only these, `tag` whole values of TAGS, `msg_id`
-            offset message ids and unique keys; `offset` takes physical offsets, `queue_offset` those of one
-            queue.
+            offset message ids and unique keys, `any` what `msg_id` and `key` find; `offset` takes physical
+            offsets, `queue_offset` those of one queue.
         scan: `auto` scans what the index does not cover, and the whole log for names that were not found;
             `always` scans the whole log at once; `never` scans nothing, and opens no batch record.
         looked: records what was searched.
@@ -147,10 +158,19 @@ def lookup(
     return Request(kind, names, offsets, chosen, scan).hits(store, looked, progress)
 
 
-def hit_row(hit: Hit, form: RowFormat, *, several: bool) -> Row:
-    """The row of a hit: that of its message, how it was found, and with `several` for which name.
+def table_fields(request: Request) -> tuple[str, ...]:
+    """The columns of a table of the hits of a request."""
+    if request.kind != "any":
+        return TABLE_FIELDS
+    asked = ("asked",) if len(request.terms) > 1 else ()
+    return (TABLE_FIELDS[0], "matched", *asked, *TABLE_FIELDS[1:])
 
-    Of a batch record `inside` has the messages that were found in it.
+
+def hit_row(hit: Hit, form: RowFormat, request: Request) -> Row:
+    """The row of a hit: that of its message, how it was found, and of several names for which one.
+
+    Of a batch record `inside` has the messages that were found in it. For a request of the kind `any`,
+    `matched` says of each of the names in `asked` (or of the only one) what it is to the message.
     """
     stored = hit.stored
     row = message_row(stored.message, stored.physical_offset, stored.file, form) | {"found_by": hit.found_by}
@@ -159,7 +179,18 @@ def hit_row(hit: Hit, form: RowFormat, *, several: bool) -> Row:
         base = decoded.get(properties.INNER_BASE, "")
         first = int(base) if base.isascii() and base.isdecimal() else stored.message.queue_offset
         row["inside"] = [_inside_row(item, first + number, form) for number, item in hit.inside]
-    return row | {"asked": list(hit.names)} if several else row
+    if request.kind == "any":
+        row["matched"] = [matched_as(hit, name) for name in hit.names]
+    return row | {"asked": list(hit.names)} if len(request.terms) > 1 else row
+
+
+def matched_as(hit: Hit, name: str) -> Literal["msg_id", "uniq_key", "key"]:
+    """What a name that led to a hit is to its message, or to one inside its batch."""
+    if hit.found_by == "id":
+        return "msg_id"
+    held = [item.properties_bytes for _, item in hit.inside] or [hit.stored.message.properties_bytes]
+    unique = {properties.decode(data).get(properties.UNIQ_KEY) for data in held}
+    return "uniq_key" if name in unique else "key"
 
 
 def _inside_row(item: BatchItem, queue_offset: int, form: RowFormat) -> Row:

@@ -13,6 +13,7 @@ import pytest
 
 from rmqtool.formats import batch, index, properties
 from rmqtool.formats.consume_queue import UNIT_SIZE, Unit
+from rmqtool.formats.message_id import offset_message_id
 from rmqtool.read.store import Store
 from tests.support.exports import small_store
 from tests.support.lookups import Lookup, held_keys
@@ -410,3 +411,88 @@ def test_what_cannot_be_read_is_told(tmp_path: Path, lookup: Lookup, monkeypatch
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     found = lookup(store, "--offset", 17)
     assert found.code == 3 and "CL12" in found.err and "Permission denied" in found.err
+
+
+def plain_key_of(store: Path) -> tuple[str, list[int], dict[str, str]]:
+    """A key of KEYS, the offsets of its messages, and the names of the first of them."""
+    with Store.open(store) as opened:
+        held = held_keys(opened)
+        for key, found in held.items():
+            message = opened.find(found[0].physical_offset).message
+            decoded = properties.decode(message.properties_bytes)
+            if len(found) > 1 and key in properties.keys_of(decoded):
+                offset_id = offset_message_id(message.store_host, message.physical_offset)
+                names = {"uniq_key": decoded[properties.UNIQ_KEY], "offset_msg_id": offset_id}
+                return key, [each.physical_offset for each in found], names | {"topic": message.topic}
+    raise AssertionError("no two messages have the same key")
+
+
+def test_a_value_needs_no_option(cases: Library, lookup: Lookup) -> None:
+    """It is a message id, a unique key or a key, in this order; `matched` says which."""
+    store = cases.path(CLEAN)
+    key, offsets, first = plain_key_of(store)
+    by_key = lookup(store, key)
+    assert (by_key.code, by_key.err) == (0, "")
+    assert [row["physical_offset"] for row in by_key.rows] == offsets
+    assert {tuple(row["matched"]) for row in by_key.rows} == {("key",)}
+    assert not any("asked" in row for row in by_key.rows)
+    by_unique_key = lookup(store, first["uniq_key"])
+    assert [row["matched"] for row in by_unique_key.rows] == [["uniq_key"]] * len(by_unique_key.rows)
+    assert offsets[0] in {row["physical_offset"] for row in by_unique_key.rows}
+    (by_id,) = lookup(store, first["offset_msg_id"]).rows
+    assert (by_id["matched"], by_id["found_by"]) == (["msg_id"], "id")
+    assert by_id["physical_offset"] == offsets[0]
+
+
+def test_several_values_of_different_kinds(cases: Library, lookup: Lookup) -> None:
+    """All values are looked up together; `asked` and `matched` name them in the same order."""
+    store = cases.path(CLEAN)
+    key, offsets, first = plain_key_of(store)
+    last = lookup(store, "--offset", offsets[-1]).rows[0]
+    both = lookup(store, key, first["uniq_key"], last["offset_msg_id"], "nothing")
+    assert both.code == 1
+    assert "not found: 1 of 4 values: nothing" in both.err
+    seen = {(row["physical_offset"], *zip(row["asked"], row["matched"], strict=True)) for row in both.rows}
+    assert (offsets[0], (first["uniq_key"], "uniq_key"), (key, "key")) in seen
+    assert (offsets[-1], (last["offset_msg_id"], "msg_id")) in seen
+    table = lookup(store, key, first["uniq_key"], "--format", "table").out.decode().splitlines()
+    assert table[0].split()[:3] == ["found_by", "matched", "asked"]
+
+
+def test_values_are_narrowed_and_explained_as_keys_are(cases: Library, lookup: Lookup) -> None:
+    """--topic, --tag, --max, --trace and --explain work; a value next to another kind is a usage error."""
+    store = cases.path(CLEAN)
+    key, offsets, first = plain_key_of(store)
+    assert [row["physical_offset"] for row in lookup(store, key, "--max", 1).rows] == offsets[:1]
+    for narrow in (("--topic", "another"), ("--tag", "nothing like it"), ("--until", "2001-01-01")):
+        assert (lookup(store, first["offset_msg_id"], *narrow).rows, lookup(store, key, *narrow).rows) == (
+            [],
+            [],
+        )
+    assert lookup(store, key, "--explain").out == lookup(store, "--key", key, "--explain").out
+    assert lookup(store, key, "--trace").out == lookup(store, "--key", key, "--trace").out
+    assert "VALUE and --key exclude each other" in lookup(store, key, "--key", key).err
+    assert "VALUE is empty" in lookup(store, "").err
+    missing = lookup(store, "nothing", "--topic", first["topic"])
+    assert missing.code == 1
+    assert "no message with message id, unique key or key nothing" in missing.err
+
+
+def test_an_id_of_another_host_and_a_value_inside_a_batch(cases: Library, lookup: Lookup) -> None:
+    """The id leads to the record only if no message has it as a key; tags are those of the message inside."""
+    store = cases.path(CLEAN)
+    _, offsets, _ = plain_key_of(store)
+    moved = f"0A0A0A0A{20911:08X}{offsets[0]:016x}"
+    result = lookup(store, moved)
+    assert [row["physical_offset"] for row in result.rows] == [offsets[0]]
+    assert "names 10.10.10.10:20911, but 127.0.0.1:20911 stored the record" in result.err
+    with Store.open(store) as opened:
+        record = next(opened.queue_messages("pubBatchCQ", 0))
+        wanted = properties.decode(list(batch.decode_items(record.message.body))[1].properties_bytes)
+    for value, kind in ((wanted[properties.UNIQ_KEY], "uniq_key"), (wanted[properties.KEYS], "key")):
+        assert any(
+            (row["found_by"], row["matched"]) == ("batch", [kind]) for row in lookup(store, value).rows
+        )
+    tag = wanted[properties.TAGS]
+    for option in ("--msg-id", "--uniq-key"):
+        assert len(lookup(store, option, wanted[properties.UNIQ_KEY], "--tag", tag).rows) == 1
