@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.message.cells import Row, TextLines, csv_text, field_value, json_text, plain_text, tsv_text
 from rmqtool.table import Heading, Table
-from rmqtool.terminal import ProgressBar, escape, print_error
+from rmqtool.terminal import NARROWEST, ProgressBar, escape, print_error
 
 if TYPE_CHECKING:
     from rmqtool.page import Section
@@ -142,8 +142,9 @@ class Output:
         if self.format == "json":
             self._write(json_text(value, indented=True) + "\n")
         else:
+            width = shutil.get_terminal_size().columns if self._terminal else None
             for line in _text_lines(value) if text is None else text:
-                self._write(escape(line) + "\n")
+                self._write("".join(f"{piece}\n" for piece in filled(escape(line), width)))
         self._flush()
 
     def write_page(self, sections: Iterable[Section]) -> None:
@@ -172,8 +173,11 @@ class Output:
     @staticmethod
     def table_lines(rows: Sequence[Row], columns: Sequence[str]) -> list[str]:
         """The lines of a small table inside the text of an object."""
-        width = shutil.get_terminal_size().columns if _is_terminal() else None
-        return Table(columns, width=width).lines(rows) if rows else []
+        if not rows:
+            return []
+        table = Table(columns, width=shutil.get_terminal_size().columns if _is_terminal() else None)
+        lines = table.lines(rows)
+        return [*lines, f"(times are of {table.shared})"] if table.shared else lines
 
     # everything else
 
@@ -269,6 +273,8 @@ class Output:
             if block:
                 table = self._write_block(table, block, columns)
             self._flush()
+            if table is not None and table.shared:
+                self.note(f"rmqtool: times are of {table.shared}")
             if table is not None and table.left_out:
                 self.note(f"rmqtool: the terminal is too narrow for {', '.join(table.left_out)}")
         return count
@@ -332,6 +338,29 @@ def page_text(sections: Iterable[Section]) -> str:
 
     width = shutil.get_terminal_size().columns
     return "".join(f"{line}\n" for line in lines(sections, width, colour=_has_colour()))
+
+
+LABEL_WIDTH = 13
+"""Where the text of a labelled line begins: `state        stopped cleanly`."""
+
+
+def filled(line: str, width: int | None) -> list[str]:
+    """The line of a report as lines of at most `width` columns, broken between words.
+
+    Only a text after a label is broken, and continues below itself. Command lines stay whole, to be copied.
+    """
+    label, text = line[:LABEL_WIDTH], line[LABEL_WIDTH:]
+    is_labelled = label.endswith(" ") and text and not text.startswith(" ")
+    if width is None or len(line) <= width or not is_labelled or label.strip() in _COMMANDS:
+        return [line]
+    from textwrap import wrap
+
+    room = max(width - LABEL_WIDTH, NARROWEST)
+    pieces = wrap(text, room, break_long_words=False, break_on_hyphens=False)
+    return [f"{' ' * LABEL_WIDTH if number else label}{piece}" for number, piece in enumerate(pieces)]
+
+
+_COMMANDS = ("next", "undo", "A to B", "B to A")  # labels of command lines
 
 
 def _is_terminal() -> bool:

@@ -1,21 +1,24 @@
 """Tables for people: aligned columns that fit a terminal; elsewhere cells are never cut.
 
-A line is never wider than the terminal, because a wrapped line is hard to read:
+A line is never wider than the terminal, because a wrapped line is hard to read. What does not fit gives way
+in this order:
 
-    1. body, message and text are cut, down to TEXT_FLOOR columns; text is then left out
-    2. then the other texts are cut, the widest first
-    3. headers break at their underscores
-    4. whole columns are left out; `left_out` names them
+    1. times lose what all of them share, the zone and then the date: `shared` has it
+    2. headers break at their underscores
+    3. empty columns, bars, size and physical_offset are left out while a text has less than TEXT_ROOM columns
+    4. body and text are cut, down to TEXT_FLOOR columns; text is then left out
+    5. then the other texts are cut, the widest first; reason and message continue on more lines instead
+    6. whole columns are left out; `left_out` names all that are
 
-Numbers, times and hex are never cut. Only this file uses tabulate and wcwidth, and loads them for texts that
-are not ASCII: loading them takes a fifth of the start of `info`.
+Numbers, times and hex are never cut, paths in their middle. Only this file uses tabulate and wcwidth, and
+loads them for texts that are not ASCII: loading them takes a fifth of the start of `info`.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import SupportsInt
 
 from rmqtool.lazy_pattern import pattern
@@ -26,9 +29,15 @@ Heading = str | tuple[str, ...]
 """A column: a field's name, or (header, field, field, ...), which shows the first that has a value."""
 
 TEXT_FLOOR = 6  # terminal columns that a text keeps before whole columns are left out
+TEXT_ROOM = 16  # terminal columns that a text should have: numbers that few people look for give way to it
+BODY_ROOM = 24
 _GAP = 2  # between two columns
-_GIVE_WAY = ("body", "message", "text")  # the first to be cut and to be left out
+_FIRST_TO_GO = ("share", "size", "physical_offset", "length")
+_GIVE_WAY = ("body", "text")  # the first to be cut and to be left out
+_CONTINUES = ("message", "reason")  # sentences: broken between words, not cut
 _STAY = ("problem", "severity", "kind", "status")  # the last to be left out, after the first column
+_TIME = pattern(r"(?P<date>[0-9-]{10})T[0-9:.]+(?P<zone>Z|[+-][0-9:]{5})")
+_ZEROS = pattern(r"(?<=/)0{4,}(?=[0-9])")
 _COLOUR = pattern(r"\x1b\[[0-9]*m")
 _SEVERITY_COLOURS = {"error": "31", "warning": "33", "note": "2"}
 
@@ -48,6 +57,7 @@ class Table:
         self._width = width
         self._started = False
         self.left_out: tuple[str, ...] = ()
+        self.shared: str | None = None
 
     def lines(self, rows: Sequence[Row]) -> list[str]:
         """The lines of a block of rows; the first block begins with the header."""
@@ -78,10 +88,11 @@ class Table:
         cells = [column.cells(limit) for column, limit in zip(self._columns, limits, strict=True)]
         if self._colour:
             cells = [
-                list(map(_coloured, texts)) if column.header == "severity" else texts
+                [list(map(_coloured, pieces)) for pieces in texts] if column.header == "severity" else texts
                 for column, texts in zip(self._columns, cells, strict=True)
             ]
-        rows = [*titles, ["-" * limit for limit in limits], *zip(*cells, strict=True)]
+        lines = [line for row in zip(*cells, strict=True) for line in zip_longest(*row, fillvalue="")]
+        rows = [*titles, ["-" * limit for limit in limits], *lines]
         align = ascii_lines if all(map(str.isascii, chain.from_iterable(rows))) else tabulated_lines
         return align(rows, [column.is_number for column in self._columns])
 
@@ -90,17 +101,11 @@ class Table:
         if self._width is None:
             return [column.width for column in self._columns]
         if first:
+            self._give_way(self._width)
             self._leave_out_text(self._width)
         limits = self._limits(self._width)
-        if limits is None and first:
-            for column in self._columns:
-                column.pieces = column.header.split("_")
-                column.width = column.natural
-            limits = self._limits(self._width)
         while limits is None and first and len(self._columns) > 1:
-            column = min(self._columns[1:], key=lambda each: (each.rank, -self._columns.index(each)))
-            self._columns.remove(column)
-            self.left_out = (column.header, *self.left_out)
+            self._leave_out(min(self._columns[1:], key=lambda each: (each.rank, -self._columns.index(each))))
             limits = self._limits(self._width)
         if limits is None:  # a later block, or a single column: nothing else can be cut
             limits = [column.floor if column.is_text else column.width for column in self._columns]
@@ -108,13 +113,57 @@ class Table:
             column.width = limit
         return limits
 
+    def _give_way(self, width: int) -> None:
+        """Saves columns of the terminal where no text loses anything: the first three steps."""
+        if not self._is_narrow(width, whole=True):
+            return
+        self._share_times(width)
+        if self._is_narrow(width, whole=True):
+            for column in self._columns:
+                column.pieces = column.header.split("_")
+                column.width = column.natural
+        empty = [each.header for each in self._columns[1:] if each.is_empty]
+        for name in (*empty, *_FIRST_TO_GO):
+            for column in [each for each in self._columns if each.header == name]:
+                if self._is_narrow(width):
+                    self._leave_out(column)
+
+    def _is_narrow(self, width: int, *, whole: bool = False) -> bool:
+        """Whether lines of `width` leave a text less than TEXT_ROOM columns, or with `whole` cut it."""
+        need = sum(
+            each.width if whole or not each.is_text else min(each.width, max(each.floor, each.room))
+            for each in self._columns
+        )
+        return need + _GAP * (len(self._columns) - 1) > width
+
+    def _share_times(self, width: int) -> None:
+        """Takes from the times what all of them have in common: the zone, then the date."""
+        times = [column for column in self._columns if column.is_time]
+        parts = [_TIME.fullmatch(text) for column in times for text in column.texts if text]
+        found = [part for part in parts if part is not None]
+        if not found or len(found) < len(parts):
+            return
+        dates, zones = {part["date"] for part in found}, {part["zone"] for part in found}
+        if len(zones) > 1:
+            return
+        zone = zones.pop()
+        for shared in (("", zone), (dates.pop(), zone)) if len(dates) == 1 else (("", zone),):
+            if not self._is_narrow(width, whole=True):
+                return
+            self.shared = ", ".join(filter(None, shared))
+            for column in times:
+                column.share(*shared)
+
+    def _leave_out(self, column: _Column) -> None:
+        self._columns.remove(column)
+        self.left_out = (column.header, *self.left_out)
+
     def _leave_out_text(self, width: int) -> None:
         """Leaves out a column of explanations if other cells would be cut to show a few of its words."""
         for column in [each for each in self._columns if each.header == "text"]:
             need = sum(each.width for each in self._columns) - column.width + column.floor
             if need + _GAP * (len(self._columns) - 1) > width and len(self._columns) > 1:
-                self._columns.remove(column)
-                self.left_out = (column.header, *self.left_out)
+                self._leave_out(column)
 
     def _limits(self, width: int) -> list[int] | None:
         """The column widths for lines of at most `width`; None if that is impossible."""
@@ -169,15 +218,26 @@ class _Column:
     def __init__(self, heading: Heading) -> None:
         self.header, *names = (heading, heading) if isinstance(heading, str) else heading
         self._names = names
-        self._texts: list[str] = []
+        self.texts: list[str] = []
+        self._shared: tuple[str, str] | None = None
         self.is_number = False
         self.pieces = [self.header]
         self.width = 0
 
     @property
+    def is_time(self) -> bool:
+        """Whether its cells are times."""
+        return self.header.endswith("time")
+
+    @property
     def is_text(self) -> bool:
         """Whether its cells may be cut."""
-        return not (self.is_number or self.header == "hex" or self.header.endswith("time"))
+        return not (self.is_number or self.is_time or self.header == "hex")
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no cell of the block says anything."""
+        return not any(self.texts) or self.header == "status" and set(self.texts) == {"ok"}
 
     @property
     def rank(self) -> int:
@@ -187,28 +247,50 @@ class _Column:
     @property
     def natural(self) -> int:
         """The width that the header and the cells of the block need."""
-        return max(map(_width, (*self._texts, *self.pieces)))
+        return max(map(_width, (*self.texts, *self.pieces)))
 
     @property
     def floor(self) -> int:
         """The smallest width to which a text can be cut."""
         return min(self.natural, max(TEXT_FLOOR, *map(len, self.pieces)))
 
+    @property
+    def room(self) -> int:
+        """The width that a text should have; a body is what most people look for."""
+        return BODY_ROOM if self.header == "body" else TEXT_ROOM
+
     def take(self, rows: Sequence[Row], *, first: bool) -> None:
         """Takes the cells of a block."""
         values = [self._value(row) for row in rows]
         if first:
             self.is_number = all(map(_is_number, values))
-        self._texts = [_text(value) for value in values]
+        self.texts = [_text(value) for value in values]
+        self._shorten()
         self.width = max(self.width, self.natural)
+
+    def share(self, date: str, zone: str) -> None:
+        """Leaves out this zone, and with a date this date, of the times of this block and of later ones."""
+        self._shared = (f"{date}T" if date else "", zone)
+        self._shorten()
+        self.width = self.natural
+
+    def _shorten(self) -> None:
+        if self._shared is not None:
+            before, after = self._shared
+            self.texts = [text.removesuffix(after).removeprefix(before) for text in self.texts]
 
     def _value(self, row: Row) -> object:
         values = (field_value(row, name) for name in self._names)
         return next((value for value in values if value is not None), None)
 
-    def cells(self, width: int) -> list[str]:
-        """The cells of the block; only texts are cut."""
-        return [_cut(text, width) for text in self._texts] if self.is_text else self._texts
+    def cells(self, width: int) -> list[list[str]]:
+        """The cells of the block, each as lines of at most `width` columns; only texts are cut."""
+        if not self.is_text:
+            return [[text] for text in self.texts]
+        if self.header in _CONTINUES:
+            return [_broken(text, width) for text in self.texts]
+        cut = _cut_path if self.header == "path" else _cut
+        return [[cut(text, width)] for text in self.texts]
 
 
 def _text(value: object) -> str:
@@ -239,6 +321,27 @@ def _cut(text: str, limit: int) -> str:
     # By the widths of whole beginnings: whether a combining character takes a column depends on its base.
     end = bisect_right(range(len(text)), limit - 1, key=lambda end: _width(text[:end])) - 1
     return text[: max(end, 0)] + "…"
+
+
+def _cut_path(text: str, limit: int) -> str:
+    """As `_cut`, but the zeros of a file's name go first, then the middle."""
+    if _width(text) > limit:
+        text = _ZEROS.sub("…", text)
+    width = _width(text)
+    if width <= limit or width != len(text):
+        return _cut(text, limit)
+    head = min(text.find("/") + 1, limit // 2)
+    return f"{text[:head]}…{text[len(text) - (limit - head - 1) :]}"
+
+
+def _broken(text: str, limit: int) -> list[str]:
+    """`text` as lines of at most `limit` columns; it is broken between words."""
+    width = _width(text)
+    if width <= limit or width != len(text):
+        return [_cut(text, limit)]
+    from textwrap import wrap
+
+    return wrap(text, limit)
 
 
 def _is_number(value: object) -> bool:

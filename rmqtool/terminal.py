@@ -7,6 +7,7 @@ this file uses rich, and loads it when a bar is shown.
 from __future__ import annotations
 
 import re
+import shutil
 import sys
 import threading
 import time
@@ -52,10 +53,39 @@ def counted(count: int, what: str) -> str:
 
 
 def print_error(text: str) -> None:
-    """Prints one escaped line on stderr. A closed or full stderr is ignored: it changes no result."""
+    """Prints one escaped line on stderr; a terminal that is narrower shows it on several.
+
+    A closed or full stderr is ignored: it changes no result.
+    """
     if sys.stderr is not None:
         with suppress(OSError, ValueError):
-            print(escape(text), file=sys.stderr, flush=True)  # noqa: T201
+            lines = [escape(text)]
+            if sys.stderr.isatty():
+                lines = broken(lines[0], shutil.get_terminal_size().columns)
+            print("\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201
+
+
+def broken(text: str, width: int) -> list[str]:
+    """`text` as lines of at most `width` columns, broken between words.
+
+    A command line that ends the text stays whole, on a line of its own: it is there to be copied.
+    """
+    if len(text) <= width:
+        return [text]
+    from textwrap import wrap
+
+    text, colon, command = text.partition(": rmqtool ")
+    lines = wrap(
+        f"{text}:" if colon else text,
+        max(width, NARROWEST),
+        subsequent_indent="  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+    return [*lines, f"  rmqtool {command}"] if colon else lines
+
+
+NARROWEST = 40  # columns of a text, however narrow the terminal is
 
 
 def let_go_of_stderr() -> None:

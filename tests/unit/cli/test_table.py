@@ -5,7 +5,9 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rmqtool.table import ascii_lines, tabulated_lines
+from rmqtool.output import filled
+from rmqtool.table import Table, ascii_lines, tabulated_lines
+from rmqtool.terminal import broken
 
 CELLS = st.text(st.characters(min_codepoint=0x20, max_codepoint=0x7E), max_size=8)
 COLOURED = CELLS.filter(str.strip).map(lambda text: f"\x1b[31m{text.strip()}\x1b[0m")
@@ -32,3 +34,73 @@ def test_numbers_stand_right() -> None:
     assert ascii_lines(rows, [False, True]) == [
         "topic   queues", "-----   ------", "Orders       4", "A           12",
     ]  # fmt: skip
+
+
+ROWS = [
+    {"physical_offset": 4096, "size": 359, "topic": "Orders", "store_time": "2026-11-21T08:50:12.680+00:00",
+     "keys": "order-17", "group": None, "body": "a body of some length, longer than a terminal is wide",
+     "status": "ok"},
+    {"physical_offset": 8192, "size": 388, "topic": "Orders", "store_time": "2026-11-21T08:51:16.716+00:00",
+     "keys": "order-18", "group": None, "body": "another body", "status": "ok"},
+]  # fmt: skip
+
+
+def test_a_wide_terminal_shows_everything() -> None:
+    table = Table(tuple(ROWS[0]), width=200)
+    text = "\n".join(table.lines(ROWS))
+    assert "2026-11-21T08:50:12.680+00:00" in text and "4096" in text
+    assert (table.shared, table.left_out) == (None, ())
+
+
+def test_a_narrow_terminal_keeps_names_and_bodies() -> None:
+    """Times lose what they share; empty columns, states without news, and numbers give way to the body."""
+    table = Table(tuple(ROWS[0]), width=60)
+    lines = table.lines(ROWS)
+    assert all(len(line) <= 60 for line in lines)
+    assert table.shared == "2026-11-21, +00:00"
+    assert table.left_out == ("physical_offset", "size", "status", "group")
+    assert "08:50:12.680" in lines[-2] and "order-17" in lines[-2] and "a body of some le" in lines[-2]
+    later = table.lines([{**ROWS[0], "store_time": "2026-11-22T00:00:00.000+00:00"}])
+    assert "2026-11-22T00:00:00.000" in later[0], "a time of another day shows its date"
+
+
+def test_times_of_several_zones_stay_whole() -> None:
+    rows = [ROWS[0], {**ROWS[1], "store_time": "2026-11-21T09:51:16.716+01:00"}]
+    table = Table(("topic", "store_time", "body"), width=50)
+    assert "2026-11-21T09:51:16.716+01:00" in table.lines(rows)[-1]
+    assert table.shared is None
+
+
+def test_a_path_is_cut_where_it_says_least() -> None:
+    """The zeros of a file's name go, then the middle; the queue and the file are still seen."""
+    rows = [{"path": "consumequeue/Orders/3/00000000000000012000", "reason": "short"}]
+    assert Table(("path", "reason"), width=40).lines(rows)[-1].split() == [
+        "consumequeue/Orders/3/…12000", "short",
+    ]  # fmt: skip
+    (line,) = Table(("path", "reason"), width=30).lines(rows)[2:]
+    assert line.startswith("consume") and "3/…12000" in line and len(line) <= 30
+
+
+def test_a_reason_continues_on_the_next_line() -> None:
+    rows = [{"path": "checkpoint", "reason": "the queue is rebuilt from the log: wrong tags code"}]
+    lines = Table(("path", "reason"), width=40).lines(rows)
+    assert all(len(line) <= 40 for line in lines)
+    assert " ".join(line[12:] for line in lines[2:]) == rows[0]["reason"]
+
+
+@given(st.text(st.sampled_from("ab -:/"), max_size=200), st.integers(1, 120))
+def test_a_line_of_a_report_loses_no_word(text: str, width: int) -> None:
+    """Filled or not, the words and their order stay."""
+    line = f"{'verdict':<13}{text}"
+    pieces = filled(line, width)
+    assert " ".join(pieces).split() == line.split()
+    assert all(len(piece) <= max(width, 53) or " " not in piece[13:].strip() for piece in pieces)
+
+
+def test_command_lines_stay_whole() -> None:
+    """They are there to be copied."""
+    command = "rmqtool recover '/a path/store' --undo " + "/backups/" * 20
+    line = f"{'next':<13}{command}"
+    assert filled(line, 80) == [line]
+    *before, last = broken(f"rmqtool: nothing was changed; to apply the plan: {command}", 80)
+    assert last.strip() == command and all(len(each) <= 80 for each in before)
