@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from datetime import tzinfo
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, with_groups
+from rmqtool.commands.verdicts import of_diff, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, worst_exit_code
 from rmqtool.terminal import counted, format_size
 from rmqtool.times import format_time
@@ -176,7 +178,8 @@ def lines(row: Row, found: Difference) -> Iterator[str]:
         yield f"vanished     {counted(gone, 'file')} {was} deleted during the comparison by a running broker"
     if row["not_compared"]:
         yield f"left out     {', '.join(row['not_compared'])}: each broker has its own"
-    yield f"result       {_result(found)}"
+    yield from verdict_lines(of_diff(row, _result(found)))
+    yield from _carry_lines(row)
 
 
 def _side_text(side: Row) -> str:
@@ -226,6 +229,30 @@ def _diverged_lines(found: Row) -> Iterator[str]:
     )
     for name in "ab":
         yield f"             {name.upper()} has {_only_text(found[name])}"
+
+
+def _carry_lines(row: Row) -> Iterator[str]:
+    """Yield the command lines that add the messages of one diverged log to the other store."""
+    diverged = row["commit_log"]["diverged"] if row["commit_log"] is not None else None
+    if diverged is None:
+        return
+    yield ""
+    yield (
+        "carry over   Stop both brokers, decide which store stays, and add the other's messages to it."
+        " Delayed messages that were delivered already are delivered again."
+    )
+    start = str(diverged["physical_offset"])
+    for name, other in (("b", "a"), ("a", "b")):
+        if diverged[name]["records"] == 0:
+            continue
+        source, target = row[name]["path"], row[other]["path"]
+        words = ["dump", source, "--from-offset", start, "--exclude-topic", "RMQ_SYS*", "--format", "jsonl"]
+        line = shlex.join(["rmqtool", *words])
+        yield f"{f'{name.upper()} to {other.upper()}':<13}{line} | {_append_command(target)}"
+
+
+def _append_command(target: str) -> str:
+    return shlex.join(["rmqtool", "append", target, "--create-topic", "--input", "-"])
 
 
 def _log_verdict(log: Row) -> str:

@@ -14,6 +14,7 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import Only, with_groups
+from rmqtool.commands.verdicts import of_expire, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError, worst_exit_code
 from rmqtool.lazy_pattern import pattern
 from rmqtool.message.cells import with_times
@@ -275,6 +276,7 @@ _QUEUE_COLUMNS = (
     "topic", "queue_id", "min_offset_before", "min_offset_after", "max_offset", "messages_going",
     "becomes_empty",
 )  # fmt: skip
+_TOPIC_OF_QUEUES_COLUMNS = ("topic", "queues", "messages_going", "queues_that_become_empty")
 _TOPIC_COLUMNS = ("topic", "messages")
 _GROUP_COLUMNS = ("group", "topic", "queue_id", "committed", "messages")
 _LIMITS = {
@@ -306,6 +308,7 @@ def expire_lines(found: Row, zone: tzinfo | None, *, everything: bool) -> Iterat
         yield f"refused      {refusal['reason']}{needs}"
     if found.get("manifest") is not None:
         yield f"archive      {counted(found['totals']['files_going'], 'file')}, listed in {found['manifest']}"
+    yield from verdict_lines(of_expire(found))
 
 
 def _go(found: Row, count: int) -> str:
@@ -414,7 +417,10 @@ def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
     rows.sort(key=lambda row: (-row["messages_going"], row["topic"], row["queue_id"]))
     if rows:
         yield ""
-    yield from _table(rows, _QUEUE_COLUMNS, "queues", None if everything else _ROWS_SHOWN)
+    if everything:
+        yield from _table(rows, _QUEUE_COLUMNS, "queues", None)
+    else:
+        yield from _table(_by_topic(rows), _TOPIC_OF_QUEUES_COLUMNS, "topics", _ROWS_SHOWN)
     if any(row["becomes_empty"] for row in rows):
         yield "note         an empty queue keeps its max_offset: its next message gets that offset"
     if any(row["min_offset_after"] == 0 < row["first_offset_after"] for row in rows):
@@ -422,6 +428,20 @@ def _queue_lines(found: Row, *, everything: bool) -> Iterator[str]:
             "note         a min_offset_after of 0 although messages are deleted: this broker answers 0 for a"
             " queue whose first file has no message left"
         )
+
+
+def _by_topic(queues: list[Row]) -> list[Row]:
+    """Return a row for each topic, that with the most messages first."""
+    topics: dict[str, Row] = {}
+    for queue in queues:
+        row = topics.setdefault(
+            queue["topic"],
+            {"topic": queue["topic"], "queues": 0, "messages_going": 0, "queues_that_become_empty": 0},
+        )
+        row["queues"] += 1
+        row["messages_going"] += queue["messages_going"]
+        row["queues_that_become_empty"] += queue["becomes_empty"]
+    return sorted(topics.values(), key=lambda row: (-row["messages_going"], row["topic"]))
 
 
 def _loss_lines(found: Row, *, everything: bool) -> Iterator[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import tzinfo
+from itertools import chain
 from typing import Annotated, Any
 
 import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
+from rmqtool.commands.verdicts import of_info, verdict_lines
 from rmqtool.errors import EXIT_INPUT, EXIT_OK
 from rmqtool.output import Output
 from rmqtool.terminal import counted, format_size
@@ -54,8 +56,23 @@ def info(
             from rmqtool.report.residency import residency_rows
 
             found["residency"] = list(residency_rows(opened))
-    writer.write_object(_with_times(found, zone), _lines(found, zone, every_queue=queues))
+    lines = chain(
+        _lines(found, zone, every_queue=queues), verdict_lines(of_info(found), next=_next(store, found))
+    )
+    writer.write_object(_with_times(found, zone), lines)
     return EXIT_INPUT if found["unsupported"] or found["unreadable"] else EXIT_OK
+
+
+def _next(store: options.StoreOptions, found: dict[str, Any]) -> str | None:
+    """Return the command line that shows more of what the report hints at."""
+    state = found["state"]
+    if found["kind"] != "store" or state is None or found["unsupported"]:
+        return None
+    if state["repair_unfinished"]:
+        return store.command("recover", "--apply")
+    errors = any(row["severity"] == "error" for row in found["problems"])
+    needs_recovery = errors or state["abort"] and state["lock"] != "held"
+    return store.command("recover" if needs_recovery else "verify")
 
 
 def _with_times(value: Any, zone: tzinfo | None) -> Any:

@@ -14,6 +14,7 @@ import typer
 
 from rmqtool.commands import options
 from rmqtool.commands.groups import Group, Only, with_groups
+from rmqtool.commands.verdicts import of_trace
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, InputError, UnreadableError, UsageError, worst_exit_code
 from rmqtool.formats.versions import METAVAR
 from rmqtool.output import Output
@@ -390,6 +391,7 @@ class _Task:
 
         unknown: dict[str, None] = {}
         unread: dict[str, None] = {}
+        fates: list[str] = []
         # Messages of one batch record have the same offset: the key distinguishes them.
         traced_places: set[tuple[str | None, int]] = set()
         count = 0
@@ -404,7 +406,10 @@ class _Task:
                 traced_places.update(
                     (unique_key(step.stored), step.stored.physical_offset) for step in fate.steps
                 )
-                for row in fate.rows():
+                traced_rows = fate.rows()
+                if len(fates) < _FATES_SHOWN:
+                    fates.append(of_trace(traced_rows))
+                for row in traced_rows:
                     if row["state"] == "no_group":
                         unread[row["detail"]["reason"]] = None
                     yield row
@@ -413,6 +418,8 @@ class _Task:
         # A table of all of them together, for its widths; each takes a while to be found.
         traced = list(rows()) if self.writer.chosen_format == "table" else rows()
         self.writer.write_rows(traced, FIELDS, table_fields)
+        for text in filter(None, fates):
+            self.writer.note(f"rmqtool: {text}")
         for text in unread:
             self.writer.note(f"rmqtool: {text}")
         for text in unknown:
@@ -527,6 +534,7 @@ class _Damage:
         return self._code
 
 
+_FATES_SHOWN = 20  # traced messages that are summed up in a sentence
 _NAMES_SHOWN = 5
 _NAME_MAX = 200
 _GAPS_SHOWN = 3

@@ -14,6 +14,7 @@ import typer
 
 from rmqtool.commands import changes, options
 from rmqtool.commands.groups import with_groups
+from rmqtool.commands.verdicts import of_recover, of_repair, verdict_lines
 from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, UsageError
 from rmqtool.formats.versions import METAVAR
 from rmqtool.message.cells import with_times
@@ -221,7 +222,8 @@ def _apply(
         output.note(f"rmqtool: applied; the previous files are in {result.backup}")
     found = with_times(result.row(), zone)
     undo = None if result.backup is None else changes.undo_command(store, result.backup)
-    output.write_object(found, recover_lines(found, undo=undo))
+    check = store.command("verify") if result.backup is not None else None
+    output.write_object(found, recover_lines(found, undo=undo, check=check))
     return EXIT_OK
 
 
@@ -243,18 +245,18 @@ _LOST_COLUMNS = (
     "queue_offset",
     "physical_offset",
     "size",
-    "stored_from",
-    "stored_until",
+    "from_time",
+    "until_time",
 )
 _CHANGE_COLUMNS = ("change", "path", "offset", "bytes", "reason")
 
 Row = dict[str, Any]
 
 
-def recover_lines(found: Row, *, undo: str | None = None) -> Iterator[str]:
+def recover_lines(found: Row, *, undo: str | None = None, check: str | None = None) -> Iterator[str]:
     """Yield the lines of a report, the row of a `Recovery` or an `Outcome`.
 
-    `undo` is the command line that undoes it.
+    `undo` is the command line that undoes it, `check` the one that checks the repaired store.
     """
     yield from _head(found)
     if found.get("predictions"):
@@ -271,6 +273,8 @@ def recover_lines(found: Row, *, undo: str | None = None) -> Iterator[str]:
         needs = f" (--{refusal['needs']})" if refusal["needs"] else ""
         yield f"{'refused':<13}{refusal['reason']}{needs}"
     yield from _applied_lines(found["applied"], undo)
+    applied = found["applied"]
+    yield from verdict_lines(of_recover(found) if applied is None else of_repair(applied), next=check)
 
 
 def _head(found: Row) -> Iterator[str]:
@@ -353,12 +357,11 @@ def _cut_queues(row: Row) -> str:
     return str(sum(queue["cut_to"] is not None for queue in row["queues"]))
 
 
-_OF_THE_LOAD = ("", "because of", "allocate", "of a heap of")
+_OF_THE_LOAD = ("", "allocate", "of a heap of")
 _ALWAYS = "lose sound messages"  # the one number that is looked for, also when it is 0
 _Question = tuple[str, Callable[[Row], str], Callable[[Row], str]]
 _QUESTIONS: tuple[_Question, ...] = (
     ("", _outcome, lambda plan: ""),
-    ("because of", lambda row: row["load_path"] or "", lambda plan: ""),
     ("allocate", lambda row: _size(row["claimed_bytes"] or 0), lambda plan: ""),
     ("of a heap of", lambda row: _size(row["heap_bytes"]) if row["claimed_bytes"] else "-",
      lambda plan: ""),
@@ -369,8 +372,6 @@ _QUESTIONS: tuple[_Question, ...] = (
     ("bytes after that end", lambda row: _size(row["bytes_abandoned"]), lambda plan: "0"),
     (_ALWAYS, lambda row: _text(row["messages_abandoned"]),
      lambda plan: _text(plan["given_up_messages"])),
-    ("stored from", lambda row: _text(row.get("first_abandoned_time")), lambda plan: ""),
-    ("until", lambda row: _text(row.get("last_abandoned_time")), lambda plan: ""),
     ("cut queues", _cut_queues, lambda plan: "0"),
     ("delete index files", lambda row: _names(row["index_files_deleted"]), lambda plan: "0"),
     ("dispatch again", lambda row: _text(row["dispatched_again"]), lambda plan: "0"),
@@ -439,7 +440,7 @@ def _lost_lines(found: Row) -> Iterator[str]:
         seen = "; subscribers to * receive a message tagged RMQTOOL_FILLER instead of each"
     yield f"{'damaged':<13}{counted(len(lost), 'record')} in the log, already lost{seen}"
     rows = [
-        {**row, "stored_from": row.get("stored_after_time"), "stored_until": row.get("stored_before_time")}
+        {**row, "from_time": row.get("stored_after_time"), "until_time": row.get("stored_before_time")}
         for row in lost[:_LOST_SHOWN]
     ]
     yield from Output.table_lines(rows, _LOST_COLUMNS)
@@ -471,7 +472,8 @@ def _applied_lines(applied: Row | None, undo: str | None) -> Iterator[str]:
     yield ""
     yield f"{'applied':<13}{counted(applied['changes'], 'change')}"
     if applied["backup"] is not None:
-        yield f"{'backup':<13}{applied['backup']}; to undo: {undo}"
+        yield f"{'backup':<13}{applied['backup']}"
+        yield f"{'undo':<13}{undo}"
     if applied["tail"] is not None:
         yield f"{'tail':<13}{applied['tail']}: {applied['tail_messages']} messages, for rmqtool append"
 

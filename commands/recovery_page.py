@@ -84,23 +84,22 @@ state        unclean: abort is there
 mode         best: keep every valid message; put a filler where one is lost
 plan         4 changes, ...
 
-a start would         4.9                            5.4                            recover
---------------------  -----------------------------  -----------------------------  ---------
-                      load                           load
-scan the log from     3145728                        3145728                        its start
-end the log at        3511773                        3511773                        3718465
-bytes after that end  201.8 KiB                      201.8 KiB                      0
-lose sound messages   261                            261                            0
-stored from           2026-11-21T08:50:33.180+00:00  2026-11-21T08:50:33.180+00:00
-until                 2026-11-21T08:51:16.716+00:00  2026-11-21T08:51:16.716+00:00
+a start would         4.9                   5.4                   recover
+--------------------  --------------------  --------------------  ---------
+                      load                  load
+scan the log from     3145728               3145728               its start
+end the log at        3511773               3511773               3718465
+bytes after that end  201.8 KiB             201.8 KiB             0
+lose sound messages   261                   261                   0
 ...
 damaged      1 record ...
-topic     queue_id  queue_offset  physical_offset  size  stored_from...
+topic     queue_id  queue_offset  physical_offset  size  from_time...
 --------  --------  ------------  ---------------  ----  -----------...
 pubBatch         3             3          3511773  4229  2026-11-21T08:50:33.180+00:00...
 
 changes      1 fill in commitlog, 1 replace in consumequeue, 1 replace in index, 1 delete in abort
 ...
+verdict      Do not start a broker yet. A start of 4.9 or 5.4 gives up 261 sound messages ...
 rmqtool: nothing was changed; to apply the plan: rmqtool recover store --apply
 ```
 
@@ -121,6 +120,10 @@ $ rmqtool recover store --apply --backup-dir backup
 ...
 applied      4 changes
 backup       ...
+undo         rmqtool recover store --undo ...
+
+verdict      The store is repaired. Check it, then start the broker. ...
+next         rmqtool verify store
 ```
 
 Every valid message stays where it is. Each lost message is replaced by a filler with the same topic, queue
@@ -196,7 +199,7 @@ queues       57 with 3939 units in both: 20 identical, 37 reach further on one s
 ...
 config       6 files compared: identical by value
 ...
-result       the stores differ
+verdict      The stores differ. In 1 differing range only B is sound: A is damaged there.
 ```
 
 Here the slave holds the damaged message intact, and lacks the last 160 records. A slave that is sound and

@@ -14,6 +14,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.finding_report import FindingReport, note_batch_records, report_unknown
 from rmqtool.commands.groups import Before, Group, Only, with_groups
+from rmqtool.commands.verdicts import of_lag
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
 from rmqtool.times import parse_time
@@ -236,6 +237,8 @@ def write_sections(writer: Output, found: Overview) -> None:
         rows = _with_bars(section) if is_table else section.rows
         if not writer.write_rows(rows, section.fields, _headings(section)):
             writer.note(f"rmqtool: {_none_text(section)}")
+        for sentence in of_lag(section.rows) if section.name == "lag" else ():
+            writer.note(f"rmqtool: {sentence}")
         return
     if writer.chosen_format in ("csv", "tsv"):
         raise UsageError("csv and tsv can show only one section", hint="request one section, or use jsonl")

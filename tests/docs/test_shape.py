@@ -86,6 +86,7 @@ SHARED_BY_COMMANDS = {
     "concepts_page",
     "python_page",
     "recovery_page",
+    "verdicts",
 }
 # A library that only these modules may import.
 ONLY_IN = {

@@ -115,7 +115,8 @@ def test_text_of_identical_stores(pair: Pair, capfd: Capture) -> None:
         "queues       2 with 100 units in both: identical",
         "config       3 files compared: identical by value",
         "left out     index, checkpoint: each broker has its own",
-        "result       identical",
+        "",
+        "verdict      Identical.",
     ]
 
 
@@ -139,7 +140,8 @@ def test_text_of_differences(pair: Pair, capfd: Capture) -> None:
         f"             in A {second.physical_offset} to ", ": its body does not match its CRC\n",
         f"             in B {second.physical_offset} to ", ": sound\n",
         "only A       0 to 8192, 8.0 KiB, ", "ahead        A by ",
-        "             topics.json TopicTest: A {", ", B none\n", "result       the stores differ\n",
+        "             topics.json TopicTest: A {", ", B none\n",
+        "verdict      The stores differ. In 1 differing range only A is sound: B",
     ):  # fmt: skip
         assert part in text, (part, text)
 
@@ -157,7 +159,7 @@ def test_text_of_logs_that_have_diverged(tmp_path: Path, capfd: Capture) -> None
         f"diverged     the logs part at {place}; each has records that the other lacks, ",
         f"             A has {place} to ", ", 1 record, stored ",
         f"             B has {place} to ", ", 2 records, stored ",
-        "result       the stores differ; their logs have diverged\n",
+        "verdict      The stores differ; their logs have diverged.\n",
     ):  # fmt: skip
         assert part in text, (part, text)
     assert "ahead" not in text and f"only B       {place}" not in text

@@ -124,7 +124,7 @@ def test_from_plan_to_undo(store_copy: StoreCopy, tmp_path: Path, capsys: pytest
     assert run(capsys, root, "--plan", plan) == (1, shown, note)
     code, out, _ = run(capsys, root, "--apply", "--plan", plan, "--backup-dir", backup)
     assert code == 0 and str(backup) in out and "applied" in out
-    undo = next(line for line in out.splitlines() if "to undo: " in line).partition("to undo: ")[2]
+    undo = next(line for line in out.splitlines() if line.startswith("undo ")).removeprefix("undo").strip()
     assert run(capsys, root)[0] == 0
     assert run(capsys, root, "--plan", plan)[0] == 4
     assert codes(root) == set()
@@ -155,7 +155,7 @@ def test_the_undo_line_is_the_whole_command(
     before = codes(root)
     code, out, _ = run(capsys, root, "--broker-conf", conf, "--apply")
     (backup,) = tmp_path.glob("my store.rmqtool-backup-*")
-    line = next(line for line in out.splitlines() if "to undo: " in line).partition("to undo: ")[2]
+    line = next(line for line in out.splitlines() if line.startswith("undo ")).removeprefix("undo").strip()
     words = shlex.split(line)
     assert (code, words[0]) == (0, "rmqtool")
     assert words[1:] == ["recover", str(root), "--broker-conf", str(conf), "--undo", str(backup)]
@@ -240,6 +240,7 @@ def test_names_of_a_store_do_not_reach_the_terminal_raw() -> None:
             "warnings": ["w"], "replica": ["x"], "refusals": [{"reason": "n", "needs": None}],
             "applied": None,
             "lost": [{"topic": "a\x1b[31m", "queue_id": 0, "queue_offset": 1, "physical_offset": 5, "size": 9,
+                      "count": 1,
                       "fate": "filled",
                       "stored_after_timestamp_ms": 0, "stored_before_timestamp_ms": 1}],
         },

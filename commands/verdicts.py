@@ -1,0 +1,294 @@
+"""The last lines of a report: what it means in one or two sentences, and the command to run next.
+
+Each function takes the row that the command's `--format json` shows, with its times as text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from rmqtool.terminal import counted, escape, format_size
+from rmqtool.times import format_duration
+
+Row = Mapping[str, Any]
+
+_NAMES_SHOWN = 3
+_SOON_MS = 30 * 24 * 3600 * 1000  # a forecast for later is not worth a sentence
+_NAME_LENGTH = 48
+
+
+def verdict_lines(sentences: Sequence[str], *, next: str | None = None) -> Iterator[str]:
+    """Yield the lines that end a report: the sentences, and the command line to run next."""
+    if not (sentences or next):
+        return
+    yield ""
+    if sentences:
+        yield f"{'verdict':<13}{' '.join(sentences)}"
+    if next is not None:
+        yield f"{'next':<13}{next}"
+
+
+def listed(names: Sequence[str], *, word: str = "and") -> str:
+    """Return the names as `a`, `a and b` or `a, b and c`."""
+    if len(names) < 2:
+        return "".join(names)
+    return f"{', '.join(names[:-1])} {word} {names[-1]}"
+
+
+def by_name(counts: Mapping[str, int], what: str, names: str = "topic") -> str:
+    """Return `154 messages of Orders`, or the sum and the largest: `9 messages (5 of A and 4 of B)`."""
+    largest = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    text = counted(sum(counts.values()), what)
+    if len(largest) == 1:
+        return f"{text} of {_shortened(largest[0][0])}"
+    parts = [f"{count} of {_shortened(name)}" for name, count in largest[:_NAMES_SHOWN]]
+    rest = largest[_NAMES_SHOWN:]
+    if rest:
+        parts.append(f"{sum(count for _, count in rest)} of {counted(len(rest), f'more {names}')}")
+    return f"{text} ({listed(parts)})"
+
+
+def _shortened(name: str) -> str:
+    """Return a name, escaped, of at most 48 characters; a longer one loses its middle."""
+    name = escape(name)
+    return name if len(name) <= _NAME_LENGTH else f"{name[:30]}…{name[-_NAME_LENGTH + 31 :]}"
+
+
+def span(first: str, last: str) -> str:
+    """Return `first to last`; what both times share, the date and the zone, stands once."""
+    day, zone = first[:_TIME_START], first[_ZONE_START:]
+    if last == first:
+        return first
+    if last[:_TIME_START] == day and last[_ZONE_START:] == zone:
+        return f"{first[:_ZONE_START]} to {last[_TIME_START:]}"
+    return f"{first} to {last}"
+
+
+_TIME_START, _ZONE_START = len("2026-11-21T"), len("2026-11-21T08:50:33.180")
+
+
+# recover
+
+
+def of_recover(found: Row) -> list[str]:
+    """Say with which brokers a start is safe, what the others cost, and what recover keeps."""
+    if found["guard"] and found["applied"] is None:
+        return ["A repair was interrupted; no broker loads the store until --apply completes it."]
+    sentences = list(_start_sentences(found))
+    if found["applied"] is None:
+        sentences += _plan_sentences(found)
+    return sentences
+
+
+def _start_sentences(found: Row) -> Iterator[str]:
+    """Yield the brokers whose start is safe first, then the others by what their start costs."""
+    brokers: dict[str, list[str]] = {}
+    for row in found["predictions"]:
+        brokers.setdefault(cost_of_start(row), []).append(row["broker"])
+    if not brokers:
+        return
+    safe = brokers.pop("", [])
+    if safe:
+        yield f"A start of {listed(safe, word='or')} loses nothing."
+    else:
+        only = f" {found['predictions'][0]['broker']}" if len(found["predictions"]) == 1 else " a broker"
+        yield f"Do not start{only} yet."
+    for cost, versions in brokers.items():
+        yield f"A start of {listed(versions, word='or')} {cost}."
+
+
+def cost_of_start(row: Row) -> str:
+    """Return what a predicted start would cost; an empty text if nothing."""
+    if row["crashes"]:
+        return "runs out of memory"
+    if not row["loads"]:
+        return f"fails: it does not load {row['load_path']}" if row["load_path"] else "fails"
+    if row["hangs"]:
+        return "hangs"
+    parts = []
+    if row["messages_abandoned"]:
+        first, last = row.get("first_abandoned_time"), row.get("last_abandoned_time")
+        times = f", stored {span(first, last)}" if first and last else ""
+        parts.append(f"gives up {by_name(row['topics_abandoned'], 'sound message')}{times}")
+    if row["queues_lost"]:
+        parts.append(f"loses {counted(row['queues_lost'], 'queue')}")
+    if row["messages_unreachable"]:
+        parts.append(f"leaves {counted(row['messages_unreachable'], 'message')} that no consumer reaches")
+    groups = {each["group"] for each in row["consumer_offsets_beyond"]}
+    if groups:
+        parts.append(f"leaves {counted(len(groups), 'group')} with offsets beyond the end of a queue")
+    return listed(parts)
+
+
+def _plan_sentences(found: Row) -> Iterator[str]:
+    if not found["actions"]:
+        if found["warnings"]:
+            yield "recover can repair nothing here; read the warnings."
+        return
+    given_up, lost = found["given_up_messages"], found["lost_messages"]
+    kept = f"gives up {counted(given_up, 'sound message')}" if given_up else "keeps every sound message"
+    text = f"recover {kept}"
+    if lost:
+        topics: dict[str, int] = {}
+        for each in found["lost"]:
+            topics[each["topic"]] = topics.get(each["topic"], 0) + each["count"]
+        named = by_name(topics, "message") if all(topics) else counted(lost, "message")
+        text += f"; {named} {'is' if lost == 1 else 'are'} already lost"
+    yield f"{text}."
+
+
+def of_repair(applied: Row) -> list[str]:
+    """Say what to do once a plan was applied."""
+    if not applied["changes"]:
+        return ["Nothing had to be changed."]
+    return [
+        "The store is repaired. Check it, then start the broker.",
+        "Keep the backup until the consumers have what they need: it restores the store only as long as no"
+        " broker has written to it.",
+    ]
+
+
+# info
+
+
+def of_info(found: Row) -> list[str]:
+    """Say what the state of the store and the names and sizes of its files show."""
+    state = found["state"]
+    errors = [row for row in found["problems"] if row["severity"] == "error"]
+    sentences = []
+    if state is not None and state["repair_unfinished"]:
+        sentences.append("A repair was interrupted; no broker loads the store until it is completed.")
+    elif state is not None and state["lock"] == "held":
+        sentences.append("A broker is using the store.")
+    elif state is not None and state["abort"]:
+        sentences.append("The broker was not stopped cleanly; its next start examines the end of the log.")
+    if errors:
+        sentences.append(f"Names and sizes of files show {counted(len(errors), 'error')}.")
+    elif not (found["unsupported"] or found["unreadable"]):
+        sentences.append("Names and sizes of files show no damage; records were not read.")
+    return sentences
+
+
+# expire
+
+
+def of_expire(found: Row) -> list[str]:
+    """Say what is deleted, what that costs, and what comes next."""
+    totals, log = found["totals"], found["commit_log"]
+    sentences = []
+    if not totals["files_going"]:
+        sentences.append("No file expires.")
+    else:
+        verb = "Deleted" if found["applied"] else "Would delete"
+        freed = format_size(totals["freed_bytes"])
+        sentences.append(
+            f"{verb} {log['files_going']} of {counted(log['files'], 'log file')} with"
+            f" {counted(totals['messages_going'], 'message')}, which"
+            f" {'freed' if found['applied'] else 'frees'} {freed}."
+        )
+        unconsumed: dict[str, int] = {}
+        for row in found["unconsumed"]:
+            unconsumed[row["group"]] = unconsumed.get(row["group"], 0) + row["messages"]
+        if unconsumed:
+            text = by_name(unconsumed, "message", "group")
+            sentences.append(f"Groups {'had' if found['applied'] else 'have'} not consumed {text}.")
+    reached = found["forecast"]["reached"] if found["forecast"]["store_bytes_per_s"] is not None else ()
+    for row in reached:
+        if row["limit"] == "diskSpaceWarningLevelRatio" and row["after_ms"] < _SOON_MS:
+            when = "already" if row["after_ms"] == 0 else f"in {format_duration(row['after_ms'])}"
+            sentences.append(f"At the measured growth a broker refuses messages {when}.")
+    return sentences
+
+
+# diff
+
+
+def of_diff(row: Row, result: str) -> list[str]:
+    """Say whether the stores differ, and which side to trust where one of them is damaged.
+
+    `result` is the first sentence without its end.
+    """
+    sentences = [f"{result[:1].upper()}{result[1:]}."]
+    log = row["commit_log"]
+    sound = {"a": 0, "b": 0}
+    for each in log["ranges"] if log is not None else ():
+        sides = [name for name in "ab" if _is_sound((each[name] or {}).get("at"))]
+        if len(sides) == 1:
+            sound[sides[0]] += 1
+    for name, other in (("a", "b"), ("b", "a")):
+        if sound[name]:
+            ranges = counted(sound[name], "differing range")
+            sentences.append(f"In {ranges} only {name.upper()} is sound: {other.upper()} is damaged there.")
+    return sentences
+
+
+def _is_sound(part: Row | None) -> bool:
+    return part is not None and part["kind"] == "record" and part["status"] == "ok"
+
+
+# stats
+
+
+def of_lag(rows: Iterable[Row]) -> list[str]:
+    """Say which groups lag, by the rows of `stats --by group`, whatever else they are counted by."""
+    lags: dict[str, int] = {}
+    oldest: tuple[int, str] | None = None
+    for row in rows:
+        lag = row["lag_messages_max"]
+        lags[row["group"]] = lags.get(row["group"], 0) + (lag or 0)
+        if lag and row["oldest_timestamp_ms"] and (oldest is None or row["oldest_timestamp_ms"] < oldest[0]):
+            oldest = row["oldest_timestamp_ms"], row["oldest_time"]
+    behind = {group: lag for group, lag in lags.items() if lag}
+    if not lags:
+        return []
+    if not behind:
+        return [f"No group lags ({counted(len(lags), 'group')} with offsets)."]
+    since = f"; the oldest was stored {oldest[1]}" if oldest is not None else ""
+    return [
+        f"{len(behind)} of {counted(len(lags), 'group')} lag by {by_name(behind, 'message', 'group')}{since}."
+    ]
+
+
+# lookup --trace
+
+
+def of_trace(rows: Sequence[Row]) -> str:
+    """Say what became of one message, by the rows of its trace: who has passed it, retries, dead letters.
+
+    A group that has passed a message may have skipped it, for example by its tag.
+    """
+    parts = []
+    steps = [row for row in rows if row["kind"] not in _NO_STEPS]
+    origin = steps[0]["physical_offset"] if steps else None
+    visible = [row for row in steps if row["kind"] in _VISIBLE]
+    first = visible[0]["physical_offset"] if visible else origin
+    groups = [row for row in rows if row["kind"] == "group" and row["physical_offset"] == first]
+    for state, text in _STATES.items():
+        names = [_shortened(row["group"]) for row in groups if row["state"] == state]
+        if names:
+            parts.append(f"{text} {listed(names)}")
+    for kind, text in _KINDS.items():
+        found: dict[str, list[Row]] = {}
+        for row in steps:
+            if row["kind"] == kind:
+                found.setdefault(row["group"] or row["topic"], []).append(row)
+        for name, records in found.items():
+            times = f" {len(records)} times" if len(records) > 1 else ""
+            parts.append(f"{text} {_shortened(name)}{times}, last stored {records[-1]['time']}")
+    waiting = [row for row in steps if row["state"] in ("waiting", "open")]
+    parts += [_WAITING[row["state"]] for row in waiting]
+    if not parts:
+        return ""
+    return f"{rows[0]['uniq_key'] or f'offset {origin}'}: {'; '.join(parts)}"
+
+
+_NO_STEPS = ("group", "sent", "consumed", "transaction_end")
+_VISIBLE = ("stored", "committed", "delayed_delivered", "timer_delivered")
+_STATES = {
+    "passed": "passed by",
+    "not_passed": "not yet consumed by",
+    "never_committed": "never read from its queue by",
+}
+_KINDS = {"retry": "sent again to", "dead_letter": "in the dead letter queue of"}
+_WAITING = {"waiting": "waits to be delivered", "open": "its transaction is open"}

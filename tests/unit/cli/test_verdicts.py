@@ -1,0 +1,205 @@
+"""The sentences that end a report, and the command lines after them: they are run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.cli import main
+from rmqtool.commands.verdicts import by_name, listed, of_lag, of_recover, span
+from rmqtool.formats.index import Shape
+from tests.support.stores import Library
+from tests.support.whole_store import keyed, write_whole
+
+Capture = pytest.CaptureFixture[str]
+StoreCopy = Callable[[str], Path]
+
+
+def verdict(text: str) -> str:
+    """The text of the verdict line, which is the last but for the command lines after it."""
+    (line,) = [line for line in text.splitlines() if line.startswith("verdict ")]
+    return line[13:]
+
+
+def commands(text: str, label: str) -> list[str]:
+    """The command lines with this label."""
+    return [line[13:] for line in text.splitlines() if line.startswith(f"{label:<13}")]
+
+
+def run(capfd: Capture, *words: object) -> tuple[int, str, str]:
+    """Exit code, standard output, standard error."""
+    code = main([str(word) for word in words])
+    captured = capfd.readouterr()
+    return code, captured.out, captured.err
+
+
+def test_names_and_counts() -> None:
+    assert [listed(names) for names in ([], ["a"], ["a", "b"], ["a", "b", "c"])] == [
+        "", "a", "a and b", "a, b and c",
+    ]  # fmt: skip
+    assert by_name({"Orders": 1}, "message") == "1 message of Orders"
+    assert by_name({"a": 2, "b": 5}, "message") == "7 messages (5 of b and 2 of a)"
+    counts = {name: 10 - place for place, name in enumerate("abcde")}
+    assert by_name(counts, "message", "group") == (
+        "40 messages (10 of a, 9 of b, 8 of c and 13 of 2 more groups)"
+    )
+    assert len(by_name({"x" * 200: 1}, "message")) < 80
+
+
+def test_a_span_says_once_what_its_ends_share() -> None:
+    first, same_day = "2026-11-21T08:50:12.680+00:00", "2026-11-21T08:51:16.716+00:00"
+    next_day = "2026-11-22T08:51:16.716+00:00"
+    assert span(first, first) == first
+    assert span(first, same_day) == "2026-11-21T08:50:12.680 to 08:51:16.716+00:00"
+    assert span(first, next_day) == f"{first} to {next_day}"
+
+
+def test_recover_says_what_a_start_costs(cases: Library, capfd: Capture) -> None:
+    """The numbers are those of the predictions, and the topics those that lose messages."""
+    root = cases.path("gap_cl02_zero_hole")
+    _, out, _ = run(capfd, "recover", root, "--format", "json")
+    found = json.loads(out)
+    _, out, _ = run(capfd, "recover", root)
+    text = verdict(out)
+    given_up = {row["messages_abandoned"] for row in found["predictions"]} - {0}
+    assert given_up and all(f"gives up {count} sound message" in text for count in given_up)
+    topics = found["predictions"][0]["topics_abandoned"]
+    assert max(topics, key=lambda name: topics[name]) in text
+    assert "recover keeps every sound message" in text
+
+
+def test_recover_says_that_a_start_is_safe(cases: Library, capfd: Capture) -> None:
+    """Of the versions that lose nothing, and of no other."""
+    _, out, _ = run(capfd, "recover", cases.path("ok_540_clean"))
+    assert verdict(out).startswith("A start of 5.3 or 5.4 loses nothing. A start of 4.9 loses 2 queues")
+
+
+def test_a_start_that_fails_hangs_or_crashes() -> None:
+    """Each is said with the version; a repair that was interrupted comes first."""
+    sound: dict[str, Any] = {
+        "crashes": False, "loads": True, "load_path": None, "hangs": False, "messages_abandoned": 0,
+        "topics_abandoned": {}, "queues_lost": 0, "messages_unreachable": 0, "consumer_offsets_beyond": [],
+    }  # fmt: skip
+    found: dict[str, Any] = {
+        "guard": False, "applied": None, "actions": [], "warnings": [],
+        "predictions": [
+            {**sound, "broker": "4.9", "loads": False, "load_path": "commitlog/0"},
+            {**sound, "broker": "5.3", "hangs": True}, {**sound, "broker": "5.4", "crashes": True},
+        ],
+    }  # fmt: skip
+    assert of_recover(found) == [
+        "Do not start a broker yet.", "A start of 4.9 fails: it does not load commitlog/0.",
+        "A start of 5.3 hangs.", "A start of 5.4 runs out of memory.",
+    ]  # fmt: skip
+    assert "interrupted" in of_recover({**found, "guard": True})[0]
+
+
+def test_after_a_repair_the_next_command_checks_the_store(store_copy: StoreCopy, capfd: Capture) -> None:
+    """Both command lines can be pasted: the check finds nothing, and the undo brings the store back."""
+    root = store_copy("gap_cl02_zero_hole")
+    code, out, _ = run(capfd, "recover", root, "--apply")
+    assert code == 0 and verdict(out).startswith("The store is repaired.")
+    (check,), (undo,) = commands(out, "next"), commands(out, "undo")
+    assert run(capfd, *shlex.split(check)[1:])[0] == 0
+    assert run(capfd, *shlex.split(undo)[1:])[0] == 0
+    assert run(capfd, *shlex.split(check)[1:])[0] == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "following"),
+    [("ok_540_clean", "no damage", "verify"), ("gap_cp04_abort", "not stopped cleanly", "recover")],
+)
+def test_info_says_what_to_run_next(
+    cases: Library, tmp_path: Path, capfd: Capture, name: str, words: str, following: str
+) -> None:
+    root = cases.copy("ok_540_clean", tmp_path / "a store")
+    if name != "ok_540_clean":
+        (root / "abort").touch()
+    _, out, _ = run(capfd, "info", root)
+    assert words in verdict(out)
+    (command,) = commands(out, "next")
+    assert shlex.split(command) == ["rmqtool", following, str(root)]
+
+
+def test_info_of_a_store_that_names_and_sizes_show_to_be_damaged(
+    cases: Library, tmp_path: Path, capfd: Capture
+) -> None:
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    (root / "commitlog" / f"{1 << 20:020}").unlink()
+    _, out, _ = run(capfd, "info", root)
+    assert "Names and sizes of files show 1 error." in verdict(out)
+    assert commands(out, "next") == [f"rmqtool recover {root}"]
+
+
+def test_expire_says_what_is_lost(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    root = cases.copy("ok_540_clean", tmp_path / "store")
+    _, out, _ = run(capfd, "expire", root, "--before", str(3 << 20))
+    text = verdict(out)
+    assert text.startswith("Would delete 3 of 4 log files with 3567 messages, which frees 3.0 MiB.")
+    assert "Groups have not consumed 1542 messages (1101 of pub_group_one" in text
+    _, out, _ = run(capfd, "expire", root, "--before", "0")
+    assert verdict(out).startswith("No file expires.")
+
+
+def test_diff_says_which_side_is_sound(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    a, b = (cases.copy("ok_540_clean", tmp_path / name) for name in "ab")
+    assert run(capfd, "diff", a, b)[1].rstrip().endswith("Identical.")
+    with (a / "commitlog" / f"{3 << 20:020}").open("r+b") as file:
+        file.seek(366_045 + 100)
+        file.write(b"\xff" * 8)
+    _, out, _ = run(capfd, "diff", a, b)
+    assert verdict(out).endswith("In 1 differing range only B is sound: A is damaged there.")
+
+
+def test_diverged_stores_are_brought_together(tmp_path: Path, capfd: Capture) -> None:
+    """The printed command line adds the messages of one store to the other."""
+    records = keyed(80)
+    other = [
+        each
+        if number < 50
+        else replace(each, born_timestamp=each.born_timestamp + 1, store_timestamp=each.store_timestamp + 1)
+        for number, each in enumerate(records)
+    ]
+    for name, content in (("a", records), ("b b", other)):
+        write_whole(tmp_path / name, content, log_file_size=8192, shape=Shape(50, 600))
+    _, out, _ = run(capfd, "diff", tmp_path / "a", tmp_path / "b b")
+    assert "their logs have diverged" in verdict(out)
+    (line,) = commands(out, "B to A")
+    assert len(commands(out, "A to B")) == 1
+    tool = f"{shlex.quote(sys.executable)} -m rmqtool "
+    subprocess.run(line.replace("rmqtool ", tool), shell=True, check=True, capture_output=True, timeout=300)
+    _, out, _ = run(capfd, "dump", tmp_path / "a", "--fields", "queue_offset", "--format", "jsonl")
+    assert len(out.splitlines()) == 80 + 30
+    assert run(capfd, "verify", tmp_path / "a", "--severity", "error")[1] == ""
+
+
+def test_lag_in_words(cases: Library, tmp_path: Path, capfd: Capture) -> None:
+    row: dict[str, Any] = {
+        "group": "g", "lag_messages_max": 3, "oldest_timestamp_ms": 5, "oldest_time": "then",
+    }  # fmt: skip
+    assert of_lag([]) == []
+    assert of_lag([{**row, "lag_messages_max": 0}]) == ["No group lags (1 group with offsets)."]
+    assert of_lag([row, {**row, "group": "h", "lag_messages_max": 0}]) == [
+        "1 of 2 groups lag by 3 messages of g; the oldest was stored then."
+    ]
+    _, out, err = run(capfd, "stats", cases.path("ok_540_clean"), "--by", "group,topic")
+    rows = [json.loads(line) for line in out.splitlines()]
+    total = sum(each["lag_messages"] for each in rows)
+    assert f"lag by {total} messages" in err
+
+
+def test_a_trace_in_words(cases: Library, capfd: Capture) -> None:
+    """Who has passed the message, and that one group had it again."""
+    _, out, err = run(capfd, "lookup", cases.path("ok_540_clean"), "--key", "rty1", "--trace")
+    rows = [json.loads(line) for line in out.splitlines()]
+    (line,) = [line for line in err.splitlines() if "passed by" in line]
+    assert "and pub_retry_group; sent again to pubGroupLong" in line
+    assert rows[0]["uniq_key"] in line
