@@ -9,7 +9,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Write messages": ("append", "deliver"),
     "Get messages out": ("export", "copy", "spark_scan"),
     "Prepare a start": ("warm",),
-    "Explain": ("problems", "help"),
+    "Explain": ("problems", "help", "completion"),
 }
 """The commands by purpose, as the help shows them."""
 COMMANDS: tuple[str, ...] = tuple(name for names in GROUPS.values() for name in names)

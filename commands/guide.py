@@ -147,6 +147,12 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Read what to do when a broker does not start", "rmqtool help recovery"),
         ("Read how messages are stored", "rmqtool help concepts"),
     ),
+    "completion": (
+        ("Install it for all users of bash",
+         "rmqtool completion bash | sudo tee /etc/bash_completion.d/rmqtool"),
+        ("Show the script for fish", "rmqtool completion fish"),
+        ("Show the script for zsh", "rmqtool completion zsh"),
+    ),
 }  # fmt: skip
 """Examples of each command: what for, and the line to type."""
 
@@ -169,6 +175,7 @@ RELATED: Mapping[str, str] = {
     "spark-scan": "export(1) stats(1) spark(7)",
     "warm": "info(1) tail(1) concepts(7)",
     "help": "problems(1)",
+    "completion": "help(1)",
 }
 """The pages that the page of each command names."""
 

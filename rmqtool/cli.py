@@ -39,6 +39,8 @@ from rmqtool.output import OutputClosedError, forget_stdout, lost_output, page_t
 from rmqtool.terminal import let_go_of_stderr, print_error
 
 PROGRAM = "rmqtool"
+COMPLETION_VARIABLE = "_RMQTOOL_COMPLETE"
+"""Set in the environment by a shell that completes the command line."""
 _DEBUG_HELP = "Show a traceback for every error."
 
 
@@ -105,6 +107,7 @@ def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
         name=PROGRAM,
         cls=_Group,
         rich_markup_mode=None,
+        add_completion=False,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
@@ -119,6 +122,8 @@ def build_app(names: Sequence[str] = COMMANDS) -> typer.Typer:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command line (default: `sys.argv`); returns the exit code."""
+    if arguments is None and os.environ.get(COMPLETION_VARIABLE):
+        return _complete()
     with signals_interrupt():
         code = _ending(sys.argv[1:] if arguments is None else list(arguments))
         lost = lost_output()
@@ -132,6 +137,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Skip the last garbage collection of the interpreter, which takes 20 ms.
         gc.freeze()
     return code
+
+
+def _complete() -> int:
+    """Answers a shell that completes the command line; whatever fails, nothing is printed besides."""
+    try:
+        from rmqtool.commands.completion import complete, typed_words
+
+        words = typed_words()
+        return complete(typer.main.get_command(build_app(_commands_for(words))), words)
+    except Exception:  # a message would be printed into the line that the user types
+        forget_stdout()
+        return EXIT_OK
 
 
 def _end_threads(code: int) -> None:
