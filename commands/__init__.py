@@ -4,7 +4,7 @@ from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
     "Look": ("info", "dump", "lookup", "tail", "stats"),
-    "Check": ("verify", "diff"),
+    "Check": ("doctor", "verify", "diff"),
     "Repair and clean up": ("recover", "rebuild", "expire"),
     "Write messages": ("append", "deliver"),
     "Get messages out": ("export", "copy", "spark_scan"),

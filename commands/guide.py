@@ -21,7 +21,7 @@ _PURPOSE_OF = {
     " --exclude-topic --queue --tag --filter --key --keys-from --uniq-key --msg-id --offset"
     " --queue-offset --time --bound --since --until --time-field --from-offset --to-offset --from --group"
     " --retry --last --limit --max --scan --pass --limit-bytes --sample --reverse --follow --max-duration"
-    " --at-most --index --common --all --at --code --input --input-format --only",
+    " --at-most --read-limit --index --common --all --at --code --input --input-format --only",
     SHOW: "--gaps --explain --raw --stats-only --format --fields --body --body-limit --tz --trace --by"
     " --largest --duplicates --delayed --transactions --sort --plot --severity --queues --residency"
     " --differences --broker --broker-heap --now --columns --count --group-by --sql --verify --stats"
@@ -81,6 +81,11 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Check everything", "rmqtool verify STORE"),
         ("Check a running broker's store gently", "rmqtool verify STORE --io-limit 100M --limit-bytes 10G"),
         ("Show only what is wrong, as JSON lines", "rmqtool verify STORE --severity warning --format jsonl"),
+    ),
+    "doctor": (
+        ("Find out what is wrong, and what to run next", "rmqtool doctor STORE"),
+        ("Look at a large store on a slow disk", "rmqtool doctor STORE --read-limit 32M"),
+        ("Get every result in a script", "rmqtool doctor STORE --format json"),
     ),
     "diff": (
         ("Compare a master with its slave", "rmqtool diff /data/master/store /data/slave/store"),
@@ -163,6 +168,7 @@ RELATED: Mapping[str, str] = {
     "tail": "lookup(1) stats(1) dump(1)",
     "stats": "info(1) lookup(1) expire(1)",
     "verify": "problems(1) recover(1) rebuild(1) diff(1) recovery(7)",
+    "doctor": "info(1) verify(1) recover(1) expire(1) problems(1) recovery(7)",
     "diff": "verify(1) append(1) copy(1) recovery(7)",
     "problems": "verify(1) recover(1) recovery(7)",
     "recover": "verify(1) rebuild(1) recovery(7)",

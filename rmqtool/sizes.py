@@ -1,4 +1,4 @@
-"""Parsers for sizes and queue ids on the command line and in Spark options."""
+"""Sizes as text, and parsers for sizes and queue ids on the command line and in Spark options."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rmqtool.lazy_pattern import pattern
 
 QUEUE_ID_MAX = 65_535
 SIZE_MAX = (1 << 63) - 1
+_SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _SIZE = pattern(r"([0-9]{1,19})(?:\.([0-9]{1,19}))? *([kmgt]?)(i?b)?", re.IGNORECASE | re.ASCII)
 _QUEUES = pattern(r"([0-9]{1,5})(?:-([0-9]{1,5}))?")
 
@@ -29,6 +30,18 @@ def parse_size(text: str) -> int:
     if not 1 <= size <= SIZE_MAX:
         raise UsageError(f"{short(text)} is out of range; use 1 byte to 8388607T")
     return size
+
+
+def format_size(size_bytes: int) -> str:
+    """`size_bytes` with one decimal in the largest IEC unit: `512 B`, `1.5 KiB`, `3.0 GiB`."""
+    if abs(size_bytes) < 1024:
+        return f"{size_bytes} B"
+    value = float(size_bytes)
+    for unit in _SIZE_UNITS:
+        value /= 1024
+        if abs(value) < 1024 or unit == _SIZE_UNITS[-1]:
+            break
+    return f"{value:.1f} {unit}"
 
 
 def parse_queues(text: str) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from rmqtool.lazy_pattern import pattern
+from rmqtool.sizes import format_size as format_size
 from rmqtool.times import format_duration
 
 if TYPE_CHECKING:
@@ -27,24 +28,11 @@ DRAW_SECONDS = 0.1
 # writing.
 _CONTROL = pattern("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 _SHORT_ESCAPES = {"\t": "\\t", "\n": "\\n", "\r": "\\r"}
-_SIZE_UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 
 
 def escape(text: str) -> str:
     r"""`text` with control characters as `\n`, `\x1b` or `\u202e`: safe for a terminal."""
     return _CONTROL.sub(_escaped, text)
-
-
-def format_size(size_bytes: int) -> str:
-    """`size_bytes` with one decimal in the largest IEC unit: `512 B`, `1.5 KiB`, `3.0 GiB`."""
-    if abs(size_bytes) < 1024:
-        return f"{size_bytes} B"
-    value = float(size_bytes)
-    for unit in _SIZE_UNITS:
-        value /= 1024
-        if abs(value) < 1024 or unit == _SIZE_UNITS[-1]:
-            break
-    return f"{value:.1f} {unit}"
 
 
 def counted(count: int, what: str) -> str:

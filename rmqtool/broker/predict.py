@@ -26,8 +26,8 @@ from rmqtool.formats import config_json
 from rmqtool.formats.fastjson import READ_LIMIT
 from rmqtool.formats.versions import BROKERS, Broker
 from rmqtool.read.store import Store
-from rmqtool.storage.layout import StoreLayout
-from rmqtool.storage.open_files import OpenFiles, head_of, read_head
+from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.open_files import OpenFiles, allocated_bytes, head_of, read_head
 
 if TYPE_CHECKING:
     from rmqtool.broker.load import QueueKey
@@ -43,6 +43,14 @@ __all__ = [
 ]  # fmt: skip
 
 _PARTS = frozenset({"commitlog", "consumequeue", "batchconsumequeue", "index", "checkpoint"})
+
+
+class ScanTooLongError(Exception):
+    """A prediction would scan more of the log than `scan_limit` permits; `scan_bytes` is how much."""
+
+    def __init__(self, scan_bytes: int) -> None:
+        super().__init__(f"the prediction scans {scan_bytes} bytes of the log")
+        self.scan_bytes = scan_bytes
 
 
 def predict(
@@ -68,6 +76,7 @@ def predict_all(
     unreachable: bool = True,
     sound: ScanCache | None = None,
     progress: Callable[[int], None] | None = None,
+    scan_limit: int | None = None,
 ) -> list[Prediction]:
     """Predict what the start of each of these brokers would do to the store as it is.
 
@@ -82,8 +91,10 @@ def predict_all(
             it, only the part that a broker reads is scanned.
         sound: cached scans of log files, from salvage.
         progress: called with the bytes of the log just scanned.
+        scan_limit: the most bytes of the log to scan; None: as many as needed.
 
     Raises:
+        ScanTooLongError: the log from the first scanned file on has more bytes (see `log_bytes`).
         UsageError: a broker that is not modelled, or not a store root.
         UnsupportedStoreError: the queues are in RocksDB.
         UnreadableError: a file cannot be read.
@@ -111,7 +122,7 @@ def predict_all(
                 layout, open_files, checkpoint, is_batch_topic, has_abort, settings, index_slots, unreachable
             )
             walk = partial(log_scan.scan, sound=sound, keep_cache=keep_cache, progress=progress)
-            return _predict(world, rules, store.profile.searches_min_offset, walk)
+            return _predict(world, rules, store.profile.searches_min_offset, walk, scan_limit)
     except OSError as error:
         if isinstance(error, UnreadableError):
             raise
@@ -119,11 +130,29 @@ def predict_all(
         raise UnreadableError(f"cannot read: {error.strerror}", path=Path(os.fsdecode(path))) from error
 
 
+def load_failure(store: Store, broker: str) -> tuple[str, Path | None] | None:
+    """Why load() of a broker fails, and on which path, from names and sizes of files; None if it does not.
+
+    load() may also fail on the content of extension files, which is not read here. Raises as `predict_all`.
+    """
+    from rmqtool.broker.load import load
+
+    loaded = load(store.layout, rules_of(broker), _batch_topics(store.layout))
+    return None if loaded.error is None else (loaded.error, loaded.path)
+
+
+def log_bytes(files: Sequence[StoreFile], start: int) -> int:
+    """The bytes from the physical offset `start` to the end of a log; of its last file without holes."""
+    whole = sum(min(file.size, max(file.end - start, 0)) for file in files[:-1])
+    return whole + sum(allocated_bytes(file.place, file.size) for file in files[-1:])
+
+
 def _predict(
     world: StartInputs,
     rules: Sequence[StartRules],
     searches: bool,
     walk: Callable[..., Iterator[tuple[int, LogEvent]]],
+    scan_limit: int | None,
 ) -> list[Prediction]:
     from rmqtool.broker.prediction import prediction_of
     from rmqtool.broker.queue_reader import QueueReader
@@ -136,7 +165,7 @@ def _predict(
     before = _spans(reader, [*plain.values(), *batch.values()], world.layout, searches)
     for start in running:
         start.prepare(plain, batch)
-    _scan(running, world.settings, walk)
+    _scan(running, world.settings, walk, scan_limit)
     for start in running:
         start.finish()
     return [prediction_of(start, before) for start in starts]
@@ -184,6 +213,7 @@ def _scan(
     starts: Sequence[BrokerStart],
     settings: StartSettings,
     walk: Callable[..., Iterator[tuple[int, LogEvent]]],
+    scan_limit: int | None,
 ) -> None:
     """Scan the log once, from the first file that any start scans."""
     from rmqtool.broker.log_scan import ahead
@@ -192,6 +222,12 @@ def _scan(
     if not log:
         return
     first = 0 if starts[0].world.unreachable else min(start.first for start in starts)
+    if scan_limit is not None:
+        # 4.x dispatches once more, from the end of the queues.
+        ends = [max(start.queue_end, 0) for start in starts if start.rules.dispatches_at_start]
+        scan_bytes = log_bytes(log, min([log[first].file_from_offset, *ends]))
+        if scan_bytes > scan_limit:
+            raise ScanTooLongError(scan_bytes)
     leaders: list[BrokerStart] = []
     led: list[tuple[BrokerStart, BrokerStart]] = []
     for start in starts:

@@ -25,6 +25,7 @@ OPEN_LIMIT = 64  # well below the usual limit of 256 to 1,024 descriptors of a p
 
 # A pipe with the name of a file must not block the open.
 _FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+_SECTOR = 512  # st_blocks counts these
 
 
 @contextmanager
@@ -91,6 +92,16 @@ def data_ranges(file: RandomFile, size: int) -> Iterator[tuple[int, int]]:
             return
         stop = min(max(file.hole_from(start), start + 1), size)
         yield start, stop
+
+
+def allocated_bytes(path: Place, size: int) -> int:
+    """How many of a file's `size` bytes are outside its holes; `size` where the system does not report it."""
+    if isinstance(path, StoragePath):
+        return size
+    try:
+        return min(path_at(path).stat().st_blocks * _SECTOR, size)
+    except OSError:
+        return size
 
 
 def read_head(path: Path, length: int) -> bytes | None:

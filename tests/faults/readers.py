@@ -17,6 +17,7 @@ COMMANDS = (
     "dump {store} --what index --part entries --format jsonl",
     "dump {store} --what config",
     "info {store}",
+    "doctor {store}",
     "stats {store} --by topic,queue --format jsonl",
     "lookup {store} --key order3 --fields physical_offset,topic --format jsonl",
     "lookup {store} --key order3 --trace --format jsonl",

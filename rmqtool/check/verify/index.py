@@ -24,7 +24,7 @@ import numpy as np
 
 from rmqtool.check.verify.context import Context, reason_of
 from rmqtool.errors import UnreadableError
-from rmqtool.formats.index import Shape
+from rmqtool.formats.index import Header, Shape
 from rmqtool.index.index_file import IndexFile
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.dispatch import KIND_TAG, Dispatch
@@ -104,6 +104,21 @@ class IndexPart:
     doubled: Miss = field(default_factory=Miss)
 
 
+def check_count(name: str, header: Header, entries: int) -> Iterator[Finding]:
+    """A finding if the count in a header exceeds the `entries` that a file has, or is negative."""
+    if header.index_count > max(entries, 1) or header.index_count < 0:
+        yield finding("IX01", name, 36, 4, index_count=header.index_count, entries=entries)
+
+
+def check_kept(context: Context, name: str, header: Header) -> Iterator[Finding]:
+    """A finding if the next start deletes the file: its end is newer than the checkpoint, after a crash."""
+    checkpoint = context.checkpoint
+    newest_full = checkpoint.index_msg_timestamp if checkpoint is not None else 0
+    if context.after_crash and header.end_timestamp > newest_full:
+        yield finding("IX09", name, None, None, end_timestamp=header.end_timestamp,
+                      checkpoint_index_timestamp=newest_full)  # fmt: skip
+
+
 class IndexCheck:
     """`prepare` checks the files themselves, `part` a window of the log (in threads), `finish` the sum."""
 
@@ -172,15 +187,11 @@ class IndexCheck:
         if grows:
             count = min(reader.used, count)
         self.context.report.index_entries += count - 1
-        if header.index_count > max(reader.entry_count, 1) or header.index_count < 0:
-            yield finding("IX01", name, 36, 4, index_count=header.index_count, entries=reader.entry_count)
-        elif max(header.index_count, 1) != count:
+        wrong_count = list(check_count(name, header, reader.entry_count))
+        yield from wrong_count
+        if not wrong_count and max(header.index_count, 1) != count:
             yield finding("IX01", name, 36, 4, index_count=header.index_count, entries_used=count)
-        checkpoint = self.context.checkpoint
-        newest_full = checkpoint.index_msg_timestamp if checkpoint is not None else 0
-        if self.context.after_crash and header.end_timestamp > newest_full:
-            yield finding("IX09", name, None, None, end_timestamp=header.end_timestamp,
-                          checkpoint_index_timestamp=newest_full)  # fmt: skip
+        yield from check_kept(self.context, name, header)
         if count <= 1:
             return
         check = reader.check(count, grows=grows)

@@ -106,6 +106,23 @@ def gather(store: Store, read_only_folders: Sequence[Path] = ()) -> Facts:
     return Facts(log, chains, _disks(store, read_only_folders), tuple(reader.unread))
 
 
+def forecast_now(store: Store, settings: Settings, tail: tuple[int, int | None]) -> tuple[Forecast, Disks]:
+    """The forecast of a store's disk, and the disks, without reading the files that follow the log.
+
+    Args:
+        store: a store root, opened for reading.
+        settings: the broker's.
+        tail: as for `forecast`.
+    """
+    reader, layout = _Reader(store), store.layout
+    sets = (queue.files for queue in (*layout.unit_queues, *layout.ext_queues.values()))
+    chains = [Chain("", tuple(reader.follow(file.path, file.size, None) for file in files)) for files in sets]
+    index = (reader.follow(file.path, file.size, None) for file in layout.index_files)
+    chains.append(Chain("index", tuple(index)))
+    disks = _disks(store, ())
+    return forecast(tuple(_log_files(store, reader)), chains, disks, settings, tail), disks
+
+
 def _log_files(store: Store, reader: _Reader) -> Iterator[LogFile]:
     for file in store.layout.commit_log:
         status = reader.status(file.path)

@@ -27,7 +27,8 @@ COMBINED = "kind_combine_index_timer_540"
 CLASSIC = "kind_compaction_540"  # what is compacted lies beside the log, which is read as any
 QUEUES_ELSEWHERE = tuple(name for name in KINDS if "rocksdb" in name or "config_v2" in name)
 COMMANDS = {
-    "info": (), "verify": (), "stats": (), "stats-group": ("--by", "group"), "dump": ("--stats-only",),
+    "info": (), "doctor": (), "verify": (), "stats": (), "stats-group": ("--by", "group"),
+    "dump": ("--stats-only",),
     "dump-queues": ("--what", "consumequeue"), "lookup-key": ("--key", "nokey", "--topic", "TopicA"),
     "lookup-time": ("--topic", "TopicA", "--time", "2026-11-23T06:55:00Z"),
     "lookup-unit": ("--topic", "TopicA", "--queue", "0", "--queue-offset", "0"),
@@ -64,7 +65,7 @@ def test_every_command(name: str, command: str, cases: Library, tmp_path: Path, 
         assert not (tmp_path / "new").exists()
     if name in QUEUES_ELSEWHERE and command in OF_QUEUES:
         assert code == EXIT_INPUT and "the consume queues are in RocksDB" in err
-    if name != CLASSIC and command in ("info", "verify", "diff", "recover"):
+    if name != CLASSIC and command in ("info", "doctor", "verify", "diff", "recover"):
         assert code == EXIT_INPUT
     if name != CLASSIC and command == "append":
         assert code == EXIT_REFUSED
