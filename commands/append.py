@@ -380,7 +380,7 @@ class AppendOptions(Group):
 def append(
     *,
     store: options.StoreRootOptions,
-    shown: Annotated[options.RowOutput, Only("format fields tz quiet progress")],
+    shown: Annotated[options.RowOutput, Only("format json fields tz quiet progress")],
     own: Annotated[AppendOptions, Before("commitlog")],
 ) -> int:
     """Append messages to a stopped or new store.
@@ -700,7 +700,7 @@ class _Task:
         )  # fmt: skip
 
     def _sum_up(self, **sums: Any) -> None:
-        if self._output.format is None:
+        if self._output.shows_text:
             self._output.write_object(sums)
         else:
             self._output.write_rows([sums], SUMMARY, tuple(sums))

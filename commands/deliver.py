@@ -55,7 +55,7 @@ def deliver(
     now: Now = None,
     planned: Annotated[options.PlanOptions, Only("apply")],
     create_topic: options.CreateTopic = False,
-    shown: Annotated[options.RowOutput, Only("tz format fields quiet")],
+    shown: Annotated[options.RowOutput, Only("tz format json fields quiet")],
 ) -> int:
     r"""Show delayed messages that are due, and deliver them.
 

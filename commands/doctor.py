@@ -37,7 +37,7 @@ def doctor(
     store: options.StoreOptions,
     read_limit: ReadLimit = None,
     scan: Annotated[options.ScanOptions, Only("jobs"), Before("read_limit")],
-    shown: Annotated[options.ObjectOutput, Only("format quiet progress")],
+    shown: Annotated[options.ObjectOutput, Only("format json quiet progress")],
 ) -> int:
     r"""Say what is wrong with a store, and what to run next.
 

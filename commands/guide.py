@@ -22,7 +22,7 @@ _PURPOSE_OF = {
     " --queue-offset --time --bound --since --until --time-field --from-offset --to-offset --from --group"
     " --retry --last --limit --max --scan --pass --limit-bytes --sample --reverse --follow --max-duration"
     " --at-most --read-limit --index --common --all --at --code --input --input-format --only",
-    SHOW: "--gaps --explain --raw --stats-only --format --fields --body --body-limit --tz --trace --by"
+    SHOW: "--gaps --explain --raw --stats-only --format --json --fields --body --body-limit --tz --trace --by"
     " --largest --duplicates --delayed --transactions --sort --plot --severity --queues --residency"
     " --differences --broker --broker-heap --now --columns --count --group-by --sql --verify --stats"
     " --rebuild-report --show",
@@ -52,7 +52,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "info": (
         ("Show the store of a broker, also while it runs", "rmqtool info /data/rocketmq/store"),
         ("Show the range of every queue", "rmqtool info STORE --queues"),
-        ("Get the physical range of the log in a script", "rmqtool info STORE --format json"),
+        ("Get the physical range of the log in a script", "rmqtool info STORE --json"),
     ),
     "dump": (
         ("Show the messages of the last hour", "rmqtool dump STORE --topic orders --since '1h ago'"),
@@ -80,17 +80,17 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "verify": (
         ("Check everything", "rmqtool verify STORE"),
         ("Check a running broker's store gently", "rmqtool verify STORE --io-limit 100M --limit-bytes 10G"),
-        ("Show only what is wrong, as JSON lines", "rmqtool verify STORE --severity warning --format jsonl"),
+        ("Show only what is wrong, as JSON lines", "rmqtool verify STORE --severity warning --json"),
     ),
     "doctor": (
         ("Find out what is wrong, and what to run next", "rmqtool doctor STORE"),
         ("Look at a large store on a slow disk", "rmqtool doctor STORE --read-limit 32M"),
-        ("Get every result in a script", "rmqtool doctor STORE --format json"),
+        ("Get every result in a script", "rmqtool doctor STORE --json"),
     ),
     "diff": (
         ("Compare a master with its slave", "rmqtool diff /data/master/store /data/slave/store"),
         ("Check that an older backup agrees with its source", "rmqtool diff STORE BACKUP --common"),
-        ("Get every difference in a script", "rmqtool diff STORE BACKUP --format json"),
+        ("Get every difference in a script", "rmqtool diff STORE BACKUP --json"),
     ),
     "problems": (
         ("List every kind of damage", "rmqtool problems"),

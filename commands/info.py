@@ -37,7 +37,7 @@ def info(
     store: options.StoreOptions,
     queues: Queues = False,
     residency: Residency = False,
-    shown: Annotated[options.ObjectOutput, Only("tz format")],
+    shown: Annotated[options.ObjectOutput, Only("tz format json")],
 ) -> int:
     r"""Show a store at a glance.
 

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeVar
 
 import typer
 
@@ -428,16 +428,21 @@ class ScanOptions(Group):
 
 
 class OutputOptions(Group):
-    """Options of the output of message rows."""
+    """Options of the output of message rows; JSON is the format that `--json` stands for."""
+
+    JSON: ClassVar[str] = "jsonl"
 
     format: Annotated[
         Literal["table", "jsonl", "json", "csv", "tsv"] | None,
         typer.Option(
             "--format",
             metavar="table|jsonl|json|csv|tsv",
-            help="Output format; default: table on a terminal, jsonl otherwise.",
+            help="Output format; default: RMQTOOL_FORMAT, otherwise table on a terminal and jsonl elsewhere.",
         ),
     ] = None
+    json: Annotated[
+        bool, typer.Option("--json", help="Write JSON: one object, or for rows one object per line.")
+    ] = False
     fields: Annotated[
         str | None,
         typer.Option(
@@ -491,8 +496,15 @@ class OutputOptions(Group):
 
     def writer(self, *, changes: bool = False) -> Output:
         """Return the writer of the command's output; `changes` as for `Output`."""
+        if self.json and self.format is not None:
+            raise UsageError("--json and --format exclude each other", hint="omit one of them")
         return Output(
-            format=self.format, fields=self.fields, quiet=self.quiet, progress=self.progress, changes=changes
+            format=self.JSON if self.json else self.format,
+            default=_format_of_environment(),
+            fields=self.fields,
+            quiet=self.quiet,
+            progress=self.progress,
+            changes=changes,
         )
 
     def row_format(self, store: "Store", fields: Sequence[str] | None) -> "RowFormat":
@@ -516,18 +528,34 @@ class OutputOptions(Group):
 class RowOutput(OutputOptions):
     """Options of the output of other rows."""
 
-    OPTIONS = ("tz", "format", "fields", "quiet", "progress")
+    OPTIONS = ("tz", "format", "json", "fields", "quiet", "progress")
 
 
 class ObjectOutput(OutputOptions):
     """Options of the output of a single object."""
 
-    OPTIONS = ("tz", "format", "quiet", "progress")
+    OPTIONS = ("tz", "format", "json", "quiet", "progress")
+    JSON = "json"
 
     format: Annotated[
         Literal["text", "json"] | None,
-        typer.Option("--format", metavar="text|json", help="Output format; default: text."),
+        typer.Option(
+            "--format", metavar="text|json", help="Output format; default: RMQTOOL_FORMAT, otherwise text."
+        ),
     ] = None  # type: ignore[assignment]  # other formats, for the same writer
+
+
+_FORMATS = ("text", "table", "jsonl", "json", "csv", "tsv")
+
+
+def _format_of_environment() -> str | None:
+    """Return the value of RMQTOOL_FORMAT; None if it is not set. Raises UsageError."""
+    value = os.environ.get("RMQTOOL_FORMAT")
+    if value and value not in _FORMATS:
+        raise UsageError(
+            f"RMQTOOL_FORMAT: unknown format {value!r}", hint=f"formats are: {', '.join(_FORMATS)}"
+        )
+    return value or None
 
 
 def note_assumed_version(output: Output, written_by: "WrittenBy | None", option: str) -> None:

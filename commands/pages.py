@@ -47,6 +47,11 @@ _VARIABLES = (
     ("NO_COLOR", "Disables colours if it is not empty."),
     ("RMQTOOL_BROKER_CONF", "Default of `--broker-conf`."),
     (
+        "RMQTOOL_FORMAT",
+        "Default of `--format`: text, table, jsonl, json, csv or tsv. Commands that show one object take json"
+        " and jsonl as json, and the others as text; commands that show rows take text as table.",
+    ),
+    (
         "RMQTOOL_STORE",
         "Default of STORE. Commands that use it print it on standard error. Commands that can change a"
         " store ignore it.",
@@ -55,9 +60,10 @@ _VARIABLES = (
 )
 _OUTPUT = (
     "Commands that show rows support the formats table, jsonl (one JSON object per line), json, csv and tsv. "
-    "The default is table on a terminal and jsonl otherwise. A table shows only the main columns, and on a "
-    "terminal shortens long values to fit; the other formats show everything. Commands that show one object "
-    "support text and json. Control characters are escaped on a terminal.",
+    "The default is table on a terminal and jsonl elsewhere; RMQTOOL_FORMAT changes it. A table shows only "
+    "the main columns, and on a terminal shortens long values to fit; the other formats show everything. "
+    "Commands that show one object support text and json. `--json` stands for jsonl or json. Control "
+    "characters are escaped on a terminal.",
     "JSON contains each time twice: as RFC 3339 text with an offset, and as an integer in milliseconds "
     '(`_ms`). In csv an empty cell is null and `""` is the empty string; lists and objects are JSON. In tsv '
     "tab, line feed, carriage return and backslash are `\\t`, `\\n`, `\\r` and `\\\\`.",

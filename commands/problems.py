@@ -9,7 +9,6 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Only, with_groups
 from rmqtool.errors import EXIT_OK, UsageError
-from rmqtool.output import Output
 from rmqtool.problems import BY_CODE, PROBLEMS
 
 COLUMNS = ("problem", "name", "severity", "message", "broker", "repair", "source")
@@ -28,7 +27,7 @@ def problems(
     *,
     codes: Codes = None,
     code: Code = None,
-    shown: Annotated[options.RowOutput, Only("format fields")],
+    shown: Annotated[options.RowOutput, Only("format json fields")],
 ) -> int:
     """Explain the codes of findings.
 
@@ -52,9 +51,10 @@ def problems(
         }
         for problem in chosen
     ]
-    if requested and shown.format is None and shown.fields is None:
+    writer = shown.writer()
+    if requested and writer.shows_text and shown.fields is None:
         for row in rows:
-            Output(format="text").write_object(row)
+            writer.write_object(row)
         return EXIT_OK
-    shown.writer().write_rows(rows, COLUMNS, TABLE_COLUMNS)
+    writer.write_rows(rows, COLUMNS, TABLE_COLUMNS)
     return EXIT_OK

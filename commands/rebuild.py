@@ -42,7 +42,7 @@ def rebuild(
     selected: Annotated[options.SelectionOptions, Only("topic queue")],
     change: Annotated[options.PlanOptions, Only("apply plan write_plan backup_dir force")],
     jobs: options.Jobs = 0,
-    shown: Annotated[options.RowOutput, Only("format fields quiet progress")],
+    shown: Annotated[options.RowOutput, Only("format json fields quiet progress")],
 ) -> int:
     r"""Rebuild queues, index and topics.json from the commit log.
 

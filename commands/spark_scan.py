@@ -209,7 +209,7 @@ def spark_scan(
         Only("topic exclude_topic queue tag key filter since until time_field from_offset to_offset limit"),
     ],
     own: SparkOptions,
-    shown: Annotated[options.OutputOptions, Only("format fields body tz quiet progress")],
+    shown: Annotated[options.OutputOptions, Only("format json fields body tz quiet progress")],
 ) -> int:
     """Read or check many stores with Spark.
 

@@ -67,7 +67,7 @@ def tail(
     last: Annotated[Last, Before("tag")] = None,
     follow: Annotated[Follow, Before("limit")] = False,
     max_duration: MaxDuration = None,
-    shown: Annotated[options.OutputOptions, Only("format fields body body_limit tz quiet")],
+    shown: Annotated[options.OutputOptions, Only("format json fields body body_limit tz quiet")],
 ) -> int:
     """Show the messages of queues as a consumer gets them.
 

@@ -50,7 +50,7 @@ def warm(
     index: Index = False,
     at_most: AtMost = None,
     scan: Annotated[options.ScanOptions, Only("io_limit"), Before("at_most")],
-    shown: Annotated[options.RowOutput, Only("format fields quiet")],
+    shown: Annotated[options.RowOutput, Only("format json fields quiet")],
 ) -> int:
     r"""Bring the newest part of a store into the page cache.
 

@@ -43,6 +43,7 @@ class Output:
 
     Args:
         format: the value of `--format`; None for the default of what is written.
+        default: the value of RMQTOOL_FORMAT, which replaces that default: a format of rows, or text.
         fields: the value of `--fields`: names separated by commas; None for all. A part of a field
             has a dotted name, `properties.TAGS`.
         quiet: no notes and no progress on stderr.
@@ -55,12 +56,14 @@ class Output:
         self,
         *,
         format: str | None = None,
+        default: str | None = None,
         fields: str | None = None,
         quiet: bool = False,
         progress: bool | None = None,
         changes: bool = False,
     ) -> None:
         self.format = format
+        self._default = default
         self.fields = None if fields is None else tuple(filter(None, map(str.strip, fields.split(","))))
         self.quiet = quiet
         self._progress = progress
@@ -74,8 +77,14 @@ class Output:
 
     @property
     def chosen_format(self) -> str:
-        """The requested format of rows, else table on a terminal and jsonl elsewhere."""
-        return self.format or ("table" if self._terminal else "jsonl")
+        """The requested format of rows, else that of RMQTOOL_FORMAT, else table on a terminal and jsonl."""
+        default = "table" if self._default == "text" else self._default
+        return self.format or default or ("table" if self._terminal else "jsonl")
+
+    @property
+    def shows_text(self) -> bool:
+        """Whether nothing but text is requested, by an option or the environment."""
+        return self.format in (None, "text") and self._default in (None, "text", "table")
 
     @property
     def line_format(self) -> Literal["jsonl", "csv"] | None:
@@ -139,7 +148,7 @@ class Output:
 
         Without `text` the object's own names are shown, nested ones indented.
         """
-        if self.format == "json":
+        if (self.format or self._default) in ("json", "jsonl"):
             self._write(json_text(value, indented=True) + "\n")
         else:
             width = shutil.get_terminal_size().columns if self._terminal else None

@@ -42,7 +42,7 @@ def command(
 def test_the_help_shows_options_where_the_signature_says() -> None:
     assert list(signature(command).parameters) == [
         "store", "commitlog", "read_only_commitlog", "broker_conf", "extra", "first", "queue", "topic", "tz",
-        "last", "format", "quiet", "progress",
+        "last", "format", "json", "quiet", "progress",
     ]  # fmt: skip
 
 
