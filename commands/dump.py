@@ -111,6 +111,9 @@ def dump(
     _check(explain=explain is not None, raw=raw, stats_only=stats_only, output=output)
     if raw and shown.shapes_rows:
         raise UsageError("--raw writes stored bytes; --format, --fields and --body are for rows")
+    for what_else in ("--explain", "--stats-only", "--gaps"):
+        if {"--explain": explain is not None, "--stats-only": stats_only, "--gaps": gaps}[what_else]:
+            shown.only_rows(what_else)
     writer, selection = shown.writer(), selected.selection(shown.tz)
     seen = FindingReport(writer)
     with store.open(quiet=shown.quiet) as opened:
@@ -119,6 +122,8 @@ def dump(
         kind = what or _taken_for(opened, writer)
         if part is not None and kind != "index":
             raise UsageError("--part is for index files", hint="--what index")
+        if kind != "commitlog":
+            shown.only_rows(f"--what {kind}")
         if (raw or stats_only) and kind != "commitlog":
             raise UsageError("--raw and --stats-only are for the records of a commit log")
         if explain is not None:

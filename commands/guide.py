@@ -22,10 +22,10 @@ _PURPOSE_OF = {
     " --queue-offset --time --bound --since --until --time-field --from-offset --to-offset --from --group"
     " --retry --last --limit --max --scan --pass --limit-bytes --sample --reverse --follow --max-duration"
     " --at-most --read-limit --index --common --all --at --code --input --input-format --only",
-    SHOW: "--gaps --explain --raw --stats-only --format --json --fields --body --body-limit --tz --trace --by"
-    " --largest --duplicates --delayed --transactions --sort --plot --severity --queues --residency"
-    " --differences --broker --broker-heap --now --columns --count --group-by --sql --verify --stats"
-    " --rebuild-report --show",
+    SHOW: "--gaps --explain --raw --stats-only --format --json --format-string --fields --body --body-limit --tz"
+    " --trace --by --largest --duplicates --delayed --transactions --sort --plot --severity --queues"
+    " --residency --differences --broker --broker-heap --now --columns --count --group-by --sql --verify"
+    " --stats --rebuild-report --show",
     OUTPUT: "--output --output-format --compression --partition-by --file-size --row-group --cursor-file"
     " --spreadsheet",
     CHANGE: "--mode --fill --apply --plan --write-plan --backup-dir --undo --keep-hours --until-free --before"
@@ -59,6 +59,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Explain the bytes at an offset", "rmqtool dump STORE --explain 1048576"),
         ("Show the newest ten messages with some fields only",
          "rmqtool dump STORE --reverse --limit 10 --fields store_time,topic,keys,body"),
+        ("Write keys and bodies as kcat does", r"rmqtool dump STORE --topic orders -f '%k %s\n'"),
     ),
     "lookup": (
         ("Find a message by its key, and what became of it", "rmqtool lookup STORE ORDER-17 --trace"),

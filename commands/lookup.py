@@ -217,6 +217,9 @@ def lookup(
     kind = _kind({name: value is not None and value != [] for name, value in given.items()})
     if explain and kind not in ("any", "key", "uniq_key", "tag"):
         raise UsageError("--explain works only for a VALUE, --key, --uniq-key or --tag")
+    for name, is_given in (("--explain", explain), ("--trace", trace), ("--time", kind == "time")):
+        if is_given:
+            shown.only_rows(name)
     if explain and trace:
         raise UsageError("--explain and --trace exclude each other")
     if kind != "time" and (sought.bound != "lower" or sought.broker is not None):

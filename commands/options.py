@@ -25,6 +25,7 @@ from rmqtool.times import format_time, parse_time, parse_zone
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+    from rmqtool.message.format_string import FormatString
     from rmqtool.message.rows import RowFormat
     from rmqtool.read.filter import Expression
     from rmqtool.read.selection import Selection
@@ -124,6 +125,13 @@ CreateTopic = Annotated[
         " inner batch.",
     ),
 ]
+FORMAT_STRING = "FORMAT"
+FORMAT_STRING_HELP = (
+    r"Write each message as this text, as kcat does: '%t %q %o %k %s\n'. %t topic, %q or %p queue id, %o"
+    r" queue offset, %O physical offset, %k keys, %K their length, %u unique key, %i message id, %g tags,"
+    r" %T store timestamp in ms, %B born timestamp in ms, %s body, %S its length (-1: it cannot be"
+    r" decompressed), %R its length as 4 bytes, %h properties, %% percent sign; \n \t \r \0 \xHH \\."
+)
 Force = Annotated[bool, typer.Option("--force", help="Proceed despite the refusal.")]
 Jobs = Annotated[
     int,
@@ -443,6 +451,10 @@ class OutputOptions(Group):
     json: Annotated[
         bool, typer.Option("--json", help="Write JSON: one object, or for rows one object per line.")
     ] = False
+    format_string: Annotated[
+        str | None,
+        typer.Option("--format-string", "-f", metavar=FORMAT_STRING, help=FORMAT_STRING_HELP),
+    ] = None
     fields: Annotated[
         str | None,
         typer.Option(
@@ -492,7 +504,33 @@ class OutputOptions(Group):
     @property
     def shapes_rows(self) -> bool:
         """Whether an option of the form of rows was given."""
-        return (self.format, self.fields, self.body, self.body_limit) != (None, None, "text", None)
+        given = (self.format, self.json, self.format_string, self.fields, self.body, self.body_limit)
+        return given != (None, False, None, None, "text", None)
+
+    def template(self) -> "FormatString | None":
+        """Return the parsed --format-string.
+
+        Raises UsageError for an unknown letter, and next to an option that shapes rows otherwise.
+        """
+        if self.format_string is None:
+            return None
+        given = {
+            "--format": self.format,
+            "--json": self.json or None,
+            "--fields": self.fields,
+            "--body": self.body != "text" or None,
+        }
+        for name, value in given.items():
+            if value is not None:
+                raise UsageError(f"--format-string and {name} exclude each other")
+        from rmqtool.message.format_string import parse
+
+        return parse(self.format_string)
+
+    def only_rows(self, what: str) -> None:
+        """Raise UsageError if --format-string is given, because the output of `what` has no messages."""
+        if self.format_string is not None:
+            raise UsageError(f"--format-string is for messages, not for {what}")
 
     def writer(self, *, changes: bool = False) -> Output:
         """Return the writer of the command's output; `changes` as for `Output`."""
@@ -505,10 +543,11 @@ class OutputOptions(Group):
             quiet=self.quiet,
             progress=self.progress,
             changes=changes,
+            template=self.template(),
         )
 
     def row_format(self, store: "Store", fields: Sequence[str] | None) -> "RowFormat":
-        """Return the form of message rows: `fields` are those of --fields; unknown names are ignored."""
+        """Return the form of message rows: `fields` are those of `Output`; unknown names are ignored."""
         from rmqtool.formats.body import BODY_LIMIT
         from rmqtool.message.columns import BY_NAME
         from rmqtool.message.rows import RowFormat

@@ -142,7 +142,7 @@ def stats(
         options.SelectionOptions,
         Only("topic queue tag filter key since until time_field from_offset to_offset limit"),
     ],
-    shown: options.OutputOptions,
+    shown: Annotated[options.OutputOptions, Only("format json fields body body_limit tz quiet progress")],
     own: Annotated[StatsOptions, Before("commitlog")],
 ) -> int:
     """Count messages; show consumer lag and pending messages.

@@ -56,6 +56,15 @@ MaxDuration = Annotated[
 ]
 
 
+class _Output(options.OutputOptions):
+    """Options of the output: -f is that of --follow."""
+
+    format_string: Annotated[
+        str | None,
+        typer.Option("--format-string", metavar=options.FORMAT_STRING, help=options.FORMAT_STRING_HELP),
+    ] = None
+
+
 @with_groups
 def tail(
     *,
@@ -67,7 +76,7 @@ def tail(
     last: Annotated[Last, Before("tag")] = None,
     follow: Annotated[Follow, Before("limit")] = False,
     max_duration: MaxDuration = None,
-    shown: Annotated[options.OutputOptions, Only("format json fields body body_limit tz quiet")],
+    shown: Annotated[_Output, Only("format json format_string fields body body_limit tz quiet")],
 ) -> int:
     """Show the messages of queues as a consumer gets them.
 

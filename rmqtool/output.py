@@ -2,6 +2,7 @@
 
     rows     table (on a terminal), jsonl (piped), json, csv, tsv
     object   text, json
+    lines    each row as the text of a format string
     bytes    as they are, never on a terminal
 
 A terminal changes format and colour, never values or order. Data is UTF-8 whatever the locale. Text
@@ -25,6 +26,7 @@ from rmqtool.table import Heading, Table
 from rmqtool.terminal import NARROWEST, ProgressBar, escape, print_error
 
 if TYPE_CHECKING:
+    from rmqtool.message.format_string import FormatString
     from rmqtool.page import Section
 
 Headings = Sequence[Heading] | Callable[[Sequence[Row]], Sequence[Heading]]
@@ -48,6 +50,7 @@ class Output:
             has a dotted name, `properties.TAGS`.
         quiet: no notes and no progress on stderr.
         progress: True and False for `--progress` and `--no-progress`; None: where stderr is a terminal.
+        template: the value of `--format-string`; rows are written with it, and `fields` are what it needs.
         changes: the command changes a store. It continues without output if the reader of stdout has gone
             or its disk is full; for a full disk `lost_output` returns the error after the command.
     """
@@ -61,10 +64,14 @@ class Output:
         quiet: bool = False,
         progress: bool | None = None,
         changes: bool = False,
+        template: FormatString | None = None,
     ) -> None:
         self.format = format
         self._default = default
         self.fields = None if fields is None else tuple(filter(None, map(str.strip, fields.split(","))))
+        self._template = template
+        if template is not None:
+            self.fields = template.names
         self.quiet = quiet
         self._progress = progress
         self._changes = changes
@@ -89,6 +96,8 @@ class Output:
     @property
     def line_format(self) -> Literal["jsonl", "csv"] | None:
         """The format of the `TextLines` that `write_rows` accepts; None if it accepts single rows only."""
+        if self._template is not None:
+            return None
         match self.chosen_format:
             case "jsonl":
                 return "jsonl"
@@ -113,6 +122,8 @@ class Output:
         """
         format = self.chosen_format
         self.check_fields(columns)
+        if self._template is not None:
+            return self._filled(map(_single, rows), self._template)
         if format == "jsonl":
             return self._json_rows(rows, array=False)
         if format in ("csv", "tsv"):
@@ -236,6 +247,18 @@ class Output:
         finally:
             if array:
                 self._write("\n]\n" if count else "[]\n")
+            self._flush()
+        return count
+
+    def _filled(self, rows: Iterable[Row | None], template: FormatString) -> int:
+        shown = _escaped_bytes if self._terminal else None
+        count = 0
+        try:
+            for row in self._ready(rows):
+                assert not isinstance(row, TextLines)
+                self._write_bytes(template.line(row, shown))
+                count += 1
+        finally:
             self._flush()
         return count
 
@@ -394,6 +417,11 @@ def _single(row: Row | TextLines | None) -> Row | None:
     if isinstance(row, TextLines):
         raise TypeError("lines are for line_format alone")
     return row
+
+
+def _escaped_bytes(value: bytes) -> bytes:
+    """A value of a format string for a terminal."""
+    return escape(value.decode("utf-8", "backslashreplace")).encode()
 
 
 def _stdout() -> BinaryIO:

@@ -5,6 +5,7 @@ __all__ = [
     "column_arrays",
     "columns",
     "explain",
+    "format_string",
     "json_text",
     "rows",
     "schema",

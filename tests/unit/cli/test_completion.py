@@ -84,7 +84,7 @@ def test_bash_completes_a_topic_when_tab_is_pressed(program: Path, cases: Librar
         os.execvpe("bash", ["bash", "--norc", "--noprofile"], surroundings(PATH=path, PYTHONPATH=str(ROOT)))
     os.write(terminal, b"source <(rmqtool completion bash); echo rea''dy\n")
     _await(terminal, b"ready\r\n")
-    words = f"rmqtool dump {cases.path(CASE)} --topic=pubMul\t--fo\tjsonl --lim\t1 --fields top\t\n"
+    words = f"rmqtool dump {cases.path(CASE)} --topic=pubMul\t--format jsonl --lim\t1 --fields top\t\n"
     os.write(terminal, words.encode())
     _await(terminal, b'{"topic":"pubMultiTag"}')
     os.write(terminal, b"exit\n")
