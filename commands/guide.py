@@ -18,7 +18,7 @@ PURPOSES = (MESSAGE, READ, NEW, CHANGE, SHOW, OUTPUT, BEHAVIOUR)
 
 _PURPOSE_OF = {
     READ: "--what --part --commitlog --read-only-commitlog --commitlog-a --commitlog-b --broker-conf --topic"
-    " --exclude-topic --queue --tag --filter --key --keys-from --uniq-key --msg-id --offset"
+    " --exclude-topic --queue --tag --filter --grep --key --keys-from --uniq-key --msg-id --offset"
     " --queue-offset --time --bound --since --until --time-field --from-offset --to-offset --from --group"
     " --retry --last --limit --max --scan --pass --limit-bytes --sample --reverse --follow --max-duration"
     " --at-most --read-limit --index --common --all --at --code --input --input-format --only",
@@ -59,6 +59,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Explain the bytes at an offset", "rmqtool dump STORE --explain 1048576"),
         ("Show the newest ten messages with some fields only",
          "rmqtool dump STORE --reverse --limit 10 --fields store_time,topic,keys,body"),
+        ("Show messages whose body contains a text", "rmqtool dump STORE --grep 'order-17'"),
         ("Write keys and bodies as kcat does", r"rmqtool dump STORE --topic orders -f '%k %s\n'"),
     ),
     "lookup": (

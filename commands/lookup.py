@@ -170,7 +170,7 @@ def lookup(
     *,
     store: options.StoreOptions,
     sought: LookupOptions,
-    selected: Annotated[options.SelectionOptions, Only("topic queue since until")],
+    selected: Annotated[options.SelectionOptions, Only("topic queue since until grep")],
     max_: Max = None,
     scan: Scan = "auto",
     explain: Explain = False,
@@ -227,6 +227,8 @@ def lookup(
     with store.open(quiet=shown.quiet) as opened:
         task = _Task(opened, writer, shown.zone)
         if kind == "time":
+            if selection.grep is not None:
+                raise UsageError("--grep is for messages, not for --time")
             if sought.broker is None:
                 options.note_assumed_version(writer, opened.written_by, "--broker")
             return task.times(sought, selection)

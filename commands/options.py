@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from rmqtool.message.format_string import FormatString
     from rmqtool.message.rows import RowFormat
+    from rmqtool.read.body_pattern import BodyPattern
     from rmqtool.read.filter import Expression
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
@@ -295,6 +296,15 @@ class SelectionOptions(Group):
             " language: \"color = 'red' AND size > 10\".",
         ),
     ] = None
+    grep: Annotated[
+        str | None,
+        typer.Option(
+            "--grep",
+            metavar="PATTERN",
+            help="Include only messages whose body, once decompressed, contains this regular expression of"
+            " Python; (?i) at its start ignores case. Text without special characters is found fastest.",
+        ),
+    ] = None
     key: Annotated[
         list[str] | None,
         typer.Option(
@@ -365,6 +375,7 @@ class SelectionOptions(Group):
             limit=self.limit,
             exclude_topics=self.exclude_topic or (),
             filter=self.expression(),
+            grep=self.body_pattern(),
         )
 
     def expression(self) -> "Expression | None":
@@ -374,6 +385,14 @@ class SelectionOptions(Group):
         from rmqtool.read.filter import parse
 
         return parse(self.filter)
+
+    def body_pattern(self) -> "BodyPattern | None":
+        """Parse --grep. Raises UsageError if it is not a regular expression."""
+        if self.grep is None:
+            return None
+        from rmqtool.read.body_pattern import BodyPattern
+
+        return BodyPattern(self.grep)
 
 
 class PlanOptions(Group):

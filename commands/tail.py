@@ -69,7 +69,9 @@ class _Output(options.OutputOptions):
 def tail(
     *,
     store: options.StoreOptions,
-    selected: Annotated[options.SelectionOptions, Only("topic exclude_topic queue since tag filter limit")],
+    selected: Annotated[
+        options.SelectionOptions, Only("topic exclude_topic queue since tag filter grep limit")
+    ],
     from_: Annotated[From, Before("since")] = None,
     group: Annotated[Group, Before("tag")] = None,
     retry: Annotated[Retry, Before("tag")] = False,
@@ -105,7 +107,9 @@ def tail(
     from rmqtool.report.tail.topics import open_tail
 
     duration_ms = None if max_duration is None else parse_duration(max_duration)
-    selection = selected.but(tag=None, filter=None).selection(shown.tz)  # the subscription has these
+    selection = selected.but(tag=None, filter=None, grep=None).selection(
+        shown.tz
+    )  # the subscription has these
     start = _start(from_, selection.since, group, last, follow=follow)
     wanted = _subscription(selected)
     writer = shown.writer()
@@ -156,7 +160,7 @@ def _start(
 def _subscription(selected: options.SelectionOptions) -> Subscription:
     from rmqtool.report.tail.subscription import Subscription
 
-    return Subscription.of(selected.tag or (), selected.expression())
+    return Subscription.of(selected.tag or (), selected.expression(), selected.body_pattern())
 
 
 def _with_topics_of(store: Store, selection: Selection, group: str | None, *, retry: bool) -> Selection:

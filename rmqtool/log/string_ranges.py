@@ -15,6 +15,7 @@ from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.frames import Frames
 from rmqtool.storage.buffers import Array
 
+_SAMPLE_BYTES = 64 << 10  # of a window, to learn which bytes are rare
 _COLUMN_MAX = 0x7FFFFFFF
 """Most bytes of one column of a batch, because offsets are i32."""
 
@@ -106,6 +107,20 @@ def are_utf8(ranges: Ranges) -> Array:
     flags = np.empty(len(ranges), np.bool_)
     text_kernel.utf8_flags(ranges.data, ranges.starts, ranges.lengths, flags)
     return flags
+
+
+def contain(ranges: Ranges, text: bytes) -> Array:
+    """Which rows contain `text`, which is not empty: bool, shape (rows,)."""
+    from rmqtool.log import string_ranges_kernel as text_kernel
+
+    found = np.empty(len(ranges), np.bool_)
+    wanted = np.frombuffer(text, np.uint8)
+    # The two bytes of the text that are rarest here decide where it is compared.
+    counts = np.bincount(ranges.data[:_SAMPLE_BYTES], minlength=256)
+    first, *others = np.argsort(counts[wanted], kind="stable").tolist()
+    second = others[0] if others else first
+    text_kernel.contain(ranges.data, ranges.starts, ranges.lengths, wanted, first, second, found)
+    return found
 
 
 class TextSet:

@@ -96,6 +96,56 @@ def utf8_flags(data: Any, starts: Any, lengths: Any, flags: Any) -> None:
         flags[k] = is_ascii(data, start, stop) or is_utf8(data, start, stop)
 
 
+_BLOCK = 64  # places that are compared at once
+
+
+@inlined
+def _is_at(data: Any, at: Any, text: Any) -> Any:
+    for k in range(len(text)):
+        if u8(data, at + k) != u8(text, k):
+            return False
+    return True
+
+
+@inlined
+def _contains(data: Any, start: Any, stop: Any, text: Any, first: Any, second: Any) -> Any:
+    """Whether data[start:stop] contains `text`, which is not empty.
+
+    Places where the bytes text[first] and text[second] fit are looked for in blocks, without a branch in
+    between: the compiler makes vector instructions of that.
+    """
+    first_byte = u8(text, first)
+    second_byte = u8(text, second)
+    end = stop - len(text) + 1  # after the last place where the text can begin
+    at = start
+    while at + _BLOCK <= end:
+        hits = np.uint8(0)
+        for k in range(_BLOCK):
+            at_first = u8(data, at + k + first) == first_byte
+            hits |= np.uint8(at_first & (u8(data, at + k + second) == second_byte))
+        if hits:
+            for k in range(_BLOCK):
+                if _is_at(data, at + k, text):
+                    return True
+        at += _BLOCK
+    while at < end:
+        if _is_at(data, at, text):
+            return True
+        at += 1
+    return False
+
+
+@compiled
+def contain(data: Any, starts: Any, lengths: Any, text: Any, first: int, second: int, found: Any) -> None:
+    """found[k] = whether data[starts[k] : starts[k] + lengths[k]] contains `text`, which is not empty.
+
+    `first` and `second` are places in the text, best of bytes that are rare in the data.
+    """
+    for k in range(len(starts)):
+        start = starts[k]
+        found[k] = _contains(data, start, start + np.int64(lengths[k]), text, first, second)
+
+
 @inlined
 def _put_hex(out: Any, at: Any, data: Any, start: Any, count: Any) -> Any:
     """Write the upper-case hex digits of `count` bytes; returns the index after them."""

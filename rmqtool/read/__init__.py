@@ -5,6 +5,7 @@
 
 __all__ = [
     "access",
+    "body_pattern",
     "boundaries",
     "by_time",
     "consumer_offsets",

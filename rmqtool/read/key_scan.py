@@ -111,16 +111,17 @@ def batch_hits(store: Store, wanted: KeyMatcher, selection: Selection, looked: S
             if stored is None:
                 continue
             looked.batches += 1
-            inside, names = _inside(stored, wanted, selection.tags)
-            if names and replace(selection, tags=(), keys=()).matches(stored.message, stored.physical_offset):
+            inside, names = _inside(stored, wanted, selection)
+            of_record = replace(selection, tags=(), keys=(), grep=None)
+            if names and of_record.matches(stored.message, stored.physical_offset):
                 yield Hit(stored, "batch", names, inside)
 
 
 def _inside(
-    stored: StoredMessage, wanted: KeyMatcher, tags: Collection[str]
+    stored: StoredMessage, wanted: KeyMatcher, selection: Selection
 ) -> tuple[tuple[tuple[int, BatchItem], ...], tuple[str, ...]]:
-    """The messages of a batch record that have one of the names, and of the tags; which names they have."""
-    record = stored.message
+    """The messages of a batch record with one of the names that the selection selects; their names."""
+    record, tags, grep = stored.message, selection.tags, selection.grep
     if not record.sys_flag & INNER_BATCH:
         return (), ()
     from rmqtool.formats import batch, body  # not for a look-up through the index, which is to start fast
@@ -134,7 +135,8 @@ def _inside(
         for number, item in enumerate(batch.decode_items(items)):
             decoded = properties.decode(item.properties_bytes)
             has = wanted.found_in(decoded)
-            if has and (not tags or decoded.get(properties.TAGS) in tags):
+            is_selected = not tags or decoded.get(properties.TAGS) in tags
+            if has and is_selected and (grep is None or grep.found_in(item.body)):
                 found.append((number, item))
                 names |= dict.fromkeys(has)
     except (FormatError, MissingCodecError):

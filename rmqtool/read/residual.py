@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 
 from rmqtool.formats.java import java_utf8_decode
+from rmqtool.formats.message import COMPRESSED
 from rmqtool.log.frames import Frames
 from rmqtool.log.properties import read_pairs, split_keys
-from rmqtool.log.string_ranges import TextSet
+from rmqtool.log.string_ranges import TextSet, bodies, contain
+from rmqtool.read.body_pattern import BodyPattern
 from rmqtool.read.selection import Selection
 from rmqtool.storage.buffers import Array
 
@@ -35,6 +37,9 @@ class Residual:
             places = np.flatnonzero(chosen)
             for place, data in zip(places.tolist(), _properties(frames, places), strict=True):
                 chosen[place] = selection.matches_properties(data)
+        if selection.grep is not None and chosen.any():
+            places = np.flatnonzero(chosen)
+            chosen[places] = body_mask(selection.grep, frames.at(places))
         return chosen
 
     def _of_fields(self, frames: Frames) -> Array:
@@ -71,6 +76,25 @@ class Residual:
             counts = np.concatenate([[0], counts])
             chosen &= found | (counts[stops[1:]] > counts[stops[:-1]])
         return chosen
+
+
+def body_mask(pattern: BodyPattern, frames: Frames) -> Array:
+    """Which records have bodies with the pattern: bool, shape (rows,). Raises as `BodyPattern.matches`."""
+    stored = bodies(frames)
+    flags = frames.rows["sys_flag"]
+    literal = pattern.literal
+    if literal is not None:
+        found = contain(stored, literal)
+        rest = np.flatnonzero(flags & COMPRESSED)
+    else:
+        found = np.zeros(len(stored), np.bool_)
+        rest = np.arange(len(stored))
+    data = stored.data.data
+    stops = stored.starts + stored.lengths
+    for row in rest.tolist():
+        part = data[int(stored.starts[row]) : int(stops[row])]
+        found[row] = pattern.found_in_stored(part, int(flags[row]))
+    return found
 
 
 def _properties(frames: Frames, places: Array) -> Iterator[bytes]:

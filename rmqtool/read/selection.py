@@ -21,6 +21,7 @@ from rmqtool.formats.message import Message
 from rmqtool.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:
+    from rmqtool.read.body_pattern import BodyPattern
     from rmqtool.read.filter import Expression
 
 TimeField = Literal["store", "born"]
@@ -44,6 +45,7 @@ class Selection:
         to_offset: end of the physical offsets, not selected itself, bytes.
         limit: how many messages at most.
         filter: an expression over properties that a broker would find true (`read.filter.parse`).
+        grep: a pattern that the body contains once it is decompressed (`read.body_pattern`).
 
     Raises:
         UsageError: a range that ends before it starts, or a negative limit or offset.
@@ -61,6 +63,7 @@ class Selection:
     to_offset: int | None = None
     limit: int | None = None
     filter: Expression | None = None
+    grep: BodyPattern | None = None
 
     def __post_init__(self) -> None:
         """Refuse what could only select nothing by mistake; make the collections hashable."""
@@ -85,8 +88,8 @@ class Selection:
     @property
     def looks_inside(self) -> bool:
         """True when a test needs more than the offset: a message must be decoded to be judged."""
-        ranges = self.since is not None or self.until is not None or self.filter is not None
-        return ranges or any(getattr(self, name) for name in _COLLECTIONS)
+        tests = (self.since, self.until, self.filter, self.grep)
+        return any(test is not None for test in tests) or any(getattr(self, name) for name in _COLLECTIONS)
 
     def matches_offset(self, physical_offset: int) -> bool:
         """True when a record at `physical_offset` lies in the offset range."""
@@ -105,7 +108,8 @@ class Selection:
 
         `physical_offset` is where the record lies; without it the record's own field counts,
         which differs only for foreign records. The cheap tests come first; properties are decoded
-        only when everything else holds and their bytes contain what is looked for.
+        only when everything else holds and their bytes contain what is looked for, and bodies last.
+        Raises MissingCodecError if the library for a body that `grep` needs is not installed.
         """
         if not self.matches_offset(message.physical_offset if physical_offset is None else physical_offset):
             return False
@@ -119,7 +123,9 @@ class Selection:
                 return False
         if not self.matches_topic(message.topic):
             return False
-        return not self.looks_at_properties or self.matches_properties(message.properties_bytes)
+        if self.looks_at_properties and not self.matches_properties(message.properties_bytes):
+            return False
+        return self.grep is None or self.grep.matches(message)
 
     @property
     def looks_at_properties(self) -> bool:

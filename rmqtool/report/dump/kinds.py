@@ -155,6 +155,8 @@ class Dump:
         named = (selection.topics, selection.exclude_topics, selection.queues, selection.tags, selection.keys)
         if what != "commitlog" and selection.filter is not None:
             raise UsageError("only messages have properties to filter by", hint="--filter needs the log")
+        if what != "commitlog" and selection.grep is not None:
+            raise UsageError("only messages have bodies to search", hint="--grep needs the log")
         if (what == "timer" and any(named)) or (what in _UNSELECTED and not selection.selects_all):
             raise UsageError(f"nothing can be selected so with --what {what}")
         match what:

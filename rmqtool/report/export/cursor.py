@@ -130,7 +130,11 @@ def selected(selection: Selection) -> dict[str, Any]:
     found: dict[str, Any] = {
         name: sorted(getattr(selection, name)) for name in names if getattr(selection, name)
     }
-    return found if selection.filter is None else {**found, "filter": selection.filter.text}
+    if selection.filter is not None:
+        found["filter"] = selection.filter.text
+    if selection.grep is not None:
+        found["grep"] = selection.grep.text
+    return found
 
 
 def check_of(store: Store, offset: int, length: int = _CHECK_BYTES) -> Check | None:

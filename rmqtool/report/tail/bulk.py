@@ -74,6 +74,9 @@ class Bulk:
         self._round_units = _ROUND_UNITS
         if follower.wanted.filter is not None and "properties" not in self._columns:
             self._columns += ("properties",)
+        if follower.wanted.grep is not None:
+            self._body = "plain"
+            self._columns = tuple(dict.fromkeys((*self._columns, "body")))
         self._files: object = None
         self.store = Store(follower.log.layout)
 
@@ -233,6 +236,10 @@ class Bulk:
             found = [
                 wanted.matches_record(dict(each or ())) for each in rows.column("properties").to_pylist()
             ]
+            rows = rows.filter(pa.array(found, pa.bool_()))
+        if wanted.grep is not None:
+            # A body that cannot be decompressed has ended the round.
+            found = [wanted.grep.found_in(each or b"") for each in rows.column("body").to_pylist()]
             rows = rows.filter(pa.array(found, pa.bool_()))
         batches: list[pa.RecordBatch] = rows.to_batches()
         return batches

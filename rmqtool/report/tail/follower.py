@@ -232,7 +232,7 @@ class Follower:
             return False
         if not self.wanted.looks_inside:
             return True
-        return self.wanted.accepts(properties.decode(record.message.properties_bytes))
+        return self.wanted.accepts(record.message)
 
     def _is_late(self, tail: QueueTail, found: PendingUnit, record: StoredMessage | None) -> bool:
         """Whether a unit's record may still come; otherwise it is counted as removed or reported."""

@@ -12,7 +12,6 @@ from heapq import merge
 from typing import Literal
 
 from rmqtool.errors import InputError, UsageError
-from rmqtool.formats import properties
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store
@@ -202,6 +201,6 @@ def _judge(store: Store, wanted: Subscription) -> Callable[[str, int, int], bool
             return False
         if found is None:
             return False
-        return not wanted.looks_inside or wanted.accepts(properties.decode(found.message.properties_bytes))
+        return not wanted.looks_inside or wanted.accepts(found.message)
 
     return is_wanted

@@ -13,13 +13,15 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from rmqtool.errors import UsageError
+from rmqtool.formats import properties
 from rmqtool.formats.consume_queue import is_ext_address
 from rmqtool.formats.java import TRIMMED, tags_code
-from rmqtool.formats.properties import TAGS
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.system_topics import SCHEDULE_TOPIC
 
 if TYPE_CHECKING:
+    from rmqtool.formats.message import Message
+    from rmqtool.read.body_pattern import BodyPattern
     from rmqtool.read.filter import Expression
 
 ALL = "*"
@@ -41,16 +43,22 @@ def split_tags(text: str) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Subscription:
-    """The messages that a consumer requests: `tags` and `filter` must both hold; none requests all."""
+    """The messages that a consumer requests: `tags` and `filter` must both hold; none requests all.
+
+    `grep` is not the consumer's: of what it gets, only messages whose body has the pattern are shown.
+    """
 
     tags: frozenset[str] = frozenset()
     filter: Expression | None = None
+    grep: BodyPattern | None = None
 
     @classmethod
-    def of(cls, tags: Iterable[str] = (), filter: Expression | None = None) -> Subscription:
+    def of(
+        cls, tags: Iterable[str] = (), filter: Expression | None = None, grep: BodyPattern | None = None
+    ) -> Subscription:
         """The subscription that several tag expressions mean together; `*` among them is every tag."""
         sets = [split_tags(text) for text in tags]
-        return cls(frozenset() if not all(sets) else frozenset().union(*sets), filter)
+        return cls(frozenset() if not all(sets) else frozenset().union(*sets), filter, grep)
 
     def __post_init__(self) -> None:
         """Work out the hashes that units are compared with."""
@@ -58,8 +66,8 @@ class Subscription:
 
     @property
     def looks_inside(self) -> bool:
-        """Whether properties decide, so that the unit alone is not enough."""
-        return bool(self.tags) or self.filter is not None
+        """Whether properties or the body decide, so that the unit alone is not enough."""
+        return bool(self.tags) or self.filter is not None or self.grep is not None
 
     def may_match(self, topic: str, code: int) -> bool:
         """Whether a record must be examined, by its queue's topic and its unit's tags code.
@@ -79,12 +87,16 @@ class Subscription:
             return True
         return ((code + (1 << 31)) & 0xFFFFFFFF) - (1 << 31) in codes
 
-    def matches_record(self, properties: Mapping[str, str]) -> bool:
-        """Whether a broker would deliver the record, its unit having matched: the filter alone decides."""
-        return self.filter is None or self.filter.matches(properties) is True
+    def matches_record(self, found: Mapping[str, str]) -> bool:
+        """Whether a broker would deliver a record with these properties, its unit having matched."""
+        return self.filter is None or self.filter.matches(found) is True
 
-    def accepts(self, properties: Mapping[str, str]) -> bool:
-        """Whether the application would get the message: the client compares the text of TAGS too."""
-        if self.tags and properties.get(TAGS) not in self.tags:
+    def accepts(self, message: Message) -> bool:
+        """Whether the application would get the message: the client compares the text of TAGS too.
+
+        Raises MissingCodecError if the library for a body that `grep` needs is not installed.
+        """
+        found = properties.decode(message.properties_bytes) if self.tags or self.filter is not None else {}
+        if self.tags and found.get(properties.TAGS) not in self.tags:
             return False
-        return self.matches_record(properties)
+        return self.matches_record(found) and (self.grep is None or self.grep.matches(message))

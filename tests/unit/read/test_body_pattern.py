@@ -1,0 +1,236 @@
+"""--grep: which bodies have a pattern, by every way that a selection is read."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rmqtool.cli import main
+from rmqtool.errors import UsageError
+from rmqtool.formats import batch, body, properties
+from rmqtool.log.string_ranges import Ranges, contain
+from rmqtool.read.body_pattern import BodyPattern
+from rmqtool.read.messages import message_batches
+from rmqtool.read.selection import Selection
+from rmqtool.read.store import Store
+from tests.support.dumps import Result
+from tests.support.exports import append_numbered, small_store
+from tests.support.stores import Library
+from tests.support.trees import unchanged
+
+CLEAN = "ok_540_clean"
+PATTERNS = ("order", r"green north\.", "20[0-9]{2} order", "(?i)ORDER DONE", "}", "nothing like it", r"\x00")
+
+Run = Callable[..., Result]
+
+
+@pytest.fixture
+def run(capfdbinary: pytest.CaptureFixture[bytes]) -> Run:
+    """Runs a command that reads a store; the store must be as it was afterwards."""
+
+    def call(command: str, store: Path, *arguments: object) -> Result:
+        with unchanged(store):
+            code = main([command, str(store), "--tz", "UTC", *map(str, arguments)])
+        captured = capfdbinary.readouterr()
+        return Result(code, captured.out, captured.err.decode())
+
+    return call
+
+
+def expected(store: Store, text: str) -> list[int]:
+    """The offsets of the records whose bodies `re` finds the pattern in."""
+    pattern = re.compile(text.encode())
+    return [
+        each.physical_offset
+        for each in store.messages()
+        if pattern.search(body.decompress(each.message.body, each.message.sys_flag))
+    ]
+
+
+@given(st.binary(max_size=300), st.binary(min_size=1, max_size=5), st.data())
+def test_compiled_search_is_that_of_python(data: bytes, text: bytes, draw: st.DataObject) -> None:
+    """In ranges anywhere in a window, never beyond their ends."""
+    alphabet = bytes.maketrans(bytes(range(256)), bytes(value % 3 for value in range(256)))
+    data, text = data.translate(alphabet), text.translate(alphabet)
+    edges = st.lists(st.integers(0, len(data)), min_size=2, max_size=2).map(sorted)
+    places = draw.draw(st.lists(edges, max_size=8))
+    window = np.frombuffer(data + text, np.uint8)[: len(data)]
+    starts = np.array([start for start, _ in places], np.int64)
+    lengths = np.array([stop - start for start, stop in places], np.int32)
+    found = contain(Ranges(window, starts, lengths), text)
+    assert found.tolist() == [text in data[start:stop] for start, stop in places]
+
+
+def test_compiled_search_in_large_ranges() -> None:
+    """At every place of a block, and across two."""
+    for place in (0, 1, 62, 63, 64, 65, 127, 128, 4000, 4088):
+        data = np.zeros(4096, np.uint8)
+        data[place : place + 8] = np.frombuffer(b"ORDER-17", np.uint8)
+        ranges = Ranges(
+            data, np.array([0, 0, place + 1]), np.array([4096, place + 7, 4095 - place], np.int32)
+        )
+        assert contain(ranges, b"ORDER-17").tolist() == [True, False, False]
+        assert contain(ranges, b"O").tolist() == [True, True, False]
+
+
+@given(st.text(alphabet="ab\\.^$*+?{}[]|(),01\u00e9\n", min_size=1, max_size=6), st.text("ab{}]1,\u00e9\n"))
+def test_a_literal_is_what_the_expression_finds(text: str, data: str) -> None:
+    """Any text is a usage error, an expression, or a literal with the same results as the expression."""
+    try:
+        pattern = BodyPattern(text)
+    except UsageError as error:
+        assert "cannot be read" in error.message
+        return
+    found = pattern.found_in(data.encode())
+    assert found == (re.search(text.encode(), data.encode()) is not None)
+    if pattern.literal is not None:
+        assert pattern.literal in (data + text).encode()[: len(data.encode())] or not found
+        assert (pattern.literal in data.encode()) == found
+
+
+def test_plain_text_is_a_literal() -> None:
+    """JSON needs no backslash; an escaped sign means itself."""
+    assert BodyPattern('{"id":17}').literal == b'{"id":17}'
+    assert BodyPattern(r"1\.5").literal == b"1.5"
+    assert BodyPattern("zw\u00f6lf").literal == "zw\u00f6lf".encode()
+    for text in ("1.5", "a{2}", "a{2,}", r"\d", "(?i)a", "[a]"):
+        assert BodyPattern(text).literal is None, text
+
+
+@pytest.mark.parametrize("text", PATTERNS)
+def test_every_way_of_reading_finds_the_same(text: str, cases: Library, run: Run, tmp_path: Path) -> None:
+    """Plainly and compiled, with and without bodies, through queues, as rows and as files."""
+    path = cases.path(CLEAN)
+    chosen = Selection(grep=BodyPattern(text))
+    with Store.open(path) as store:
+        wanted = expected(store, text)
+        plain = [each.physical_offset for each in store.messages(chosen)]
+        batches = message_batches(store, chosen, columns=["physical_offset"])
+        compiled = [offset for each in batches for offset in each.column(0).to_pylist()]
+    assert plain == compiled == wanted
+    assert bool(wanted) == (text != "nothing like it")
+    dumped = run("dump", path, "--grep", text)
+    assert (dumped.code, [row["physical_offset"] for row in dumped.rows]) == (0, wanted)
+    backwards = run("dump", path, "--grep", text, "--reverse", "--limit", 2)
+    assert [row["physical_offset"] for row in backwards.rows] == wanted[::-1][:2]
+    counted = run("dump", path, "--grep", text, "--stats-only", "--fields", "count")
+    assert sum(row["count"] for row in counted.rows) == len(wanted)
+    tailed = {row["physical_offset"] for row in run("tail", path, "--grep", text, "--topic", "*").rows}
+    everything = {row["physical_offset"] for row in run("tail", path, "--topic", "*").rows}
+    assert tailed == everything & set(wanted)
+    target = tmp_path / "messages.parquet"
+    assert run("export", path, "--grep", text, "--output", target).code == 0
+    exported = pq.read_table(target).column("physical_offset").to_pylist() if target.exists() else []
+    assert exported == [row["physical_offset"] for row in dumped.rows]
+
+
+def test_compressed_bodies_are_searched(cases: Library, run: Run) -> None:
+    """By what the application wrote, with each compression."""
+    path = cases.path(CLEAN)
+    seen = set()
+    for row in run("dump", path).rows:
+        if row["body_compression"] != "none" and row["body_encoding"] == "utf-8" and row["keys"]:
+            found = run("lookup", path, row["keys"][0], "--grep", re.escape(row["body"][:200]))
+            if row["physical_offset"] in {each["physical_offset"] for each in found.rows}:
+                seen.add(row["body_compression"])
+            assert not run("lookup", path, row["keys"][0], "--grep", "nothing like it").rows
+    assert len(seen) >= 2
+
+
+def test_tail_finds_it_in_bulk_and_last(tmp_path: Path, run: Run) -> None:
+    """Also where bodies are not shown, and with --last."""
+    store = small_store(tmp_path / "s", 3000)
+    found = [row["keys"][0] for row in run("tail", store, "--grep", "message 29", "--body", "none").rows]
+    assert sorted(found) == sorted(f"k{n}" for n in range(3000) if str(n).startswith("29"))
+    last = run("tail", store, "--grep", "message 1.7 ", "--last", 3).rows
+    assert {row["keys"][0] for row in last} == {"k177", "k187", "k197"}
+
+
+def test_messages_inside_a_batch_are_searched_one_by_one(cases: Library, run: Run) -> None:
+    """A look-up shows the message inside that has both the key and the pattern."""
+    path = cases.path(CLEAN)
+    with Store.open(path) as store:
+        record = next(store.queue_messages("pubBatchCQ", 0))
+        first, second, *_ = batch.decode_items(record.message.body)
+    assert first.body != second.body
+    key = properties.decode(first.properties_bytes)[properties.UNIQ_KEY]
+    own, other = (re.escape(item.body.decode()) for item in (first, second))
+    assert [row["found_by"] for row in run("lookup", path, key, "--grep", own).rows] == ["batch"]
+    assert not run("lookup", path, key, "--grep", other).rows
+
+
+def test_a_body_that_cannot_be_decompressed_is_searched_as_stored(cases: Library, run: Run) -> None:
+    """What is readable in it counts, in the plain walk and in the compiled one."""
+    path = cases.path("bad_cl14_bad_body")
+    wrong = next(row for row in run("dump", path).rows if "CL14" in row["status"])
+    for way in (("--from-offset", wrong["physical_offset"], "--limit", 1), ()):
+        rows = run("dump", path, "--grep", r"\xff{8}", *way).rows
+        assert wrong["physical_offset"] in {row["physical_offset"] for row in rows}
+
+
+def test_a_missing_codec_ends_the_search(cases: Library) -> None:
+    """Whether the message matches cannot be said: one clear line, exit code 3. In a process of its own."""
+    script = (
+        "import sys; sys.modules['zstandard'] = sys.modules['compression.zstd'] = None;"
+        "from rmqtool.cli import main; sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", script, "dump", str(cases.path(CLEAN)), "--grep", "x"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 3
+    assert "pip install zstandard" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("command", "given_options", "text"),
+    [
+        ("dump", ("--grep", "a("), "the pattern cannot be read"),
+        ("dump", ("--grep", ""), "the pattern is empty"),
+        ("dump", ("--grep", "a", "--what", "index"), "only messages have bodies"),
+        ("lookup", ("--grep", "a", "--time", "0", "--topic", "*"), "--grep is for messages"),
+        ("tail", ("--grep", "*"), "the pattern cannot be read"),
+    ],
+)
+def test_what_makes_no_sense_is_a_usage_error(
+    command: str, given_options: tuple[str, ...], text: str, cases: Library, run: Run
+) -> None:
+    """It says why, and writes nothing."""
+    result = run(command, cases.path(CLEAN), *given_options)
+    assert (result.code, result.out) == (2, b"")
+    assert text in result.err
+
+
+def test_a_pattern_travels_and_belongs_to_a_cursor(tmp_path: Path, run: Run) -> None:
+    """A selection with it can be pickled; a run with another pattern is refused."""
+    chosen = Selection(grep=BodyPattern("a.c"))
+    assert pickle.loads(pickle.dumps(chosen)) == chosen
+    assert chosen.looks_inside
+    store = small_store(tmp_path / "s", 20)
+    arguments = ("--output", f"{tmp_path}/out/", "--output-format", "jsonl", "--cursor-file", tmp_path / "c",
+                 "--format", "json")  # fmt: skip
+    assert json.loads(run("export", store, *arguments, "--grep", "message 1").out)["messages"] == 11
+    append_numbered(store, 20, 25)
+    assert run("export", store, *arguments, "--grep", "message 2").code == 4
+    assert run("export", store, *arguments).code == 4
+    assert run("export", store, *arguments, "--grep", "message 1").code == 0
+
+
+def test_copy_takes_only_what_matches(tmp_path: Path, run: Run) -> None:
+    """The new store has the matching messages."""
+    store = small_store(tmp_path / "s", 20)
+    assert run("copy", store, "--grep", "message 1", "--output", tmp_path / "new").code == 0
+    with Store.open(tmp_path / "new") as made:
+        bodies = [each.message.body for each in made.messages()]
+    assert len(bodies) == 11
+    assert all(b"message 1" in each for each in bodies)
