@@ -12,6 +12,7 @@ import typer
 from rmqtool.commands import options
 from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.output import Output
+from rmqtool.read.body_pattern import BodyPattern
 from rmqtool.read.selection import Selection
 
 Extra = Annotated[int, typer.Option("--extra", metavar="N", help="A number.")]
@@ -75,6 +76,7 @@ def test_an_override_replaces_the_option_and_keeps_its_place() -> None:
         ({"queue": ["0-2", "7"]}, Selection(queues={0, 1, 2, 7})),
         ({"tag": ["A"]}, Selection(tags=["A"])),
         ({"key": ["k"]}, Selection(keys=["k"])),
+        ({"grep": "a.c"}, Selection(grep=BodyPattern("a.c"))),
         ({"since": "5"}, Selection(since=5)),
         ({"until": "9"}, Selection(until=9)),
         ({"since": "5", "time_field": "born"}, Selection(since=5, time_field="born")),
@@ -88,8 +90,8 @@ def test_every_option_reaches_the_selection(given: dict[str, Any], meant: Select
 
 
 def test_every_option_of_the_selection_is_in_the_test_above() -> None:
-    tested = {"topic", "exclude_topic", "queue", "tag", "key", "since", "until", "time_field", "from_offset",
-              "to_offset", "limit"}  # fmt: skip
+    tested = {"topic", "exclude_topic", "queue", "tag", "key", "grep", "since", "until", "time_field",
+              "from_offset", "to_offset", "limit"}  # fmt: skip
     assert set(options.SelectionOptions.__annotations__) == tested | {"filter"}
     filtered = options.SelectionOptions(filter="a IS NULL").selection(None)
     assert filtered.filter is not None and filtered != Selection()
