@@ -107,11 +107,9 @@ def tail(
     from rmqtool.report.tail.topics import open_tail
 
     duration_ms = None if max_duration is None else parse_duration(max_duration)
-    selection = selected.but(tag=None, filter=None, grep=None).selection(
-        shown.tz
-    )  # the subscription has these
+    selection = selected.but(tag=None, filter=None, grep=None).selection(shown.tz)
     start = _start(from_, selection.since, group, last, follow=follow)
-    wanted = _subscription(selected)
+    wanted = _subscription(selected)  # which has the tag, the filter and the pattern
     writer = shown.writer()
     writer.check_fields(FIELDS)
     seen = FindingReport(writer)
