@@ -5,7 +5,7 @@ The text names the reason of a scan, and the places that were searched without a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,6 +17,7 @@ from rmqtool.commands.groups import Group, Only, with_groups
 from rmqtool.commands.verdicts import of_trace
 from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, InputError, UnreadableError, UsageError, worst_exit_code
 from rmqtool.formats.versions import METAVAR
+from rmqtool.message.cells import TextLines
 from rmqtool.output import Output
 from rmqtool.terminal import counted
 from rmqtool.times import parse_time
@@ -24,6 +25,7 @@ from rmqtool.times import parse_time
 if TYPE_CHECKING:
     from datetime import tzinfo
 
+    from rmqtool.findings import Progress
     from rmqtool.message.rows import Row, RowFormat
     from rmqtool.read.coverage import Gap
     from rmqtool.read.hits import Hit, SearchReport
@@ -359,18 +361,48 @@ class _Task:
         found: set[str] = set()
         seen = _Damage(self.writer)
         with ExitStack() as stack:
-            hits = self._hits(request, looked, found, stack)
             if trace:
-                count = self._write_traces(hits, form)
+                found_hits = request.hits(self.store, looked, *self._shown_scans(stack))
+                count = self._write_traces(_noted(found_hits, found), form)
             else:
-                rows = seen.rows(hits, form, request)
-                count = self.writer.write_rows(rows, FIELDS, table_fields(request))
+                count = self.writer.write_rows(
+                    self._rows(request, form, seen, looked, found, stack), FIELDS, table_fields(request)
+                )
         return worst_exit_code(seen.exit_code(), self._ending(request, looked, found, count))
 
-    def _hits(
-        self, request: Request, looked: SearchReport, found: set[str], stack: ExitStack
-    ) -> Iterator[Hit]:
-        """Yield the hits. A note precedes a scan of the log; from then on progress is shown."""
+    def _rows(
+        self, request: Request, form: RowFormat, seen: _Damage, looked: SearchReport, found: set[str],
+        stack: ExitStack,
+    ) -> Iterator[Row | TextLines]:  # fmt: skip
+        """Yield the row of each hit; rows of thousands of hits are lines, if the output takes these."""
+        from rmqtool.read.hits import Hit
+        from rmqtool.report.export.hit_lines import HitLines, hits_can_be_lines
+
+        several = len(request.terms) > 1
+        line_format = self.writer.line_format
+        shown = self._shown_scans(stack)
+        if line_format is None or not hits_can_be_lines(self.store, self.writer.fields, form):
+            for hit in _noted(request.hits(self.store, looked, *shown), found):
+                yield seen.row(hit, form, request)
+            return
+        maker: HitLines | None = None
+        for hits in request.hits_and_batches(self.store, looked, *shown):
+            found.update(hits.names)
+            if isinstance(hits, Hit):
+                yield seen.row(hits, form, request)
+                continue
+            if maker is None:
+                maker = HitLines(self.store, self.writer.fields, form, line_format, several=several)
+            for each in maker.lines(hits):
+                if isinstance(each, TextLines):
+                    yield each
+                else:
+                    yield seen.row(hits.hit(self.store, each), form, request)
+
+    def _shown_scans(
+        self, stack: ExitStack
+    ) -> tuple[Progress, Callable[[Sequence[Gap]], None], Callable[[str], None]]:
+        """Return what a search calls: a note precedes a scan of the log; from then on progress is shown."""
         bars: list[ProgressBar] = []
 
         def before_scan(gaps: Sequence[Gap]) -> None:
@@ -386,9 +418,7 @@ class _Task:
         def note(text: str) -> None:
             self.writer.note(f"rmqtool: {text}")
 
-        for hit in request.hits(self.store, looked, advance, before_scan, note):
-            found.update(hit.names)
-            yield hit
+        return advance, before_scan, note
 
     def _write_traces(self, hits: Iterator[Hit], form: RowFormat) -> int:
         """Write the trace of each message once, even if several of its records are hits; count the hits."""
@@ -507,6 +537,13 @@ _EXACT = ("offset", "queue_offset", "msg_id", "uniq_key")
 """Searches for exactly one message: once it is found, the search is complete."""
 
 
+def _noted(hits: Iterator[Hit], found: set[str]) -> Iterator[Hit]:
+    """Yield the hits; add their names to `found`."""
+    for hit in hits:
+        found.update(hit.names)
+        yield hit
+
+
 class _Damage:
     """Makes the rows of hits, and reports damage in their records."""
 
@@ -514,16 +551,15 @@ class _Damage:
         self._writer = writer
         self._code = EXIT_OK
 
-    def rows(self, hits: Iterator[Hit], form: RowFormat, request: Request) -> Iterator[Row]:
-        """Yield the row of each hit of a request."""
+    def row(self, hit: Hit, form: RowFormat, request: Request) -> Row:
+        """Return the row of a hit."""
         from rmqtool.message.rows import OK
         from rmqtool.read.lookup_request import hit_row
 
-        for hit in hits:
-            row = hit_row(hit, form, request)
-            if row.get("status", [OK]) != [OK] or hit.stored.status:
-                self._report(hit, row.get("status", [OK]))
-            yield row
+        row = hit_row(hit, form, request)
+        if row.get("status", [OK]) != [OK] or hit.stored.status:
+            self._report(hit, row.get("status", [OK]))
+        return row
 
     def _report(self, hit: Hit, status: list[str]) -> None:
         from rmqtool.commands.finding_report import FindingReport

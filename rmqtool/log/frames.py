@@ -124,6 +124,10 @@ class Frames:
         """The records at some places (rising) among these; the batch itself if these are all."""
         return self if len(places) == len(self.rows) else replace(self, rows=self.rows[places])
 
+    def without_data(self) -> Frames:
+        """The rows alone, with memory of their own."""
+        return Frames(self.rows.copy(), self.topics, self.data[:0].copy(), 0, self.file_from_offset)
+
     def copied(self) -> Frames:
         """These records, which follow each other, with bytes of their own."""
         start, position = int(self.starts()[0]), self.physical_offset - self.file_from_offset

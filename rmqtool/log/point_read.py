@@ -1,22 +1,28 @@
 """Reads records at known places of a commit log file as rows, without the bytes between them.
 
-The reading ends at the first place without a sound record of the expected size, stored offset and CRC: only a
-scan can classify the bytes there.
+`pick` ends at the first place without a sound record of the expected size, stored offset and CRC: only a
+scan can classify the bytes there. `pick_sound` leaves such places out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from rmqtool.formats.message import MIN_RECORD_SIZE, RECORD_SIZE_MAX
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.frames import FRAME, Frames, numbers
 from rmqtool.storage.buffers import Array
-from rmqtool.storage.source import ByteSource
+from rmqtool.storage.source import ByteSource, read_pieces
 
 _GAP_MAX = 16 << 10  # most bytes between records that are read too, because that is cheaper than another read
 _ROWS_MAX = 32 << 10
+_NEAR = 2 << 10  # most bytes between two starts that are read with one call: a call costs as much as these
+_FIRST_ROWS = 256  # of the first batch, which shows how long records are
+_TAIL_MIN, _TAIL_MAX = 512, 64 << 10  # bytes that are read from the start of a record of unknown size
+_LONGER_SHARE = 8  # one of so many records may be longer than what was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +71,82 @@ def pick(
                 return
             done += len(frames.rows)
         first = stop
+
+
+def pick_sound(
+    source: ByteSource, *, file_from_offset: int, offsets: Array, crc: bool, window: int
+) -> Iterator[PickedFrames]:
+    """The sound records among those at `offsets`, whose sizes are not known.
+
+    `places` of the batches are together all of `offsets`. A place without a row may hold a sound record
+    nevertheless, of a size that is seldom, or one that may be torn: it must be read by itself.
+
+    Args:
+        source: the file.
+        file_from_offset: physical offset of its first byte.
+        offsets: i8, physical offsets, ascending, each once; the file may hold anything there.
+        crc: check the CRC of bodies.
+        window: approximate bytes read together; a record that is longer has no row.
+    """
+    first, count, tail = 0, _FIRST_ROWS, _TAIL_MIN
+    while first < len(offsets):
+        part = offsets[first : first + count]
+        apart = np.diff(part, append=part[-1:] + tail)
+        used = np.cumsum(np.where(apart > _NEAR, tail, apart))
+        part = part[: max(int(np.searchsorted(used, window, "right")), 1)]
+        data, starts, left = _read_starts(source, part - file_from_offset, tail)
+        sizes = _sizes(data, starts, left)
+        is_whole = (sizes >= MIN_RECORD_SIZE) & (sizes <= np.minimum(left, RECORD_SIZE_MAX))
+        longer = np.sort(sizes[(sizes > left) & (sizes <= window)])
+        if len(longer) * _LONGER_SHARE > len(part) and tail < _TAIL_MAX:
+            tail = min(max(2 * tail, int(longer[-len(longer) // 4])), _TAIL_MAX)
+            continue  # once more, with longer reads
+        first, count = first + len(part), _ROWS_MAX
+        there = np.flatnonzero(is_whole)
+        yield from _sound_frames(data, starts, sizes, part, there, file_from_offset, crc=crc)
+
+
+def _sound_frames(
+    data: Array, starts: Array, sizes: Array, places: Array, there: Array, file_from_offset: int, *, crc: bool
+) -> Iterator[PickedFrames]:
+    """The records at `there`, positions in the arrays; a batch ends before what is not sound."""
+    done = taken = 0
+    while taken < len(places):
+        now = there[done:]
+        frames, is_unsound = _frames(data, starts[now], places[now], sizes[now], file_from_offset, crc=crc)
+        done += len(frames.rows) + is_unsound
+        stop = int(there[done]) if done < len(there) else len(places)
+        part = slice(taken, stop)
+        yield replace(frames, places=places[part], data_starts=starts[part])
+        taken = stop
+
+
+def _read_starts(source: ByteSource, positions: Array, tail: int) -> tuple[Array, Array, Array]:
+    """(data, index of each position in it, bytes from there on that were read); at least `tail` of each."""
+    breaks = np.flatnonzero(np.diff(positions) > _NEAR) + 1
+    lows = positions[np.concatenate([[0], breaks])]
+    highs = positions[np.concatenate([breaks, [len(positions)]]) - 1] + tail
+    highs = np.maximum(np.minimum(highs, source.size), lows)
+    pieces = read_pieces(source, lows.tolist(), (highs - lows).tolist())
+    lengths = np.fromiter(map(len, pieces), np.int64, len(pieces))
+    begins = np.cumsum(lengths) - lengths
+    group = np.repeat(np.arange(len(lows)), np.diff(np.concatenate([[0], breaks, [len(positions)]])))
+    within = positions - lows[group]
+    data = np.frombuffer(b"".join([*pieces, bytes(_SIZE_BYTES)]), np.uint8)
+    return data, begins[group] + within, lengths[group] - within
+
+
+_SIZE_BYTES = 4
+
+
+def _sizes(data: Array, starts: Array, left: Array) -> Array:
+    """The sizes that records state, i8; 0 where less than the size was read."""
+    places = np.minimum(starts, len(data) - _SIZE_BYTES)
+    sizes = np.zeros(len(starts), np.int32)
+    for byte in range(_SIZE_BYTES):
+        sizes = (sizes << 8) | data[places + byte]
+    found: Array = np.where(left >= _SIZE_BYTES, sizes, 0).astype(np.int64)
+    return found
 
 
 def _costs(offsets: Array, sizes: Array) -> Array:

@@ -12,6 +12,7 @@ __all__ = [
     "coverage",
     "due_times",
     "filter",
+    "hit_batches",
     "hits",
     "kernels",
     "known_topics",

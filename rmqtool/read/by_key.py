@@ -14,7 +14,8 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
-from itertools import chain
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING
 
 from rmqtool.errors import UnreadableError
 from rmqtool.findings import Progress
@@ -30,10 +31,13 @@ from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.storage.open_files import OpenFiles
 
+if TYPE_CHECKING:
+    from rmqtool.read.hit_batches import HitBatch
+
 BeforeScan = Callable[[Sequence[Gap]], None]
 """Called with the ranges and reasons before ranges of the log are scanned, once or twice."""
 
-_MANY = 2048  # chains to follow: above, they are followed by compiled code
+_MANY = 2048  # chains to follow, or records to judge: more of them are handled by compiled code
 
 
 class KeySearch:
@@ -55,6 +59,8 @@ class KeySearch:
         self.looked = SearchReport() if looked is None else looked
         self.progress = progress
         self._before_scan = before_scan
+        self._in_batches = False
+        self._batches: list[HitBatch] = []
         self._limit = selection.limit
         self._selection = replace(selection, limit=None)
         self._hashes: set[int] = set()
@@ -89,11 +95,32 @@ class KeySearch:
 
         In the log's order; after them what is inside of batches, and what the index should have known.
         """
+        for found in self._found():
+            assert isinstance(found, Hit)
+            yield found
+
+    def hits_and_batches(self) -> Iterator[Hit | HitBatch]:
+        """As `hits`, but thousands of hits through the index come as batches.
+
+        A batch is valid until the next one is requested.
+        """
+        # Java reads a missing value as an empty one, and with a limit few hits are made.
+        self._in_batches = self._limit is None and "" not in self.wanted.names
+        return self._found()
+
+    def _found(self) -> Iterator[Hit | HitBatch]:
         if self._limit == 0 or not self.wanted.names:
             return
         steps = (self._known, self._damaged_file_hits, self._inside_of_batches, self._not_held)
         for hit in chain.from_iterable(step() for step in steps):
             self._missing.difference_update(hit.names)
+            if not isinstance(hit, Hit):
+                # Only the first step yields batches, and no record twice.
+                self._batches.append(replace(hit, frames=hit.frames.without_data()))
+                yield hit
+                continue
+            if hit.found_by != "index":
+                self._remember_batches()
             known = self._seen.setdefault(hit.stored.physical_offset, set())
             # A batch record may have been found by its own key, and then by those of messages inside.
             if known and (hit.found_by != "batch" or known.issuperset(hit.names)):
@@ -103,7 +130,15 @@ class KeySearch:
             if len(self._seen) == self._limit:
                 return
 
-    def _known(self) -> Iterator[Hit]:
+    def _remember_batches(self) -> None:
+        """Note what batches have shown: it is looked up only if something else is found."""
+        for batch in self._batches:
+            offsets = batch.frames.rows["physical_offset"].tolist()
+            for offset, (start, stop) in zip(offsets, pairwise(batch.stops.tolist()), strict=True):
+                self._seen.setdefault(offset, set()).update(batch.names[start:stop])
+        self._batches.clear()
+
+    def _known(self) -> Iterator[Hit | HitBatch]:
         topics = topics_of(self.store, self._selection)
         with OpenFiles() as files:
             views = open_index_files(
@@ -118,13 +153,13 @@ class KeySearch:
         for gap in gaps:
             start = bisect_left(offsets, gap.start, place)
             stop = len(offsets) if gap.stop is None else bisect_left(offsets, gap.stop, start)
-            yield from self._judged(offsets[place:start])
+            yield from self._judged_together(offsets[place:start])
             known = set(offsets[start:stop])
             for hit in self._scanned(gap, self.wanted):
                 is_known = hit.stored.physical_offset in known
                 yield hit._replace(found_by="index") if is_known else hit
             place = stop
-        yield from self._judged(offsets[place:])
+        yield from self._judged_together(offsets[place:])
 
     def _damaged_file_hits(self) -> Iterator[Hit]:
         """Search the ranges of damaged index files: those with an entry that names no record of its hash."""
@@ -186,7 +221,12 @@ class KeySearch:
     def _candidates(self, topics: Collection[str], views: Sequence[IndexFile]) -> list[int]:
         """Physical offsets of the entries with a requested hash, ascending, each once."""
         self.looked.topics = len(topics)
-        self._hashes = self.wanted.hashes(topics)
+        if len(self.wanted.names) * len(topics) < _MANY:
+            self._hashes = self.wanted.hashes(topics)
+        else:
+            from rmqtool.read.key_columns import hashes_of_names
+
+            self._hashes = hashes_of_names(sorted(self.wanted.names), topics, self.wanted.kind)
         found = self._entries(self._hashes, views, self._broken)
         self.looked.entries += len(found)
         return sorted(set(found))
@@ -207,6 +247,22 @@ class KeySearch:
 
     def _broken(self, name: str, why: str, entry: int) -> None:
         self.looked.broken.append((name, why, entry))
+
+    def _judged_together(self, offsets: Sequence[int]) -> Iterator[Hit | HitBatch]:
+        """The hits among the records at `offsets`, ascending; very many as batches, if these are wanted."""
+        if not self._in_batches or len(offsets) < _MANY:
+            yield from self._judged(offsets)
+            return
+        import numpy as np
+
+        from rmqtool.read.hit_batches import BatchJudge
+
+        judge = BatchJudge(self.store, self.wanted, self._selection)
+        for found in judge.judged(np.array(offsets, np.int64)):
+            if isinstance(found, list):
+                yield from self._judged(found)
+            else:
+                yield found
 
     def _judged(self, offsets: Iterable[int]) -> Iterator[Hit]:
         """The hits among the records at `offsets`."""

@@ -147,6 +147,14 @@ class ColumnLookup:
         return task.result(tuple(gaps))
 
 
+def hashes_of_names(names: Sequence[str], topics: Collection[str], kind: KeyKind) -> set[int]:
+    """The hashes of all names in all of the topics: as `KeyMatcher.hashes`, in compiled code."""
+    found: set[int] = set()
+    for topic in topics:
+        found.update(Names(names, [topic], kind).hashes.tolist())
+    return found
+
+
 def offsets_of_hashes(
     store: Store, views: Sequence[IndexFile], hashes: Collection[int], broken: BrokenChain
 ) -> list[int]:

@@ -20,8 +20,11 @@ from rmqtool.read.store import Store
 if TYPE_CHECKING:
     from rmqtool.formats.batch import BatchItem
     from rmqtool.read.by_position import Note
+    from rmqtool.read.hit_batches import HitBatch
 
-FIELDS = (*NAMES, "found_by", "matched", "inside", "asked")
+OF_HITS = ("found_by", "matched", "inside", "asked")
+"""Columns that only hits have."""
+FIELDS = (*NAMES, *OF_HITS)
 TABLE_FIELDS = (
     "found_by", "physical_offset", "topic", "queue_id", "queue_offset", "store_time", "tags", "keys", "body",
     "status",
@@ -59,11 +62,7 @@ class Request(NamedTuple):
         """The hits; see `lookup` for the order and what is raised."""
         selection = self.selection
         if self.kind in ("key", "uniq_key", "tag"):
-            search = KeySearch.of(
-                store, self.names, selection, kind=self.kind, scan=self.scan, looked=looked,
-                progress=progress, before_scan=before_scan,
-            )  # fmt: skip
-            yield from search.hits()
+            yield from self._search(store, looked, progress, before_scan).hits()
             return
         found = self._by_place(store, looked, progress, before_scan, note)
         loose = replace(selection, limit=None)
@@ -74,6 +73,32 @@ class Request(NamedTuple):
             if hit.found_by == "batch" or loose.matches(hit.stored.message, hit.stored.physical_offset)
         )
         yield from islice(matching, selection.limit)
+
+    def hits_and_batches(
+        self,
+        store: Store,
+        looked: SearchReport | None = None,
+        progress: Progress | None = None,
+        before_scan: BeforeScan | None = None,
+        note: Note | None = None,
+    ) -> Iterator[Hit | HitBatch]:
+        """As `hits`, but thousands of hits through the index come as batches, each valid until the next."""
+        if self.kind not in ("key", "uniq_key", "tag"):
+            return self.hits(store, looked, progress, before_scan, note)
+        return self._search(store, looked, progress, before_scan).hits_and_batches()
+
+    def _search(
+        self,
+        store: Store,
+        looked: SearchReport | None,
+        progress: Progress | None,
+        before_scan: BeforeScan | None,
+    ) -> KeySearch:
+        assert self.kind in ("key", "uniq_key", "tag")
+        return KeySearch.of(
+            store, self.names, self.selection, kind=self.kind, scan=self.scan, looked=looked,
+            progress=progress, before_scan=before_scan,
+        )  # fmt: skip
 
     def _by_place(
         self,

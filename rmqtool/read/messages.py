@@ -259,6 +259,23 @@ def _reported(
     reading.come_to(None)
 
 
+def batches_of_frames(
+    store: Store,
+    frames: Frames,
+    file: str,
+    *,
+    columns: Sequence[str],
+    body: BodyKind = "plain",
+    max_rows: int = MAX_ROWS,
+    max_bytes: int = MAX_BYTES,
+) -> Iterator[BatchWithFindings]:
+    """Records of one file as batches; see `message_batches` for the arguments."""
+    schema = arrow_schema(columns)
+    wanted = tuple(schema.names)
+    due = due_of(store) if "system" in wanted else None
+    return _Maker(schema, wanted, body, max_rows, max_bytes, None, due).batches(frames, file)
+
+
 def frame_batches(
     store: Store,
     selection: Selection = Selection(),  # noqa: B008 - frozen
@@ -351,9 +368,10 @@ class _Maker:
             frames = chosen(item, self._left)
             if self._left is not None:
                 self._left -= len(frames.rows)
-            yield from self._batches(frames, file)
+            yield from self.batches(frames, file)
 
-    def _batches(self, frames: Frames, file: str) -> Iterator[BatchWithFindings]:
+    def batches(self, frames: Frames, file: str) -> Iterator[BatchWithFindings]:
+        """Batches for records of one file."""
         rows: Any = frames.rows
         lengths = rows["size"].astype(np.int64) + _ROW_BYTES
         if not self._needs_bodies(rows):

@@ -108,7 +108,10 @@ def _properties(frames: Frames, places: Array) -> Iterator[bytes]:
 
 def held_texts(texts: Collection[str]) -> list[bytes]:
     """The texts that a record can hold: what was read from disk has no lone surrogates."""
-    found = []
+    try:
+        return [text.encode() for text in texts]
+    except UnicodeEncodeError:
+        found = []
     for text in texts:
         try:
             found.append(text.encode())

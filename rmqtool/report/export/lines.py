@@ -5,7 +5,7 @@ The libraries are loaded when the first lines are made.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -16,6 +16,7 @@ from rmqtool.read.store import Store
 
 if TYPE_CHECKING:
     from rmqtool.message.column_arrays import BodyKind
+    from rmqtool.report.export.columns import BodyPart
 
 LineFormat = Literal["jsonl", "csv"]
 _OF_BODIES = frozenset({"body", "body_encoding", "status"})
@@ -53,30 +54,39 @@ class LineMaker:
         names: the columns, in the requested order; None is all that have a value.
         form: how messages become rows; see `can_be_lines`.
         format: format of the lines.
+        more: columns of the caller; without `names` they are the last ones.
 
     Attributes:
         reads: columns that a batch must have.
         body: whether its bodies must be unpacked, see `message_batches`.
     """
 
-    def __init__(self, names: Sequence[str] | None, form: RowFormat, format: LineFormat) -> None:
+    def __init__(
+        self, names: Sequence[str] | None, form: RowFormat, format: LineFormat, more: Sequence[str] = ()
+    ) -> None:
         from rmqtool.report.export.columns import ColumnPlan
         from rmqtool.report.export.text import TextForm, csv_lines, json_lines
 
         self._form = form
-        self._plan = ColumnPlan.of(names, "none" if form.body == "none" else "plain", format, as_rows=True)
-        self._text = TextForm(self._plan.names, form.tz, shows_nulls=names is not None)
+        of_message = None if names is None else [name for name in names if name not in more]
+        body: BodyPart = "none" if form.body == "none" else "plain"
+        self._plan = ColumnPlan.of(of_message, body, format, as_rows=True)
+        shown = (*self._plan.names, *more) if names is None else tuple(names)
+        self._text = TextForm(shown, form.tz, shows_nulls=names is not None)
         self._make = json_lines if format == "jsonl" else csv_lines
         self.reads = self._plan.reads
         unpacks = form.body != "none" and not _OF_BODIES.isdisjoint(self.reads)
         self.body: BodyKind = "plain" if unpacks else "stored"
 
-    def lines(self, store: Store, batch: Any) -> TextLines:
-        """The lines of a batch of this store."""
+    def lines(self, store: Store, batch: Any, more: Mapping[str, Any] | None = None) -> TextLines:
+        """The lines of a batch of this store, with the values of the caller's columns as Arrow arrays."""
         from rmqtool.report.export.records import LogBytes
         from rmqtool.report.export.system import SystemColumn
 
         with closing(LogBytes(store)) as log:
             meaning = SystemColumn(store, self._form.tz, bodies=self._form.body != "none")
-            lines = self._make(self._plan.complete(batch, log, meaning), self._text)
+            complete = self._plan.complete(batch, log, meaning)
+            for name, values in (more or {}).items():
+                complete = complete.append_column(name, values)
+            lines = self._make(complete, self._text)
             return TextLines(memoryview(lines), len(batch))

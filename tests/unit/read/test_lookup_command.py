@@ -126,6 +126,28 @@ def test_many_keys_in_one_pass(
     assert lookup(store, "--keys-from", "-").rows == result.rows
 
 
+@pytest.mark.parametrize("name", [CLEAN, "bad_cl03_body_crc", "bad_cl14_bad_body"])
+def test_thousands_of_hits_give_the_lines_of_single_ones(
+    name: str, cases: Library, lookup: Lookup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Text, order, notes and exit code, also for damaged records and names that nothing has."""
+    store = cases.path(name)
+    with Store.open(store) as opened:
+        keys = list(held_keys(opened))
+    text = "".join(f"{key}\n" for key in (*keys[:: len(keys) // 40 + 1], "nothing"))
+    (tmp_path / "keys").write_text(text, "utf-8")
+    for arguments in (
+        (), ("--format", "csv"), ("--body", "none", "--topic", "T*"), ("--tag", "TagA", "--scan", "never"),
+        ("--fields", "asked,inside,uniq_key,found_by,system"), ("--max", 7),
+    ):  # fmt: skip
+        given = (store, "--keys-from", tmp_path / "keys", *arguments)
+        monkeypatch.setattr("rmqtool.read.by_key._MANY", 1 << 40)
+        plain = lookup(*given)
+        monkeypatch.setattr("rmqtool.read.by_key._MANY", 1)
+        found = lookup(*given)
+        assert (found.code, found.err, found.out) == (plain.code, plain.err, plain.out), arguments
+
+
 def test_other_kinds(cases: Library, lookup: Lookup) -> None:
     """Each kind finds the message that the key has found."""
     store = cases.path(CLEAN)

@@ -6,13 +6,15 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rmqtool import lookup, lookup_columns, query_message
 from rmqtool.formats import index, properties
 from rmqtool.formats.message import Message
-from rmqtool.read.hits import SearchReport
+from rmqtool.read.hits import Hit, SearchReport
+from rmqtool.read.lookup_request import Request
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from tests.support.build_store import write_index, write_store
@@ -100,6 +102,55 @@ def test_a_lookup_finds_what_a_walk_finds(messages: list[Message], cuts: list[in
                 known = [hit.stored.physical_offset for hit in hits if hit.found_by == "index"]
                 never = lookup(store, name, selection, kind=kind, scan="never")
                 assert [hit.stored.physical_offset for hit in never] == known
+
+
+@settings(max_examples=60)
+@given(
+    messages=MESSAGES,
+    cuts=st.lists(st.integers(0, 40), min_size=2, max_size=4),
+    damage=st.lists(st.tuples(st.integers(0, 4000), st.integers(0, 255)), max_size=3),
+    data=st.data(),
+)
+def test_batches_of_hits_are_single_hits(
+    messages: list[Message], cuts: list[int], damage: list[tuple[int, int]], data: Any
+) -> None:
+    """The same records, names and counts, in the same order, also in a damaged log."""
+    cuts.sort()
+    parts = list(zip(cuts[::2], cuts[1::2], strict=False))
+    with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        build(Path(folder), messages, parts)
+        for path in Path(folder, "commitlog").iterdir():
+            content = bytearray(path.read_bytes())
+            for offset, value in damage:
+                content[offset % len(content)] = value
+            path.write_bytes(content)
+        sizes = {"index_slots": SHAPE.slots, "index_entries": SHAPE.entries}
+        kind = data.draw(st.sampled_from(("key", "uniq_key", "tag")))
+        names = data.draw(
+            st.lists(st.sampled_from((*KEYS, "U1", "TagA", "nothing")), min_size=1, unique=True)
+        )
+        tags = data.draw(st.sampled_from(((), ("TagA",))))
+        selection = Selection(topics=data.draw(st.sampled_from(((), ("T",)))), tags=tags)
+        request = Request(kind, names=tuple(names), selection=selection)
+        found = []
+        for many in (1 << 40, 1):
+            patch.setattr("rmqtool.read.by_key._MANY", many)
+            looked = SearchReport()
+            hits: list[tuple[Any, ...]] = []
+            with Store.open(folder, file_sizes=sizes) as store:
+                for each in request.hits_and_batches(store, looked):
+                    if isinstance(each, Hit):
+                        hits.append((each.stored.physical_offset, each.found_by, each.names))
+                        continue
+                    assert many == 1
+                    for row, offset in enumerate(each.frames.rows["physical_offset"].tolist()):
+                        asked = tuple(each.names[each.stops[row] : each.stops[row + 1]])
+                        hits.append((offset, "index", asked))
+                        assert each.hit(store, offset).names == asked
+                        assert each.hit(store, offset).stored.status == 0
+            counts = {name: value for name, value in vars(looked).items() if name != "broken"}
+            found.append((hits, counts, {name for name, _, _ in looked.broken}))
+        assert found[0] == found[1]
 
 
 @settings(max_examples=25)
