@@ -378,7 +378,7 @@ class _Task:
         from rmqtool.read.hits import Hit
         from rmqtool.report.export.hit_lines import HitLines, hits_can_be_lines
 
-        several = len(request.terms) > 1
+        several = request.has_several
         line_format = self.writer.line_format
         shown = self._shown_scans(stack)
         if line_format is None or not hits_can_be_lines(self.store, self.writer.fields, form):

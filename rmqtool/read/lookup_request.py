@@ -137,6 +137,11 @@ class Request(NamedTuple):
         """Everything that is looked up, as text."""
         return (*self.names, *map(str, self.offsets))
 
+    @property
+    def has_several(self) -> bool:
+        """Whether more than one name or offset is looked up."""
+        return len(self.names) + len(self.offsets) > 1
+
 
 def lookup(
     store: Store,
@@ -187,7 +192,7 @@ def table_fields(request: Request) -> tuple[str, ...]:
     """The columns of a table of the hits of a request."""
     if request.kind != "any":
         return TABLE_FIELDS
-    asked = ("asked",) if len(request.terms) > 1 else ()
+    asked = ("asked",) if request.has_several else ()
     return (TABLE_FIELDS[0], "matched", *asked, *TABLE_FIELDS[1:])
 
 
@@ -206,7 +211,7 @@ def hit_row(hit: Hit, form: RowFormat, request: Request) -> Row:
         row["inside"] = [_inside_row(item, first + number, form) for number, item in hit.inside]
     if request.kind == "any":
         row["matched"] = [matched_as(hit, name) for name in hit.names]
-    return row | {"asked": list(hit.names)} if len(request.terms) > 1 else row
+    return row | {"asked": list(hit.names)} if request.has_several else row
 
 
 def matched_as(hit: Hit, name: str) -> Literal["msg_id", "uniq_key", "key"]:
