@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
-from rmqtool.commands import options
+from rmqtool.commands import doctor_text, options
 from rmqtool.commands.groups import Before, Only, with_groups
+from rmqtool.errors import EXIT_OK, RmqtoolError, UsageError
 from rmqtool.output import Output
-from rmqtool.terminal import counted, format_size
 
 if TYPE_CHECKING:
-    from rmqtool.report.doctor import Diagnosis, Examination
-
-_WIDTH = 80  # columns of the text, however wide the terminal is: it is read over ssh and pasted into tickets
-_LABEL = 10
+    from rmqtool.report.doctor import Examination
 
 ReadLimit = Annotated[
     int | None,
@@ -29,6 +28,35 @@ ReadLimit = Annotated[
         " log; default: 256M.",
     ),
 ]
+HostRoot = Annotated[
+    Path | None,
+    typer.Option(
+        "--host-root", metavar="DIR", help="Read /proc and /sys of the broker's host below this folder."
+    ),
+]
+NoHost = Annotated[bool, typer.Option("--no-host", help="Do not look at the host.")]
+Nagios = Annotated[
+    bool, typer.Option("--nagios", help="Print one line, and exit, as a plugin of Nagios or Icinga does.")
+]
+Prometheus = Annotated[
+    bool, typer.Option("--prometheus", help="Print metrics in the text format of Prometheus.")
+]
+OutputFile = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="With --prometheus: replace this file at once, so that a textfile collector can read it at any"
+        " time.",
+    ),
+]
+Watch = Annotated[
+    int | None,
+    typer.Option(
+        "--watch", metavar="SECONDS", min=1, help="Repeat after so many seconds, until interrupted."
+    ),
+]
 
 
 @with_groups
@@ -36,6 +64,12 @@ def doctor(
     *,
     store: options.StoreOptions,
     read_limit: ReadLimit = None,
+    host_root: HostRoot = None,
+    no_host: NoHost = False,
+    nagios: Nagios = False,
+    prometheus: Prometheus = False,
+    output: OutputFile = None,
+    watch: Watch = None,
     scan: Annotated[options.ScanOptions, Only("jobs"), Before("read_limit")],
     shown: Annotated[options.ObjectOutput, Only("format json quiet progress")],
 ) -> int:
@@ -43,33 +77,98 @@ def doctor(
 
     Looks at everything that can be had in seconds, however large the store is: the set of files, lock,
     checkpoint, configuration and its .bak files, the ends of the queues, the index, the timer, the newest
-    part of the log, the disk and when it is full, and what a start of each broker version would do. Shows
+    part of the log, the disk and when it is full, what a start of each broker version would do, and this
+    host where it explains something: pages to be written, swap, read-ahead, mount, inodes, limits. Shows
     the worst first: how sure it is, what it costs if nobody acts, and the next command. Ends with what it
     did not look at; verify checks all of it. Nothing is changed, and a broker may be using the store.
 
     Exits with 1 if something is critical or a warning, with 3 when something could not be read or is
-    stored in a form rmqtool cannot read (RocksDB, DLedger, tiered).
+    stored in a form rmqtool cannot read (RocksDB, DLedger, tiered). With --nagios: 0 OK, 1 WARNING,
+    2 CRITICAL, 3 UNKNOWN.
     """
-    writer = shown.writer()
-    found = _examine(store, read_limit, scan.jobs, writer)
-    writer.write_object(_row(found, store), _lines(found, store))
-    return found.exit_code
+    if sum((nagios, prometheus, shown.json or shown.format is not None)) > 1:
+        raise UsageError("--nagios, --prometheus, --json and --format exclude each other")
+    if output is not None and not prometheus:
+        raise UsageError("--output needs --prometheus")
+    if no_host and host_root is not None:
+        raise UsageError("--no-host and --host-root exclude each other")
+    if nagios and watch is not None:
+        raise UsageError("--nagios reports once", hint="the monitoring system repeats it")
+    writer = shown.but(quiet=shown.quiet or nagios).writer()
+    run = _Run(store, read_limit, scan.jobs, None if no_host else host_root or Path("/"), output)
+    if nagios:
+        return _nagios(run, writer)
+    code = run.show(writer, prometheus=prometheus)
+    try:
+        while watch is not None:
+            time.sleep(watch)
+            writer.note(time.strftime("rmqtool: %Y-%m-%d %H:%M:%S"))
+            run.show(writer, prometheus=prometheus)
+    except KeyboardInterrupt:
+        return EXIT_OK
+    return code
 
 
-def _examine(store: options.StoreOptions, read_limit: int | None, jobs: int, writer: Output) -> Examination:
-    from rmqtool.read import kernels
-    from rmqtool.report.doctor import DEFAULT_READ_LIMIT, examine
+class _Run(NamedTuple):
+    """The arguments of an examination; `host` is the folder of proc and sys, None to leave out the host."""
 
-    limit = DEFAULT_READ_LIMIT if read_limit is None else read_limit
-    with store.open(quiet=writer.quiet) as opened:
-        if opened.layout.commit_log and not kernels.are_cached():
-            writer.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
-        total = min(sum(file.size for file in opened.layout.commit_log), limit // 2)
-        with writer.progress("doctor", total) as bar:
-            return examine(opened, read_limit=limit, jobs=jobs, progress=bar.advance)
+    store: options.StoreOptions
+    read_limit: int | None
+    jobs: int
+    host: Path | None
+    output: Path | None
+
+    def show(self, writer: Output, *, prometheus: bool) -> int:
+        """Examine the store and write the result; return the exit code."""
+        found = self.examine(writer)
+        if prometheus:
+            lines = doctor_text.exposition(found)
+            if self.output is None:
+                writer.write_lines(lines)
+            else:
+                from rmqtool.report.doctor import write_file
+
+                write_file(self.output, "".join(f"{line}\n" for line in lines))
+            return found.exit_code
+        writer.write_object(_row(found, self.store), doctor_text.lines(found, self.command))
+        return found.exit_code
+
+    def command(self, words: Sequence[str]) -> str | None:
+        """Return a command line for a shell."""
+        return command_line(words, self.store)
+
+    def examine(self, writer: Output) -> Examination:
+        """Examine the store, and the host."""
+        from rmqtool.read import kernels
+        from rmqtool.report.doctor import DEFAULT_READ_LIMIT, examine
+        from rmqtool.report.host import look_at_host
+        from rmqtool.storage.output_guard import keep_out
+
+        limit = DEFAULT_READ_LIMIT if self.read_limit is None else self.read_limit
+        with self.store.open(quiet=writer.quiet) as opened:
+            if self.output is not None:
+                keep_out(opened.layout, self.output, "the file", location=opened.location.path)
+            if opened.layout.commit_log and not kernels.are_cached():
+                writer.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
+            total = min(sum(file.size for file in opened.layout.commit_log), limit // 2)
+            with writer.progress("doctor", total) as bar:
+                found = examine(opened, read_limit=limit, jobs=self.jobs, progress=bar.advance)
+            if self.host is not None:
+                look_at_host(opened, found, self.host)
+            return found
 
 
-def command_line(words: Iterable[str], store: options.StoreOptions) -> str | None:
+def _nagios(run: _Run, writer: Output) -> int:
+    """Write one line as plugins do; also of an error, which a monitoring system shows only then."""
+    try:
+        line, code = doctor_text.nagios(run.examine(writer))
+    except RmqtoolError as error:
+        line, code = doctor_text.nagios_unknown(error.message)
+    writer.write_lines([line])
+    return code
+
+
+def command_line(words: Sequence[str], store: options.StoreOptions) -> str | None:
     """Return a command line for a shell, with the store in the place of STORE; None without words."""
     from rmqtool.report.doctor import STORE
 
@@ -88,7 +187,7 @@ def _row(found: Examination, store: options.StoreOptions) -> dict[str, Any]:
         "path": info["path"],
         "kind": info["kind"],
         "written_by": info["written_by"],
-        "verdict": " ".join(_verdict(found)),
+        "verdict": " ".join(doctor_text.verdict(found)),
         "critical": found.count("critical"),
         "warnings": found.count("warning"),
         "notices": found.count("notice"),
@@ -96,6 +195,7 @@ def _row(found: Examination, store: options.StoreOptions) -> dict[str, Any]:
         "starts": [start.row() for start in found.starts],
         "state": info["state"],
         "disk": found.disk,
+        "host": found.host,
         "not_looked_at": [
             {"what": each.what, "reason": each.reason, "command": command_line(each.command, store)}
             for each in found.omissions
@@ -104,95 +204,3 @@ def _row(found: Examination, store: options.StoreOptions) -> dict[str, Any]:
         "log_read_bytes": found.log_read_bytes,
         "seconds": round(found.seconds, 3),
     }
-
-
-def _verdict(found: Examination) -> Iterator[str]:
-    """Yield the sentences that answer: is it damaged, and may a broker start."""
-    numbers = (("warning", found.count("warning")), ("notice", found.count("notice")))
-    counts = [counted(number, what) for what, number in numbers if number]
-    critical = found.count("critical")
-    if critical:
-        others = f" Also {' and '.join(counts)}." if counts else ""
-        yield f"Act now: {critical} critical {'result' if critical == 1 else 'results'}.{others}"
-    elif found.count("warning"):
-        yield f"Nothing critical was found, but {' and '.join(counts)}."
-    else:
-        yield f"Nothing wrong was found{f' ({counts[0]})' if counts else ''}."
-    yield from _start_sentence(found)
-
-
-def _start_sentence(found: Examination) -> Iterator[str]:
-    own = set(found.info.get("written_by_candidates") or ())
-    starts = [start for start in found.starts if start.broker in own]
-    if found.info["state"]["lock"] == "held":
-        yield "A broker is using the store."
-    elif not starts:
-        return
-    elif any(each.severity == "critical" and each.name.startswith("start_") for each in found.diagnoses):
-        yield "Do not start the broker before you have read what follows."
-    elif all(start.prediction is not None for start in starts):
-        if not found.count("critical"):
-            brokers = " or ".join(start.broker for start in starts)
-            yield f"A start of broker {brokers} loses nothing."
-    else:
-        yield "Whether a start loses messages was not looked at."
-
-
-def _lines(found: Examination, store: options.StoreOptions) -> Iterator[str]:
-    info = found.info
-    yield from _wrapped("verdict", " ".join(_verdict(found)))
-    yield from _wrapped(info["kind"] if info["kind"] == "store" else "part", info["path"])
-    if found.disk is not None:
-        free = format_size(found.disk["free_bytes"])
-        yield from _wrapped("disk", f"{found.disk['used_ratio']:.0%} used, {free} free")
-    for each in found.diagnoses:
-        yield ""
-        yield from _block(each, store)
-    yield ""
-    yield from _omission_lines(found, store)
-
-
-def _block(each: Diagnosis, store: options.StoreOptions) -> Iterator[str]:
-    more = f" (and {each.count - 1} more)" if each.count > 1 else ""
-    yield f"{each.severity.upper()}, {each.certainty}: {each.name} {_shortened(each.path, 38)}{more}"
-    yield from _wrapped("", each.message, indent=2)
-    yield from _wrapped("cost", each.cost, indent=2)
-    if each.cure is not None:
-        yield from _wrapped("do", each.cure, indent=2)
-    line = command_line(each.command, store)
-    if line is not None:
-        yield f"  {'run':<{_LABEL - 2}}{line}"
-
-
-def _omission_lines(found: Examination, store: options.StoreOptions) -> Iterator[str]:
-    if not found.omissions:
-        yield f"looked at everything that fits {format_size(found.read_limit_bytes)}: the whole store"
-        return
-    yield "not looked at"
-    commands: list[str] = []
-    for each in found.omissions:
-        yield from _wrapped("-", f"{each.what}: {each.reason}", indent=2, label=4)
-        line = command_line(each.command, store)
-        if line is not None and line not in commands:
-            commands.append(line)
-    for line in commands:
-        yield f"  {'run':<{_LABEL - 2}}{line}"
-
-
-def _wrapped(title: str, text: str, *, indent: int = 0, label: int = _LABEL) -> Iterator[str]:
-    """Yield `text` after a label, in lines of at most 80 columns."""
-    from textwrap import wrap
-
-    left = label if title else indent
-    pieces = wrap(text, _WIDTH - left, break_on_hyphens=False) or [""]
-    head = f"{' ' * indent}{title}".ljust(left)
-    for number, piece in enumerate(pieces):
-        yield f"{head if number == 0 else ' ' * left}{piece}"
-
-
-def _shortened(path: str, width: int) -> str:
-    """Return `path` with its middle left out if it is longer than `width`."""
-    if len(path) <= width:
-        return path
-    half = (width - 1) // 2
-    return f"{path[:half]}…{path[-(width - 1 - half) :]}"

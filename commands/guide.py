@@ -21,11 +21,12 @@ _PURPOSE_OF = {
     " --exclude-topic --queue --tag --filter --grep --key --keys-from --uniq-key --msg-id --offset"
     " --queue-offset --time --bound --since --until --time-field --from-offset --to-offset --from --group"
     " --retry --last --limit --max --scan --pass --limit-bytes --sample --reverse --follow --max-duration"
-    " --at-most --read-limit --index --common --all --at --code --input --input-format --only",
+    " --at-most --read-limit --host-root --no-host --index --common --all --at --code --input --input-format"
+    " --only",
     SHOW: "--gaps --explain --raw --stats-only --format --json --format-string --fields --body --body-limit"
     " --tz --trace --by --largest --duplicates --delayed --transactions --sort --plot --severity --queues"
     " --residency --differences --broker --broker-heap --now --columns --count --group-by --sql --verify"
-    " --stats --rebuild-report --show",
+    " --stats --rebuild-report --show --nagios --prometheus",
     OUTPUT: "--output --output-format --compression --partition-by --file-size --row-group --cursor-file"
     " --spreadsheet",
     CHANGE: "--mode --fill --apply --plan --write-plan --backup-dir --undo --keep-hours --until-free --before"
@@ -87,7 +88,8 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "doctor": (
         ("Find out what is wrong, and what to run next", "rmqtool doctor STORE"),
         ("Look at a large store on a slow disk", "rmqtool doctor STORE --read-limit 32M"),
-        ("Get every result in a script", "rmqtool doctor STORE --json"),
+        ("Tell Prometheus, every minute",
+         "rmqtool doctor STORE --prometheus --output /var/lib/node_exporter/rmqtool.prom --watch 60"),
     ),
     "diff": (
         ("Compare a master with its slave", "rmqtool diff /data/master/store /data/slave/store"),

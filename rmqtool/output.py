@@ -167,6 +167,12 @@ class Output:
                 self._write("".join(f"{piece}\n" for piece in filled(escape(line), width)))
         self._flush()
 
+    def write_lines(self, lines: Iterable[str]) -> None:
+        """Writes lines, without their ends, as they are but escaped."""
+        for line in lines:
+            self._write(escape(line) + "\n")
+        self._flush()
+
     def write_page(self, sections: Iterable[Section]) -> None:
         """Writes a page of the manual, on a terminal through the program of PAGER."""
         text = page_text(sections)

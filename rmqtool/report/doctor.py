@@ -13,9 +13,12 @@ those of `verify`, the starts those of `broker.predict`, the forecast of the dis
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import field
+from pathlib import Path
 from typing import Any, Literal
 
 from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
@@ -29,6 +32,7 @@ from rmqtool.errors import (
     FormatError,
     RmqtoolError,
     UnreadableError,
+    UnwritableError,
     worst_exit_code,
 )
 from rmqtool.formats import index as index_format
@@ -39,6 +43,7 @@ from rmqtool.read.store import Store
 from rmqtool.repair.expire.expiry import Forecast, forecast_now
 from rmqtool.report.info import store_info
 from rmqtool.sizes import format_size
+from rmqtool.storage import durable
 from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import allocated_bytes, read_head
 from rmqtool.times import format_duration
@@ -162,6 +167,7 @@ class Examination:
         disk: ratios, bytes and rates; None if the file system is unknown.
         read_limit_bytes: the limit.
         seconds: how long it took.
+        host: facts of the host, see `host.Host`; None if it was not looked at.
     """
 
     info: dict[str, Any]
@@ -172,6 +178,11 @@ class Examination:
     log_read_bytes: int = 0
     disk: dict[str, Any] | None = None
     seconds: float = 0.0
+    host: dict[str, Any] | None = None
+
+    def add(self, more: Iterable[Diagnosis]) -> None:
+        """Add diagnoses; the worst stay first."""
+        self.diagnoses = sorted([*self.diagnoses, *more], key=lambda each: each.rank)
 
     @property
     def exit_code(self) -> int:
@@ -528,6 +539,22 @@ def _ways(start: Start) -> Iterator[tuple[str, str, str, str]]:
     if found.messages_unreachable:
         message = f"leaves {found.messages_unreachable} messages without a unit in their queue"
         yield "start_leaves_messages", "consumequeue", message, "no consumer ever receives these messages"
+
+
+def write_file(path: Path, text: str) -> None:
+    """Replace a file so that at every moment the old or the new content is complete.
+
+    Raises:
+        UnwritableError: the file is then as it was.
+    """
+    new = path.with_name(f"{path.name}.{os.getpid()}.new")
+    durable.write_new(new, text.encode("utf-8", "backslashreplace"), like=path, own=True)
+    try:
+        durable.rename(new, path)
+    except BaseException:
+        with suppress(UnwritableError):  # the first failure is the one to report
+            durable.remove(new)
+        raise
 
 
 def _listed(names: Sequence[str]) -> str:

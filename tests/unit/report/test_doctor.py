@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 import shlex
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +18,15 @@ import pytest
 
 from rmqtool.cli import main
 from rmqtool.commands import COMMANDS
-from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK
+from rmqtool.errors import EXIT_FINDINGS, EXIT_INPUT, EXIT_OK, EXIT_REFUSED, EXIT_USAGE
 from rmqtool.formats import message
 from rmqtool.problems import BY_CODE
 from rmqtool.read.store import Store
 from rmqtool.report.doctor import CERTAINTIES, SEVERITIES, Examination, examine
+from rmqtool.report.host import look_at_host
+from tests import ROOT
 from tests.support.ordinary_user import as_nobody, open_to_all
+from tests.support.programs import PATIENCE_S, RMQTOOL, started, until
 from tests.support.stores import Library, case, case_names
 from tests.support.trees import unchanged
 
@@ -111,7 +119,7 @@ def test_the_text_fits_80_columns(
     monkeypatch.setenv("COLUMNS", "200")
     store = store_copy(name).rename(store_copy("ok_497_clean").parent / "the store's copy")
     capfd.readouterr()
-    main(["doctor", str(store)])
+    main(["doctor", str(store), "--no-host"])
     lines = capfd.readouterr().out.splitlines()
     assert lines[0].startswith("verdict   ")
     for line in lines:
@@ -223,3 +231,225 @@ def test_a_delete_when_that_no_broker_reads(cases: Library, tmp_path: Path) -> N
     with Store.open(cases.path("ok_540_clean"), broker_conf=conf) as opened:
         found = examine(opened)
     assert next(each for each in found.diagnoses if each.name == "delete_when").path == str(conf)
+
+
+# What monitoring systems read
+
+
+@pytest.mark.parametrize(
+    ("name", "state", "code"),
+    [("ok_540_clean", "OK", 0), ("bad_cf01_config_bak", "WARNING", 1),
+     ("bad_cl04_wrong_length", "CRITICAL", 2), ("kind_dledger_540", "UNKNOWN", 3)],
+)  # fmt: skip
+def test_one_line_for_nagios(name: str, state: str, code: int, cases: Library, capfd: Capture) -> None:
+    """The line of a plugin: the state, one sentence, a bar, numbers with their limits."""
+    assert main(["doctor", str(cases.path(name)), "--nagios", "--no-host"]) == code
+    (line,) = capfd.readouterr().out.splitlines()
+    text, _, numbers = line.partition(" | ")
+    assert text.startswith(f"RMQTOOL {state} - ") and "|" not in text
+    found = dict(number.split("=") for number in numbers.split(" "))
+    assert int(found["critical"].split(";")[0]) == (0 if code != 2 else int(text.split()[3]))
+    assert found["time"].endswith("s")
+    assert code == 3 or re.fullmatch(r"\d+%;75;90;0;100", found["disk_used"])  # no file, no disk
+
+
+def test_nagios_is_told_of_an_error(tmp_path: Path, capfd: Capture) -> None:
+    """On stdout, where it looks."""
+    assert main(["doctor", str(tmp_path / "gone"), "--nagios"]) == 3
+    out = capfd.readouterr().out
+    assert out.startswith("RMQTOOL UNKNOWN - ") and out.count("\n") == 1
+
+
+SAMPLE = re.compile(r'([a-zA-Z_:][a-zA-Z0-9_:]*)\{((?:[a-z_]+="(?:[^"\\\n]|\\["\\n])*",?)*)\} (-?[0-9.e+]+)')
+LABEL = re.compile(r'([a-z_]+)="((?:[^"\\\n]|\\["\\n])*)"')
+
+
+def samples(text: str) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    """The samples of an exposition, which must be one: each name has a type before its first sample."""
+    found, typed = {}, set()
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert kind == "gauge" and name not in typed
+            typed.add(name)
+        elif not line.startswith("# HELP "):
+            match = SAMPLE.fullmatch(line)
+            assert match is not None, line
+            assert match[1] in typed
+            labels = {
+                key: value.replace(r"\"", '"').replace(r"\\", "\\") for key, value in LABEL.findall(match[2])
+            }
+            key = match[1], frozenset(labels.items())
+            assert key not in found, "a sample twice"
+            found[key] = float(match[3])
+    return found
+
+
+def test_metrics_for_prometheus(store_copy: Callable[[str], Path], tmp_path: Path, capfd: Capture) -> None:
+    """Read back: the numbers are those of the JSON, and labels survive a path with a quote."""
+    store = store_copy("bad_cl21_wrong_size_file").rename(tmp_path / 'a "store"')
+    assert main(["doctor", str(store), "--format", "json", "--no-host"]) == EXIT_FINDINGS
+    found = json.loads(capfd.readouterr().out)
+    with unchanged(store):
+        assert main(["doctor", str(store), "--prometheus", "--no-host"]) == EXIT_FINDINGS
+    metrics = samples(capfd.readouterr().out)
+    by_name: dict[str, dict[frozenset[tuple[str, str]], float]] = {}
+    for (name, labels), value in metrics.items():
+        assert ("store", str(store)) in labels
+        by_name.setdefault(name, {})[labels - {("store", str(store))}] = value
+    severities = by_name["rmqtool_doctor_results"]
+    assert severities[frozenset({("severity", "critical")})] == found["critical"]
+    assert len(by_name["rmqtool_doctor_result"]) == len(found["results"])
+    assert by_name["rmqtool_doctor_start_loads"] == {
+        frozenset({("broker", start["broker"])}): 0 for start in found["starts"]
+    }
+    assert by_name["rmqtool_store_in_use"] == {frozenset(): 0}
+
+
+def test_the_file_of_a_collector_is_replaced_as_a_whole(cases: Library, tmp_path: Path) -> None:
+    """By another file of the same mode; nothing else is left, and nothing is written into the store."""
+    store, file = cases.path("ok_540_clean"), tmp_path / "rmqtool.prom"
+    file.write_text("old\n")
+    file.chmod(0o640)
+    inode = file.stat().st_ino
+    with unchanged(store):
+        arguments = ["doctor", str(store), "--no-host", "--prometheus"]
+        assert main([*arguments, "--output", str(file)]) == EXIT_OK
+        assert main([*arguments, "--output", str(store / "new.prom")]) == EXIT_REFUSED
+    assert samples(file.read_text("utf-8"))
+    assert file.stat().st_ino != inode and file.stat().st_mode & 0o777 == 0o640
+    assert list(tmp_path.iterdir()) == [file]
+
+
+@pytest.mark.parametrize(
+    "options", ["--nagios --prometheus", "--nagios --format json", "--output x", "--nagios --watch 1",
+                "--no-host --host-root /", "--watch 0"],
+)  # fmt: skip
+def test_options_that_exclude_each_other(options: str, cases: Library) -> None:
+    assert main(["doctor", str(cases.path("ok_540_clean")), *options.split()]) == EXIT_USAGE
+
+
+def test_watch_repeats_until_it_is_interrupted(cases: Library, tmp_path: Path) -> None:
+    """The collector's file is written again and again; an interrupt ends it in order."""
+    file = tmp_path / "rmqtool.prom"
+    command = [*RMQTOOL, "doctor", cases.path("ok_540_clean"), "--no-host", "--prometheus", "-o", file]
+    with started([*command, "--watch", "1"]) as process:
+        inodes: set[int] = set()
+
+        def is_repeated() -> bool:
+            if file.exists():
+                inodes.add(file.stat().st_mtime_ns)
+            return len(inodes) >= 3
+
+        until(is_repeated, "the file is not written again")
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == EXIT_OK, errors
+
+
+# The host
+
+MEMINFO = """MemTotal:       32768000 kB
+MemAvailable:   20480000 kB
+Dirty:          {dirty} kB
+Writeback:        102400 kB
+SwapTotal:       8388608 kB
+SwapFree:        {swap_free} kB
+"""
+
+
+def host_tree(root: Path, store: Path, **given: Any) -> Path:
+    """A folder with the proc and sys of a host."""
+    values = {"dirty": 1024, "swap_free": 8388608, "swappiness": 60, "read_ahead": 128, "kind": "ext4",
+              "options": "rw,relatime", "maps": 65530, "dirty_ratio": 20, **given}  # fmt: skip
+    device = store.stat().st_dev
+    place = f"{os.major(device)}:{os.minor(device)}"
+    files = {
+        "proc/meminfo": MEMINFO.format(**values),
+        "proc/sys/vm/swappiness": f"{values['swappiness']}\n",
+        "proc/sys/vm/dirty_ratio": f"{values['dirty_ratio']}\n",
+        "proc/sys/vm/dirty_bytes": "0\n",
+        "proc/sys/vm/max_map_count": f"{values['maps']}\n",
+        "proc/1/mountinfo": "22 1 999:9 / / rw - xfs /dev/root rw\n"
+        f"36 22 {place} / /data\\040disk {values['options']} shared:1 - "
+        f"{values['kind']} /dev/b rw,errors=x\n",
+        f"sys/class/bdi/{place}/read_ahead_kb": f"{values['read_ahead']}\n",
+    }
+    for name, text in files.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    return root
+
+
+def on_host(store: Path, root: Path, **arguments: Any) -> Examination:
+    with Store.open(store, **arguments) as opened:
+        found = examine(opened)
+        before = len(found.diagnoses)
+        look_at_host(opened, found, root)
+    assert [each.rank for each in found.diagnoses] == sorted(each.rank for each in found.diagnoses)
+    assert len(found.diagnoses) >= before
+    return found
+
+
+def test_a_host_that_explains_nothing(cases: Library, tmp_path: Path) -> None:
+    """No swap in use: then 60 of swappiness says nothing. The facts are in the JSON."""
+    store = cases.path("ok_540_clean")
+    found = on_host(store, host_tree(tmp_path, store))
+    assert names(found) <= OF_DISK | {"inodes"}
+    assert found.host is not None
+    assert found.host["dirty_bytes"] == 1 << 20 and found.host["writeback_bytes"] == 100 << 20
+    assert found.host["dirty_limit_bytes"] == 20480000 * 1024 * 20 // 100
+    assert (found.host["mount_point"], found.host["file_system"]) == ("/data disk", "ext4")
+    assert found.host["mount_options"] == ["rw", "relatime", "errors=x"]
+    assert found.host["read_ahead_bytes"] == 128 << 10
+
+
+@pytest.mark.parametrize(
+    ("given", "name", "severity"),
+    [({"dirty": 4_000_000}, "dirty_pages", "warning"), ({"swap_free": 4_000_000}, "swapping", "notice"),
+     ({"read_ahead": 8192}, "read_ahead", "notice"), ({"options": "ro,relatime"}, "read_only", "critical"),
+     ({"options": "rw,sync"}, "mount_sync", "warning"), ({"kind": "nfs4"}, "network_file_system", "warning"),
+     ({"kind": "tmpfs"}, "volatile", "notice"), ({"maps": 10}, "maps", "critical")],
+)  # fmt: skip
+def test_what_a_host_explains(
+    given: dict[str, Any], name: str, severity: str, cases: Library, tmp_path: Path
+) -> None:
+    """Each fact by itself."""
+    store = cases.path("ok_540_clean")
+    found = on_host(store, host_tree(tmp_path, store, **given))
+    assert names(found) - OF_DISK - {"inodes"} == {name}
+    one = next(each for each in found.diagnoses if each.name == name)
+    assert one.severity == severity and one.cost and (one.cure or one.command)
+
+
+def test_the_limits_of_the_process_that_holds_the_lock(cases: Library, tmp_path: Path) -> None:
+    """Its locked memory, which a pool needs, and what of it is swapped out."""
+    store, conf = cases.copy("ok_540_clean", tmp_path / "store"), tmp_path / "broker.conf"
+    conf.write_text("transientStorePoolEnable=true\n")
+    root = host_tree(tmp_path / "host", store)
+    code = "import sys; from pathlib import Path; from rmqtool.storage.lock import acquire; "
+    code += "lock = acquire(Path(sys.argv[1])); print('held', flush=True); sys.stdin.read()"
+    with started([sys.executable, "-c", code, store / "lock"], stdin=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None and process.stdout.readline()
+        with Store.open(store, broker_conf=conf) as opened:
+            pid = opened.holder.pid
+            of_process = root / "proc" / str(pid)
+            of_process.mkdir()
+            (of_process / "status").write_text("Name:\tjava\nVmSwap:\t  204800 kB\n")
+            (of_process / "limits").write_text(
+                "Limit                     Soft Limit  Hard Limit  Units\n"
+                "Max locked memory         65536       65536       bytes\n"
+            )
+            found = examine(opened)
+            look_at_host(opened, found, root)
+    assert found.info["state"]["lock"] == "held"
+    assert any("start" in each.what for each in found.omissions)
+    if pid is None:  # an open-file-description lock shows no process
+        assert not {"memory_lock", "swapping"} & names(found)
+    else:
+        assert {"memory_lock", "swapping"} <= names(found)
+
+
+def test_a_host_root_without_proc(cases: Library, tmp_path: Path) -> None:
+    assert main(["doctor", str(cases.path("ok_540_clean")), "--host-root", str(tmp_path)]) == EXIT_INPUT

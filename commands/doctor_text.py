@@ -1,0 +1,216 @@
+"""The results of `rmqtool doctor` as text: for people, for Nagios and for Prometheus."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rmqtool.terminal import counted, escape, format_size
+
+if TYPE_CHECKING:
+    from rmqtool.report.doctor import Diagnosis, Examination
+
+_WIDTH = 80  # columns, however wide the terminal is: it is read over ssh and pasted into tickets
+_LABEL = 10
+_SERVICE = "RMQTOOL"
+
+Command = Callable[[Sequence[str]], str | None]
+"""Returns the command line for the words of a diagnosis."""
+
+
+def verdict(found: Examination) -> Iterator[str]:
+    """Yield the sentences that answer: is it damaged, and may a broker start."""
+    numbers = (("warning", found.count("warning")), ("notice", found.count("notice")))
+    counts = [counted(number, what) for what, number in numbers if number]
+    critical = found.count("critical")
+    if critical:
+        others = f" Also {' and '.join(counts)}." if counts else ""
+        yield f"Act now: {critical} critical {'result' if critical == 1 else 'results'}.{others}"
+    elif found.count("warning"):
+        yield f"Nothing critical was found, but {' and '.join(counts)}."
+    else:
+        yield f"Nothing wrong was found{f' ({counts[0]})' if counts else ''}."
+    yield from _start_sentence(found)
+
+
+def _start_sentence(found: Examination) -> Iterator[str]:
+    own = set(found.info.get("written_by_candidates") or ())
+    starts = [start for start in found.starts if start.broker in own]
+    if found.info["state"]["lock"] == "held":
+        yield "A broker is using the store."
+    elif not starts:
+        return
+    elif any(each.severity == "critical" and each.name.startswith("start_") for each in found.diagnoses):
+        yield "Do not start the broker before you have read what follows."
+    elif all(start.prediction is not None for start in starts):
+        if not found.count("critical"):
+            brokers = " or ".join(start.broker for start in starts)
+            yield f"A start of broker {brokers} loses nothing."
+    else:
+        yield "Whether a start loses messages was not looked at."
+
+
+def lines(found: Examination, command: Command) -> Iterator[str]:
+    """Yield the lines for people: the verdict, the results, what was not looked at."""
+    info = found.info
+    yield from _wrapped("verdict", " ".join(verdict(found)))
+    yield from _wrapped(info["kind"] if info["kind"] == "store" else "part", info["path"])
+    if found.disk is not None:
+        free = format_size(found.disk["free_bytes"])
+        yield from _wrapped("disk", f"{found.disk['used_ratio']:.0%} used, {free} free")
+    for each in found.diagnoses:
+        yield ""
+        yield from _block(each, command)
+    yield ""
+    yield from _omission_lines(found, command)
+
+
+def _block(each: Diagnosis, command: Command) -> Iterator[str]:
+    more = f" (and {each.count - 1} more)" if each.count > 1 else ""
+    yield f"{each.severity.upper()}, {each.certainty}: {each.name} {_shortened(each.path, 38)}{more}"
+    yield from _wrapped("", each.message, indent=2)
+    yield from _wrapped("cost", each.cost, indent=2)
+    if each.cure is not None:
+        yield from _wrapped("do", each.cure, indent=2)
+    line = command(each.command)
+    if line is not None:
+        yield f"  {'run':<{_LABEL - 2}}{line}"
+
+
+def _omission_lines(found: Examination, command: Command) -> Iterator[str]:
+    if not found.omissions:
+        yield f"looked at everything that fits {format_size(found.read_limit_bytes)}: the whole store"
+        return
+    yield "not looked at"
+    commands: list[str] = []
+    for each in found.omissions:
+        yield from _wrapped("-", f"{each.what}: {each.reason}", indent=2, label=4)
+        line = command(each.command)
+        if line is not None and line not in commands:
+            commands.append(line)
+    for line in commands:
+        yield f"  {'run':<{_LABEL - 2}}{line}"
+
+
+def _wrapped(title: str, text: str, *, indent: int = 0, label: int = _LABEL) -> Iterator[str]:
+    """Yield `text` after a label, in lines of at most 80 columns."""
+    from textwrap import wrap
+
+    left = label if title else indent
+    pieces = wrap(text, _WIDTH - left, break_on_hyphens=False) or [""]
+    head = f"{' ' * indent}{title}".ljust(left)
+    for number, piece in enumerate(pieces):
+        yield f"{head if number == 0 else ' ' * left}{piece}"
+
+
+def _shortened(path: str, width: int) -> str:
+    """Return `path` with its middle left out if it is longer than `width`."""
+    if len(path) <= width:
+        return path
+    half = (width - 1) // 2
+    return f"{path[:half]}…{path[-(width - 1 - half) :]}"
+
+
+# Nagios
+
+
+def nagios(found: Examination) -> tuple[str, int]:
+    """Return the line of a plugin and its exit code: 0 OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN.
+
+    A part that could not be read is UNKNOWN if nothing worse was found.
+    """
+    critical, warnings = found.count("critical"), found.count("warning")
+    state, code = "OK", 0
+    if critical:
+        state, code = "CRITICAL", 2
+    elif warnings:
+        state, code = "WARNING", 1
+    elif any(each.is_unread for each in found.diagnoses):
+        state, code = "UNKNOWN", 3
+    worst = found.diagnoses[0] if found.diagnoses and code else None
+    text = f"{counted(critical, 'critical')}, {counted(warnings, 'warning')}".replace("criticals", "critical")
+    if worst is not None:
+        text += f"; {worst.name} {worst.path}: {worst.message}"
+    numbers = [f"critical={critical};;0", f"warnings={warnings};0"]
+    if found.disk is not None:
+        limits = (found.disk["max_used_ratio"], found.disk["refused_ratio"])
+        warning, refused = (f"{100 * ratio:.0f}" for ratio in limits)
+        numbers.append(f"disk_used={100 * found.disk['used_ratio']:.0f}%;{warning};{refused};0;100")
+    numbers.append(f"time={found.seconds:.3f}s")
+    return f"{_SERVICE} {state} - {_plugin_text(text)} | {' '.join(numbers)}", code
+
+
+def nagios_unknown(message: str) -> tuple[str, int]:
+    """Return the line and the exit code for an error."""
+    return f"{_SERVICE} UNKNOWN - {_plugin_text(message)}", 3
+
+
+def _plugin_text(text: str) -> str:
+    """Return the text of a plugin's line: a bar would begin the numbers."""
+    return escape(text).replace("|", "/")
+
+
+# Prometheus
+
+
+def exposition(found: Examination) -> list[str]:
+    """Return the lines of the metrics, in the text format 0.0.4."""
+    store = {"store": str(found.info["path"])}
+    state, log, disk = found.info["state"], found.info["commit_log"], found.disk or {}
+    metrics = _Metrics(store)
+    metrics.add("doctor_results", "Results by severity.", [
+        ({"severity": "critical"}, found.count("critical")),
+        ({"severity": "warning"}, found.count("warning")),
+        ({"severity": "notice"}, found.count("notice")),
+    ])  # fmt: skip
+    metrics.add("doctor_result", "One result; the value is how many findings it stands for.", [
+        ({"name": each.name, "severity": each.severity, "certainty": each.certainty}, each.count)
+        for each in found.diagnoses
+    ])  # fmt: skip
+    metrics.add("doctor_start_loads", "Whether a start of this broker version loads the store.", [
+        ({"broker": start.broker}, int(start.error is None)) for start in found.starts
+    ])  # fmt: skip
+    metrics.add("doctor_unread", "Whether a part of the store could not be read.", [
+        ({}, int(any(each.is_unread for each in found.diagnoses)))
+    ])  # fmt: skip
+    metrics.add("doctor_not_looked_at", "How many parts were not looked at.", [({}, len(found.omissions))])
+    if found.info["kind"] == "store":
+        metrics.add("store_in_use", "Whether a process holds the lock.", [({}, int(state["lock"] == "held"))])
+        metrics.add("store_abort", "Whether the abort file is there.", [({}, int(state["abort"]))])
+    if log is not None:
+        metrics.add("store_log_bytes", "Length of the commit log.", [
+            ({}, log["end_offset"] - log["min_offset"])
+        ])  # fmt: skip
+    for name, text in (
+        ("used_ratio", "Part of the disk in use, as a broker computes it."),
+        ("refused_ratio", "The part in use above which a broker refuses messages."),
+        ("free_bytes", "Free bytes of the disk."),
+        ("refused_after_seconds", "When a broker refuses messages if the log goes on growing as it does."),
+    ):
+        if disk.get(name) is not None:
+            metrics.add(f"store_disk_{name}", text, [({}, disk[name])])
+    metrics.add("doctor_seconds", "How long the examination took.", [({}, round(found.seconds, 3))])
+    metrics.add("doctor_timestamp_seconds", "When it ended.", [({}, round(time.time(), 3))])
+    return metrics.lines
+
+
+class _Metrics:
+    """Lines of metrics, each with the labels `common`."""
+
+    def __init__(self, common: Mapping[str, str]) -> None:
+        self._common = common
+        self.lines: list[str] = []
+
+    def add(self, name: str, text: str, samples: Sequence[tuple[Mapping[str, str], float]]) -> None:
+        """Add a gauge, unless it has no samples."""
+        if samples:
+            self.lines += [f"# HELP rmqtool_{name} {text}", f"# TYPE rmqtool_{name} gauge"]
+        for labels, value in samples:
+            pairs = ",".join(f'{key}="{_label(each)}"' for key, each in {**self._common, **labels}.items())
+            self.lines.append(f"rmqtool_{name}{{{pairs}}} {value}")
+
+
+def _label(value: str) -> str:
+    """Return the value of a label as the format quotes it; control characters as `escape` shows them."""
+    return escape(value).replace("\\", "\\\\").replace('"', '\\"')
