@@ -80,6 +80,11 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Find what filled the disk yesterday",
          "rmqtool stats STORE --by topic --since yesterday --until today --sort bytes"),
     ),
+    "report": (
+        ("Write a page about a store", "rmqtool report STORE --output report.html"),
+        ("Read a running broker's store gently", "rmqtool report STORE --output report.html --io-limit 100M"),
+        ("Replace yesterday's page", "rmqtool report STORE --output report.html --force --quiet"),
+    ),
     "verify": (
         ("Check everything", "rmqtool verify STORE"),
         ("Check a running broker's store gently", "rmqtool verify STORE --io-limit 100M --limit-bytes 10G"),
@@ -171,6 +176,7 @@ RELATED: Mapping[str, str] = {
     "lookup": "dump(1) tail(1) stats(1)",
     "tail": "lookup(1) stats(1) dump(1)",
     "stats": "info(1) lookup(1) expire(1)",
+    "report": "doctor(1) verify(1) stats(1) recover(1)",
     "verify": "problems(1) recover(1) rebuild(1) diff(1) recovery(7)",
     "doctor": "info(1) verify(1) recover(1) expire(1) problems(1) recovery(7)",
     "diff": "verify(1) append(1) copy(1) recovery(7)",

@@ -9,6 +9,9 @@
 
 A part is read as a whole or not at all; `Examination.omissions` names what was not looked at. The checks are
 those of `verify`, the starts those of `broker.predict`, the forecast of the disk is that of `expire`.
+
+With a `WholeWalk` log, queues, index and timer are read as a whole, in one walk, and the limit is that of the
+starts alone.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from rmqtool.broker.expiry_settings import HOUR_MS, Settings, settings_of
 from rmqtool.broker.predict import BROKERS, Prediction, ScanTooLongError, load_failure, log_bytes, predict_all
@@ -48,6 +51,10 @@ from rmqtool.storage.layout import StoreFile
 from rmqtool.storage.open_files import allocated_bytes, read_head
 from rmqtool.times import format_duration
 
+if TYPE_CHECKING:
+    from rmqtool.log.frames import Frames
+    from rmqtool.storage.source import RateLimiter
+
 Severity = Literal["critical", "warning", "notice"]
 Certainty = Literal["certain", "likely", "possible"]
 
@@ -57,6 +64,7 @@ STORE = "STORE"
 """In the words of a command line: the store's path with the options that open it."""
 
 DEFAULT_READ_LIMIT = 256 << 20
+_ALL = 1 << 63
 _PATHS_MAX = 5  # paths of one diagnosis
 _LAG_BYTES = 64 << 20  # a running broker dispatches faster than this builds up
 _MEASURED_MIN_MS = 600_000  # a rate of less time says nothing about tomorrow
@@ -196,6 +204,23 @@ class Examination:
         return sum(each.severity == severity for each in self.diagnoses)
 
 
+@dataclass(frozen=True, slots=True)
+class WholeWalk:
+    """Reads log, queues, index and timer as a whole, and passes on what the walk sees.
+
+    Attributes:
+        observe: gets the records of every window of the log, from any thread, see `verify`.
+        found: gets every finding.
+        keep_cache: leave what was read in the page cache.
+        limiter: bounds the rate of reading.
+    """
+
+    observe: Callable[[StoreFile, Frames], None]
+    found: Callable[[Finding], None]
+    keep_cache: bool = False
+    limiter: RateLimiter | None = None
+
+
 class _Budget:
     """Bytes that may still be read."""
 
@@ -216,6 +241,7 @@ def examine(
     now_ms: int | None = None,
     jobs: int = 0,
     progress: Progress | None = None,
+    walk: WholeWalk | None = None,
 ) -> Examination:
     """Look at everything that can be had cheaply; nothing is changed.
 
@@ -225,6 +251,7 @@ def examine(
         now_ms: the present time, ms since 1970; None: of the clock.
         jobs: threads that read the log; 0: one per processor.
         progress: called with bytes of the log as they are read.
+        walk: read everything, and pass on what the walk sees; `read_limit` then bounds the starts alone.
 
     Raises:
         UsageError, InputError: as `verify` and `store_info`.
@@ -235,11 +262,16 @@ def examine(
     is_live = store.live
     log = found.info["commit_log"]
     of_log = 0 if log is None else max(log["end_offset"] - log["min_offset"], 0)
-    found.log_read_bytes = min(of_log, read_limit // 2)
-    budget = _Budget(read_limit - found.log_read_bytes)
+    found.log_read_bytes = of_log if walk is not None else min(of_log, read_limit // 2)
+    budget = _Budget(_ALL if walk is not None else read_limit - found.log_read_bytes)
     is_whole = found.log_read_bytes == of_log
     findings = [*_small_files(store, budget, found, checkpoint=not is_whole)]
-    findings += _log(store, budget, found, of_log, jobs, progress)
+    if walk is not None:
+        for each in findings:
+            walk.found(each)
+    findings += _log(store, budget, found, of_log, jobs, progress, walk)
+    if walk is not None:
+        budget = _Budget(read_limit)
     if store.layout.kind == "store":
         _starts(store, budget, found, is_live=is_live)
         _disk(store, found, now_ms, is_live=is_live)
@@ -271,8 +303,9 @@ def _small_files(store: Store, budget: _Budget, found: Examination, *, checkpoin
 
 
 def _log(
-    store: Store, budget: _Budget, found: Examination, total: int, jobs: int, progress: Progress | None
-) -> Iterator[Finding]:
+    store: Store, budget: _Budget, found: Examination, total: int, jobs: int, progress: Progress | None,
+    walk: WholeWalk | None,
+) -> Iterator[Finding]:  # fmt: skip
     """The newest part of the log, queues and index: all of them if they fit, otherwise their ends.
 
     `total` is the length of the log.
@@ -303,7 +336,16 @@ def _log(
     if "index" not in passes:
         yield from _headers(store)
     bounds = verify_context.Bounds(limit_bytes=size if size < total else None)
-    yield from verify(store, passes=passes, bounds=bounds, jobs=jobs, progress=progress)
+    if walk is None:
+        yield from verify(store, passes=passes, bounds=bounds, jobs=jobs, progress=progress)
+        return
+    found_by_walk = verify(
+        store, passes=passes, bounds=bounds, jobs=jobs, progress=progress, observe=walk.observe,
+        keep_cache=walk.keep_cache, limiter=walk.limiter,
+    )  # fmt: skip
+    for each in found_by_walk:
+        walk.found(each)
+        yield each
 
 
 def _queue_ends(store: Store, log: dict[str, Any] | None) -> Iterator[Finding]:

@@ -90,6 +90,7 @@ SHARED_BY_COMMANDS = {
 }
 # A library that only these modules may import.
 ONLY_IN = {
+    "jinja2": {"rmqtool.commands.report_text"},
     "mmap": {"rmqtool.storage.page_cache"},
     "matplotlib": {"rmqtool.commands.stats_plot"},
     "rich": {"rmqtool.terminal"},

@@ -29,6 +29,7 @@ from rmqtool.findings import Progress
 from rmqtool.problems import Finding
 
 if TYPE_CHECKING:
+    from rmqtool.check.verify.context import Observe
     from rmqtool.check.verify.distributed import Executor
     from rmqtool.read.store import Store
     from rmqtool.storage.source import RateLimiter
@@ -78,6 +79,7 @@ def verify(
     report: Report | None = None,
     progress: Progress | None = None,
     spread: Executor | None = None,
+    observe: Observe | None = None,
 ) -> Iterator[Finding]:
     """Check `store` and yield what is wrong, pass by pass.
 
@@ -91,6 +93,8 @@ def verify(
         report: filled with what was checked; complete when the iterator is exhausted.
         progress: called with bytes of the log as they are checked, from any thread.
         spread: reads log and queues on other machines, say; None for threads of this process.
+        observe: called with the records of every window of the log as they are walked, from any thread; it
+            copies what it keeps. Not together with `spread`.
 
     Raises:
         UsageError: an unknown pass.
@@ -105,7 +109,7 @@ def verify(
     report.live = store.live
     context = Context(
         store, bounds or Bounds(), report, jobs or os.cpu_count() or 1, keep_cache, limiter,
-        progress or (lambda size: None), report.live, spread=spread,
+        progress or (lambda size: None), report.live, spread=spread, observe=observe,
     )  # fmt: skip
     started = time.monotonic()
     try:

@@ -20,10 +20,16 @@ from rmqtool.storage.open_files import head_of
 from rmqtool.storage.ranges import contains, overlaps
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from rmqtool.check.verify.distributed import Executor
+    from rmqtool.log.frames import Frames
     from rmqtool.queue.units import UnitReader
     from rmqtool.read.store import Store
+    from rmqtool.storage.layout import StoreFile
     from rmqtool.storage.source import ByteSource, RateLimiter
+
+    Observe = Callable[[StoreFile, Frames], None]
 
 CONFIG_LIMIT = 64 << 20
 """A config file of more bytes is not read: brokers write a few megabytes at most."""
@@ -89,7 +95,8 @@ class Context:
     half-open physical offsets in ascending order. `log_end` is the end of the newest record, -1
     before it is known; of a log of nothing but zeros its start. `zombies_from` is where records of
     an older log begin, when there are any. `live` is whether a broker held the lock when the verification
-    began. `spread` does the reading elsewhere than in threads of this process.
+    began. `spread` does the reading elsewhere than in threads of this process. `observe` gets the records of
+    every window while they are in memory, from any thread.
     """
 
     store: Store
@@ -110,6 +117,7 @@ class Context:
     checkpoint: checkpoint_format.Checkpoint | None = None
     zombies_from: int | None = None
     spread: Executor | None = None
+    observe: Observe | None = None
 
     @property
     def layout(self) -> StoreLayout:

@@ -191,6 +191,8 @@ class LogCheck:
         rows = frames.rows
         scan.unsound_last = None
         self._flagged(scan, source, frames, dispatch)
+        if self.context.observe is not None:
+            self.context.observe(scan.file, frames)
         if self.bodies:
             scan.findings += check_bodies(frames, self.context.name(scan.file.path))
         scan.records += len(rows)

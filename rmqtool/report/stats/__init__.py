@@ -15,4 +15,4 @@ The log is read window by window and summed up as arrays; memory depends on the 
 records. Every part yields rows (dicts with the names of its FIELDS).
 """
 
-__all__ = ["dimensions", "lag", "overview"]
+__all__ = ["dimensions", "groups", "lag", "overview", "scanner"]

@@ -590,7 +590,8 @@ def test_manual_is_plain_text_in_a_pipe(name: str | None, capfd: pytest.CaptureF
 
 def test_unknown_page_leads_to_near_ones(capfd: pytest.CaptureFixture[str]) -> None:
     """Near names, else all topics."""
-    for name, hint in (("recovry", "did you mean recovery or recover?"), ("xyz", "topics are: recovery, ")):
+    near = "did you mean recovery or recover or report?"
+    for name, hint in (("recovry", near), ("xyz", "topics are: recovery, ")):
         assert cli.main(["help", name]) == EXIT_USAGE
         assert hint in capfd.readouterr().err
 

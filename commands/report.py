@@ -1,0 +1,138 @@
+"""`rmqtool report`: a page about a store, in one HTML file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.doctor import command_line
+from rmqtool.commands.groups import Before, Only, with_groups
+from rmqtool.errors import RefusedError, UsageError
+from rmqtool.terminal import counted, format_size
+
+if TYPE_CHECKING:
+    from rmqtool.read.store import Store
+    from rmqtool.report.summary.collect import Summary
+
+OutputFile = Annotated[
+    str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the page to this new file.")
+]
+
+
+@with_groups
+def report(
+    *,
+    store: options.StoreOptions,
+    output: OutputFile = None,
+    force: options.Force = False,
+    shown: Annotated[options.ObjectOutput, Only("tz format json quiet progress")],
+    scan: Annotated[options.ScanOptions, Before("quiet")],
+) -> int:
+    r"""Write a page about a store: verdict, damage, charts, lag, what a start would do.
+
+    The page is one HTML file that needs no network and no script. It begins with the verdict and the next
+    commands. Then come what is wrong and how to cure it, what a start of each broker version would do, a
+    map of the commit log by topic, messages over time, sizes, queues, lag of consumer groups, delays,
+    compression, and what was not looked at. Every chart is also there as a table.
+
+    The log is read once and checked as verify does, in bounded memory. Samples of compressed bodies are
+    decompressed. The prediction of a start reads at most 4 GiB more. Topics and groups beyond the largest
+    25 are summed up. Names are those of the store, so the page shows topics and groups, and no keys and no
+    bodies. A broker may be using the store; the page then shows what was there when the command started.
+
+    An existing file is kept; --force replaces it. Exits as verify does: with 1 when there is a warning or
+    an error, with 3 when something could not be read or is stored in a form rmqtool cannot read (RocksDB,
+    DLedger, tiered); the page says what is missing. With 4 when the file exists or would lie in the store.
+    """
+    from rmqtool.report.summary.collect import summarize
+    from rmqtool.storage.source import RateLimiter
+
+    if output is None:
+        raise UsageError("--output is missing", hint="--output report.html")
+    path, writer = options.local_file(output, "--output"), shown.writer()
+    with store.open(quiet=shown.quiet) as opened:
+        _check(opened, path, force=force)
+        from rmqtool.read import kernels
+
+        if opened.layout.commit_log and not kernels.are_cached():
+            writer.note("compiling the scan kernels: a few seconds, once for this version of rmqtool")
+        with writer.progress("report", sum(file.size for file in opened.layout.commit_log)) as bar:
+            found = summarize(
+                opened,
+                tz=shown.zone,
+                jobs=scan.jobs,
+                keep_cache=scan.keep_cache,
+                limiter=RateLimiter(scan.io_limit) if scan.io_limit else None,
+                progress=bar.advance,
+            )
+        pieces = _page(found, opened, store, shown)
+        size = _write(path, pieces, replace=force and path.exists())
+    row = _row(found, path, size)
+    writer.write_object(row, _lines(row))
+    return found.exit_code
+
+
+def _check(store: Store, path: Path, *, force: bool) -> None:
+    """Raise an error for a file that cannot be written, before any work."""
+    from rmqtool.report.export.new_file import check_new
+    from rmqtool.storage.output_guard import keep_out
+
+    keep_out(store.layout, path, "the file", location=store.location.path)
+    if not force:
+        check_new(path)
+    elif path.is_dir():
+        raise RefusedError("it is a folder", path=path, hint="name a file")
+
+
+def _page(
+    found: Summary, opened: Store, store: options.StoreOptions, shown: options.ObjectOutput
+) -> list[bytes]:
+    """Return the page in pieces."""
+    from rmqtool.commands.report_text import page
+
+    def command(words: Sequence[str]) -> str | None:
+        return command_line(words, store)
+
+    return list(page(found, opened.layout, command, shown.zone, time.time_ns() // 1_000_000))
+
+
+def _write(path: Path, pieces: list[bytes], *, replace: bool) -> int:
+    """Write the page; return its size in bytes."""
+    from rmqtool.report.doctor import write_file
+    from rmqtool.report.export.new_file import write_new
+
+    if not replace:
+        return write_new(path, pieces)
+    data = b"".join(pieces)
+    write_file(path, data.decode())
+    return len(data)
+
+
+def _row(found: Summary, path: Path, size: int) -> dict[str, Any]:
+    from rmqtool.commands.doctor_text import verdict
+
+    counts = found.findings.counts
+    return {
+        "output": str(path),
+        "bytes": size,
+        "verdict": " ".join(verdict(found.examination)),
+        "errors": counts["error"],
+        "warnings": counts["warning"],
+        "notes": counts["note"],
+        "messages": found.log.count,
+        "log_read_bytes": found.examination.log_read_bytes,
+        "not_looked_at": [each.what for each in found.examination.omissions],
+        "seconds": round(found.examination.seconds, 3),
+    }
+
+
+def _lines(row: dict[str, Any]) -> Iterator[str]:
+    yield f"{'verdict':<13}{row['verdict']}"
+    read = format_size(row["log_read_bytes"])
+    yield f"{'read':<13}{counted(row['messages'], 'message')}, {read} of the commit log"
+    yield f"{'page':<13}{row['output']} ({format_size(row['bytes'])})"
