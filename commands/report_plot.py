@@ -18,7 +18,7 @@ from rmqtool.times import format_duration, format_time
 
 if TYPE_CHECKING:
     from rmqtool.problems import Finding
-    from rmqtool.report.stats.overview import Timeline
+    from rmqtool.report.stats.timeline import Timeline
     from rmqtool.report.summary.records import Classes, LogMap
 
 BARS_MAX = 160
@@ -140,22 +140,12 @@ def _grid(chart: Chart, top: float, texts: Any, *, binary: bool, area: tuple[flo
 
 def rates(timeline: Timeline, zone: tzinfo | None) -> list[Chart]:
     """Return the charts of messages and bytes over time; none without messages."""
-    starts, counts, sizes = (each.tolist() for each in timeline.points())
-    found = [each for each in zip(starts, counts, sizes, strict=True) if each[1]]
-    if not found:
+    bars = timeline.bars(BARS_MAX)
+    if bars is None:
         return []
-    low, high, left_out = _span(found)
-    kept = [each for each in found if low <= each[0] < high]
-    step = timeline.step_ms
-    while (high - low) / step > BARS_MAX:
-        step *= 2
-    first = low // step
-    steps = max(-(-(high - first * step) // step), 1)
-    sums = [[0, 0] for _ in range(steps)]
-    for start, count, stored in kept:
-        place = min(start // step - first, steps - 1)
-        sums[place][0] += count
-        sums[place][1] += stored
+    start, step, left_out = bars.start_ms, bars.step_ms, bars.left_out
+    sums = list(zip(bars.counts, bars.bytes, strict=True))
+    steps = len(sums)
     seconds = step / 1000
     note = (
         f" {counted(left_out, 'message')} with a store time far from all others are left out."
@@ -169,7 +159,7 @@ def rates(timeline: Timeline, zone: tzinfo | None) -> list[Chart]:
     ):
         values = [each[column] / seconds for each in sums]
         top = max(values)
-        when = time_text(first * step + values.index(top) * step, zone)
+        when = time_text(start + values.index(top) * step, zone)
         chart = Chart(
             name, f"{title}, per step of {format_duration(step)}",
             f"The highest is {text(top)}/s, at {when}.{note}", 190,
@@ -181,37 +171,15 @@ def rates(timeline: Timeline, zone: tzinfo | None) -> list[Chart]:
         for place, value in enumerate(values):
             if not value:
                 continue
-            start = time_text((first + place) * step, zone)
-            tip = f"{start}: {number(sums[place][0])} messages, {size(sums[place][1])}; {text(value)}/s"
+            moment = time_text(start + place * step, zone)
+            tip = f"{moment}: {number(sums[place][0])} messages, {size(sums[place][1])}; {text(value)}/s"
             height = max(value * scale, 1)
             chart.rect(place * width, area[1] - height, width * 0.86, height, f"bar bar{column}", tip)
-            chart.rows.append((start, f"{sums[place][0]:,}", size(sums[place][1]), f"{text(value)}/s"))
-        for left, label, is_minor in time_ticks(first * step, (first + steps) * step, zone):
+            chart.rows.append((moment, f"{sums[place][0]:,}", size(sums[place][1]), f"{text(value)}/s"))
+        for left, label, is_minor in time_ticks(start, start + steps * step, zone):
             chart.label(left, chart.height - 6, label, "tick minor" if is_minor else "tick")
         charts.append(chart)
     return charts
-
-
-def _span(found: Sequence[tuple[int, int, int]]) -> tuple[int, int, int]:
-    """Return the half-open range of times to draw, and how many messages lie outside.
-
-    A few wrong clocks must not squeeze all other messages into one bar.
-    """
-    total = sum(count for _, count, _ in found)
-    first, last = found[0][0], found[-1][0] + 1
-    passed, low, high = 0, first, last
-    for start, count, _ in found:
-        if passed <= total // 1000:
-            low = start
-        passed += count
-        if passed >= total - total // 1000:
-            high = start + 1
-            break
-    if last - first <= 5 * max(high - low, 1_000):
-        return first, last, 0
-    margin = (high - low) // 20
-    low, high = max(low - margin, first), min(high + margin, last)
-    return low, high, sum(count for start, count, _ in found if not low <= start < high)
 
 
 def time_text(time_ms: int, zone: tzinfo | None) -> str:

@@ -17,12 +17,15 @@ from rmqtool.commands.groups import Before, Group, Only, with_groups
 from rmqtool.commands.verdicts import of_lag
 from rmqtool.errors import UsageError, worst_exit_code
 from rmqtool.output import Output
-from rmqtool.times import parse_time
+from rmqtool.times import format_duration, format_time, parse_time
 
 if TYPE_CHECKING:
+    from datetime import tzinfo
+
     from rmqtool.message.rows import RowFormat
     from rmqtool.read.selection import Selection
     from rmqtool.report.stats.overview import Overview, Request, Section
+    from rmqtool.report.stats.timeline import Bars
 
 
 _LARGEST_OF_ALL = 10
@@ -88,7 +91,8 @@ class StatsOptions(Group):
         typer.Option(
             "--plot",
             metavar="FILE",
-            help="Draw sizes, rates and lag in this new .svg or .png file; needs the extra plot.",
+            help="Draw the groups of --by, rates, sizes, queues and lag in this new .svg or .png file;"
+            " needs the extra plot.",
         ),
         Before("format"),
     ] = None
@@ -105,7 +109,9 @@ class StatsOptions(Group):
             return parse_by(self.by)
         return None if self.has_others() and not self.all else ("topic",)
 
-    def request(self, selection: Selection, names: tuple[str, ...] | None, form: RowFormat) -> Request:
+    def request(
+        self, selection: Selection, names: tuple[str, ...] | None, form: RowFormat, *, timeline: bool
+    ) -> Request:
         """Return the options as a request.
 
         Raises UsageError for a time that cannot be read or is in the future.
@@ -126,6 +132,7 @@ class StatsOptions(Group):
             delayed=self.delayed or self.all,
             transactions=self.transactions or self.all,
             charts=self.plot is not None,
+            timeline=timeline and names is not None and not is_lag,
             at_ms=at_ms,
             now_ms=now_ms,
             memory_bytes=self.memory,
@@ -182,9 +189,9 @@ def stats(
             from rmqtool.commands.stats_plot import check_plot, draw
 
             picture = check_plot(own.plot, opened)
-            if own.by is not None:
-                writer.note("rmqtool: the charts show the whole selection; --by does not apply to them")
-        request = own.request(selection, names, shown.row_format(opened, None))
+        request = own.request(
+            selection, names, shown.row_format(opened, None), timeline=writer.chosen_format == "table"
+        )
         with writer.progress("stats", sum(file.size for file in opened.layout.commit_log)) as bar:
             found = overview(opened, request, seen.report, bar.advance, looked)
         for note in found.notes:
@@ -192,6 +199,9 @@ def stats(
         if own.plot is not None and found.charts is not None:
             draw(found.charts, picture, request.form.tz, title=str(store.store))
         write_sections(writer, found)
+        bars = None if found.timeline is None else found.timeline.bars(_SPARKS_MAX)
+        if request.timeline and bars is not None and len(bars.counts) > 2:
+            writer.note(f"rmqtool: messages over time {sparkline(bars, request.form.tz)}")
         unknown = 0
         if request.scans or request.lag_by is not None:
             note_batch_records([opened], selection, writer)
@@ -300,6 +310,25 @@ def bar(value: int, most: int) -> str:
         return ""
     eighths = max(round(value / most * BAR_WIDTH * 8), 1)
     return _EIGHTHS[8] * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+_SPARKS = "▁▂▃▄▅▆▇█"
+_SPARKS_MAX = 40
+
+
+def sparkline(bars: Bars, tz: tzinfo | None) -> str:
+    """Return messages over time in one line: a character for each step, empty without messages."""
+    most = max(bars.counts)
+    line = "".join(" " if not count else _SPARKS[-(-count * 8 // most) - 1] for count in bars.counts)
+    first, last = (
+        format_time(time_ms, tz) or f"{time_ms} ms"
+        for time_ms in (bars.start_ms, bars.start_ms + len(bars.counts) * bars.step_ms)
+    )
+    end = last[11:19] if last[:10] == first[:10] else f"{last[:10]} {last[11:19]}"
+    rate = most / (bars.step_ms / 1000)
+    highest = f"{rate:,.0f}/s" if rate >= 10 else f"{rate:.2g}/s"
+    step = format_duration(bars.step_ms)
+    return f"{line}  {first[:10]} {first[11:19]} to {end}, {step} each, at most {highest}"
 
 
 def _rounded(row: Row) -> Row:

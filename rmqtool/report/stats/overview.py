@@ -1,7 +1,7 @@
 """Computes all sections that a call of `stats` requests, with as few passes over the log as possible.
 
-One scan gives the counts by group, the largest messages, and the messages over time, in equal steps for a
-chart. In a store that a broker uses, the ends of the queues are read first, then the log's end; no later
+One scan gives the counts by group, the largest messages, and the data of charts. In a store that a broker
+uses, the ends of the queues are read first, then the log's end; no later
 record is counted.
 
 The values of a group, in the rows of `stats --by topic,queue,tag,hour,day,size`:
@@ -36,68 +36,16 @@ from rmqtool.read.consumer_offsets import consumer_offsets
 from rmqtool.read.log_items import end_of_selection
 from rmqtool.read.selection import Selection
 from rmqtool.report.stats import duplicates, lag, pending, transactions
+from rmqtool.report.stats.charts import Charts, ChartSums
 from rmqtool.report.stats.dimensions import FIELDS as NAME_FIELDS
 from rmqtool.report.stats.dimensions import Codes, Dimension
 from rmqtool.report.stats.groups import PERCENTILES, Groups
 from rmqtool.report.stats.scanner import Aggregator, Batch, scan
+from rmqtool.report.stats.timeline import Timeline
 from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:
     from rmqtool.read.store import Store
-
-
-STEPS_MAX = 2048
-_FIRST_STEP_MS = 1000
-
-
-class Timeline:
-    """Counts the selected messages of all batches per step of the store time.
-
-    `step_ms` is one second and doubles when more than `STEPS_MAX` steps have messages. So a few wrong clocks
-    make the chart coarser, but never take memory.
-    """
-
-    def __init__(self) -> None:
-        self.step_ms = _FIRST_STEP_MS
-        self._steps: Array = np.zeros(0, np.int64)
-        self._sums: Array = np.zeros((0, 2), np.int64)
-
-    def take(self, batch: Batch) -> None:
-        """Count one batch."""
-        records = batch.records
-        if not len(records.size):
-            return
-        steps, inverse = np.unique(records.store_timestamp // self.step_ms, return_inverse=True)
-        counts = np.bincount(inverse, minlength=len(steps))
-        sizes = np.bincount(inverse, weights=records.size.astype(np.float64), minlength=len(steps))
-        self._merge(steps, np.stack([counts, sizes.astype(np.int64)], axis=1))
-
-    def points(self) -> tuple[Array, Array, Array]:
-        """(start of the step, ms since 1970; messages; bytes) by time.
-
-        Every step with messages, and the empty step after it, if a gap begins there.
-        """
-        empty = np.setdiff1d(self._steps + 1, self._steps)
-        steps, sums = _added_up(
-            np.concatenate([self._steps, empty]),
-            np.concatenate([self._sums, np.zeros((len(empty), 2), np.int64)]),
-        )
-        return steps * self.step_ms, sums[:, 0], sums[:, 1]
-
-    def _merge(self, steps: Array, sums: Array) -> None:
-        steps = np.concatenate([self._steps, steps])
-        sums = np.concatenate([self._sums, sums])
-        self._steps, self._sums = _added_up(steps, sums)
-        while len(self._steps) > STEPS_MAX and self.step_ms < 1 << 55:
-            self.step_ms *= 2
-            self._steps, self._sums = _added_up(self._steps // 2, self._sums)
-
-
-def _added_up(steps: Array, sums: Array) -> tuple[Array, Array]:
-    found, inverse = np.unique(steps, return_inverse=True)
-    added = np.zeros((len(found), 2), np.int64)
-    np.add.at(added, inverse, sums)
-    return found, added
 
 
 _MEASURES = (("size", "bytes"), ("body", "bytes"), ("delay", "ms"))
@@ -220,7 +168,8 @@ class Request:
         lag_by: `group`, and `topic` and `queue` in any order; None: no lag.
         largest: how many of the largest messages.
         duplicates, delayed, transactions: whether these are requested.
-        charts: whether charts of sizes and rates are requested.
+        charts: whether the data of charts is requested.
+        timeline: whether messages over time are requested; charts have them.
         at_ms: a time in the past, exclusive, ms since 1970; None is now.
         now_ms: the time now, ms since 1970; ages are relative to it, or to `at_ms`.
         memory_bytes: the broker's memory; None: this machine's.
@@ -236,6 +185,7 @@ class Request:
     delayed: bool = False
     transactions: bool = False
     charts: bool = False
+    timeline: bool = False
     at_ms: int | None = None
     now_ms: int = 0
     memory_bytes: int | None = None
@@ -261,15 +211,6 @@ class Section:
 
 
 @dataclass
-class Charts:
-    """The data of charts: messages by size class and over time, and lag by group."""
-
-    sizes: list[Row] = field(default_factory=list)
-    timeline: Timeline = field(default_factory=Timeline)
-    lags: list[Row] = field(default_factory=list)
-
-
-@dataclass
 class Overview:
     """The answer: sections in the order of SECTIONS, notes, and the data of charts.
 
@@ -283,6 +224,7 @@ class Overview:
     notes: list[str] = field(default_factory=list)
     as_of: Row | None = None
     charts: Charts | None = None
+    timeline: Timeline | None = None
 
 
 def overview(
@@ -320,6 +262,7 @@ class _Run:
         self.tz = request.form.tz
         self.topics, self.tags = Codes(), Codes()
         self.found = Overview()
+        self.lags: list[lag.QueueLag] = []
         self.past = self._past()
         self.now_ms = request.now_ms if request.at_ms is None else request.at_ms
 
@@ -327,7 +270,8 @@ class _Run:
         request, found = self.request, self.found
         by_name: dict[str, Section] = {}
         if request.charts:
-            found.charts = Charts()
+            by = request.by or tuple(name for name in request.lag_by or () if name != "group")
+            found.charts = Charts(by or ("topic",))
         if request.lag_by is not None or request.charts:
             self._lag(by_name)
         if request.delayed:
@@ -386,7 +330,7 @@ class _Run:
             fields, table = lag.fields(request.lag_by), lag.table_fields(request.lag_by)
             by_name["lag"] = self._section("lag", rows, fields, table)
         if self.found.charts is not None:
-            of_groups = [each for each in lags if each.group is not None]
+            self.lags = of_groups = [each for each in lags if each.group is not None]
             self.found.charts.lags = lag.lag_rows(of_groups, ("group",), broker, self.now_ms, self.tz)
 
     def _do_without(self, what: str, error: RmqtoolError, *, is_all: bool) -> None:
@@ -409,16 +353,21 @@ class _Run:
     def _scanned(self, by_name: dict[str, Section]) -> None:
         request, selection = self.request, self._selection()
         takers: list[Aggregator] = []
-        groups = sizes = biggest = halves = None
-        if request.by is not None:
-            groups = Groups([Dimension(name, self.tz) for name in request.by])
+        groups = biggest = halves = None
+        by = request.by if self.found.charts is None else self.found.charts.by
+        if by is not None:
+            groups = Groups([Dimension(name, self.tz) for name in by])
             takers.append(groups)
         if request.largest:
             biggest = Largest(request.largest)
             takers.append(biggest)
+        sizes, sums = Groups([Dimension("size", self.tz)]), ChartSums(self.topics, self.lags)
         if self.found.charts is not None:
-            sizes = Groups([Dimension("size", self.tz)])
-            takers += [sizes, self.found.charts.timeline]
+            self.found.timeline = self.found.charts.timeline
+            takers += [sizes, sums, self.found.timeline]
+        elif request.timeline:
+            self.found.timeline = Timeline()
+            takers.append(self.found.timeline)
         if request.transactions:
             halves = transactions.Transactions(None if self.past is None else self.past.time_ms)
         whole = Selection(to_offset=selection.to_offset)
@@ -428,10 +377,13 @@ class _Run:
             self._walk(selection, takers, report=self.report, progress=self.progress)
         if halves is not None and halves not in takers:
             self._walk(whole, [halves], report=self.report if not takers else None)
+        rows = [] if groups is None else list(message_rows(groups, self.topics, self.tags, self.tz))
         if groups is not None and request.by is not None:
-            self._messages(by_name, groups, request.by)
-        if sizes is not None and self.found.charts is not None:
+            self._messages(by_name, groups, rows, request.by)
+        if self.found.charts is not None:
+            self.found.charts.groups = rows
             self.found.charts.sizes = list(message_rows(sizes, self.topics, self.tags, self.tz))
+            self.found.charts.queues, self.found.charts.backlog = sums.queues(), sums.backlog
         if biggest is not None:
             by_name["largest"] = self._largest(biggest)
         if halves is not None:
@@ -448,7 +400,8 @@ class _Run:
         progress: Progress | None = None,
     ) -> None:
         """One pass; only the first one reports damaged places."""
-        by_tag = self.request.by is not None and "tag" in self.request.by
+        by = self.request.by if self.found.charts is None else self.found.charts.by
+        by_tag = by is not None and "tag" in by
         selected = scan(
             self.store, selection, takers, self.topics,
             tags=self.tags if by_tag else None, report=report, progress=progress,
@@ -456,8 +409,9 @@ class _Run:
         )  # fmt: skip
         self.found.selected = max(self.found.selected, selected)
 
-    def _messages(self, by_name: dict[str, Section], groups: Groups, by: tuple[str, ...]) -> None:
-        rows = list(message_rows(groups, self.topics, self.tags, self.tz))
+    def _messages(
+        self, by_name: dict[str, Section], groups: Groups, rows: list[Row], by: tuple[str, ...]
+    ) -> None:
         if groups.has_others:
             self.found.notes.append("there are too many groups: the last row holds the rest")
         error = groups.relative_error

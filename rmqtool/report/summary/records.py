@@ -22,8 +22,8 @@ from rmqtool.formats.message import COMPRESSION_TYPE_MASK
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.report.stats.dimensions import Codes, Dimension
 from rmqtool.report.stats.groups import Groups
-from rmqtool.report.stats.overview import Timeline
 from rmqtool.report.stats.scanner import Batch
+from rmqtool.report.stats.timeline import Timeline
 from rmqtool.storage.buffers import Array
 
 if TYPE_CHECKING:

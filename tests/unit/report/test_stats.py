@@ -21,8 +21,8 @@ from rmqtool.read.store import Store
 from rmqtool.report.stats import duplicates, groups, transactions
 from rmqtool.report.stats.dimensions import Codes, Dimension, parse_by, start_of
 from rmqtool.report.stats.histogram import VALUE_MAX, Histogram, buckets, middles
-from rmqtool.report.stats.overview import Timeline
 from rmqtool.report.stats.scanner import scan
+from rmqtool.report.stats.timeline import Timeline
 from tests.support.dumps import facts_of
 from tests.support.records import STORE_TIMESTAMP, record
 from tests.support.stats import NOW_MS, check_rows, fact_of, look, rows_of

@@ -8,13 +8,18 @@ import json
 import re
 import sys
 import xml.etree.ElementTree as ElementTree
+from datetime import UTC
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from rmqtool.commands.stats import BAR_WIDTH, bar
+from rmqtool.cli import main
+from rmqtool.commands.stats import BAR_WIDTH, bar, sparkline
+from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.stats import lag, overview, pending, transactions
+from rmqtool.report.stats.timeline import Bars, Timeline
 from tests.support.build_store import write_log
 from tests.support.dumps import SMALL, facts_of, flip
 from tests.support.hard_limits import size_limit
@@ -230,6 +235,81 @@ def test_a_full_disk_leaves_no_picture(tmp_path: Path, small: Path, stats: Stats
     assert result.code == 3 and "cannot write" in result.err
     assert list((tmp_path / "charts").iterdir()) == []
     assert stats(small, "--plot", tmp_path / "charts" / "a.png").code == 0
+
+
+def drawn(path: Path) -> list[str]:
+    """The texts of a picture."""
+    return re.findall("<!-- (.*?) -->", path.read_text("utf-8"))
+
+
+def test_charts_show_what_by_names(tmp_path: Path, stats: Stats) -> None:
+    """Long names lose their middle; a class between others has its place; lag only where groups are."""
+    pytest.importorskip("matplotlib")
+    store = tmp_path / "store"
+    long = record("n" * 120, b"x" * 20_000, {"KEYS": "k", "UNIQ_KEY": "U"}, store_timestamp=STORE_TIMESTAMP)
+    write_whole(store, [*keyed(20), long], log_file_size=1 << 17)
+    for number, (by, texts) in enumerate((
+        ("topic", {"TopicTest", "n" * 32 + "…" + "n" * 31}), ("queue", {"queue 0", "queue 1"}),
+        ("tag,topic", {"Tag0, TopicTest"}), ("group", {"TopicTest"}),
+    )):  # fmt: skip
+        assert stats(store, "--by", by, "--plot", tmp_path / f"{number}.svg").code == 0
+        shown = drawn(tmp_path / f"{number}.svg")
+        assert texts <= set(shown), shown
+        assert {"Queue skew", "Lag of consumer groups, messages", "group", "4 KiB", "14 Nov 22:13:20"} <= set(
+            shown
+        )
+    (store / "config" / "consumerOffset.json").write_text('{"offsetTable": {}}')
+    assert stats(store, "--plot", tmp_path / "none.svg").code == 0
+    assert "Lag of consumer groups, messages" not in drawn(tmp_path / "none.svg")
+
+
+def test_backlog_and_queues_of_charts(tmp_path: Path) -> None:
+    """A group's backlog ends at its lag; the queues' sums are those of the records."""
+    stored = write_whole(tmp_path, keyed(31))
+    write_config(
+        tmp_path,
+        "consumerOffset.json",
+        {"offsetTable": {"TopicTest@slow": {"0": 4, "1": 9}, "TopicTest@done": {"0": 16, "1": 15}}},
+    )
+    with Store.open(tmp_path) as store:
+        request = overview.Request(Selection(), charts=True, now_ms=STORE_TIMESTAMP)
+        charts = overview.overview(store, request, lambda finding: None).charts
+    assert charts is not None
+    assert charts.queues == {"TopicTest": {0: 16, 1: 15}}
+    waits = [each for each in stored if each.queue_offset >= (4, 9)[each.queue_id]]
+    assert list(charts.backlog) == ["slow"]
+    bars = charts.backlog["slow"].bars(100)
+    assert bars is not None and sum(bars.counts) == len(waits) == 18
+    assert sum(bars.bytes) == sum(each.total_size for each in waits)
+
+
+def test_a_wrong_clock_does_not_squeeze_the_others() -> None:
+    timeline = Timeline()
+    times = [STORE_TIMESTAMP + 1000 * (n // 50) for n in range(5000)] + [0, STORE_TIMESTAMP * 2]
+    timeline.add(np.array(times), np.ones(len(times), np.int64))
+    bars = timeline.bars(160)
+    assert bars is not None
+    assert bars.left_out == 2 and sum(bars.counts) == 5000 and 80 <= len(bars.counts) <= 160
+    near = Timeline()
+    near.add(np.array([*times[:5000], times[0] - 3_000]), np.ones(5001, np.int64))
+    bars = near.bars(160)
+    assert bars is not None and bars.left_out == 0 and bars.counts[1:3] == [0, 0]
+
+
+def test_sparkline() -> None:
+    """As high as the most; a step with few messages is seen, one without is empty."""
+    line = sparkline(Bars(STORE_TIMESTAMP, 2000, [0, 1, 400, 800, 0, 799], [0] * 6, 0), UTC)
+    assert line == " ▁▄█ █  2023-11-14 22:13:20 to 22:13:32, 2s each, at most 400/s"
+    assert len(sparkline(Bars(STORE_TIMESTAMP, 86_400_000, [10**9] * 30, [0] * 30, 0), UTC)) <= 110
+
+
+@pytest.mark.parametrize(("format", "is_there"), [("table", True), ("jsonl", False), ("csv", False)])
+def test_a_table_ends_with_messages_over_time(
+    small: Path, capfd: pytest.CaptureFixture[str], format: str, is_there: bool
+) -> None:
+    assert main(["stats", str(small), "--format", format]) == 0
+    shown = capfd.readouterr()
+    assert ("over time" in shown.err) == is_there and "over time" not in shown.out
 
 
 def test_png_of_an_empty_selection(tmp_path: Path, small: Path, stats: Stats) -> None:
