@@ -55,6 +55,12 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Show the range of every queue", "rmqtool info STORE --queues"),
         ("Get the physical range of the log in a script", "rmqtool info STORE --json"),
     ),
+    "browse": (
+        ("Look around in a store", "rmqtool browse /data/rocketmq/store"),
+        ("Look into a backup, with the times of another zone",
+         "rmqtool browse backup.tar.zst --tz Asia/Shanghai"),
+        ("Browse a store that lies on S3", "rmqtool browse s3://backup/broker-a/store"),
+    ),
     "dump": (
         ("Show the messages of the last hour", "rmqtool dump STORE --topic orders --since '1h ago'"),
         ("Explain the bytes at an offset", "rmqtool dump STORE --explain 1048576"),
@@ -172,6 +178,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
 
 RELATED: Mapping[str, str] = {
     "info": "verify(1) stats(1) store(5)",
+    "browse": "info(1) lookup(1) tail(1) doctor(1) verify(1)",
     "dump": "lookup(1) tail(1) export(1) store(5)",
     "lookup": "dump(1) tail(1) stats(1)",
     "tail": "lookup(1) stats(1) dump(1)",

@@ -1,6 +1,6 @@
-"""The content of a store for people and programs: info, doctor, dump, tail, stats, trace, export, copy."""
+"""The content of a store for people and programs: info, browse, doctor, dump, tail, stats, export, ..."""
 
 __all__ = [
-    "copy", "doctor", "dump", "export", "host", "info", "residency", "stats", "summary", "tail", "trace",
-    "warm",
+    "browse", "copy", "doctor", "dump", "export", "host", "info", "residency", "stats", "summary", "tail",
+    "trace", "warm",
 ]  # fmt: skip

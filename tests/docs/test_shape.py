@@ -93,7 +93,8 @@ ONLY_IN = {
     "jinja2": {"rmqtool.commands.report_text"},
     "mmap": {"rmqtool.storage.page_cache"},
     "matplotlib": {"rmqtool.commands.stats_plot"},
-    "rich": {"rmqtool.terminal"},
+    "rich": {"rmqtool.terminal", "rmqtool.commands.browser"},  # on which textual is built
+    "textual": {"rmqtool.commands.browser", "rmqtool.commands.browse"},
     "tabulate": {"rmqtool.table"},
     "wcwidth": {"rmqtool.table"},
     "typer": {"rmqtool.cli", "rmqtool.commands", "rmqtool.manpages"},
@@ -369,7 +370,7 @@ def test_what_is_imported_is_declared_and_the_other_way_round() -> None:
     used = {name.partition(".")[0] for path in MODULES.values() for name in imports(path)} | CODECS
     extras = project()["optional-dependencies"]
     assert isinstance(extras, dict)
-    optional = names(extras["plot"]) | names(extras["remote"]) | names(extras["spark"])
+    optional = set().union(*(names(extras[name]) for name in ("plot", "remote", "spark", "tui")))
     found = used - set(sys.stdlib_module_names) - {"rmqtool", "pyspark_rocketmq_store"}
     assert names(project()["dependencies"]) == found - optional
     assert optional - found - BY_NAME <= NEEDED_BY_OTHERS

@@ -35,7 +35,7 @@ def explain_log(store: Store, physical_offset: int, form: RowFormat) -> Explanat
             f"no file of the commit log holds offset {physical_offset}",
             hint=_where_the_log_is(store, physical_offset),
         )
-    event = _event_at(store, file, physical_offset)
+    event = event_at(store, file, physical_offset)
     try:
         with closing(open_source(file.path)) as source:
             return _explain(source, file, event, physical_offset, form)
@@ -82,8 +82,8 @@ def _zeros(source: ByteSource, file: StoreFile, start: int, form: RowFormat) -> 
     return replace(found, problems=(f"no record here: zeros from {start} to {end}{rest}",))
 
 
-def _event_at(store: Store, file: StoreFile, offset: int) -> LogEvent | None:
-    """Return the event of a walk that holds the byte at `offset`; None if no walk can reach it."""
+def event_at(store: Store, file: StoreFile, offset: int) -> LogEvent | None:
+    """The event of a walk that holds the byte at `offset` of `file`; None if no walk can reach it."""
     try:
         found = store.commit_log.read(offset)
         if isinstance(found, StoredMessage) and not found.status:

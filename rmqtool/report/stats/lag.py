@@ -171,13 +171,15 @@ class QueueLag:
     status: set[str] = field(default_factory=set)
 
 
-def group_lags(store: Store, selection: Selection, past: Past | None = None) -> Iterator[QueueLag]:
+def group_lags(
+    store: Store, selection: Selection, past: Past | None = None, *, sizes: bool = True
+) -> Iterator[QueueLag]:
     """The lag of every group in every queue of the topics for which it committed an offset.
 
     Ordered by group, topic and queue. Only topics and queues of the selection count. If the group never
     committed for a queue, its lag is unknown and its `status` is `never_committed`. Last come named topics
     for which no group has an offset; if the file with the offsets is missing, all topics, because their lag
-    is unknown.
+    is unknown. Without `sizes` the lag in bytes is left out: it takes a read of every unit of the lag.
 
     Raises:
         UnsupportedStoreError: the queues are in RocksDB.
@@ -199,7 +201,7 @@ def group_lags(store: Store, selection: Selection, past: Past | None = None) -> 
                 lag = QueueLag(group, topic, queue_id, committed=of_queues.get(queue_id))
                 queue = store.queues.get((topic, queue_id))
                 try:
-                    _measure(store, queue, lag, reader, past)
+                    _measure(store, queue, lag, reader if sizes else None, past)
                 except (UnreadableError, OSError):
                     lag.status.add("unreadable")
                 yield lag
@@ -228,7 +230,7 @@ def _unread(store: Store, topic: str, queue_id: int, status: str) -> QueueLag:
 
 
 def _measure(
-    store: Store, queue: AnyQueue | None, lag: QueueLag, reader: UnitReader, past: Past | None
+    store: Store, queue: AnyQueue | None, lag: QueueLag, reader: UnitReader | None, past: Past | None
 ) -> None:
     if queue is None:
         lag.status.add("no_queue")
@@ -254,7 +256,8 @@ def _measure(
     start = max(lag.committed, first)
     lag.lost = max(first - max(lag.committed, 0), 0)
     lag.messages = max(lag.max_offset - start, 0)
-    lag.bytes = _bytes_of(queue, reader, start, lag.max_offset) if lag.messages else 0
+    if reader is not None:
+        lag.bytes = _bytes_of(queue, reader, start, lag.max_offset) if lag.messages else 0
     if lag.ahead:
         lag.status.add("ahead")
     if lag.lost:

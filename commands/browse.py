@@ -1,0 +1,47 @@
+"""`rmqtool browse`: the store in a terminal browser."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Annotated
+
+from rmqtool.commands import options
+from rmqtool.commands.doctor import command_line
+from rmqtool.commands.groups import Only, with_groups
+from rmqtool.errors import EXIT_OK, InputError, UsageError
+
+
+@with_groups
+def browse(*, store: options.StoreOptions, shown: Annotated[options.ObjectOutput, Only("tz")]) -> int:
+    r"""Browse a store in the terminal: topics, queues, messages, groups, findings.
+
+    Opens a list of the topics. Enter opens what is under the cursor: the queues of a topic, the messages of
+    a queue, the fields, the body and the bytes of a message. Escape goes back. The last line shows the keys,
+    and ? explains all of them.
+
+    \b
+      1 2 3   topics, consumer groups with their lag, findings
+      /       filter the list; in messages: find a key
+      f       find a message by message id, unique key or key
+      t       go to a time
+      g       go to a queue offset
+      F       follow a queue of a running broker
+      q       quit
+
+    Reads only what is on the screen, so a large store opens as fast as a small one. Damaged records are
+    shown with the code of their damage; rmqtool problems explains the codes. The checks of doctor and verify
+    start on request, and can be stopped. Nothing is changed, and a broker may be using the store. Set
+    NO_COLOR to browse without colours.
+    """
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("browse needs a terminal", hint="info, dump and stats write to a pipe or a file")
+    try:
+        import textual  # noqa: F401
+    except ImportError:
+        raise InputError("browse needs Textual", hint="pip install 'rmqtool[tui]'") from None
+    from rmqtool.commands.browser.app import run
+
+    with store.open() as opened:
+        run(opened, shown.zone, partial(command_line, store=store))
+    return EXIT_OK
