@@ -7,6 +7,7 @@ __all__ = [
     "explain",
     "format_string",
     "json_text",
+    "result_values",
     "rows",
     "schema",
     "string_table",

@@ -13,8 +13,9 @@ from rmqtool.message.rows import check_names
 
 Names = Literal["engine", "spark"]
 
-_TYPES: dict[str, pa.DataType] = {
+TYPES: dict[str, pa.DataType] = {
     "int8": pa.int8(),
+    "int16": pa.int16(),
     "int32": pa.int32(),
     "int64": pa.int64(),
     "string": pa.string(),
@@ -23,12 +24,13 @@ _TYPES: dict[str, pa.DataType] = {
     "list<item: string>": pa.list_(pa.string()),
     "map<string, string>": pa.map_(pa.string(), pa.string()),
 }
+"""The Arrow types by the texts that tables of columns have for them."""
 
 
 @cache
 def arrow_type(column: str) -> pa.DataType:
     """The Arrow type of one column, by its engine name."""
-    return _TYPES[BY_NAME[column].arrow_type]
+    return TYPES[BY_NAME[column].arrow_type]
 
 
 def arrow_schema(columns: Sequence[str] | None = None, *, names: Names = "engine") -> pa.Schema:
@@ -48,4 +50,4 @@ def arrow_schema(columns: Sequence[str] | None = None, *, names: Names = "engine
     )
 
 
-assert {column.arrow_type for column in COLUMNS} <= set(_TYPES)
+assert {column.arrow_type for column in COLUMNS} <= set(TYPES)

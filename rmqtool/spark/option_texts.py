@@ -299,15 +299,6 @@ messages are errors. Rows are not checked against the log; `rmqtool verify` does
 Name the columns that a query needs in `columns`. Otherwise all columns are read, because Spark does not tell
 a Python data source which ones the query needs.
 """
-TABLE_COLUMN_TEXTS: Final = {
-    "tagsCode": "the hash of the tag, the address of an extension unit, or a delivery time",
-    "batchSize": "messages of the record; only in batch queues, which also have `storeTimestampMs`",
-    "entry": "number of the entry in its file, from 1",
-    "keyHash": "hash of topic and key",
-    "timeDiffSeconds": "seconds since the first time of the file; `storeTimestampMs` is the sum of both",
-    "previous": "number of the previous entry in the same slot; 0 if there is none",
-}
-
 REST: Final = """
 ## Damage
 

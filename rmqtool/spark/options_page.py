@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from rmqtool.message.columns import BY_NAME as MESSAGE_COLUMNS
+from rmqtool.read.table_files import COLUMNS as TABLE_COLUMNS
 from rmqtool.spark.offsets import parse_assign, parse_offsets, parse_times
 from rmqtool.spark.option_texts import (
     COLUMN_TEXTS,
@@ -19,7 +20,6 @@ from rmqtool.spark.option_texts import (
     INTRODUCTION,
     OTHER_TEXTS,
     REST,
-    TABLE_COLUMN_TEXTS,
     TABLES,
     WRITE_TEXTS,
 )
@@ -107,7 +107,6 @@ def _check() -> None:
         ("options", {name for _, _, texts in GROUPS for name in texts}, known),
         ("options of writing", set(WRITE_TEXTS), set(PARSERS)),
         ("columns", set(COLUMN_TEXTS), {each.name for each in (*FIELDS, CORRUPT)} - set(_SPARK_TEXTS)),
-        ("columns of tables", set(TABLE_COLUMN_TEXTS), {each.name for each in _own_of_tables()}),
     ):
         if said != there:
             raise ValueError(f"{what} without a text, or texts without one: {sorted(said ^ there)}")
@@ -205,8 +204,6 @@ def _tables() -> Iterator[str]:
     for table, fields in TABLE_FIELDS.items():
         names = ", ".join(f"`{each.name}` {each.types[0]}" for each in fields)
         yield f"The columns of `{table}`: {names}."
-    entries = (
-        f"- {each.name}. {' or '.join(each.types)}: {TABLE_COLUMN_TEXTS[each.name]}."
-        for each in _own_of_tables()
-    )
+    texts = {each.spark_name: each.text for columns in TABLE_COLUMNS.values() for each in columns}
+    entries = (f"- {each.name}. {' or '.join(each.types)}: {texts[each.name]}." for each in _own_of_tables())
     yield "\n".join(entries)

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rmqtool.errors import UsageError
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.read.pushed import NOTHING_PUSHED, Pushed, intersect
 from rmqtool.spark.bounds import StoreQueues, check_names, check_offsets, envelope
-from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, Request, build_request, intersect
+from rmqtool.spark.request import QueueRange, Request, build_request
 from rmqtool.spark.stores import StoreLocation, find_places, open_place
 
 if TYPE_CHECKING:

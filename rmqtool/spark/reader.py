@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 
+from rmqtool.read.pushed import NOTHING_PUSHED, Pushed
 from rmqtool.spark.errors import explain_errors
 from rmqtool.spark.partitions import Piece, plan_scan
 from rmqtool.spark.pushdown import pushed_of
-from rmqtool.spark.request import NOTHING_PUSHED, Pushed
 from rmqtool.spark.schema import arrow_schema_of, requested_columns
 
 if TYPE_CHECKING:

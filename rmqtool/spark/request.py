@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import field
+from dataclasses import field, replace
 from glob import escape
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rmqtool.lazy_dataclass import dataclass
+from rmqtool.read.pushed import NOTHING_PUSHED, Pushed, intersect, is_empty, narrowed
 from rmqtool.read.selection import Selection
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 
 OFFSET_MAX = (1 << 63) - 1
 _TIME_MIN, _TIME_MAX = -(1 << 63), (1 << 63) - 1
-
-Range = tuple[int | None, int | None]
-"""Half-open; None means unbounded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +87,6 @@ class Request:
         return self.selection.looks_inside or not self.rest.is_empty
 
 
-@dataclass(frozen=True, slots=True)
-class Pushed:
-    """Conditions of the query's filters that reduce what is read. None means any value.
-
-    Sets are alternatives, ranges half-open. It may let more through than the filters: Spark tests
-    every row again.
-    """
-
-    topics: frozenset[str] | None = None
-    topic_prefix: str | None = None
-    queues: frozenset[int] | None = None
-    queue_offsets: Range = (None, None)
-    physical_offsets: Range = (None, None)
-    store_times: Range = (None, None)
-    tags: frozenset[str] | None = None
-    keys: frozenset[str] | None = None
-    brokers: frozenset[str] | None = None
-
-    def lets_broker(self, name: str) -> bool:
-        """Whether rows of a broker can pass."""
-        return self.brokers is None or name in self.brokers
-
-
-NOTHING_PUSHED = Pushed()
-
-
 def topics_and_pattern(options: SourceOptions) -> tuple[frozenset[str], str | None]:
     """The globs for the topics of the options, and the pattern where globs cannot express it."""
     topics = options.topics or tuple(dict.fromkeys(name.topic for name in options.assign))
@@ -137,18 +109,6 @@ def globs_of_pattern(pattern: str) -> frozenset[str] | None:
     return frozenset(each.replace(".*", "*").replace(".", "?") for each in pattern.split("|"))
 
 
-def intersect(first: Range, second: Range) -> Range:
-    """The part that two ranges share."""
-    low = max((each for each in (first[0], second[0]) if each is not None), default=None)
-    high = min((each for each in (first[1], second[1]) if each is not None), default=None)
-    return low, high
-
-
-def is_empty(bounds: Range) -> bool:
-    """Whether a range holds nothing."""
-    return bounds[0] is not None and bounds[1] is not None and bounds[1] <= bounds[0]
-
-
 def build_request(
     options: SourceOptions,
     pushed: Pushed = NOTHING_PUSHED,
@@ -164,67 +124,45 @@ def build_request(
         end: physical offset from which on nothing is read.
     """
     globs, pattern = topics_and_pattern(options)
-    topics = _topics(globs, pattern, pushed)
-    queue_ids = _both(frozenset(options.queues) or None, pushed.queues)
+    if pattern is not None and pushed.topics is not None:
+        wanted = re.compile(pattern).fullmatch
+        pushed = replace(pushed, topics=frozenset(topic for topic in pushed.topics if wanted(topic)))
+    offsets = intersect((options.from_offset, options.to_offset), (None, end))
+    if is_empty((options.since, options.until)) or is_empty(offsets):
+        return None
+    base = Selection(
+        topics=globs,
+        exclude_topics=options.exclude_topics,
+        queues=options.queues,
+        tags=options.tags,
+        keys=options.keys,
+        since=options.since,
+        until=options.until,
+        from_offset=offsets[0],
+        to_offset=offsets[1],
+        filter=options.filter,
+    )
+    selection = narrowed(base, pushed)
+    if selection is None:
+        return None
     ranges = None if queues is None else tuple(queues)
     if ranges is not None:
-        known = Selection(topics=topics or ())
+        known = selection
         ranges = tuple(
             each
             for each in ranges
             if each.start < each.stop
-            and (topics is None or (topics and known.matches_topic(each.topic)))
-            and (queue_ids is None or each.queue_id in queue_ids)
+            and known.matches_topic(each.topic)
+            and (not known.queues or each.queue_id in known.queues)
         )
-        queue_ids = frozenset(each.queue_id for each in ranges)
-        topics = frozenset(escape(each.topic) for each in ranges)
-    tags = _both(frozenset(options.tags) or None, pushed.tags)
-    times = intersect((options.since, options.until), pushed.store_times)
-    offsets = intersect((options.from_offset, options.to_offset), pushed.physical_offsets)
-    offsets = intersect(offsets, (None, end))
-    if any(found is not None and not found for found in (topics, queue_ids, tags)):
-        return None
-    if is_empty(times) or is_empty(offsets) or is_empty(pushed.queue_offsets):
-        return None
-    if offsets[1] is not None and offsets[1] <= 0:
-        return None
-    selection = Selection(
-        topics=topics or (),
-        exclude_topics=options.exclude_topics,
-        queues=queue_ids or (),
-        tags=tags or (),
-        keys=options.keys or pushed.keys or (),
-        since=times[0],
-        until=times[1],
-        from_offset=None if offsets[0] is None else max(offsets[0], 0),
-        to_offset=offsets[1],
-        filter=options.filter,
-    )
+        if not ranges:
+            return None
+        selection = replace(
+            selection,
+            topics=frozenset(escape(each.topic) for each in ranges),
+            queues=frozenset(each.queue_id for each in ranges),
+        )
     return Request(selection, ExtraPredicate(pattern, ranges, *pushed.queue_offsets))
-
-
-def _topics(globs: frozenset[str], pattern: str | None, pushed: Pushed) -> frozenset[str] | None:
-    """Globs that say what options and filters agree on, or more; None is every topic."""
-    if pushed.topics is not None:
-        known = Selection(topics=globs)
-        regex = None if pattern is None else re.compile(pattern)
-        return frozenset(
-            escape(topic)
-            for topic in pushed.topics
-            if known.matches_topic(topic)
-            and topic.startswith(pushed.topic_prefix or "")
-            and (regex is None or regex.fullmatch(topic))
-        )
-    if pushed.topic_prefix and not globs:
-        return frozenset((escape(pushed.topic_prefix) + "*",))
-    return globs or None
-
-
-def _both(first: frozenset[Any] | None, second: frozenset[Any] | None) -> frozenset[Any] | None:
-    """Return the intersection of both sets; None allows everything."""
-    if first is None or second is None:
-        return second if first is None else first
-    return first & second
 
 
 class ExtraFilter:

@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import base64
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime, timedelta, tzinfo
-from decimal import Decimal
-from itertools import chain, count, islice
+from datetime import UTC, tzinfo
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rmqtool.errors import InputError
 from rmqtool.message.columns import BY_NAME, COLUMNS, FIXED_NAMES
+from rmqtool.message.result_values import (
+    numbered,
+    shown_decimal,
+    shown_float,
+    shown_interval,
+    shown_key,
+    shown_plain_time,
+    shown_time,
+)
 from rmqtool.message.rows import BodyForm, Row, spell_body
 from rmqtool.spark.errors import spark_errors
 from rmqtool.spark.scan_job import (
@@ -44,9 +51,6 @@ _FETCHED_MAX = 1000  # rows that are fetched at once; more come partition by par
 
 CAST = "CAST(... AS STRING) shows it, or to_json(...)"
 Show = Callable[[Any], Any]
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_MS = timedelta(milliseconds=1)
 
 
 def columns_for(names: Sequence[str] | None, body: BodyForm) -> list[str]:
@@ -163,19 +167,19 @@ def shower(data_type: DataType, tz: tzinfo | None) -> Show:
     from pyspark.sql import types
 
     if isinstance(data_type, types.TimestampType):
-        return lambda value: _time(value, tz)
+        return lambda value: shown_time(value, tz)
     if isinstance(data_type, types.TimestampNTZType):
-        return lambda value: value.isoformat(timespec=_digits(value))
+        return shown_plain_time
     if isinstance(data_type, types.DateType):
         return lambda value: value.isoformat()
     if isinstance(data_type, types.DecimalType):
-        return _decimal
+        return shown_decimal
     if isinstance(data_type, types.FloatType):
-        return lambda value: _float(float(str(np.float32(value))))
+        return lambda value: shown_float(float(str(np.float32(value))))
     if isinstance(data_type, types.DoubleType):
-        return _float
+        return shown_float
     if isinstance(data_type, types.DayTimeIntervalType):
-        return _interval
+        return shown_interval
     if isinstance(data_type, types.BinaryType):
         return lambda value: spell_body(bytes(value), "text")[0]
     if isinstance(data_type, types.ArrayType):
@@ -194,19 +198,6 @@ def shower(data_type: DataType, tz: tzinfo | None) -> Show:
     return lambda value: value if isinstance(value, str | int) else str(value)
 
 
-def numbered(names: Sequence[str]) -> list[str]:
-    """The names; a number is appended to a repeated one, and makes it different from all others."""
-    found: list[str] = []
-    for place, name in enumerate(names, 1):
-        others = chain((name,), (f"{name}_{number}" for number in count(place)))
-        used = {*found, *names} if name in found else set(found)
-        found.append(next(each for each in others if each not in used))
-    return found
-
-
-_NOT_FINITE = {"nan": "NaN", "inf": "Infinity", "-inf": "-Infinity"}
-
-
 def _or_none(show: Show) -> Show:
     return lambda value: None if value is None else show(value)
 
@@ -219,40 +210,4 @@ def _map(data_type: Any, tz: tzinfo | None) -> Show:
             f"a map by {data_type.keyType.simpleString()} has no keys that can be shown", hint=CAST
         )
     key, item = shower(data_type.keyType, tz), _or_none(shower(data_type.valueType, tz))
-    return lambda value: {_key(key(name)): item(each) for name, each in value.items()}
-
-
-def _key(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
-
-
-def _time(value: datetime, tz: tzinfo | None) -> str | None:
-    """Spark's times come in the zone of this process, without saying so."""
-    if value.microsecond % 1000:
-        return value.astimezone(tz).isoformat(timespec="microseconds")
-    time_ms = (value.astimezone(UTC) - _EPOCH) // _MS
-    return format_time(time_ms, tz) or format_time(time_ms, UTC)
-
-
-def _digits(value: datetime) -> str:
-    return "microseconds" if value.microsecond % 1000 else "milliseconds"
-
-
-def _float(value: float) -> float | str:
-    return value if math.isfinite(value) else _NOT_FINITE[str(value)]
-
-
-def _interval(value: timedelta) -> str:
-    """`[-]DAYS HH:MM:SS[.ffffff]`, as SQL writes it."""
-    sign, value = ("-", -value) if value < timedelta(0) else ("", value)
-    hours, rest = divmod(value.seconds, 3600)
-    seconds = f"{rest // 60:02}:{rest % 60:02}" + (f".{value.microseconds:06}" if value.microseconds else "")
-    return f"{sign}{value.days} {hours:02}:{seconds}"
-
-
-def _decimal(value: Decimal) -> int | float | str:
-    """A number where JSON's readers get the same one, else its digits."""
-    if value == value.to_integral_value():
-        return int(value)
-    near = float(value)
-    return near if Decimal(repr(near)) == value else format(value, "f")
+    return lambda value: {shown_key(key(name)): item(each) for name, each in value.items()}

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rmqtool.errors import UsageError
 from rmqtool.lazy_pattern import pattern
+from rmqtool.read.table_files import VIEWS
 from rmqtool.spark.options import SourceOptions
 from rmqtool.spark.scan_job import ScanRequest, messages, table
 from rmqtool.spark.schema import columns_by_options, ddl
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-VIEWS = {"messages": "messages", "consume_queue": "units", "index_entries": "index_entries"}
-"""The views by name: tables of the source."""
 _ANY_COLUMN = "physicalOffset"  # where rows are wanted, and no column of them
 _COMMAND = "org.apache.spark.sql.catalyst.plans.logical.Command"
 _RUN_BY_ANALYSIS = ("UnresolvedExecuteImmediate", "CompoundBody", "Call")

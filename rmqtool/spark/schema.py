@@ -1,7 +1,7 @@
 """The columns of the source's tables: which there are, their Spark types, and what is read for each.
 
-Names and types of messages come from `message.columns`, the one table; what only Spark has (the broker,
-the Kafka names, `properties` as JSON text, the columns of units and index entries) is here. A user
+Names and types of messages come from `message.columns`, the one table, those of units and index entries
+from `read/table_files`; what only Spark has (the Kafka names, `properties` as JSON text) is here. A user
 chooses columns of messages by `columnSet`, of any table by `columns` or by `.schema(...)`. A schema can
 choose any of the types listed for a column.
 
@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rmqtool.errors import UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.message.columns import COLUMNS
+from rmqtool.read.table_files import COLUMNS as TABLE_COLUMNS
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 _SPARK_TYPES: Final = {
     "int8": "tinyint",
+    "int16": "smallint",
     "int32": "int",
     "int64": "bigint",
     "string": "string",
@@ -88,21 +90,14 @@ BY_NAME: Final = {
     **{each.name: field for each, field in zip(COLUMNS, FIELDS, strict=False)},  # engine names do as well
     **{field.name.lower(): field for field in FIELDS},
 }
-_FILE: Final = BY_NAME["file"]
-_OFFSET: Final = BY_NAME["physical_offset"]
-_BROKER: Final = BY_NAME["brokername"]
 TABLE_FIELDS: Final[Mapping[str, tuple[Field, ...]]] = {
-    "units": (
-        _BROKER, BY_NAME["topic"], BY_NAME["queue_id"], BY_NAME["queue_offset"], _OFFSET, BY_NAME["size"],
-        Field("tagsCode", ("bigint",), "tags_code"), Field("batchSize", _types("smallint"), "batch_size"),
-        BY_NAME["store_timestamp_ms"], _FILE,
-    ),
-    "index_entries": (
-        _BROKER, Field("entry", _types("int"), "entry"), Field("keyHash", _types("int"), "key_hash"),
-        _OFFSET, Field("timeDiffSeconds", _types("int"), "time_diff"), BY_NAME["store_timestamp_ms"],
-        Field("previous", _types("int"), "previous"), _FILE,
-    ),
-}  # fmt: skip
+    table: tuple(
+        BY_NAME.get(each.spark_name.lower())
+        or Field(each.spark_name, _types(_SPARK_TYPES[each.arrow_type]), each.name)
+        for each in columns
+    )
+    for table, columns in TABLE_COLUMNS.items()
+}
 """The columns of the tables that do not hold messages, in their order."""
 _BY_NAME: Final = {
     "messages": BY_NAME,

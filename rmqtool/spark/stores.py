@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from rmqtool.errors import NotAStoreError, UsageError
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.lazy_pattern import pattern
+from rmqtool.read.broker_names import different_parts, name_of_conf
 from rmqtool.storage.remote_url import local_path
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from rmqtool.spark.options import SourceOptions
 
 _MAGIC = pattern(r"[*?[]")
-_PLAIN_NAMES = ("store", "rocketmq", "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,34 +137,9 @@ def _names(options: SourceOptions, paths: Sequence[str]) -> Sequence[str]:
     if by_path:
         raise UsageError(f"option brokerName: {min(by_path)} is not one of the stores")
     if options.broker_conf is not None and len(paths) == 1 and found[0] is None:
-        found[0] = _name_of_conf(options.broker_conf)
-    default = _different_parts(paths)
+        found[0] = name_of_conf(options.broker_conf)
+    default = different_parts(paths)
     names = [own or part for own, part in zip(found, default, strict=True)]
     if len(set(names)) < len(names):
         raise UsageError("option brokerName: two stores have one name", hint=f"they are {', '.join(names)}")
     return names
-
-
-def _name_of_conf(path: str) -> str | None:
-    from rmqtool.storage.broker_conf import read_broker_conf
-
-    return read_broker_conf(Path(path)).text("brokerName")
-
-
-def _different_parts(paths: Sequence[str]) -> list[str]:
-    """The last part of each path by which they all differ; of one path the last that says anything."""
-    parts = [_parts(path) for path in paths]
-    for depth in range(1, max(map(len, parts)) + 1):
-        chosen = [each[-depth] if depth <= len(each) else "" for each in parts]
-        usual = len(paths) == 1 and chosen[0] in _PLAIN_NAMES and depth < len(parts[0])
-        if all(chosen) and len(set(chosen)) == len(chosen) and not usual:
-            return chosen
-    return ["/".join(each) for each in parts]
-
-
-def _parts(path: str) -> list[str]:
-    if "://" in path:
-        path = path.partition("://")[2].partition("?")[0].rpartition("@")[2]
-    else:
-        path = str(Path(path).absolute())
-    return [part for part in path.split("/") if part not in ("", ".", "..")] or ["store"]

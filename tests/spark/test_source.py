@@ -194,8 +194,8 @@ def test_trap_2_filters_go_back_as_the_same_objects(cases: Library) -> None:
 
 def test_trap_3_literals_are_python_objects() -> None:
     """Times come as datetime, in the worker's zone or with one; other values leave a filter alone."""
+    from rmqtool.read.pushed import Pushed
     from rmqtool.spark.pushdown import pushed_of
-    from rmqtool.spark.request import Pushed
 
     assert pushed_of([filters.EqualTo(("storeTimestamp",), "2026-01-01")], "") == Pushed()
     assert pushed_of([filters.EqualTo(("topic",), 7), filters.In(("queueId",), (True,))], "") == Pushed()

@@ -12,11 +12,12 @@ import pytest
 from pyspark.sql import datasource as spark
 
 from rmqtool.errors import NotAStoreError, UsageError
+from rmqtool.read.pushed import NOTHING_PUSHED, Pushed
 from rmqtool.read.selection import Selection
 from rmqtool.spark.offsets import Bound, QueueName
 from rmqtool.spark.options import OPTION_NAMES, SourceOptions, check_read, check_write, parse_options
 from rmqtool.spark.pushdown import pushed_of
-from rmqtool.spark.request import NOTHING_PUSHED, Pushed, QueueRange, build_request, globs_of_pattern
+from rmqtool.spark.request import QueueRange, build_request, globs_of_pattern
 from rmqtool.spark.schema import COLUMN_SETS, columns_by_options, columns_by_schema, ddl, requested_columns
 from rmqtool.spark.stores import find_places
 from tests.spark.frames import struct

@@ -12,13 +12,13 @@ from typing import Any
 import pytest
 
 from rmqtool.errors import InputError, UsageError
+from rmqtool.read.pushed import Pushed
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.spark.bounds import DataLossError
 from rmqtool.spark.options import parse_options
 from rmqtool.spark.partitions import plan_scan, unit_places
 from rmqtool.spark.pushdown import pushed_of
-from rmqtool.spark.request import Pushed
 from tests.spark.frames import Row, library_rows, read, read_pieces, read_table
 from tests.support.stores import Library, case_names
 
