@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 GROUPS: dict[str, tuple[str, ...]] = {
-    "Look": ("info", "browse", "dump", "lookup", "tail", "stats", "report"),
+    "Look": ("info", "browse", "dump", "lookup", "tail", "stats", "sql", "report"),
     "Check": ("doctor", "verify", "diff"),
     "Repair and clean up": ("recover", "rebuild", "expire"),
     "Write messages": ("append", "deliver"),

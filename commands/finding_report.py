@@ -10,12 +10,14 @@ from rmqtool.problems import Finding
 from rmqtool.terminal import print_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from rmqtool.findings import ScanCounters
     from rmqtool.read.selection import Selection
     from rmqtool.read.store import Store
 
+_OF_QUEUES = ("--topic", "--exclude-topic", "--queue")
+"""Units of queues are selected by these options too; entries of the index by none."""
 _LINES = 20  # findings that are reported one by one
 
 
@@ -117,3 +119,31 @@ def report_unknown(
     there = f"0 to {max(ids)}" if ids == set(range(max(ids) + 1)) else ", ".join(map(str, sorted(ids)[:8]))
     print_error(f"rmqtool: {whose} no queue {wanted}; there are {there}")
     return EXIT_FINDINGS
+
+
+def note_unselected(views: Collection[str], selection: Selection, writer: Output) -> None:
+    """Note which options do not restrict the tables of queues and index that a query reads."""
+    given = _given(selection)
+    of_queues = [name for name in given if name not in _OF_QUEUES]
+    views_and_names = (("consume_queue", of_queues), ("index_entries", given))
+    texts = [
+        f"{view} ignores {', '.join(names)}" for view, names in views_and_names if view in views and names
+    ]
+    if texts:
+        writer.note(f"rmqtool: {'; '.join(texts)}: these options select only messages")
+
+
+def _given(selection: Selection) -> list[str]:
+    """Return the given options that select messages."""
+    lists = {
+        "--topic": selection.topics, "--exclude-topic": selection.exclude_topics,
+        "--queue": selection.queues, "--tag": selection.tags, "--key": selection.keys,
+    }  # fmt: skip
+    single = {
+        "--filter": selection.filter, "--since": selection.since, "--until": selection.until,
+        "--from-offset": selection.from_offset, "--to-offset": selection.to_offset,
+    }  # fmt: skip
+    return [
+        *(name for name, values in lists.items() if values),
+        *(name for name, value in single.items() if value is not None),
+    ]

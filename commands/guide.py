@@ -22,7 +22,7 @@ _PURPOSE_OF = {
     " --queue-offset --time --bound --since --until --time-field --from-offset --to-offset --from --group"
     " --retry --last --limit --max --scan --pass --limit-bytes --sample --reverse --follow --max-duration"
     " --at-most --read-limit --host-root --no-host --index --common --all --at --code --input --input-format"
-    " --only",
+    " --only --store",
     SHOW: "--gaps --explain --raw --stats-only --format --json --format-string --fields --body --body-limit"
     " --tz --trace --by --largest --duplicates --delayed --transactions --sort --plot --severity --queues"
     " --residency --differences --broker --broker-heap --now --columns --count --group-by --sql --verify"
@@ -90,6 +90,13 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Write a page about a store", "rmqtool report STORE --output report.html"),
         ("Read a running broker's store gently", "rmqtool report STORE --output report.html --io-limit 100M"),
         ("Replace yesterday's page", "rmqtool report STORE --output report.html --force --quiet"),
+    ),
+    "sql": (
+        ("Count messages by topic and tag",
+         "rmqtool sql STORE 'SELECT topic, tags, count(*) FROM messages GROUP BY ALL ORDER BY 3 DESC'"),
+        ("Show the largest messages of the last hour", "rmqtool sql STORE --since '1h ago'"
+         " 'SELECT topic, keys, bodyLength FROM messages ORDER BY bodyLength DESC LIMIT 10'"),
+        ("Open a prompt", "rmqtool sql STORE"),
     ),
     "verify": (
         ("Check everything", "rmqtool verify STORE"),
@@ -184,6 +191,7 @@ RELATED: Mapping[str, str] = {
     "tail": "lookup(1) stats(1) dump(1)",
     "stats": "info(1) lookup(1) expire(1)",
     "report": "doctor(1) verify(1) stats(1) recover(1)",
+    "sql": "stats(1) dump(1) spark-scan(1) spark(7)",
     "verify": "problems(1) recover(1) rebuild(1) diff(1) recovery(7)",
     "doctor": "info(1) verify(1) recover(1) expire(1) problems(1) recovery(7)",
     "diff": "verify(1) append(1) copy(1) recovery(7)",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -41,8 +41,6 @@ Stores = Annotated[
         show_default=False,
     ),
 ]
-_OF_QUEUES = ("--topic", "--exclude-topic", "--queue")
-"""Units of queues are selected by these options too; entries of the index by none."""
 
 
 class SparkOptions(Group):
@@ -403,13 +401,14 @@ def _report_unknown(run: _Run) -> int:
 
 
 def _query(run: _Run, *, sql: str) -> int:
+    from rmqtool.commands.finding_report import note_unselected
     from rmqtool.spark.errors import spark_errors
     from rmqtool.spark.scan_job_rows import sql_columns, sql_rows
     from rmqtool.spark.scan_job_sql import query_frame, reads_of
 
     with run.session() as session, spark_errors():
         reads = reads_of(session, sql)
-        _note_unselected(reads.columns, run.request.selection, run.writer)
+        note_unselected(reads.columns, run.request.selection, run.writer)
         frame = query_frame(session, run.request, sql, reads)
         rows = sql_rows(frame, run.request.selection.limit, run.tz)
         run.writer.write_rows(rows, sql_columns(frame))
@@ -490,31 +489,3 @@ def _report_damage(bad: Bad) -> int:
         return EXIT_OK
     print_error(f"rmqtool: {', '.join(texts)}; --verify shows all of them")
     return EXIT_FINDINGS
-
-
-def _note_unselected(views: Collection[str], selection: Selection, writer: Output) -> None:
-    """Note which options do not restrict the views of queues and index that a query reads."""
-    given = _given(selection)
-    of_queues = [name for name in given if name not in _OF_QUEUES]
-    views_and_names = (("consume_queue", of_queues), ("index_entries", given))
-    texts = [
-        f"{view} ignores {', '.join(names)}" for view, names in views_and_names if view in views and names
-    ]
-    if texts:
-        writer.note(f"rmqtool: {'; '.join(texts)}: these options select only messages")
-
-
-def _given(selection: Selection) -> list[str]:
-    """Return the given options that select messages."""
-    lists = {
-        "--topic": selection.topics, "--exclude-topic": selection.exclude_topics,
-        "--queue": selection.queues, "--tag": selection.tags, "--key": selection.keys,
-    }  # fmt: skip
-    single = {
-        "--filter": selection.filter, "--since": selection.since, "--until": selection.until,
-        "--from-offset": selection.from_offset, "--to-offset": selection.to_offset,
-    }  # fmt: skip
-    return [
-        *(name for name, values in lists.items() if values),
-        *(name for name, value in single.items() if value is not None),
-    ]

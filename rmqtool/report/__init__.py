@@ -1,6 +1,6 @@
-"""The content of a store for people and programs: info, browse, doctor, dump, tail, stats, export, ..."""
+"""What a store holds, for people and programs: info, browse, doctor, dump, tail, stats, export, sql, ..."""
 
 __all__ = [
-    "browse", "copy", "doctor", "dump", "export", "host", "info", "residency", "stats", "summary", "tail",
-    "trace", "warm",
+    "browse", "copy", "doctor", "dump", "export", "host", "info", "residency", "sql", "stats", "summary",
+    "tail", "trace", "warm",
 ]  # fmt: skip

@@ -92,6 +92,7 @@ SHARED_BY_COMMANDS = {
 ONLY_IN = {
     "jinja2": {"rmqtool.commands.report_text"},
     "mmap": {"rmqtool.storage.page_cache"},
+    "duckdb": {"rmqtool.report.sql.session"},
     "matplotlib": {"rmqtool.commands.stats_plot"},
     "rich": {"rmqtool.terminal", "rmqtool.commands.browser"},  # on which textual is built
     "textual": {"rmqtool.commands.browser", "rmqtool.commands.browse"},
@@ -326,7 +327,7 @@ def test_links_make_the_folders_part_of_the_package() -> None:
 def test_every_command_file_is_a_command() -> None:
     """And every command a file of that name, beside which its options, text and charts may have their own."""
     files = {path.stem for path in (ROOT / "commands").glob("*.py")} - SHARED_BY_COMMANDS
-    files = {name for name in files if not name.endswith(("_options", "_text", "_plot"))}
+    files = {name for name in files if not name.endswith(("_options", "_text", "_plot", "_prompt"))}
     assert set(COMMANDS) == files
     assert len(COMMANDS) == len(files)
 
@@ -370,7 +371,7 @@ def test_what_is_imported_is_declared_and_the_other_way_round() -> None:
     used = {name.partition(".")[0] for path in MODULES.values() for name in imports(path)} | CODECS
     extras = project()["optional-dependencies"]
     assert isinstance(extras, dict)
-    optional = set().union(*(names(extras[name]) for name in ("plot", "remote", "spark", "tui")))
+    optional = set().union(*(names(extras[name]) for name in ("plot", "remote", "spark", "sql", "tui")))
     found = used - set(sys.stdlib_module_names) - {"rmqtool", "pyspark_rocketmq_store"}
     assert names(project()["dependencies"]) == found - optional
     assert optional - found - BY_NAME <= NEEDED_BY_OTHERS

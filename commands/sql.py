@@ -1,0 +1,198 @@
+"""`rmqtool sql`: SQL over stores on one machine, one query, queries from a pipe, or a prompt."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.finding_report import FindingReport, note_unselected, report_unknown
+from rmqtool.commands.groups import Only, with_groups
+from rmqtool.errors import EXIT_OK, InputError, UsageError, worst_exit_code
+from rmqtool.lazy_dataclass import dataclass
+from rmqtool.output import Output
+from rmqtool.sizes import format_size
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    from rmqtool.read.selection import Selection
+    from rmqtool.read.store import Store
+    from rmqtool.report.sql.session import Session
+
+Query = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[QUERY]",
+        help="The query; default: queries from standard input, each with a semicolon at its end; on a"
+        " terminal a prompt.",
+    ),
+]
+Also = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--store",
+        metavar="STORE",
+        parser=options.parse_store,
+        help="Read this store too (repeatable); the column brokerName distinguishes them.",
+    ),
+]
+Memory = Annotated[
+    int | None,
+    typer.Option(
+        "--memory-limit",
+        metavar="SIZE",
+        parser=options.parse_size,
+        help="Memory that a query may use before it uses temporary files; default: 1G.",
+    ),
+]
+PROMPT_ROWS = 1000
+"""Rows that the prompt shows of a query without --limit."""
+
+
+@dataclass
+class Queries:
+    """What every query of a run needs: the open stores, the session, the output."""
+
+    stores: Sequence[tuple[str, Store]]
+    selection: Selection
+    session: Session
+    writer: Output
+    tz: tzinfo | None
+    jobs: int
+    limit: int | None
+    seen: FindingReport
+    total_bytes: int
+    found: bool = False
+
+    def run(self, text: str) -> int:
+        """Run a query and show its rows; returns how many. Raises as `Session.run`."""
+        from rmqtool.report.sql.tables import Scans
+
+        with self.writer.progress("sql", self.total_bytes) as bar:
+            scans = Scans(self.stores, self.selection, self.seen.report, bar.advance, self.jobs)
+            with self.session.run(text, scans) as result:
+                rows = result.rows(self.tz)
+                shown = rows if self.limit is None else islice(rows, self.limit)
+                count = self.writer.write_rows(shown, result.names)
+            note_unselected(scans.views, self.selection, self.writer)
+        self.found = self.found or count > 0
+        return count
+
+
+@with_groups
+def sql(
+    *,
+    store: options.StoreOptions,
+    query: Query = None,
+    also: Also = None,
+    selected: Annotated[
+        options.SelectionOptions,
+        Only(
+            "topic exclude_topic queue tag key filter grep since until time_field from_offset to_offset limit"
+        ),
+    ],
+    memory: Memory = None,
+    jobs: options.Jobs = 0,
+    shown: options.RowOutput,
+) -> int:
+    """Query a store in SQL.
+
+    The tables are those of spark-scan --sql, with the same columns: messages, consume_queue (a row for
+    each queue unit) and index_entries. Columns have Spark's names: topic, queueId, queueOffset,
+    physicalOffset, storeTimestamp, tags, keys, uniqKey, properties, body and so on; case does not matter.
+    The dialect is that of DuckDB; decode(body) is a body as text. Neither Java nor a cluster is needed.
+
+    Only the columns that a query needs are read. Conditions on topic, queueId, tags, uniqKey,
+    physicalOffset, storeTimestamp and storeTimestampMs that are joined by AND use the queues, the index and
+    the files of their range where possible; so do the options that select messages. Of these options, the
+    table consume_queue applies only --topic, --exclude-topic and --queue, and index_entries applies none; a
+    note says so. --limit applies to the rows of the result.
+
+    Without QUERY, rmqtool reads queries from standard input. On a terminal it shows a prompt: a query ends
+    with a semicolon and may have several lines. .tables lists the tables, .schema their columns, .quit ends.
+    The prompt shows the first 1000 rows of a query unless --limit is given.
+
+    A query only reads. It has no access to files, to the network or to extensions of DuckDB, and cannot
+    change the configuration. What needs more than --memory-limit goes to temporary files in TMPDIR, which
+    are deleted at the end. Damage that a query meets is reported on standard error. A range of the log
+    without a record is a row of its own (an offset, a size and a status) if the query reads status, as
+    SELECT * does.
+
+    Exits with 1 for damage, and for a --topic or --queue that the store does not have; 2 for a usage error,
+    and for a query that is not correct, does more than read or needs more memory; 3 when something could not
+    be read, or DuckDB is missing (pip install 'rmqtool[sql]'); 130 when interrupted.
+    """
+    if query is not None and not query.strip():
+        raise UsageError("QUERY is empty")
+    writer, selection = shown.writer(), selected.selection(shown.tz)
+    is_prompt = query is None and sys.stdin is not None and sys.stdin.isatty()
+    with _queries(store, also or (), selection, memory, jobs, writer, shown) as queries:
+        if query is not None:
+            queries.run(query)
+        elif is_prompt:
+            from rmqtool.commands.sql_prompt import prompt
+
+            queries.limit = PROMPT_ROWS if selection.limit is None else selection.limit
+            prompt(queries.run, writer, queries.limit)
+        else:
+            for text in queries.session.split(_standard_input()):
+                queries.run(text)
+        stores = [each for _, each in queries.stores]
+        unknown = EXIT_OK
+        if not queries.found and not is_prompt:
+            from rmqtool.findings import ScanCounters
+
+            unknown = report_unknown(stores, selection, ScanCounters(), found=False)
+        return worst_exit_code(queries.seen.exit_code(), unknown)
+
+
+@contextmanager
+def _queries(
+    store: options.StoreOptions, also: Sequence[Path], selection: Selection, memory: int | None, jobs: int,
+    writer: Output, shown: options.RowOutput,
+) -> Iterator[Queries]:  # fmt: skip
+    """The stores, opened, with a session."""
+    from rmqtool.read.broker_names import broker_names
+    from rmqtool.report.sql.session import MEMORY_MIN, session
+    from rmqtool.storage.output_guard import keep_out
+
+    if memory is not None and memory < MEMORY_MIN:
+        raise UsageError(f"--memory-limit must be at least {format_size(MEMORY_MIN)}")
+    if also and (store.commitlog or store.read_only_commitlog):
+        raise UsageError("--commitlog and --read-only-commitlog are for a single store", hint="omit --store")
+    paths = [store.store, *also]
+    twice = next((each for each in paths if paths.count(each) > 1), None)
+    if twice is not None:
+        raise UsageError("the same store is named twice", path=twice)
+    conf = None if store.broker_conf is None else str(store.broker_conf)
+    names = broker_names([str(each) for each in paths], conf)
+    with ExitStack() as stack:
+        opened = [stack.enter_context(store.but(store=each).open(quiet=shown.quiet)) for each in paths]
+        running = stack.enter_context(session(memory, jobs))
+        for each in opened:
+            path = each.location.path
+            if each.layout.kind not in ("store", "commitlog"):
+                raise UsageError(f"sql reads stores, not files of kind {each.layout.kind}", path=path)
+            if running.temp_folder is not None:
+                keep_out(each.layout, running.temp_folder, "the folder of temporary files", location=path)
+        log_bytes = sum(file.size for each in opened for file in each.layout.commit_log)
+        yield Queries(
+            list(zip(names, opened, strict=True)), selection, running, writer, shown.zone, jobs,
+            selection.limit, FindingReport(writer), log_bytes,
+        )  # fmt: skip
+
+
+def _standard_input() -> str:
+    if sys.stdin is None:
+        raise InputError("standard input is closed")
+    try:
+        return sys.stdin.buffer.read().decode()
+    except UnicodeDecodeError as error:
+        raise UsageError("standard input is not UTF-8") from error

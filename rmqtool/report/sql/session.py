@@ -1,0 +1,202 @@
+"""Queries by DuckDB, in a database of its own in memory that reaches nothing but the tables of the stores.
+
+DuckDB's configuration forbids files, extensions and Python objects, and is locked before a query runs. Only
+statements that read are accepted. What does not fit the memory limit goes to a new folder for temporary
+files, which is removed at the end.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory, gettempdir
+from typing import TYPE_CHECKING, Any, Final
+
+from rmqtool.errors import InputError, UsageError
+from rmqtool.lazy_dataclass import dataclass
+from rmqtool.lazy_pattern import pattern
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
+
+    import duckdb
+    import pyarrow as pa
+
+    from rmqtool.message.rows import Row
+    from rmqtool.report.sql.tables import Scans
+
+MEMORY_BYTES: Final = 1 << 30
+"""Memory of a query by default."""
+MEMORY_MIN: Final = 64 << 20
+"""DuckDB needs about this much for a scan of some threads."""
+_BATCH_ROWS: Final = 2048
+_READS: Final = ("SELECT", "EXPLAIN")
+"""The types of statements that only read: DESCRIBE, SHOW and SUMMARIZE count as SELECT."""
+_KIND: Final = pattern(r"^[A-Z][A-Za-z ]*(?:Error|error): ")
+
+
+@dataclass
+class Result:
+    """The result of a query while it runs.
+
+    Attributes:
+        names: of the columns, each once.
+        types: DuckDB's types of the columns.
+    """
+
+    names: Sequence[str]
+    types: Sequence[str]
+    _reader: pa.RecordBatchReader
+    _scans: Scans
+
+    def rows(self, tz: tzinfo | None) -> Iterator[Row]:
+        """The rows as they are computed, times in `tz`. Raises as `Session.run`."""
+        from rmqtool.report.sql.values import rows_of
+
+        while True:
+            with _explained(self._scans):
+                try:
+                    batch = self._reader.read_next_batch()
+                except StopIteration:
+                    return
+            yield from rows_of(batch, tz)
+
+
+@dataclass
+class Session:
+    """Runs queries, each in a new database.
+
+    Attributes:
+        memory_bytes: how much memory DuckDB may use.
+        threads: how many threads DuckDB may use.
+        temp_folder: for the temporary files of DuckDB; None: what does not fit the memory is an error.
+    """
+
+    memory_bytes: int = MEMORY_BYTES
+    threads: int = 1
+    temp_folder: Path | None = None
+
+    @contextmanager
+    def run(self, sql: str, scans: Scans) -> Iterator[Result]:
+        """Start a query over the tables of `scans`; it ends with the context.
+
+        Raises:
+            UsageError: a query that DuckDB refuses, that does more than read, or that needs more memory.
+            RmqtoolError: what a scan raises.
+        """
+        from rmqtool.message.result_values import numbered
+
+        with ExitStack() as stack:
+            database = stack.enter_context(closing(self._connect()))
+            stack.enter_context(closing(scans))
+            for name, table in scans.tables().items():
+                database.register(name, table)
+            with _explained(scans):
+                _check(database, sql)
+                relation = database.sql(sql)
+                types = [str(each) for each in relation.types]
+                reader = stack.enter_context(relation.to_arrow_reader(_BATCH_ROWS))
+            yield Result(numbered(relation.columns), types, reader, scans)
+
+    def split(self, text: str) -> list[str]:
+        """The queries of a text, in their order. Raises UsageError for one that cannot be parsed."""
+        with closing(self._connect()) as database, _explained(None):
+            return [each.query for each in database.extract_statements(text)]
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        spill = "" if self.temp_folder is None else str(self.temp_folder)
+        database: duckdb.DuckDBPyConnection = _duckdb().connect(":memory:")
+        for name, value in (
+            ("memory_limit", f"{self.memory_bytes}B"),
+            ("threads", self.threads),
+            ("temp_directory", spill),
+            ("TimeZone", "UTC"),
+            ("enable_external_access", False),
+            ("python_enable_replacements", False),
+            ("autoinstall_known_extensions", False),
+            ("autoload_known_extensions", False),
+            ("allow_community_extensions", False),
+            ("enable_progress_bar", False),
+            ("lock_configuration", True),
+        ):
+            database.execute(f"SET {name} = {_literal(value)}")
+        return database
+
+
+@contextmanager
+def session(memory_bytes: int | None = None, threads: int = 1) -> Iterator[Session]:
+    """A session with a folder for temporary files in TMPDIR, removed at the end.
+
+    Raises:
+        InputError: DuckDB is not installed.
+    """
+    _duckdb()
+    with ExitStack() as stack:
+        folder: Path | None = None
+        if os.access(gettempdir(), os.W_OK):
+            folder = Path(stack.enter_context(TemporaryDirectory(prefix="rmqtool-sql-")))
+        yield Session(memory_bytes or MEMORY_BYTES, max(threads, 1), folder)
+
+
+def _duckdb() -> Any:
+    try:
+        import duckdb
+    except ImportError as error:
+        raise InputError("DuckDB is not installed", hint="pip install 'rmqtool[sql]'") from error
+    return duckdb
+
+
+def _literal(value: object) -> str:
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return str(value).lower()
+
+
+def _check(database: duckdb.DuckDBPyConnection, sql: str) -> None:
+    """Raises UsageError unless a text is one statement that reads."""
+    if "\0" in sql:
+        raise UsageError("the query has a character 0")
+    statements = database.extract_statements(sql)
+    if not statements:
+        raise UsageError("the query is empty")
+    if len(statements) > 1:
+        raise UsageError(
+            f"{len(statements)} queries are given", hint="give one, or pass them on standard input"
+        )
+    kind = statements[0].type.name
+    if kind not in _READS:
+        raise UsageError(
+            f"sql accepts only queries, and this is {kind}",
+            hint="SELECT ..., or rmqtool export to write files",
+        )
+
+
+@contextmanager
+def _explained(scans: Scans | None) -> Iterator[None]:
+    """Turn errors of DuckDB into one line; an error of a scan is raised as it was."""
+    import pyarrow as pa
+
+    duckdb = _duckdb()
+    try:
+        yield
+    except (duckdb.Error, pa.ArrowException, OSError, UnicodeError, RuntimeError, ValueError) as error:
+        if scans is not None and scans.error is not None:
+            raise scans.error from error
+        if isinstance(error, duckdb.InterruptException):
+            raise KeyboardInterrupt from error
+        if isinstance(error, UsageError):
+            raise
+        if isinstance(error, duckdb.OutOfMemoryException) or "Out of Memory" in str(error):
+            hint = "--memory-limit 4G"
+            raise UsageError("the query needs more memory than it may use", hint=hint) from error
+        raise _usage_error(str(error)) from error
+
+
+def _usage_error(text: str) -> UsageError:
+    """The error for a message of DuckDB: its first line, and what it suggests as the hint."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    first = _KIND.sub("", lines[0]) if lines else "the query failed"
+    hints = [line for line in lines[1:] if line.startswith(("Did you mean", "Candidate"))]
+    return UsageError(first, hint=hints[0] if hints else None)
