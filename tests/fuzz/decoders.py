@@ -34,6 +34,7 @@ from rmqtool.formats import (
     message,
     message_id,
     properties,
+    remoting,
     timer,
     trace,
 )
@@ -405,6 +406,11 @@ def _whole(decode: Callable[[Any], object]) -> Callable[[Input, Random], object]
     return lambda data, random: decode(data.tobytes())
 
 
+def _frames() -> tuple[bytes, ...]:
+    command = remoting.Command(11, {"topic": "TopicTest", "queueId": "0"}, b"body", opaque=7, remark="why")
+    return tuple(remoting.encode(replace(command, header_type=each)) for each in (0, 1))
+
+
 DECODERS: dict[str, Decoder] = {
     "record": Decoder(_every_record, _record_bytes),
     "walk": Decoder(_walk, _logs),
@@ -450,4 +456,5 @@ DECODERS: dict[str, Decoder] = {
         ),
     ),
     "filter": Decoder(_filter, lambda: _FILTERS),
+    "remoting": Decoder(_whole(lambda data: remoting.Frames().feed(data)), _frames),
 }

@@ -26,6 +26,7 @@ from rmqtool.formats import (
     index,
     java,
     markers,
+    remoting,
     timer,
     trace,
 )
@@ -117,7 +118,11 @@ def test_any_bytes_give_a_value_or_a_format_error(decode: Callable[[bytes], Any]
         assert str(error)
 
 
-LAYOUTS = [declaration for _, declaration, _ in STRUCTURES if isinstance(declaration, Layout)]
+LAYOUTS = [
+    *(declaration for _, declaration, _ in STRUCTURES if isinstance(declaration, Layout)),
+    remoting.HEAD,
+    remoting.HEADER,
+]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=lambda layout: layout.name)
