@@ -6,6 +6,7 @@ between records.
 """
 
 __all__ = [
+    "arriving",
     "commit_log",
     "compiled",
     "crc",

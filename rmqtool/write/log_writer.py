@@ -128,6 +128,21 @@ class LogWriter:
             self.end = file.stop
             self.limit = following.stop - BLANK_SIZE
 
+    def copy(self, data: disk.Data) -> None:
+        """Append bytes of another log, which may hold its blanks and what follows them.
+
+        A file is on the device before anything is written into the next: after a loss of power, what is
+        missing is at the end of one file. Raises UnwritableError.
+        """
+        view = memoryview(data)
+        while view:
+            file = self._current or self._open_current()
+            part = view[: file.stop - self.end]
+            self.append(part, self.end)
+            view = view[len(part) :]
+            if self.end == file.stop:
+                self.flush()
+
     def append(self, data: disk.Data, offset: int) -> None:
         """Write whole records at `offset`, which is `end`, and move the end after them.
 
@@ -230,7 +245,8 @@ class LogWriter:
     def _open_current(self) -> _LogFile:
         if self._current is None:
             start = self.end - self.end % self._size
-            self._current = self._make_or_open(start)
+            self._current = self._ahead.file(start)
+            self._ahead.release()
             self._unflushed.append(self._current)
             self.limit = self._current.stop - BLANK_SIZE
         return self._current
@@ -288,6 +304,8 @@ class LogWriter:
                 raise
             self.flushed = min(target, file.stop)
             if self.flushed == file.stop:
+                if file is self._current:  # full to its last byte, see `copy`
+                    self._current = None
                 self._unflushed.popleft().close()
 
 

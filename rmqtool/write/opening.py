@@ -74,7 +74,7 @@ def examine_new(
     if path.is_dir() and any(path.iterdir()):
         what = "is already a store" if is_store(path, Listing()) else "is not empty"
         raise RefusedError(f"{what}: a new store needs a new or empty folder", path=path)
-    _check_layout(layout, path)
+    check_layout(layout, path)
     permission.check_new(path)
     return options
 
@@ -140,7 +140,7 @@ def open_existing(
             path, commitlog_paths=commitlog_paths, read_only_paths=read_only_paths, broker_conf=broker_conf,
             queues=queues,
         )  # fmt: skip
-        _check_layout(layout, path)
+        check_layout(layout, path)
         return layout
 
     path = path.resolve()
@@ -186,7 +186,7 @@ def examine(
     layout = detect(
         path, commitlog_paths=commitlog_paths, read_only_paths=read_only_paths, broker_conf=broker_conf
     )
-    _check_layout(layout, path)
+    check_layout(layout, path)
     with Store(layout) as store:
         found = _look_at_ends(store)
         options = _options(store, layout, found, profile, given)
@@ -204,13 +204,17 @@ def _log_folders(layout: StoreLayout, read_only_paths: Sequence[Path | str]) -> 
     return tuple(folder for folder in layout.commit_log_folders if folder not in read_only)
 
 
-def _check_layout(layout: StoreLayout, path: Path) -> None:
+def check_layout(layout: StoreLayout, path: Path, *, is_clean: bool = True) -> None:
+    """Raise for a store that must not be written; `is_clean`: also for one that was not closed cleanly.
+
+    Raises: as `open_existing`.
+    """
     if layout.kind != "store":
         raise UsageError(f"{path} is not a store root", hint="name the folder that holds commitlog")
     if layout.guard is not None:
         raise RefusedError("a repair of this store was interrupted", path=layout.guard,
                            hint=f"rmqtool recover {path}")  # fmt: skip
-    if layout.abort is not None:
+    if layout.abort is not None and is_clean:
         raise RefusedError("the store was not closed cleanly", path=layout.abort,
                            hint=f"rmqtool recover {path}")  # fmt: skip
     for part in layout.unsupported:
