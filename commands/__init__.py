@@ -7,6 +7,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Check": ("doctor", "verify", "diff"),
     "Repair and clean up": ("recover", "rebuild", "expire"),
     "Write messages": ("append", "deliver"),
+    "Replicate": ("receive", "send_log"),
     "Get messages out": ("export", "copy", "spark_scan"),
     "Prepare a start": ("warm",),
     "Explain": ("problems", "help", "completion"),

@@ -45,6 +45,11 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
     "export": {SHOW: "--columns --body --raw"},
     "lookup": {BEHAVIOUR: "--scan --broker"},
     "spark-scan": {OUTPUT: "--output --output-format --partition-by"},
+    "receive": {
+        READ: "--from --once --until --config-every --ha-only",
+        CHANGE: "--commitlog-file-size --reserve",
+    },
+    "send-log": {READ: "--once --listen --slave"},
     "warm": {READ: "--queues"},
     "stats": {SHOW: "--all", READ: "--at --limit"},
 }
@@ -169,6 +174,20 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Read what consumers and queries will need", "rmqtool warm STORE --last 10G --queues --index"),
         ("Leave most of the device to others", "rmqtool warm STORE --last 50G --io-limit 100M"),
     ),
+    "receive": (
+        ("Keep a live backup of a broker", "rmqtool receive 10.0.0.1:10911 /backup/store"),
+        ("Copy what the broker has now, and stop", "rmqtool receive 10.0.0.1:10911 /backup/store --once"),
+        ("Receive what was stored before a time, and stop",
+         "rmqtool receive 10.0.0.1:10911 NEW --until '2026-01-31 14:30'"),
+    ),
+    "send-log": (
+        ("Seed a new 4.9 slave that has haMasterAddress=10.0.0.2:10912",
+         "rmqtool send-log STORE --listen 10.0.0.2:10912 --once"),
+        ("Lead a running 5.x slave to the log of a broker that is down",
+         "rmqtool send-log STORE --listen 10.0.0.2:10912 --slave 10.0.0.3:10911"),
+        ("Copy a log to another machine",
+         "rmqtool receive 10.0.0.2:10912 NEW --ha-only --commitlog-file-size 1G --once"),
+    ),
     "help": (
         ("Show the manual of a command", "rmqtool help recover"),
         ("Read what to do when a broker does not start", "rmqtool help recovery"),
@@ -205,6 +224,8 @@ RELATED: Mapping[str, str] = {
     "copy": "export(1) append(1)",
     "spark-scan": "export(1) stats(1) spark(7)",
     "warm": "info(1) tail(1) concepts(7)",
+    "receive": "send-log(1) rebuild(1) verify(1) diff(1) recovery(7)",
+    "send-log": "receive(1) copy(1) recovery(7)",
     "help": "problems(1)",
     "completion": "help(1)",
 }

@@ -50,6 +50,7 @@ RANKS = {
     "rmqtool.repair": 11,
     "rmqtool.report": 12,
     "rmqtool.spark": 13,
+    "rmqtool.net": 13,
     "rmqtool.terminal": 13,
     "rmqtool.table": 14,
     "rmqtool.page": 14,

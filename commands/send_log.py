@@ -1,0 +1,95 @@
+"""`rmqtool send-log`: the log of a store, to brokers that are slaves, as a master without a broker."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.groups import Only, with_groups
+from rmqtool.commands.receive import parse_address
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.net.send_log import LogSender, Slave
+
+Listen = Annotated[
+    str, typer.Option("--listen", metavar="HOST:PORT", help="Wait for slaves here; port 0 is any free one.")
+]
+SlaveAddress = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--slave", metavar="HOST:PORT",
+        help="Lead this running 5.x slave here, by the port that clients use (repeatable).",
+    ),
+]  # fmt: skip
+Once = Annotated[
+    bool, typer.Option("--once", help="Stop when the first slave has acknowledged the whole log.")
+]
+
+
+@with_groups
+def send_log(
+    *,
+    store: Annotated[options.StoreOptions, Only("store commitlog read_only_commitlog broker_conf")],
+    listen: Listen = "127.0.0.1:10912",
+    slave: SlaveAddress = None,
+    once: Once = False,
+    shown: Annotated[options.ObjectOutput, Only("format json quiet")],
+) -> int:
+    r"""Send the log of a store to slaves, without a broker: seed a new slave, or rescue one.
+
+    Listens for brokers of role SLAVE, and for `rmqtool receive --ha-only`, and sends them the commit log as
+    a master in classic mode does. The store is only read. It may be one that another process writes: what is
+    appended is sent too. Nothing is sent from a damaged record on.
+
+    A slave of 4.x comes if its configuration has haMasterAddress=HOST:PORT with the address of --listen; no
+    name server is needed. A slave of 5.x ignores this setting: --slave leads it here while it runs, until a
+    name server names another master.
+
+    A slave without a log gets the whole log, from the first file on. A slave with a log gets what follows its
+    end; the protocol does not compare what it has. Stop every other master of a slave first. Listen on an
+    address that only slaves can reach: as with a broker, whoever connects reads the log.
+
+    Exits with 0 when it was stopped, or with --once when a slave has all; 1 when no slave connected; 2 for a
+    usage error; 3 when the log cannot be read or the address cannot be used; 4 when the log is damaged at its
+    end.
+    """
+    from rmqtool.net.ha_connection import Address
+    from rmqtool.net.send_log import LogSender, SentLog, lead
+
+    address = Address(*parse_address(listen))
+    if slave and address.host in ("0.0.0.0", "::"):  # noqa: S104
+        raise UsageError(f"--slave: a slave cannot connect to {address}",
+                         hint="give --listen an address of this host")  # fmt: skip
+    writer = shown.writer()
+    with store.open(quiet=shown.quiet) as opened:
+        if not opened.is_local or opened.layout.kind != "store":
+            raise UsageError(f"{store.store} is not a store in a folder of this machine")
+        log = SentLog(opened.layout)
+        with LogSender(log, address, note=lambda text: writer.note(f"rmqtool: {text}")) as sender:
+            writer.note(f"rmqtool: sending {log.start} to {log.end}; slaves connect to {sender.address}")
+            for each in slave or ():
+                lead(Address(*parse_address(each)), sender)
+            try:
+                sender.run(lambda: once and _is_done(sender))
+            except KeyboardInterrupt:
+                if once:
+                    raise
+    writer.write_object({
+        "store": str(store.store), "start_offset": log.start, "end_offset": log.end,
+        "slaves": [_row(each) for each in sender.slaves],
+    })  # fmt: skip
+    return EXIT_OK if sender.slaves else EXIT_FINDINGS
+
+
+def _is_done(sender: LogSender) -> bool:
+    return any(slave.acknowledged >= sender.log.end for slave in sender.slaves)
+
+
+def _row(slave: Slave) -> dict[str, Any]:
+    return {
+        "address": str(slave.address), "asked_offset": slave.asked, "sent_offset": slave.sent,
+        "acknowledged_offset": slave.acknowledged, "bytes": slave.bytes, "reason": slave.reason or None,
+    }  # fmt: skip

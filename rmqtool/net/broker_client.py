@@ -1,0 +1,144 @@
+"""Asks a broker by the remoting protocol: what it is, where its log begins and ends, its configuration.
+
+Source: AdminBrokerProcessor, BrokerOuterAPI, SlaveSynchronize; spec 04 7.
+"""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
+
+from rmqtool.errors import FormatError, InputError
+from rmqtool.formats import fastjson, remoting
+from rmqtool.formats.remoting_codes import Request
+from rmqtool.net.ha_connection import Address, ConnectionLostError
+
+_SECONDS = 10.0
+_ANSWER_MAX = 512 << 20
+"""Most bytes of an answer: the offsets of many groups are one answer."""
+_VERSION = 399  # taken by all brokers
+Value = TypeVar("Value")
+
+
+class RequestRefusedError(InputError):
+    """The broker answered that it does not do this; `code` is its answer."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+class BrokerFacts(NamedTuple):
+    """What a broker says of itself. Offsets are physical; `version` is a text such as V5_4_0."""
+
+    name: str
+    cluster: str
+    version: str
+    role: str
+    is_in_controller_mode: bool
+    commit_log_file_size: int
+    ha_port: int
+    min_offset: int
+    max_offset: int
+
+
+def ask(address: Address, code: Request | int, fields: dict[str, str] | None = None) -> remoting.Command:
+    """Send one request to a broker, and return its answer.
+
+    Raises:
+        ConnectionLostError: the broker cannot be reached, or does not answer.
+        RequestRefusedError: its answer is an error.
+        FormatError: its answer cannot be read.
+    """
+    request = remoting.Command(int(code), dict(fields or {}), opaque=1, version=_VERSION, language="OTHER")
+    try:
+        with socket.create_connection(address, _SECONDS) as connection:
+            connection.sendall(remoting.encode(request))
+            answer = _answer(connection)
+    except OSError as error:
+        raise ConnectionLostError(f"{address} does not answer: {error.strerror or error}") from error
+    if answer is None:
+        raise ConnectionLostError(f"{address} closed the connection without an answer")
+    if answer.code:
+        what = Request(code).name if code in set(Request) else str(code)
+        raise RequestRefusedError(
+            f"{address} refuses {what}: {answer.remark or f'code {answer.code}'}", answer.code
+        )
+    return answer
+
+
+def _answer(connection: socket.socket) -> remoting.Command | None:
+    frames = remoting.Frames(frame_limit=_ANSWER_MAX)
+    end = time.monotonic() + _SECONDS
+    while True:
+        connection.settimeout(max(end - time.monotonic(), 0.001))
+        data = connection.recv(1 << 20)
+        if not data:
+            return None
+        for command in frames.feed(data):
+            if command.is_response:
+                return command
+
+
+def offsets_of(address: Address) -> tuple[int, int]:
+    """(min, max) of a broker's commit log. Raises as `ask`."""
+    return _range(_runtime_table(address))
+
+
+def _range(table: dict[str | int, Any]) -> tuple[int, int]:
+    """The min is -1 while the broker has no file."""
+    return max(_number(table, "commitLogMinOffset", int), 0), _number(table, "commitLogMaxOffset", int)
+
+
+def facts_of(address: Address) -> BrokerFacts:
+    """What a broker says of itself. Raises as `ask`."""
+    properties = _properties(ask(address, Request.GET_BROKER_CONFIG).body)
+    table = _runtime_table(address)
+    min_offset, max_offset = _range(table)
+    return BrokerFacts(
+        name=properties.get("brokerName", ""),
+        cluster=properties.get("brokerClusterName", ""),
+        version=str(table.get("brokerVersionDesc", "")),
+        role=properties.get("brokerRole", ""),
+        is_in_controller_mode=properties.get("enableControllerMode") == "true",
+        commit_log_file_size=_number(properties, "mappedFileSizeCommitLog", int),
+        ha_port=_number(properties, "haListenPort", int),
+        min_offset=min_offset,
+        max_offset=max_offset,
+    )
+
+
+def document(address: Address, code: Request | int) -> Any:
+    """The JSON of an answer; None where the broker does not know the request. Raises as `ask`."""
+    try:
+        answer = ask(address, code)
+    except RequestRefusedError as error:
+        if error.code == _NOT_SUPPORTED:
+            return None
+        raise
+    return fastjson.parse(answer.body)
+
+
+_NOT_SUPPORTED = 3  # ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+
+
+def _runtime_table(address: Address) -> dict[str | int, Any]:
+    found = fastjson.parse(ask(address, Request.GET_BROKER_RUNTIME_INFO).body)
+    table = found.get("table") if isinstance(found, dict) else None
+    if not isinstance(table, dict):
+        raise FormatError(f"{address}: its runtime information has no table")
+    return table
+
+
+def _properties(body: bytes) -> dict[str, str]:
+    lines = (line.partition("=") for line in body.decode("utf-8", "replace").splitlines())
+    return {name.strip(): value.strip() for name, found, value in lines if found}
+
+
+def _number(table: Any, name: str, convert: Callable[[Any], Value]) -> Value:
+    try:
+        return convert(table[name])
+    except (KeyError, TypeError, ValueError) as error:
+        raise FormatError(f"the broker does not say {name}") from error

@@ -1,0 +1,510 @@
+"""A slave without a broker: the log of a master into a store, byte for byte, for as long as wanted.
+
+Order of everything that happens to a byte: it arrives, its record is whole and sound, it is written, it is
+flushed, it is acknowledged. After each connection the end of the log is compared with the master's bytes
+before anything is appended, so that the log of another broker, or of a master that has lost messages, is
+refused. The first report of a connection is an acknowledgement too: it never goes beyond what is flushed.
+
+Source: HAService.HAClient, DefaultHAClient; spec 04 3 to 6.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from rmqtool.errors import FormatError, RefusedError
+from rmqtool.formats import message as form
+from rmqtool.formats import replication as wire
+from rmqtool.lazy_dataclass import dataclass
+from rmqtool.log.arriving import PAD
+from rmqtool.net import broker_client
+from rmqtool.net.broker_client import BrokerFacts, RequestRefusedError
+from rmqtool.net.config_sync import ConfigSync
+from rmqtool.net.ha_connection import HEARTBEAT_SECONDS, Address, ConnectionLostError, HaConnection
+from rmqtool.net.replica import Replica, open_replica
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    Array = np.ndarray[Any, Any]
+
+Ack = Literal["flushed", "written", "none"]
+From = Literal["oldest", "last"] | int
+_BATCH_BYTES = 8 << 20
+"""Bytes that are written and flushed together at most, besides the rest of one record."""
+_FLUSH_SECONDS = 1.0  # without --ack flushed
+_TICK_SECONDS = 0.2
+_HEAD_BYTES = max(layout.size for layout in form.HEADS.values())
+_RETRY_SECONDS = (0.2, 1.0, 2.0, 5.0)
+
+
+@dataclass(slots=True)
+class ReceiveRequest:
+    """What is to be received.
+
+    Attributes:
+        address: of the broker; its HA port is known from its configuration.
+        ha_only: `address` is the HA port: nothing else of the broker is asked.
+        ack: what the master is told to be safe.
+        begin: where the log of a new store begins: an offset means the file that holds it.
+        once: end when all that the master had at the start has been received.
+        until_ms: end before the first record that was stored at this time or later.
+        file_size: bytes of a commit log file; None: as the master says.
+        reserve: take the space of log files when they are made.
+        config_seconds: between two looks at the master's configuration; 0: never.
+        retries: connect again when the connection is lost.
+    """
+
+    address: Address
+    ha_only: bool = False
+    ack: Ack = "flushed"
+    begin: From = "oldest"
+    once: bool = False
+    until_ms: int | None = None
+    file_size: int | None = None
+    reserve: bool = True
+    config_seconds: float = 60.0
+    retries: bool = True
+
+
+@dataclass(slots=True)
+class Progress:
+    """What has been received by this run. Offsets are physical, -1 if unknown; times ms since 1970."""
+
+    bytes: int = 0
+    records: int = 0
+    end: int = -1
+    flushed: int = -1
+    acknowledged: int = -1
+    master_end: int = -1
+    store_timestamp: int = 0
+    connections: int = 0
+    is_connected: bool = False
+    configs: int = 0
+
+    @property
+    def lag_bytes(self) -> int | None:
+        """How far the master is ahead; None if unknown."""
+        return None if self.master_end < 0 or self.end < 0 else max(self.master_end - self.end, 0)
+
+
+class Receiver:
+    """Receives into one store, in the calling thread.
+
+    Args:
+        request: what.
+        path: the store.
+        note: called with lines for the user.
+        hold: a block that a signal must not interrupt.
+    """
+
+    def __init__(
+        self,
+        request: ReceiveRequest,
+        path: Path,
+        *,
+        note: Callable[[str], None],
+        tick: Callable[[Progress], None] = lambda progress: None,
+        hold: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
+        self.progress = Progress()
+        self._request = request
+        self._path = path
+        self._note = note
+        self._tick = tick
+        self._hold = hold
+        self._replica: Replica | None = None
+        self._facts: BrokerFacts | None = None
+        self._config: ConfigSync | None = None
+        self._flushed_at = 0.0
+        self._is_done = False
+
+    def run(self) -> Progress:
+        """Receive until there is a reason to end; returns what was received.
+
+        The first connection must succeed; after it, a lost one is made again.
+
+        Raises:
+            ConnectionLostError: the broker cannot be reached at the start, or later without `retries`.
+            RefusedError: the logs do not belong together, or the store must not be written.
+            StoreInUseError: its lock is held.
+            FormatError: the master sends what no master sends, or a damaged record.
+            UsageError, UnreadableError, UnwritableError: see `open_replica`.
+        """
+        request = self._request
+        try:
+            self._look()
+            facts = self._facts
+            replica = open_replica(
+                self._path, profile=_profile_of(facts), reserve=request.reserve,
+                file_size=facts.commit_log_file_size if facts is not None else request.file_size,
+            )  # fmt: skip
+            self._replica = replica
+            if facts is not None:
+                self._config = ConfigSync(request.address, replica.root, replica.profile, self._safe_end,
+                                          request.config_seconds)  # fmt: skip
+            self._receive(replica)
+        finally:
+            self._close()
+        return self.progress
+
+    def _safe_end(self) -> int:
+        return -1 if self._replica is None else self._replica.flushed
+
+    def _close(self) -> None:
+        with self._hold():
+            if self._config is not None:
+                self._config.stop()
+            if self._replica is not None:
+                replica, self._replica = self._replica, None
+                replica.close()
+                self.progress.flushed = replica.flushed
+
+    def _look(self) -> None:
+        """Ask the broker what it is. Raises as `run`."""
+        if self._request.ha_only:
+            return
+        self._facts = facts = broker_client.facts_of(self._request.address)
+        self.progress.master_end = facts.max_offset
+        if facts.is_in_controller_mode:
+            raise RefusedError(
+                f"{self._request.address} is in controller mode, whose replication protocol is another one",
+                hint="receive from a broker in classic mode",
+            )
+
+    # connections
+
+    def _receive(self, replica: Replica) -> None:
+        failures = 0
+        while not self._is_done:
+            try:
+                if failures:
+                    self._look()
+                self._connection(replica)
+            except (ConnectionLostError, RequestRefusedError) as error:
+                if (
+                    not self.progress.connections or not self._request.retries
+                ):  # later it is a broker that stops or starts
+                    raise
+                if self.progress.is_connected:
+                    failures = 0
+                self.progress.is_connected = False
+                if not failures:
+                    self._note(f"{error.message}; connecting again")
+                self._pause(_RETRY_SECONDS[min(failures, len(_RETRY_SECONDS) - 1)])
+                failures += 1
+
+    def _pause(self, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            time.sleep(min(left, _TICK_SECONDS))
+            self._tick(self.progress)
+
+    def _connection(self, replica: Replica) -> None:
+        """One connection, until it is lost or there is a reason to end."""
+        facts, address = self._facts, self._request.address
+        if facts is not None:
+            self._check_range(replica, facts)
+            address = Address(address.host, facts.ha_port)
+        if self._config is not None:
+            self._config.start()
+        connection = HaConnection(address)
+        try:
+            asked = _first_report(replica, facts, self._request.begin)
+            oldest = facts.min_offset if facts and self._request.begin == "oldest" else None
+            stream = _Stream(self.progress, replica, address, asked, oldest)
+            self.progress.connections += 1
+            connection.report(stream.asked)
+            while not self._is_done:
+                self._step(replica, connection, stream)
+        finally:
+            connection.close()
+
+    def _step(self, replica: Replica, connection: HaConnection, stream: _Stream) -> None:
+        got = False
+        for frame, body in connection.frames(_TICK_SECONDS):
+            self.progress.is_connected = True
+            if stream.frame(frame, body):
+                got = True
+                if stream.is_full:
+                    self._store(replica, connection, stream)
+        if got:
+            self._store(replica, connection, stream)
+        elif self._request.ack != "flushed" and time.monotonic() - self._flushed_at > _FLUSH_SECONDS:
+            self._flush(replica)
+        connection.keep_alive()
+        self._look_at_config()
+        self._tick(self.progress)
+        self._end_if_done(replica, stream)
+
+    def _store(self, replica: Replica, connection: HaConnection, stream: _Stream) -> None:
+        """Append what has arrived, flush it, acknowledge it."""
+        ack = self._request.ack
+        with self._hold():
+            try:
+                stream.store(self._request.until_ms)
+            finally:
+                if ack == "flushed" or time.monotonic() - self._flushed_at > _FLUSH_SECONDS:
+                    self._flush(replica)
+            self.progress.end = replica.end
+            safe = {"flushed": replica.flushed, "written": replica.end, "none": -1}[ack]
+            if safe > max(connection.reported, 0) and stream.is_compared:
+                connection.report(safe)
+                self.progress.acknowledged = safe
+        if stream.is_cut:
+            self._is_done = True
+
+    def _flush(self, replica: Replica) -> None:
+        replica.flush()
+        self._flushed_at = time.monotonic()
+        self.progress.flushed = replica.flushed
+
+    def _look_at_config(self) -> None:
+        if self._config is not None:
+            self._config.raise_failure()
+            self.progress.configs = self._config.written
+            self.progress.master_end = max(self.progress.master_end, self._config.master_end)
+
+    def _end_if_done(self, replica: Replica, stream: _Stream) -> None:
+        """End where `once` does: at the end that the master had when its configuration was fetched."""
+        request, facts = self._request, self._facts
+        if not stream.is_compared:
+            return
+        if request.until_ms is not None and stream.is_at_end and time.time() * 1000 >= request.until_ms:
+            self._is_done = True
+        if not request.once:
+            return
+        if facts is None:
+            self._is_done |= stream.is_at_end
+        elif request.config_seconds:
+            self._is_done |= self.progress.configs > 0
+        else:
+            self._is_done |= replica.end >= facts.max_offset
+
+    def _check_range(self, replica: Replica, facts: BrokerFacts) -> None:
+        """Raise RefusedError unless the master's log can continue this one."""
+        size = facts.commit_log_file_size
+        if size != replica.file_size:
+            raise RefusedError(f"the master's commit log files have {size} bytes, those of this store"
+                               f" {replica.file_size}", path=replica.root)  # fmt: skip
+        if replica.end < 0:
+            return
+        if replica.end > facts.max_offset:
+            raise RefusedError(
+                f"this log ends at {replica.end}, that of the master at {facts.max_offset}: the master has"
+                " lost messages, or is another broker",
+                path=replica.root, hint="receive into a new folder, and keep this one",
+            )  # fmt: skip
+        if replica.end < facts.min_offset or replica.start < replica.end == facts.min_offset:
+            raise RefusedError(
+                f"this log ends at {replica.end}, that of the master begins at {facts.min_offset}: the master"
+                " has deleted what follows",
+                path=replica.root, hint="receive into a new folder, and keep this one",
+            )  # fmt: skip
+
+
+def _first_report(replica: Replica, facts: BrokerFacts | None, begin: From) -> int:
+    """The offset that the first report asks from. It is at most what is flushed, because it acknowledges.
+
+    0 asks for the last file of the master, so that the start of a log at 0 is had by asking for 1.
+    """
+    if replica.end >= 0:
+        low = 0 if facts is None else facts.min_offset
+        return max(replica.compared_from, low, 1)
+    if begin == "last":
+        return 0
+    if begin != "oldest":
+        start = begin - begin % replica.file_size
+        if facts is not None and not facts.min_offset <= start <= facts.max_offset:
+            raise RefusedError(
+                f"--from {begin}: the master's log has {facts.min_offset} to {facts.max_offset}"
+            )
+        return max(start, 1)
+    if facts is None:
+        return 1
+    last_file = facts.max_offset - facts.max_offset % replica.file_size
+    return 0 if last_file == facts.min_offset else max(facts.min_offset, 1)
+
+
+def _profile_of(facts: BrokerFacts | None) -> str | None:
+    """The profile of a broker of this version; None if it says none that is known."""
+    from rmqtool.formats.versions import BROKERS
+
+    if facts is None:
+        return None
+    numbers = facts.version.lstrip("vV").split("_")
+    name = ".".join(numbers[:2])
+    if name in BROKERS:
+        return name
+    return "4.9" if numbers[0] == "4" else None
+
+
+class _Stream:
+    """The bytes of one connection: compared with the log up to its end, and gathered after it.
+
+    Attributes:
+        asked: the offset of the first report.
+        is_compared: the end of the log was reached, and all before it was equal.
+        is_cut: the time at which the log is to end was reached.
+        is_at_end: a heartbeat came at the end of what was received: the master has nothing more.
+    """
+
+    def __init__(
+        self, progress: Progress, replica: Replica, address: Address, asked: int, oldest: int | None
+    ) -> None:
+        """Begin; `oldest` is where an empty store must begin, if `asked` does not say so."""
+        self.asked = asked
+        self.is_cut = False
+        self.is_at_end = False
+        self._progress = progress
+        self._replica = replica
+        self._address = address
+        self._oldest = oldest
+        self._next = asked
+        self._is_first = True
+        self._short_since: float | None = None
+        self._data: Array = np.zeros(_BATCH_BYTES + PAD, np.uint8)
+        self._filled = 0
+        self._is_mended = False  # the first byte is one that was not sent
+        self.is_compared = replica.end >= 0 and asked >= replica.end
+        if self.is_compared:
+            self._next = replica.end
+            if asked > replica.end:  # the start of a log at 0, asked for by 1
+                self._put_first_byte()
+            replica.compared()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what has arrived is to be stored now."""
+        return self._filled >= _BATCH_BYTES
+
+    def _put_first_byte(self) -> None:
+        """The byte at 0, which cannot be asked for: it is 0 unless the first record has 16 MiB or more."""
+        self._append(memoryview(b"\0"))
+        self._next = 1
+        self._is_mended = True
+
+    def frame(self, frame: wire.Frame, body: memoryview) -> bool:
+        """Take a frame; whether it has brought bytes to store.
+
+        Raises:
+            FormatError: it does not follow the one before it.
+            RefusedError: the logs differ, or the master's is shorter.
+        """
+        offset = frame.physical_offset
+        if not frame.body_size:
+            self._heartbeat(offset)
+            return False
+        if self._is_first and self._replica.end < 0:
+            self._begin(offset)
+        self._is_first = False
+        self._short_since = None
+        if offset != self._next:
+            what = "a gap" if offset > self._next else "bytes again"
+            raise FormatError(f"{self._address} sends {what}: {offset} where {self._next} follows",
+                              physical_offset=self._next)  # fmt: skip
+        self._next += len(body)
+        self.is_at_end = False
+        if not self.is_compared:
+            body = self._compare(offset, body)
+            if not body:
+                return self.is_compared
+        self._append(body)
+        self._progress.bytes += len(body)
+        return True
+
+    def _begin(self, offset: int) -> None:
+        """The first bytes of an empty store."""
+        if self.asked == 1 == offset:
+            self._replica.begin(0)
+            self._put_first_byte()
+        else:
+            if self.asked and offset != self.asked:
+                raise FormatError(f"{self._address} sends {offset} where {self.asked} was asked for")
+            if self._oldest is not None and offset != self._oldest:
+                raise ConnectionLostError(f"{self._address} has just begun a new file")
+            self._replica.begin(offset)
+            self._next = offset
+        self.is_compared = True
+
+    def _heartbeat(self, offset: int) -> None:
+        if self._replica.end < 0:
+            return
+        if offset != self._next:
+            raise FormatError(f"{self._address} sends a heartbeat at {offset} where {self._next} follows",
+                              physical_offset=self._next)  # fmt: skip
+        self.is_at_end = self.is_compared
+        if self.is_compared:
+            return
+        # The master has less than this log, unless it only takes its time.
+        now = time.monotonic()
+        self._short_since = self._short_since or now
+        if now - self._short_since > HEARTBEAT_SECONDS:
+            raise RefusedError(
+                f"this log ends at {self._replica.end}, that of the master at {offset}: the master has lost"
+                " messages, has deleted what follows, or is another broker",
+                path=self._replica.root, hint="receive into a new folder, and keep this one",
+            )  # fmt: skip
+
+    def _compare(self, offset: int, body: memoryview) -> memoryview:
+        """Compare what lies before the end of the log; returns the rest."""
+        known = min(self._replica.end - offset, len(body))
+        self._replica.compare(offset, body[:known])
+        if self._next >= self._replica.end:
+            self.is_compared = True
+            self._replica.compared()
+        return body[known:]
+
+    def _append(self, body: memoryview) -> None:
+        needed = self._filled + len(body) + PAD
+        if needed > len(self._data):
+            larger = np.zeros(max(needed, 2 * len(self._data)), np.uint8)
+            larger[: self._filled] = self._data[: self._filled]
+            self._data = larger
+        self._data[self._filled : self._filled + len(body)] = np.frombuffer(body, np.uint8)
+        self._filled += len(body)
+
+    def store(self, until_ms: int | None) -> None:
+        """Append what has arrived to the log, as far as it is whole. Raises as `Replica.take`."""
+        if not self._filled:
+            return
+        self._data[self._filled : self._filled + PAD] = 0
+        data = self._data.view()
+        data.flags.writeable = False
+        if self._is_mended:
+            self._mend_first_byte()
+        taken, reached = self._replica.take(data, self._filled, until_ms=until_ms)
+        progress = self._progress
+        progress.records += reached.records
+        progress.store_timestamp = max(progress.store_timestamp, reached.store_timestamp)
+        self.is_cut = reached.is_cut
+        self._is_mended &= not taken
+        rest = self._filled - taken
+        self._data[:rest] = self._data[taken : self._filled].copy()
+        self._filled = rest
+
+    def _mend_first_byte(self) -> None:
+        """The highest byte of the first record's size, from the size of its body."""
+        first = missing_first_byte(self._data[: min(self._filled, _HEAD_BYTES)].tobytes())
+        if first is not None:
+            self._data[0] = first
+
+
+def missing_first_byte(head: bytes) -> int | None:
+    """The first byte of a record, from the others of its head; None if there are too few of them."""
+    if len(head) < form.HEAD_SIZE_V4:
+        return None
+    layout = form.head_layout(
+        int.from_bytes(head[form.SYS_FLAG_OFFSET : form.SYS_FLAG_OFFSET + 4], signed=True)
+    )
+    if len(head) < layout.size:
+        return None
+    body = max(int(layout.unpack(head)[-1]), 0)
+    low = int.from_bytes(head[1:4])
+    least = layout.size + body + 3  # with the lengths of topic and properties
+    return min(max(-(-(least - low) // (1 << 24)), 0), 255)

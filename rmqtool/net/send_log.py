@@ -1,0 +1,313 @@
+"""A master without a broker: the log of a store, to slaves that connect in classic mode. Nothing is changed.
+
+Each slave has a thread. What is sent are whole, sound records: a log that grows is followed, and nothing is
+sent beyond damage. A slave that asks for what this log does not have is refused by closing its connection,
+with a line that says why: a broker would be silent, or stream from the middle of a record.
+
+Source: HAConnection, DefaultHAConnection; spec 04 3, 5, 8.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from contextlib import closing
+from threading import Event, Lock, Thread
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from rmqtool.errors import RmqtoolError, UnreadableError, UnwritableError
+from rmqtool.formats import replication as wire
+from rmqtool.formats.remoting_codes import Request
+from rmqtool.lazy_dataclass import dataclass
+from rmqtool.log.arriving import PAD, Arriving, Stop
+from rmqtool.net import broker_client
+from rmqtool.net.ha_connection import HEARTBEAT_SECONDS, SILENCE_SECONDS, Address
+from rmqtool.net.log_end import find_log_end
+from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.open_files import opened
+
+if TYPE_CHECKING:
+    Array = np.ndarray[Any, Any]
+
+FRAME_BYTES = 32 << 10
+"""haTransferBatchSize: slaves of all versions take such bodies."""
+_READ_BYTES = 1 << 20
+_LOOK_SECONDS = 0.1
+_SLAVES_MAX = 64
+_STALLED_SECONDS = 60.0  # a slave that takes nothing for so long is gone
+
+
+class SentLog:
+    """The log of a store that may grow: its range, and its bytes. For several threads.
+
+    `start` and `end` are physical offsets; all records before `end` are whole and sound, as far as they were
+    looked at: those of the file that holds the end.
+    """
+
+    def __init__(self, layout: StoreLayout) -> None:
+        found = find_log_end(layout, is_unclean=layout.abort is not None)
+        if found is None:
+            raise UnreadableError("the store has no commit log file", path=layout.root)
+        self.file_size = layout.commit_log_file_size
+        self.start, self.end = found.start, found.end
+        self._folders = layout.commit_log_folders
+        self._files = {file.file_from_offset: file for file in layout.commit_log}
+        self._arriving = Arriving()
+        self._lock = Lock()
+        self._is_full = found.is_blank
+
+    @property
+    def reach(self) -> int:
+        """How far a slave may have got: a full file belongs to the log once the next one is begun."""
+        return self._next_start() if self._is_full else self.end
+
+    def _next_start(self) -> int:
+        return -(-self.end // self.file_size) * self.file_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Bytes before `end`, of one file; at most `length`. Raises UnreadableError."""
+        start = offset - offset % self.file_size
+        length = min(length, self.end - offset, start + self.file_size - offset)
+        return self._read(start, offset, length)
+
+    def _read(self, start: int, offset: int, length: int) -> bytes:
+        file = self._file(start)
+        if file is None:
+            raise UnreadableError("no file of the commit log holds this offset", physical_offset=offset)
+        try:
+            with opened(file.path) as descriptor:
+                data = os.pread(descriptor, length, offset - start)
+        except OSError as error:
+            raise UnreadableError(f"cannot read: {error.strerror}", path=file.path) from error
+        if len(data) < length:
+            raise UnreadableError("the file has become shorter", path=file.path, physical_offset=offset)
+        return data
+
+    def _file(self, start: int) -> StoreFile | None:
+        if start not in self._files:
+            for folder in self._folders:
+                path = folder / f"{start:020}"
+                if path.is_file() and path.stat().st_size == self.file_size:
+                    self._files[start] = StoreFile(path, start, self.file_size)
+        return self._files.get(start)
+
+    def look(self) -> None:
+        """Move `end` after records that were appended since the last look. Raises UnreadableError."""
+        with self._lock:
+            while self._look_once():
+                pass
+
+    def _look_once(self) -> bool:
+        """One piece; whether there may be more."""
+        if self._is_full:  # a blank was last
+            start = self._next_start()
+            if self._file(start) is None or not any(self._read(start, start, PAD)):
+                return False
+            self.end, self._is_full = start, False
+        start = self.end - self.end % self.file_size
+        if self._file(start) is None:
+            return False
+        size = _READ_BYTES
+        while True:
+            length = min(size, start + self.file_size - self.end)
+            data = np.frombuffer(self._read(start, self.end, length) + bytes(PAD), np.uint8)
+            if self.end + length == start + self.file_size:
+                data = data[:length]
+            position = self.end - start
+            for _ in self._arriving.rows(data, length, position, start, self.file_size):
+                pass
+            moved = self._arriving.position - position
+            self.end += moved
+            self._is_full = self._arriving.stop is Stop.BLANK
+            if moved or self._arriving.stop is not Stop.MORE or length < size:
+                return moved > 0 or self._is_full
+            size *= 4  # one record is longer
+
+
+@dataclass(slots=True)
+class Slave:
+    """A slave that is, or was, connected. Offsets are physical; -1: not yet."""
+
+    address: Address
+    asked: int = -1
+    sent: int = -1
+    acknowledged: int = -1
+    bytes: int = 0
+    is_connected: bool = True
+    reason: str = ""
+
+
+class LogSender:
+    """Listens for slaves, and serves each of them in a thread. A context manager.
+
+    Attributes:
+        slaves: all that have connected, in order.
+        address: where it listens.
+    """
+
+    def __init__(
+        self, log: SentLog, address: Address, *, note: Callable[[str], None], frame_bytes: int = FRAME_BYTES
+    ) -> None:
+        """Listen. Raises UnwritableError if the address cannot be had."""
+        self.log = log
+        self.slaves: list[Slave] = []
+        self._note = note
+        self._frame_bytes = frame_bytes
+        self._stop = Event()
+        self._threads: list[Thread] = []
+        family = socket.AF_INET6 if ":" in address.host else socket.AF_INET
+        try:
+            self._socket = socket.create_server(address, family=family, backlog=_SLAVES_MAX)
+        except OSError as error:
+            raise UnwritableError(f"cannot listen on {address}: {error.strerror or error}") from error
+        self.address = Address(*self._socket.getsockname()[:2])
+        self._socket.settimeout(_LOOK_SECONDS)
+
+    def __enter__(self) -> LogSender:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._stop.set()
+        self._socket.close()
+        for thread in self._threads:
+            thread.join()
+
+    def run(self, tick: Callable[[], bool] = lambda: False) -> None:
+        """Accept slaves until `tick`, called several times a second, returns True.
+
+        Raises UnreadableError if the log cannot be read.
+        """
+        while not tick():
+            self.log.look()
+            self._threads = [thread for thread in self._threads if thread.is_alive()]
+            try:
+                connection, peer = self._socket.accept()
+            except TimeoutError:
+                continue
+            slave = Slave(Address(*peer[:2]))
+            if len(self._threads) >= _SLAVES_MAX:
+                connection.close()
+                continue
+            self.slaves.append(slave)
+            thread = Thread(
+                target=self._serve, args=(connection, slave), name=f"slave {peer[1]}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, connection: socket.socket, slave: Slave) -> None:
+        try:
+            with closing(connection):
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._note(f"{slave.address} has connected")
+                _SlaveConnection(connection, slave, self.log, self._stop, self._frame_bytes).run()
+        except OSError as error:
+            slave.reason = error.strerror or str(error)
+        except RmqtoolError as error:
+            slave.reason = error.message
+        finally:
+            slave.is_connected = False
+            self._note(f"{slave.address} has gone: {slave.reason or 'this is the end'}")
+
+
+def lead(slave: Address, sender: LogSender) -> None:
+    """Tell a running 5.x slave, by the port that clients use, to connect to `sender`.
+
+    Raises: as `broker_client.ask`; a 4.x broker refuses.
+
+    Source: AdminBrokerProcessor#exchangeBrokerHaInfo, DefaultMessageStore#updateHaMasterAddress.
+    """
+    broker_client.ask(
+        slave,
+            Request.EXCHANGE_BROKER_HA_INFO,
+        {"masterHaAddress": str(sender.address), "masterAddress": str(sender.address),
+         "masterFlushOffset": str(sender.log.end), "brokerId": "0"},
+    )  # fmt: skip
+
+
+class _SlaveConnection:
+    """One slave's connection, in classic mode."""
+
+    def __init__(
+        self, connection: socket.socket, slave: Slave, log: SentLog, stop: Event, frame_bytes: int
+    ) -> None:
+        self._socket = connection
+        self._slave = slave
+        self._log = log
+        self._stop = stop
+        self._frame_bytes = frame_bytes
+        self._reports = bytearray()
+        self._has_said_end = False
+        self._heard_at = self._sent_at = time.monotonic()
+
+    def run(self) -> None:
+        """Serve until one side ends; `slave.reason` says why. Raises OSError, UnreadableError."""
+        while not self._stop.is_set() and self._is_heard():
+            if self._slave.asked < 0:
+                continue
+            if self._slave.sent < self._log.end:
+                self._send_frames()
+            elif not self._has_said_end or time.monotonic() - self._sent_at >= HEARTBEAT_SECONDS:
+                self._send(wire.FRAME.pack(self._slave.sent, 0))
+                self._has_said_end = True  # at once: who wants only what is there need not wait
+
+    def _is_heard(self) -> bool:
+        """Read the reports that are there, and wait for one if there is nothing to send."""
+        is_idle = not 0 <= self._slave.sent < self._log.end
+        self._socket.settimeout(_LOOK_SECONDS if is_idle else 0.0)
+        try:
+            data = self._socket.recv(1 << 16)
+        except (BlockingIOError, TimeoutError):
+            if time.monotonic() - self._heard_at > SILENCE_SECONDS:
+                return self._ends(f"it was silent for {SILENCE_SECONDS:.0f} s")
+            return True
+        if not data:
+            return self._ends("it closed the connection")
+        self._heard_at = time.monotonic()
+        self._reports += data
+        whole = len(self._reports) - len(self._reports) % wire.REPORT.size
+        if whole:
+            (offset,) = wire.REPORT.unpack(self._reports, whole - wire.REPORT.size)
+            del self._reports[:whole]
+            return self._is_report(offset)
+        return True
+
+    def _is_report(self, offset: int) -> bool:
+        slave, log = self._slave, self._log
+        if slave.asked < 0 and offset != -1:
+            if offset != 0 and not log.start <= offset <= log.reach:
+                return self._ends(f"it asks for {offset}, the log has {log.start} to {log.end}")
+            slave.asked = offset
+            # An empty slave puts the first byte at the start of a file; brokers send their last one.
+            slave.sent = log.start if offset == 0 else offset
+        elif offset > max(slave.sent, 0):
+            return self._ends(f"it acknowledges {offset}, and was sent the log up to {slave.sent}")
+        slave.acknowledged = offset
+        return True
+
+    def _ends(self, reason: str) -> bool:
+        self._slave.reason = reason
+        return False
+
+    def _send_frames(self) -> None:
+        data = memoryview(self._log.read(self._slave.sent, _READ_BYTES))
+        while data and not self._stop.is_set():
+            body = data[: self._frame_bytes]
+            self._send(wire.FRAME.pack(self._slave.sent, len(body)), body)
+            self._slave.sent += len(body)
+            self._slave.bytes += len(body)
+            data = data[len(body) :]
+        self._has_said_end = False
+
+    def _send(self, head: bytes, body: memoryview | bytes = b"") -> None:
+        self._socket.settimeout(_STALLED_SECONDS)
+        self._socket.sendall(b"".join((head, body)))
+        self._sent_at = time.monotonic()

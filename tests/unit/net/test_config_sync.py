@@ -1,0 +1,141 @@
+"""What a broker says by remoting: its range, and its configuration in the order that loses nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import FormatError, InputError, RefusedError
+from rmqtool.formats.remoting_codes import Request
+from rmqtool.net import broker_client, config_sync
+from rmqtool.net.broker_client import RequestRefusedError
+from rmqtool.net.config_sync import ConfigSync
+from rmqtool.net.ha_connection import Address, ConnectionLostError
+from rmqtool.net.receive import Progress
+from rmqtool.read.store import Store
+from rmqtool.storage.profile import PROFILES
+from tests.support.programs import until
+from tests.support.replication import FILE_SIZE, FakeBroker, listening, log_of, make_master, receive, sending
+from tests.support.trees import tree_digest
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with three files of log."""
+    return make_master(tmp_path_factory.mktemp("master") / "store")
+
+
+def receive_from(address: Address, root: Path, **request: Any) -> Progress:
+    """Receive as from a broker."""
+    return receive(address, root, ha_only=False, file_size=None, **request)
+
+
+def test_log_and_configuration_are_received(master: Path, tmp_path: Path) -> None:
+    """The files are a broker's, of the version that the master has; sizes and HA port come from it."""
+    copy = tmp_path / "copy"
+    with sending(master) as sender:
+        fake = FakeBroker(sender)
+        with fake as address:
+            progress = receive_from(address, copy)
+    assert log_of(copy) == log_of(master)
+    assert (progress.configs, progress.master_end, progress.lag_bytes) == (1, sender.log.end, 0)
+    with Store.open(copy) as store:
+        assert store.written_by.profile.name == "5.4"
+        assert store.layout.commit_log_file_size == FILE_SIZE
+    topics = json.loads((copy / "config" / "topics.json").read_text())
+    assert topics["topicConfigTable"]["Topic"]["writeQueueNums"] == 2
+    assert "topicQueueMappingDetailMap" not in topics
+    assert "1:7" in (copy / "config" / "consumerOffset.json").read_text()
+    assert {"delayOffset.json", "subscriptionGroup.json"} <= {
+        path.name for path in (copy / "config").iterdir()
+    }
+    first, last = fake.asked.index(Request.GET_ALL_CONSUMER_OFFSET), len(fake.asked)
+    assert Request.GET_BROKER_RUNTIME_INFO in fake.asked[first:last]
+
+
+def test_offsets_are_never_ahead_of_the_log(master: Path, tmp_path: Path) -> None:
+    """Nothing is written before the log has reached the end that was asked for after them."""
+    flushed = 0
+    with sending(master) as sender, FakeBroker(sender) as address:
+        sync = ConfigSync(address, tmp_path, PROFILES["5.4"], lambda: flushed, 60.0)
+        sync.start()
+        until(lambda: sync.master_end == sender.log.end)
+        flushed = sender.log.end - 1
+        assert not sync.written
+        assert not (tmp_path / "config").exists()
+        flushed = sender.log.end
+        until(lambda: sync.written)
+        sync.stop()
+        assert (tmp_path / "config" / "consumerOffset.json").exists()
+
+
+def test_a_range_that_does_not_continue_is_refused(master: Path, tmp_path: Path) -> None:
+    """Expired, lost, another file size, another protocol; nothing is changed."""
+    copy = tmp_path / "copy"
+    with sending(master) as sender:
+        fake = FakeBroker(sender)
+        with fake as address:
+            receive_from(address, copy, config_seconds=0)
+            before = tree_digest(copy)
+            end = sender.log.end
+            for change, why in (
+                ({"commitLogMinOffset": str(end + 5), "commitLogMaxOffset": str(end + 50)}, "deleted"),
+                ({"commitLogMinOffset": str(end), "commitLogMaxOffset": str(end + 50)}, "deleted"),
+                ({"commitLogMinOffset": "0", "commitLogMaxOffset": str(end - 1)}, "lost"),
+            ):
+                fake.table |= change
+                with pytest.raises(RefusedError, match=why):
+                    receive_from(address, copy)
+            fake.properties["enableControllerMode"] = "true"
+            with pytest.raises(RefusedError, match="controller"):
+                receive_from(address, copy)
+            del fake.properties["enableControllerMode"]
+            fake.properties["mappedFileSizeCommitLog"] = "4096"
+            with pytest.raises(RefusedError, match="files"):
+                receive_from(address, copy)
+            assert tree_digest(copy) == before
+            fake.table = {}
+            with pytest.raises(FormatError, match="does not say"):
+                receive_from(address, copy)
+
+
+def test_an_error_of_the_broker_has_its_words(master: Path) -> None:
+    """And a request that it does not know is None."""
+    with sending(master) as sender, FakeBroker(sender) as address:
+        with pytest.raises(RequestRefusedError, match="not supported"):
+            broker_client.ask(address, 999)
+        assert broker_client.document(address, 999) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [b"", b"HTTP/1.1 200 OK\r\n\r\n", b"\xff" * 40, b"\0\0\0\x08\0\0\0\x04null", b"\x7f\xff\xff\xff\0\0\0\1"],
+)
+def test_what_is_not_a_broker_is_one_error(answer: bytes) -> None:
+    """Closed at once, another protocol, sizes that no answer has."""
+
+    def serve(connection: socket.socket) -> None:
+        connection.recv(4096)
+        connection.sendall(answer)
+
+    with listening(serve) as address, pytest.raises(InputError):
+        broker_client.facts_of(address)
+
+
+def test_a_configuration_that_cannot_be_read_ends_the_run(master: Path, tmp_path: Path) -> None:
+    """It is not left out silently."""
+    with sending(master) as sender:
+        fake = FakeBroker(sender)
+        fake.documents[Request.GET_ALL_DELAY_OFFSET] = b"[1]"
+        with fake as address, pytest.raises(FormatError, match="GET_ALL_DELAY_OFFSET"):
+            receive_from(address, tmp_path / "copy")
+
+
+def test_a_broker_that_is_away() -> None:
+    """One error that names it."""
+    with pytest.raises(ConnectionLostError, match="127.0.0.1:1 does not answer"):
+        config_sync.fetch(Address("127.0.0.1", 1))

@@ -1,0 +1,151 @@
+"""`send-log`: what a slave is sent, what it is refused, and what its reports may say."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+
+from rmqtool.errors import RefusedError, UnwritableError
+from rmqtool.formats import replication
+from rmqtool.net import send_log
+from rmqtool.net.send_log import LogSender, SentLog
+from rmqtool.storage.layout import detect
+from tests.support.programs import PATIENCE_S, until
+from tests.support.replication import FILE_SIZE, log_of, make_master, read_exactly, receive, sending
+from tests.support.trees import unchanged
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A store with three files of log."""
+    return make_master(tmp_path_factory.mktemp("master") / "store")
+
+
+@contextmanager
+def slave(sender: LogSender) -> Iterator[socket.socket]:
+    """A connection to a sender."""
+    with closing(socket.create_connection(sender.address, PATIENCE_S)) as connection:
+        yield connection
+
+
+def report(offset: int) -> bytes:
+    """A slave's report."""
+    return struct.pack(">q", offset)
+
+
+def frames(connection: socket.socket, end: int) -> Iterator[tuple[int, bytes]]:
+    """Frames up to one that ends at `end`."""
+    offset = -1
+    while offset < end:
+        head = read_exactly(connection, replication.FRAME.size)
+        offset, size = replication.FRAME.unpack(head)
+        body = read_exactly(connection, size)
+        yield offset, body
+        offset += size
+
+
+@pytest.mark.parametrize("asked", [0, 1, 777, FILE_SIZE, FILE_SIZE + 5])
+def test_the_log_is_sent_from_where_it_is_asked_for(master: Path, asked: int) -> None:
+    """Frames follow each other, and none crosses the end of a file; 0 is the start of a file."""
+    with unchanged(master), sending(master, frame_bytes=1000) as sender, slave(sender) as connection:
+        connection.sendall(report(asked))
+        data, place = b"", asked
+        for offset, body in frames(connection, sender.log.end):
+            assert offset == place
+            assert not body or offset // FILE_SIZE == (offset + len(body) - 1) // FILE_SIZE
+            data, place = data + body, place + len(body)
+        assert data == log_of(master).ljust(sender.log.end, b"\0")[asked:]
+        head = read_exactly(connection, replication.FRAME.size)
+        assert replication.FRAME.unpack(head) == (sender.log.end, 0)
+
+
+@pytest.mark.parametrize("asked", [-2, 1 << 40, (1 << 63) - 1])
+def test_what_the_log_does_not_have_is_refused(master: Path, asked: int) -> None:
+    """The connection is closed, with a reason: nothing is sent, and no silence either."""
+    with sending(master) as sender, slave(sender) as connection:
+        connection.sendall(report(asked))
+        assert connection.recv(1) == b""
+        until(lambda: sender.slaves[0].reason.startswith("it asks for"))
+
+
+def test_an_acknowledgement_of_what_was_not_sent_ends_the_connection(master: Path) -> None:
+    """A slave cannot have it."""
+    with sending(master) as sender, slave(sender) as connection:
+        connection.sendall(report(-1))
+        connection.sendall(report(sender.log.end))
+        connection.sendall(report(sender.log.end + 1))
+        while connection.recv(1 << 16):
+            pass
+        until(lambda: not sender.slaves[0].is_connected)
+        assert "acknowledges" in sender.slaves[0].reason or "asks for" in sender.slaves[0].reason
+
+
+def test_a_silent_slave_is_given_up(master: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that connects and says nothing, and one that sends half a report."""
+    monkeypatch.setattr(send_log, "SILENCE_SECONDS", 0.0)
+    with sending(master) as sender, slave(sender) as connection:
+        connection.sendall(report(5)[:3])
+        assert connection.recv(1) == b""
+
+
+def test_nothing_is_sent_from_damage_on(master: Path, tmp_path: Path) -> None:
+    """In the file that the log ends in, it refuses to begin."""
+    with sending(master) as sender:
+        receive(sender.address, tmp_path / "copy")
+    files = sorted((tmp_path / "copy" / "commitlog").iterdir())
+    path = next(path for path in reversed(files) if any(path.read_bytes()))
+    data = bytearray(path.read_bytes())
+    data[100:164] = bytes(64)
+    path.write_bytes(data)
+    with pytest.raises(RefusedError):
+        SentLog(detect(tmp_path / "copy"))
+
+
+def test_a_port_that_is_taken(master: Path) -> None:
+    """One clear error."""
+    with sending(master) as sender, pytest.raises(UnwritableError, match="cannot listen"):
+        LogSender(sender.log, sender.address, note=print)
+
+
+def test_several_slaves_at_once(master: Path, tmp_path: Path) -> None:
+    """Each has the whole log."""
+    with sending(master) as sender, sending(master) as other:
+        for number, each in enumerate((sender, other, sender)):
+            receive(each.address, tmp_path / str(number))
+            assert log_of(tmp_path / str(number)) == log_of(master)
+        assert len(sender.slaves) == 2
+
+
+def test_a_file_that_vanishes(master: Path, tmp_path: Path) -> None:
+    """The slave is left with whole frames, and the reason is kept."""
+    with sending(master) as sender:
+        receive(sender.address, tmp_path / "copy")
+    with sending(tmp_path / "copy") as sender:
+        (tmp_path / "copy" / "commitlog" / f"{0:020}").unlink()
+        with slave(sender) as connection:
+            connection.sendall(report(1))
+            while connection.recv(1 << 16):
+                pass
+        until(lambda: "cannot read" in sender.slaves[0].reason)
+
+
+def test_a_slave_of_a_full_file_waits_for_the_next(tmp_path: Path) -> None:
+    """One that has got the blank and the rest of the file from its former master is not ahead."""
+    root = make_master(tmp_path / "master", 40, file_size=FILE_SIZE)
+    second = root / "commitlog" / f"{FILE_SIZE:020}"
+    data = second.read_bytes()
+    for path in sorted((root / "commitlog").iterdir())[1:]:
+        path.write_bytes(bytes(FILE_SIZE))
+    with sending(root) as sender, slave(sender) as connection:
+        assert sender.log.end < sender.log.reach == FILE_SIZE
+        connection.sendall(report(FILE_SIZE))
+        head = read_exactly(connection, replication.FRAME.size)
+        assert replication.FRAME.unpack(head) == (FILE_SIZE, 0)
+        second.write_bytes(data)
+        offset, body = next(frames(connection, sender.log.end))
+        assert (offset, body[:100]) == (FILE_SIZE, data[:100])
