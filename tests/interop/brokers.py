@@ -93,7 +93,7 @@ def write_settings(path: Path, settings: Mapping[str, str]) -> None:
 
 
 class Broker:
-    """One broker over one store. `start` may be called again after `stop` or `kill`."""
+    """One broker over one store. `start` may be called again after `stop` or `kill`: on the same ports."""
 
     def __init__(
         self, version: str, folder: Path, store: Path, settings: Mapping[str, str] | None = None
@@ -166,8 +166,9 @@ class Broker:
             yield config
 
     def _broker_configs(self) -> Iterator[Path]:
-        for _ in range(_PORT_TRIES):
-            self.port = port = free_port(-2, 1)
+        for number in range(_PORT_TRIES):
+            is_kept = number == 0 and self.port and all(is_free(self.port + place) for place in (0, -2, 1))
+            self.port = port = self.port if is_kept else free_port(-2, 1)
             config = self.folder / "broker" / "broker.conf"
             config.parent.mkdir(parents=True, exist_ok=True)
             settings = _BROKER_SETTINGS | store_settings(self.version) | self.settings

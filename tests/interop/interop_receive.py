@@ -1,0 +1,193 @@
+"""Real masters and `receive`, real slaves and `send-log`: the logs are equal byte for byte, whatever ends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool import NewMessage, StoreWriter
+from rmqtool.formats import properties
+from rmqtool.formats.message_id import OffsetMessageId
+from rmqtool.read.store import Store
+from tests.interop.brokers import (
+    BROKER_VERSIONS,
+    LOG_FILE_SIZE,
+    QUEUE_FILE_SIZE,
+    Broker,
+    store_settings,
+    write_settings,
+)
+from tests.interop.interop_kill import lost
+from tests.interop.processes import wait_until
+from tests.support.programs import PATIENCE_S, RMQTOOL, started
+
+THREADS = 4
+TOPIC = "Received"
+
+
+@contextmanager
+def receiving(broker: Broker, copy: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
+    """`receive` from a broker, with its lines in a file next to the copy."""
+    with (
+        copy.with_suffix(".log").open("ab") as log,
+        started(
+            [*RMQTOOL, "receive", f"127.0.0.1:{broker.port}", copy, "--config-every", "1s", *more],
+            stdout=log,
+            stderr=log,
+        ) as program,
+    ):
+        yield program
+
+
+def received(copy: Path) -> int:
+    """The end of the log of a store that another process may be writing; 0 without one."""
+    try:
+        with Store.open(copy) as store:
+            return store.end_offset()
+    except Exception:  # noqa: BLE001  # it is just being made
+        return 0
+
+
+def wait_received(copy: Path, offset: int) -> None:
+    """Until the copy has the log up to an offset."""
+    wait_until(lambda: received(copy) >= offset, f"the copy has {offset} bytes", step=0.3)
+
+
+def log_bytes(root: Path, end: int) -> bytes:
+    """The commit log up to a physical offset."""
+    files = sorted((root / "commitlog").iterdir())
+    return b"".join(path.read_bytes() for path in files if path.name.isdigit())[:end]
+
+
+def run(*words: object) -> subprocess.CompletedProcess[str]:
+    """A command that must end well."""
+    done = subprocess.run([*RMQTOOL, *map(str, words)], capture_output=True, text=True, timeout=PATIENCE_S)
+    assert done.returncode in (0, 1), done.stderr
+    return done
+
+
+@pytest.mark.parametrize("version", BROKER_VERSIONS)
+def test_a_received_log_is_equal_and_starts(version: str, tmp_path: Path) -> None:
+    """Killed, the master killed under it, resumed; then a broker starts on the copy and has all messages."""
+    master, copy = tmp_path / "master", tmp_path / "copy"
+    with Broker(version, tmp_path / "a", master) as broker:
+        broker.start()
+        with broker.client() as client:
+            client.call("produce", topic=TOPIC, threads=THREADS)
+            with receiving(broker, copy) as program:
+                wait_received(copy, 2 * LOG_FILE_SIZE + 5000)
+                program.kill()
+                program.wait()
+            assert (copy / "abort").exists()
+            with receiving(broker, copy) as program:
+                wait_received(copy, received(copy) + LOG_FILE_SIZE)
+                broker.kill()
+                client.wait_events(
+                    lambda events: len(lost(events)) == THREADS, lambda events: "still sending"
+                )
+                broker.start()
+                with broker.client() as second:
+                    for number in range(20):
+                        second.call("send", topic=f"{TOPIC}0", body="aGk=", tags="", keys=f"after{number}",
+                                    properties={})  # fmt: skip
+                done = run("receive", f"127.0.0.1:{broker.port}", tmp_path / "other", "--once", "--json")
+                wait_received(copy, json.loads(done.stdout)["end_offset"])
+                program.terminate()
+                assert program.wait(PATIENCE_S) == 0, copy.with_suffix(".log").read_text()
+            queues = {
+                topic: client.call("queues", topic=topic) for topic in (f"{TOPIC}{n}" for n in range(3))
+            }
+        broker.stop()
+    end = received(copy)
+    assert not (copy / "abort").exists()
+    assert log_bytes(copy, end) == log_bytes(master, end)
+    assert {"topics.json", "consumerOffset.json"} <= {path.name for path in (copy / "config").iterdir()}
+    write_settings(tmp_path / "broker.conf", store_settings(version))  # sizes that are not the default ones
+    run("rebuild", copy, "--apply", "--broker-conf", tmp_path / "broker.conf")
+    assert run("verify", copy, "--severity", "warning").returncode == 0
+    with Broker(version, tmp_path / "b", copy) as broker:
+        broker.start()
+        with broker.client() as client:
+            for topic, expected in queues.items():
+                assert client.call("queues", topic=topic) == expected
+        broker.stop()
+
+
+@pytest.mark.parametrize("version", BROKER_VERSIONS)
+def test_a_synchronous_master_counts_it(version: str, tmp_path: Path) -> None:
+    """With `receive` as its only slave; both are killed, and no acknowledged message is lost."""
+    copy = tmp_path / "copy"
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+    with Broker(version, tmp_path / "a", tmp_path / "master", settings) as broker:
+        broker.start()
+        with broker.client() as client, receiving(broker, copy) as program:
+            wait_until(lambda: (copy / "lock").exists(), "it receives")
+            client.call("produce", topic=TOPIC, threads=THREADS)
+            client.wait_events(
+                lambda events: len(acknowledged(events)) >= 1000 or lost(events),
+                lambda events: f"{len(acknowledged(events))} of {len(events)}",
+            )
+            program.kill()
+            broker.kill()
+            events = client.wait_events(
+                lambda found: len(lost(found)) == THREADS, lambda found: "still sending"
+            )
+    sent = acknowledged(events)
+    assert len(sent) >= 1000
+    with Store.open(copy) as store:
+        for event in sent:
+            for number, text in enumerate(event["result"]["offsetMsgId"].split(",")):
+                found = store.get(OffsetMessageId.decode(text).physical_offset)
+                assert found is not None and not found.status, event
+                keys = properties.decode(found.message.properties_bytes)[properties.KEYS]
+                assert keys == f"{event['number']}-{number}"
+
+
+def acknowledged(events: list[Any]) -> list[Any]:
+    """Sends of which the broker says that they are at a slave too."""
+    return [event for event in events if event["kind"] == "sent" and event["result"]["status"] == "SEND_OK"]
+
+
+@pytest.mark.parametrize("version", BROKER_VERSIONS)
+def test_a_slave_takes_the_log_from_a_folder(version: str, tmp_path: Path) -> None:
+    """A stock slave, empty at first; its log is equal, and its queues have all messages."""
+    source, slave = tmp_path / "source", tmp_path / "slave"
+    with StoreWriter.create(
+        source, version[:3], auto_create_queues=4, commit_log_file_size=LOG_FILE_SIZE,
+        consume_queue_file_size=QUEUE_FILE_SIZE, index_slots=1000, index_entries=4000,
+    ) as writer:  # fmt: skip
+        for number in range(3000):
+            writer.put(NewMessage("Sent", b"x" * (number % 1500), keys=[f"key{number}"]))
+    with Store.open(source) as store:
+        end, queues = store.end_offset(), {key: store.max_offset(*key) for key in store.queues}
+    command = [*RMQTOOL, "send-log", source, "--listen", "127.0.0.1:0", "--once"]
+    settings = {"brokerRole": "SLAVE", "brokerId": "1"}
+    if version.startswith("4."):
+        with started([*command, "--json"], text=True) as sender:
+            settings["haMasterAddress"] = sender.stderr.readline().split()[-1]
+            with Broker(version, tmp_path / "a", slave, settings) as broker:
+                broker.start()
+                done(sender)
+                broker.stop()
+    else:
+        with Broker(version, tmp_path / "a", slave, settings) as broker:
+            broker.start()
+            with started([*command, "--slave", f"127.0.0.1:{broker.port}"], text=True) as sender:
+                done(sender)
+            broker.stop()
+    assert log_bytes(slave, end) == log_bytes(source, end)
+    with Store.open(slave) as store:
+        assert store.end_offset() == end
+        assert {key: store.max_offset(*key) for key in queues} == queues
+
+
+def done(sender: subprocess.Popen[str]) -> None:
+    """The slave has acknowledged all."""
+    output, errors = sender.communicate(timeout=PATIENCE_S)
+    assert sender.returncode == 0, output + errors
