@@ -7,9 +7,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
     "Check": ("doctor", "verify", "diff"),
     "Repair and clean up": ("recover", "rebuild", "expire"),
     "Write messages": ("append", "deliver"),
-    "Replicate": ("receive", "send_log"),
     "Get messages out": ("export", "copy", "spark_scan"),
     "Prepare a start": ("warm",),
+    "Serve and replicate": ("serve", "receive", "send_log"),
     "Explain": ("problems", "help", "completion"),
 }
 """The commands by purpose, as the help shows them."""

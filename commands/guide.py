@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-READ, SHOW, OUTPUT, CHANGE, BEHAVIOUR, MESSAGE, NEW = (
+READ, SHOW, OUTPUT, CHANGE, BEHAVIOUR, MESSAGE, NEW, NETWORK = (
     "What to read",
     "What to show",
     "Where it goes",
@@ -12,8 +12,9 @@ READ, SHOW, OUTPUT, CHANGE, BEHAVIOUR, MESSAGE, NEW = (
     "Behaviour",
     "The message",
     "The new store",
+    "The network",
 )
-PURPOSES = (MESSAGE, READ, NEW, CHANGE, SHOW, OUTPUT, BEHAVIOUR)
+PURPOSES = (MESSAGE, READ, NEW, NETWORK, CHANGE, SHOW, OUTPUT, BEHAVIOUR)
 """The sections of options in their order."""
 
 _PURPOSE_OF = {
@@ -51,6 +52,11 @@ _PURPOSE_IN: Mapping[str, Mapping[str, str]] = {
     },
     "send-log": {READ: "--once --listen --slave"},
     "warm": {READ: "--queues"},
+    "serve": {
+        READ: "--live --max-messages",
+        NETWORK: "--port --bind --advertise --broker-name --cluster-name --metrics --tls-cert --tls-key",
+        BEHAVIOUR: "--offsets --start --quiet",
+    },
     "stats": {SHOW: "--all", READ: "--at --limit"},
 }
 
@@ -188,6 +194,13 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Copy a log to another machine",
          "rmqtool receive 10.0.0.2:10912 NEW --ha-only --commitlog-file-size 1G --once"),
     ),
+    "serve": (
+        ("Let consumers and mqadmin read a store while the broker is down", "rmqtool serve STORE"),
+        ("Let other machines read it, and keep what they commit",
+         "rmqtool serve STORE --bind 0.0.0.0 --offsets offsets.json"),
+        ("Serve a backup in object storage as the broker it came from",
+         "rmqtool serve s3://backup/broker-a --broker-conf broker.conf --port 9876"),
+    ),
     "help": (
         ("Show the manual of a command", "rmqtool help recover"),
         ("Read what to do when a broker does not start", "rmqtool help recovery"),
@@ -226,6 +239,7 @@ RELATED: Mapping[str, str] = {
     "warm": "info(1) tail(1) concepts(7)",
     "receive": "send-log(1) rebuild(1) verify(1) diff(1) recovery(7)",
     "send-log": "receive(1) copy(1) recovery(7)",
+    "serve": "tail(1) verify(1) copy(1) recovery(7)",
     "help": "problems(1)",
     "completion": "help(1)",
 }

@@ -206,6 +206,22 @@ Here the slave holds the damaged message intact, and lacks the last 160 records.
 up to date can replace the master. With `--common` the exit code is 0 if nothing differs except how far each
 log reaches.
 
+## Read while the broker is down
+
+`rmqtool serve STORE` lets consumers, mqadmin and the dashboard read the store while no broker runs: the
+damaged store itself, or a backup. It changes nothing, so it can run before you decide on a repair. Start it
+on the machine of the broker, and give clients its address as that of the name server:
+
+```text
+rmqtool serve STORE --broker-conf broker.conf --bind 0.0.0.0 --offsets served-offsets.json
+mqadmin topicStatus -n HOST:10911 -t Orders
+```
+
+Consumer groups go on at the offsets that the store has. What they commit meanwhile is only in the file of
+`--offsets`, which has the layout of consumerOffset.json: a broker that is started later does not know of it,
+and delivers these messages again. Sends are refused. A damaged record is left out and named; messages that no
+queue has, as after a crash, are not served until `rmqtool rebuild STORE --apply`.
+
 ## Queues or topics are wrong, the log is sound
 
 `rmqtool rebuild STORE` rebuilds the queues and index files that do not agree with the log (all of them, or

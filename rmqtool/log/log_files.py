@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from rmqtool.errors import UnreadableError
 from rmqtool.log.log_heads import Head, head_at, heads_of_file, is_sound
-from rmqtool.storage.layout import StoreFile
+from rmqtool.storage.layout import StoreFile, StoreLayout
+from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import OpenFiles
 
 _HINTS = 16  # most queue units that are tried, furthest first; damaged units may point nowhere
@@ -51,12 +52,28 @@ def file_with(files: Sequence[StoreFile], starts: Sequence[int], first: int, sto
     return found
 
 
+def relisted(layout: StoreLayout, known: Iterable[StoreFile]) -> tuple[StoreFile, ...]:
+    """The files of a log as they are now; one that was emptied, and is not deleted yet, keeps its size."""
+    listing = Listing()
+    sizes = {file.file_from_offset: file.size for file in known}
+    found = [
+        StoreFile(place, offset, size or sizes.get(offset, 0))
+        for folder in layout.commit_log_folders
+        for place, offset, size in listing.mapped_files(folder)[0]
+    ]
+    return tuple(sorted(found, key=lambda file: file.file_from_offset))
+
+
 class LogFiles:
     """The files of a log in the order of their offsets, read through the heads of records."""
 
     def __init__(self, files: tuple[StoreFile, ...], open_files: OpenFiles) -> None:
-        self.files = files
         self._open_files = open_files
+        self.set_files(files)
+
+    def set_files(self, files: tuple[StoreFile, ...]) -> None:
+        """Go on with other files: a program that uses the store makes and deletes some."""
+        self.files = files
         self._starts = [file.file_from_offset for file in files]
 
     @property

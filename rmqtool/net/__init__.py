@@ -1,8 +1,25 @@
-"""The wire between brokers, clients and slaves.
+"""The protocols of RocketMQ over sockets; bytes <-> commands is in `formats/remoting`.
 
-receive.py          a slave: the log of a master, into a store (ha_connection.py, replica.py, log_end.py)
-config_sync.py      the configuration of the master, in the order that loses nothing (broker_client.py)
-send_log.py         a master: the log of a store, to slaves
+A store for stock clients. It is never written, and nothing in a request is used as a path:
+
+    serve.py            `serve`: a store as name server and broker at once
+    server.py           connections: frames in, answers out, limits
+    requests.py         which function answers which request, and what is refused
+    name_server.py      routes, clusters, lists of topics
+    broker.py           offsets, times, single messages
+    pulls.py            pulls, and those that wait for messages
+    clients.py          consumers and their groups, subscriptions, locks
+    offsets.py          committed offsets, and their file outside of the store
+    administration.py   what mqadmin and the dashboard ask for
+    view.py             the store as it is served: topics, and queues that grow
+    records.py          what is sent of the log: every record is checked
+    counters.py         what was done, as numbers and as Prometheus text
+
+Replication:
+
+    receive.py          a slave: the log of a master, into a store (ha_connection.py, replica.py, log_end.py)
+    config_sync.py      the configuration of the master, in the order that loses nothing (broker_client.py)
+    send_log.py         a master: the log of a store, to slaves
 """
 
-__all__ = ["broker_client", "ha_connection", "receive", "send_log"]
+__all__ = ["broker_client", "ha_connection", "receive", "send_log", "serve"]

@@ -24,6 +24,7 @@ __all__ = [
     "messages",
     "op_records",
     "pushed",
+    "query_message",
     "reading",
     "residual",
     "selection",

@@ -49,6 +49,7 @@ RANKS = {
     "rmqtool.broker": 10,
     "rmqtool.repair": 11,
     "rmqtool.report": 12,
+    "rmqtool.net": 13,
     "rmqtool.spark": 13,
     "rmqtool.net": 13,
     "rmqtool.terminal": 13,

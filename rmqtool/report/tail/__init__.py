@@ -13,4 +13,4 @@
 Reading takes no lock and writes nothing; a running broker does not notice it.
 """
 
-__all__ = ["rows", "start", "subscription", "topics"]
+__all__ = ["get_message", "log_reader", "rows", "start", "subscription", "topics"]

@@ -14,15 +14,25 @@ from rmqtool.errors import InputError, UnreadableError, UsageError
 from rmqtool.formats import properties
 from rmqtool.lazy_dataclass import dataclass
 from rmqtool.log.events import StoredMessage
-from rmqtool.queue.consume_queue import AnyQueue, BatchConsumeQueue
+from rmqtool.queue.consume_queue import BLOCK, AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.report.tail.subscription import Subscription
 
 SCANNED_BYTES = 16_000  # maxFilterMessageSize: at least this much of a queue is examined
 PULL_BYTES_MIN, PULL_BYTES_MAX = 100, 128 << 20
-_IN_MEMORY = (262_144, 32)  # maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory
-_ON_DISK = (65_536, 8)
 _MEMORY_PERCENT = 40  # accessMessageInMemoryMaxRatio
+
+
+class TransferLimits(NamedTuple):
+    """Most bytes and messages of an answer; records count as on disk far before the end of the log."""
+
+    memory_bytes: int = 262_144  # maxTransferBytesOnMessageInMemory
+    memory_count: int = 32  # maxTransferCountOnMessageInMemory
+    disk_bytes: int = 65_536
+    disk_count: int = 8
+
+
+BROKER_LIMITS = TransferLimits()
 
 
 class GetMessageStatus(StrEnum):
@@ -111,8 +121,43 @@ def get_message(
         raise UsageError(f"at least one message must be asked for, not {max_messages}")
     store.layout.check_forms(log=True)
     queue = store.queue(topic, queue_id)
-    low = store.min_offset(topic, queue_id)
-    high = store.max_offset(topic, queue_id)
+    window = Window(
+        store.min_offset(topic, queue_id),
+        store.max_offset(topic, queue_id),
+        0 if queue is None else queue.end(),
+    )
+    memory = _memory_bytes() if memory_bytes is None else memory_bytes
+    return answer_pull(
+        store, queue, window, offset, max_messages, subscription or Subscription(),
+        max_bytes=max_bytes, memory_bytes=memory,
+    )  # fmt: skip
+
+
+class Window(NamedTuple):
+    """What of a queue is served: the queue offsets [low, high), and the number after its last unit."""
+
+    low: int
+    high: int
+    end: int
+
+
+def answer_pull(
+    store: Store,
+    queue: AnyQueue | None,
+    window: Window,
+    offset: int,
+    max_messages: int,
+    subscription: Subscription,
+    *,
+    max_bytes: int = PULL_BYTES_MAX,
+    memory_bytes: int = 0,
+    limits: TransferLimits = BROKER_LIMITS,
+) -> GetMessageResult:
+    """As `get_message`, of a queue of which the caller knows where it begins and ends.
+
+    Raises UnreadableError: the queue cannot be read.
+    """
+    low, high, end = window
 
     def ended(status: GetMessageStatus, following: int) -> GetMessageResult:
         return GetMessageResult(status, following, low, high)
@@ -125,11 +170,11 @@ def get_message(
         return ended(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset)
     if offset > high:
         return ended(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high)
-    memory = _memory_bytes() if memory_bytes is None else memory_bytes
-    units = _units(queue, offset)
+    units = _units(queue, offset, end, max_messages if not subscription.looks_inside else BLOCK)
     if units is None:
         return ended(GetMessageStatus.OFFSET_FOUND_NULL, _next_file(store, queue, offset))
-    pull = _Pull(store, subscription or Subscription(), offset, max_messages, memory * _MEMORY_PERCENT // 100)
+    far = memory_bytes * _MEMORY_PERCENT // 100
+    pull = _Pull(store, subscription, offset, max_messages, far, limits)
     pull.max_bytes = min(max(max_bytes, PULL_BYTES_MIN), PULL_BYTES_MAX)
     pull.run(units, high, queue.unit_size)
     return GetMessageResult(pull.status, pull.next, low, high, tuple(pull.records))
@@ -149,8 +194,8 @@ def _memory_bytes() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
-def _units(queue: AnyQueue, offset: int) -> Iterator[_Unit] | None:
-    """The units from `offset` to the end of its file."""
+def _units(queue: AnyQueue, offset: int, end: int, block: int) -> Iterator[_Unit] | None:
+    """The units from `offset` to the end of its file, before the number `end`; `block` are read at once."""
     if isinstance(queue, BatchConsumeQueue):
         number = queue.number_of(offset)
         file = None if number is None else queue.file_of(number)
@@ -158,14 +203,14 @@ def _units(queue: AnyQueue, offset: int) -> Iterator[_Unit] | None:
             return None
         return (
             _Unit(unit.base_offset, unit.batch_size, unit.physical_offset, unit.size, unit.tags_code)
-            for _, unit in queue.numbered_in(file, number, queue.end())
+            for _, unit in queue.numbered_in(file, number, end, block=block)
         )
     file = queue.file_of(offset)
     if file is None:
         return None
     return (
         _Unit(at, 1, unit.physical_offset, unit.size, queue.tags_code(unit))
-        for at, unit in queue.numbered_in(file, offset, queue.end())
+        for at, unit in queue.numbered_in(file, offset, end, block=block)
     )
 
 
@@ -180,7 +225,16 @@ def _next_file(store: Store, queue: AnyQueue, offset: int) -> int:
 class _Pull:
     """The scan of one pull: what it has accepted so far, and how it would end now."""
 
-    def __init__(self, store: Store, wanted: Subscription, offset: int, most: int, memory: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        wanted: Subscription,
+        offset: int,
+        most: int,
+        memory: int,
+        limits: TransferLimits,
+    ) -> None:
+        self.limits = limits
         self.store = store
         self.wanted = wanted
         self.offset = offset
@@ -249,7 +303,11 @@ class _Pull:
             return False
         if self._count + count > self.most or (self._limits_bytes and self._size + size > self.max_bytes):
             return True
-        most_bytes, most = _IN_MEMORY if self._end_of_log - place <= self.memory else _ON_DISK
+        limits = self.limits
+        if self._end_of_log - place <= self.memory:
+            most_bytes, most = limits.memory_bytes, limits.memory_count
+        else:
+            most_bytes, most = limits.disk_bytes, limits.disk_count
         return self._size + size > most_bytes or self._count >= most
 
     @property

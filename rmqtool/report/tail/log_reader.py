@@ -11,9 +11,8 @@ from rmqtool.errors import FormatError, UnreadableError
 from rmqtool.formats import message as form
 from rmqtool.log.commit_log import status_of
 from rmqtool.log.events import StoredMessage
-from rmqtool.log.log_files import file_with
+from rmqtool.log.log_files import file_with, relisted
 from rmqtool.storage.layout import StoreFile, StoreLayout
-from rmqtool.storage.listing import Listing
 from rmqtool.storage.open_files import OpenFiles
 
 _SPAN_BYTES = 4 << 20  # most that is read at once, but for a longer record
@@ -51,14 +50,7 @@ class LogReader:
     def refresh(self) -> None:
         """List the log's folders again."""
         self._refreshed = time.monotonic()
-        listing = Listing()
-        known = {file.file_from_offset: file.size for file in self.files}
-        found = [
-            StoreFile(place, offset, size or known.get(offset, 0))  # an emptied file has not been deleted
-            for folder in self.layout.commit_log_folders
-            for place, offset, size in listing.mapped_files(folder)[0]
-        ]
-        self._set(sorted(found, key=lambda file: file.file_from_offset))
+        self._set(relisted(self.layout, self.files))
 
     @property
     def min_offset(self) -> int:
@@ -82,6 +74,21 @@ class LogReader:
 
         None where no file holds the place, the file is gone, or no record of that size is there.
         """
+        for (offset, size), piece in zip(places, self.pieces(places), strict=True):
+            yield None if piece is None else self._decoded(offset, size, *piece)
+
+    def _decoded(self, offset: int, size: int, file: StoreFile, data: memoryview) -> StoredMessage | None:
+        try:
+            found = form.decode(data)
+        except FormatError:
+            return None
+        if found.total_size != size:
+            return None
+        name = self._names[file.file_from_offset]
+        return StoredMessage(found, offset, file.path, name, status_of(found, offset))
+
+    def pieces(self, places: Sequence[RecordRef]) -> Iterator[tuple[StoreFile, memoryview] | None]:
+        """As `read`, but the file of each place and the bytes there, which may be anything."""
         first = 0
         while first < len(places):
             file = self._file_or_new(places[first])
@@ -116,7 +123,9 @@ class LogReader:
             stop, at = end, at + 1
         return at
 
-    def _span(self, file: StoreFile, places: Sequence[RecordRef]) -> Iterator[StoredMessage | None]:
+    def _span(
+        self, file: StoreFile, places: Sequence[RecordRef]
+    ) -> Iterator[tuple[StoreFile, memoryview] | None]:
         start = places[0].physical_offset
         length = places[-1].physical_offset + places[-1].size - start
         try:
@@ -128,15 +137,5 @@ class LogReader:
                 for place in places:
                     yield from self._span(file, [place])
             return
-        name = self._names[file.file_from_offset]
         for offset, size in places:
-            at = offset - start
-            try:
-                found = form.decode(data[at : at + size])
-            except FormatError:
-                yield None
-                continue
-            if found.total_size != size:
-                yield None
-                continue
-            yield StoredMessage(found, offset, file.path, name, status_of(found, offset))
+            yield file, data[offset - start : offset - start + size]

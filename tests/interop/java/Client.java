@@ -8,11 +8,14 @@ import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.rocketmq.client.QueryResult;
+import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
 import org.apache.rocketmq.client.consumer.MessageSelector;
 import org.apache.rocketmq.client.consumer.PullResult;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
@@ -37,6 +40,7 @@ public final class Client extends Commands {
     private TransactionMQProducer transactions;
     private DefaultMQPullConsumer puller;
     private final List<DefaultMQPushConsumer> consumers = new ArrayList<>();
+    private final List<DefaultLitePullConsumer> lite = new ArrayList<>();
 
     public static void main(String[] arguments) throws Exception {
         new Client().run();
@@ -61,6 +65,10 @@ public final class Client extends Commands {
                 return consume(command.text("group"), command.map("topics"));
             case "consume_sql":
                 return consumeSql(command.text("group"), command.text("topic"), command.text("sql"));
+            case "consume_concurrently":
+                return consumeConcurrently(command.text("group"), command.map("topics"));
+            case "consume_lite":
+                return consumeLite(command.text("group"), command.text("topic"), command.text("tags"));
             case "queues":
                 return queues(command.text("topic"));
             case "pull":
@@ -215,14 +223,47 @@ public final class Client extends Commands {
     }
 
     private Object started(DefaultMQPushConsumer consumer, String group) throws Exception {
-        consumer.setNamesrvAddr(nameServer);
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.registerMessageListener((MessageListenerOrderly) (messages, context) -> {
-            for (MessageExt message : messages) {
-                event("consumed", group, message);
-            }
+            messages.forEach(message -> event("consumed", group, message));
             return ConsumeOrderlyStatus.SUCCESS;
         });
+        return listening(consumer);
+    }
+
+    /** A push consumer that gets messages of a queue from several threads, in no order. */
+    private Object consumeConcurrently(String group, Map<?, ?> topics) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group);
+        for (Map.Entry<?, ?> topic : topics.entrySet()) {
+            consumer.subscribe(topic.getKey().toString(), topic.getValue().toString());
+        }
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            messages.forEach(message -> event("consumed", group, message));
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        return listening(consumer);
+    }
+
+    /** A lite consumer, which polls; its messages are events too. */
+    private Object consumeLite(String group, String topic, String tags) throws Exception {
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(group);
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, tags);
+        consumer.start();
+        lite.add(consumer);
+        Thread thread = new Thread(() -> {
+            while (consumer.isRunning()) {
+                consumer.poll(500).forEach(message -> event("consumed", group, message));
+            }
+        }, "lite");
+        thread.setDaemon(true);
+        thread.start();
+        return null;
+    }
+
+    private Object listening(DefaultMQPushConsumer consumer) throws Exception {
+        consumer.setNamesrvAddr(nameServer);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.start();
         consumers.add(consumer);
         return null;
@@ -291,6 +332,8 @@ public final class Client extends Commands {
     private Object close() {
         consumers.forEach(DefaultMQPushConsumer::shutdown);
         consumers.clear();
+        lite.forEach(DefaultLitePullConsumer::shutdown);
+        lite.clear();
         if (transactions != null) {
             transactions.shutdown();
         }

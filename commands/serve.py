@@ -1,0 +1,161 @@
+"""`rmqtool serve`: a store as name server and broker, read-only, for stock clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from rmqtool.commands import options
+from rmqtool.commands.groups import Only, with_groups
+from rmqtool.errors import EXIT_FINDINGS, EXIT_OK, UsageError
+
+if TYPE_CHECKING:
+    from rmqtool.net.serve import Served
+
+Port = Annotated[
+    int,
+    typer.Option(
+        "--port", metavar="PORT", min=0, max=65_535,
+        help="Listen on this port, as name server and broker; 0 takes a free one.",
+    ),
+]  # fmt: skip
+Bind = Annotated[
+    str,
+    typer.Option(
+        "--bind", metavar="ADDRESS",
+        help="Listen on this address; 0.0.0.0 is all of this machine. Who reaches the port can read all"
+        " messages.",
+    ),
+]  # fmt: skip
+Advertise = Annotated[
+    str | None,
+    typer.Option(
+        "--advertise", metavar="HOST[:PORT]",
+        help="Name this address in routes; default: the address that the client has connected to.",
+    ),
+]  # fmt: skip
+BrokerName = Annotated[
+    str | None,
+    typer.Option(
+        "--broker-name", metavar="NAME",
+        help="Broker name that clients see; default: that of broker.conf, or broker-a.",
+    ),
+]  # fmt: skip
+ClusterName = Annotated[
+    str | None,
+    typer.Option(
+        "--cluster-name", metavar="NAME",
+        help="Cluster name that clients see; default: that of broker.conf, or DefaultCluster.",
+    ),
+]  # fmt: skip
+Offsets = Annotated[
+    Path | None,
+    typer.Option(
+        "--offsets", metavar="FILE",
+        help="Keep the offsets that consumers commit in FILE, outside of STORE, and start with those it"
+        " holds; default: they are forgotten at the end.",
+    ),
+]  # fmt: skip
+Start = Annotated[
+    str,
+    typer.Option(
+        "--start", metavar="earliest|latest|broker",
+        help="Where a group without a committed offset begins: at the oldest message; where its consumers"
+        " choose; or as at a broker, which depends on the size of the store.",
+    ),
+]  # fmt: skip
+Live = Annotated[
+    bool,
+    typer.Option("--live", help="Follow a store that another program writes, and serve its new messages."),
+]
+MaxMessages = Annotated[
+    int,
+    typer.Option(
+        "--max-messages", metavar="N", min=1, max=1024,
+        help="Send at most N messages in the answer to one pull.",
+    ),
+]  # fmt: skip
+Metrics = Annotated[
+    int | None,
+    typer.Option(
+        "--metrics", metavar="PORT", min=0, max=65_535,
+        help="Serve metrics for Prometheus at http://ADDRESS:PORT/metrics.",
+    ),
+]  # fmt: skip
+TlsCert = Annotated[
+    Path | None,
+    typer.Option("--tls-cert", metavar="FILE", help="Certificate in PEM: clients must use TLS."),
+]
+TlsKey = Annotated[
+    Path | None, typer.Option("--tls-key", metavar="FILE", help="The key of --tls-cert, in PEM.")
+]
+
+
+@with_groups
+def serve(
+    *,
+    store: options.StoreOptions,
+    port: Port = 10_911,
+    bind: Bind = "127.0.0.1",
+    advertise: Advertise = None,
+    broker_name: BrokerName = None,
+    cluster_name: ClusterName = None,
+    offsets: Offsets = None,
+    start: Start = "earliest",
+    live: Live = False,
+    max_messages: MaxMessages = 32,
+    metrics: Metrics = None,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    shown: Annotated[options.OutputOptions, Only("quiet")],
+) -> int:
+    """Serve a store to RocketMQ clients, without a broker.
+
+    Consumers, mqadmin and the dashboard connect to the port as to a name server, and get routes that name
+    the same port as the only broker. Push, pull, lite and orderly consumers read any topic, with tags and
+    SQL92 filters, from committed offsets, from a time, or from the start. Pull requests can wait for
+    messages, which come with --live.
+
+    STORE is never changed: sends and administration are refused with RocketMQ's codes. A message that a
+    consumer wants to have again (RECONSUME_LATER) is delivered again by the client itself. What consumers
+    commit is kept in memory, or in the file of --offsets. Groups begin with the offsets that the store has.
+
+    Every record is checked before it is sent: size, place, topic, queue and CRC. Consumers do not do that.
+    A damaged record is left out and reported.
+
+    There are no users and no permissions, and POP consumers and the gRPC protocol are not served. An offset
+    message id holds the address of the old broker: to look at one with mqadmin, serve on that address.
+
+    Ends with 0 on SIGINT, SIGTERM and SIGHUP; 1 if records were left out; 2 for a usage error, such as a port
+    that is taken; 3 if the store or a file cannot be read; 4 if --offsets names a file in the store.
+    """
+    from rmqtool.net.serve import STARTS, Options, run
+    from rmqtool.terminal import print_error
+
+    begin = next((each for each in STARTS if each == start), None)
+    if begin is None:
+        raise UsageError(f"--start {start} is not one of {', '.join(STARTS)}")
+    if (tls_cert is None) != (tls_key is None):
+        raise UsageError("--tls-cert and --tls-key belong together")
+    chosen = Options(
+        bind, port, advertise, cluster_name, broker_name, offsets, begin, live, max_messages, metrics,
+        None if tls_cert is None or tls_key is None else (tls_cert, tls_key),
+    )  # fmt: skip
+
+    def note(text: str) -> None:
+        print_error(f"rmqtool: {text}")
+
+    def started(served: Served) -> None:
+        if shown.quiet:
+            return
+        note(f"{store.store} is served on {bind}:{served.port}, for name server and broker; Ctrl-C ends it")
+        if served.metrics_port is not None:
+            note(f"metrics: http://{bind}:{served.metrics_port}/metrics")
+
+    served = run(lambda: store.open(quiet=True), chosen, note=note, started=started)
+    counters = served.server.context.counters
+    if not shown.quiet:
+        note(f"sent {counters.messages.total()} messages; left out {counters.left_out_total}")
+    return EXIT_FINDINGS if counters.left_out_total else EXIT_OK

@@ -1,0 +1,429 @@
+"""Connections: frames in, answers out, and the limits that keep a client from harming the others.
+
+One thread runs the loop: small reads of a local store are made in it. What may take long, and every read of a
+remote store, is done by one other thread with a view of its own.
+
+A client that does not read its answers is not read from either, and is closed when it makes no progress.
+Bytes that are not a frame close the connection.
+
+Source: NettyRemotingServer, NettyRemotingAbstract#processRequestCommand, NettyServerConfig (idle times).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from rmqtool.errors import FormatError, InputError, RmqtoolError, UnwritableError
+from rmqtool.formats.remoting import Command, Frames, encode_head
+from rmqtool.formats.remoting_codes import Response
+from rmqtool.lazy_dataclass import dataclass
+from rmqtool.net.broker import notify
+from rmqtool.net.context import Context, Refusal
+from rmqtool.net.pulls import HeldPulls, Outcome, Pull, read_pull, run_pull, timed_out
+from rmqtool.net.requests import HANDLERS, PULLS, Needs, answer, error_answer, refused
+from rmqtool.net.view import View
+
+_POLL_S = 0.01  # how often a live store is looked at, for pulls that wait
+_POLL_SHARE = 10  # a look that takes long is made seldom: it may take a tenth of the time
+_DUE_S = 0.1
+_HOUSEKEEPING_S = 1.0
+_SAVE_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one client, and all of them, may take."""
+
+    connections: int = 1000
+    held_pulls: int = 100_000
+    held_pulls_of_one: int = 20_000
+    unsent_bytes: int = 1 << 20
+    pending_bytes: int = 64 << 20  # incomplete frames of all connections
+    lookups: int = 256  # requests that wait for the other thread
+    lookups_of_one: int = 16
+    stalled_s: float = 30.0
+    idle_s: float = 120.0
+
+
+class Server:
+    """A store for clients, on one port.
+
+    Args:
+        context: names, offsets, clients.
+        view: the store; of a local one, for the loop.
+        open_view: makes another view of a local store, for the other thread.
+        note: takes texts for the operator.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        view: View,
+        open_view: Callable[[], View],
+        *,
+        note: Callable[[str], None],
+        limits: Limits | None = None,
+    ) -> None:
+        self.context = context
+        self.view = view
+        self.limits = limits or Limits()
+        self.held = HeldPulls(self.limits.held_pulls, self.limits.held_pulls_of_one)
+        self.connections: set[Connection] = set()
+        self.pending_bytes = 0
+        self._open_view = open_view
+        self._is_local = view.store.is_local
+        self._other_view: View | None = None
+        self._note = note
+        self._executor = ThreadPoolExecutor(1, "rmqtool-lookups")
+        self._lookups: set[asyncio.Future[Any]] = set()
+        self._server: asyncio.Server | None = None
+        self._ticker: asyncio.Task[None] | None = None
+
+    async def start(self, host: str, port: int, tls: ssl.SSLContext | None = None) -> int:
+        """Listen; returns the port. Raises OSError."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), host, port, ssl=tls, backlog=128)
+        self._ticker = asyncio.create_task(self._tick())
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def close(self) -> None:
+        """End all connections, wait for the other thread, and save what has been committed."""
+        if self._server is not None:
+            self._server.close()
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        for connection in list(self.connections):
+            connection.abort()
+        if self._lookups:
+            await asyncio.wait(self._lookups)
+        self._executor.shutdown(cancel_futures=True)
+        if self._server is not None:
+            await self._server.wait_closed()
+        if self._other_view is not None:
+            self._other_view.close()
+        self.save()
+
+    # requests
+
+    def receive(self, request: Command, peer: Connection) -> None:
+        """Answer a request, now or later."""
+        self.context.counters.requests[request.code] += 1
+        if request.is_response:
+            return  # to a notice, which wants none
+        if request.code in PULLS:
+            self._pull(request, peer)
+            return
+        entry = HANDLERS.get(request.code)
+        if entry is None:
+            peer.answer(request, refused(request))
+        elif entry.needs is Needs.MEMORY or (entry.needs is Needs.STORE and self._is_local):
+            peer.answer(request, answer(self.context, self.view, request, peer, entry.handler))
+        else:
+            handler = entry.handler
+            self._in_other_thread(
+                request,
+                peer,
+                lambda view: answer(self.context, view, request, peer, handler),
+                lambda found: peer.answer(request, found),
+            )
+
+    def _in_other_thread(
+        self, request: Command, peer: Connection, work: Callable[[View], Any], done: Callable[[Any], None]
+    ) -> None:
+        if len(self._lookups) >= self.limits.lookups:
+            peer.answer(request, request.answer(Response.SYSTEM_BUSY, "too many look-ups wait"))
+            return
+        future = asyncio.get_running_loop().run_in_executor(self._executor, self._with_view, work)
+        self._lookups.add(future)
+        peer.begin_lookup()
+
+        def ended(future: asyncio.Future[Any]) -> None:
+            self._lookups.discard(future)
+            peer.end_lookup()
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is None:
+                done(future.result())
+            elif isinstance(error, Refusal | RmqtoolError):
+                peer.answer(request, error_answer(request, error))
+            else:
+                self.report_bug(request, error)
+                peer.abort()
+
+        future.add_done_callback(ended)
+
+    def _with_view(self, work: Callable[[View], Any]) -> Any:
+        """Run in the other thread; the view of a remote store is used there only."""
+        if not self._is_local:
+            return work(self.view)
+        if self._other_view is None:
+            self._other_view = self._open_view()
+        return work(self._other_view)
+
+    def report_bug(self, request: Command, error: BaseException) -> None:
+        """Say that a request ended in an error that nobody expected; the server goes on."""
+        self._note(f"a bug in rmqtool: request {request.code} ended in {error!r}; please report it")
+
+    # pulls
+
+    def _pull(self, request: Command, peer: Connection) -> None:
+        try:
+            pull = read_pull(self.context, self.view, request, peer)
+        except (Refusal, RmqtoolError) as error:
+            peer.answer(request, error_answer(request, error))
+            return
+        self._run(pull, peer)
+
+    def _run(self, pull: Pull, peer: Connection) -> None:
+        if self._is_local and pull.wanted.filter is None:
+            try:
+                outcome = run_pull(self.context, self.view, pull)
+            except RmqtoolError as error:
+                peer.answer(pull.request, error_answer(pull.request, error))
+                return
+            self._finish(pull, peer, outcome)
+            return
+        self._in_other_thread(
+            pull.request,
+            peer,
+            lambda view: run_pull(self.context, view, pull),
+            lambda outcome: self._finish(pull, peer, outcome),
+        )
+
+    def _finish(self, pull: Pull, peer: Connection, outcome: Outcome) -> None:
+        if peer.is_closed:
+            return
+        waited = outcome.answer.code == Response.PULL_RETRY_IMMEDIATELY and pull.is_waiting
+        if (outcome.may_wait or waited) and pull.suspend_ms > 0 and pull.deadline > time.monotonic():
+            if waited:
+                pull.offset = outcome.next_offset
+            pull.is_waiting = True
+            if not self.held.hold(pull):
+                peer.answer(pull.request, pull.request.answer(Response.SYSTEM_BUSY, "too many pulls wait"))
+            return
+        peer.answer(pull.request, outcome.answer)
+
+    def forget(self, peer: Connection) -> None:
+        """A connection is closed."""
+        self.connections.discard(peer)
+        self.held.drop(peer)
+        notify(self.context.clients.drop(peer))
+
+    # what happens by itself
+
+    async def _tick(self) -> None:
+        due = housekeeping = save = 0.0
+        pause = _POLL_S
+        while True:
+            await asyncio.sleep(pause if self.view.live else _DUE_S)
+            now = time.monotonic()
+            if self.view.live:
+                self._poll()
+                pause = max(_POLL_S, _POLL_SHARE * (time.monotonic() - now))
+            if now >= due:
+                due = now + _DUE_S
+                self._answer_due(now)
+            if now >= housekeeping:
+                housekeeping = now + _HOUSEKEEPING_S
+                self._keep_house(now)
+            if now >= save:
+                save = now + _SAVE_S
+                self.save()
+
+    def _poll(self) -> None:
+        """Look at the queues for which pulls wait."""
+        for key in self.held.queues():
+            queue = self.view.queue(*key)
+            if queue is None:
+                continue
+            try:
+                queue.poll()
+            except InputError:
+                pass  # the pull that is run now says what is wrong
+            for pull in self.held.of(*key):
+                if pull.offset < queue.window.high or pull.offset < queue.window.low:
+                    self.held.release(pull)
+                    assert isinstance(pull.peer, Connection)
+                    self._run(pull, pull.peer)
+
+    def _answer_due(self, now: float) -> None:
+        for pull in list(self.held.due(now)):
+            self.held.release(pull)
+            assert isinstance(pull.peer, Connection)
+            pull.peer.answer(pull.request, timed_out(self.view, pull))
+
+    def _keep_house(self, now: float) -> None:
+        notify(self.context.clients.expire(now))
+        for connection in list(self.connections):
+            connection.check(now)
+
+    def save(self) -> None:
+        """Write the committed offsets into their file; an error is reported, and tried again later."""
+        try:
+            self.context.offsets.save()
+        except UnwritableError as error:
+            self._note(f"the committed offsets cannot be written: {error.message} ({error.path})")
+
+
+class Connection(asyncio.Protocol):
+    """One client's connection."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._frames = Frames()
+        self._transport: asyncio.Transport | None = None
+        self._is_full = False  # answers pile up
+        self._is_handling = False
+        self._lookups = 0
+        self._pending = 0
+        self._received = self._progress = time.monotonic()
+        self._unsent = 0
+        self.address = self.local_address = ""
+        self.is_closed = False
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        server, counters = self._server, self._server.context.counters
+        if len(server.connections) >= server.limits.connections:
+            counters.refused_connections += 1
+            self.is_closed = True
+            transport.abort()
+            return
+        counters.connections += 1
+        server.connections.add(self)
+        transport.set_write_buffer_limits(high=server.limits.unsent_bytes)
+        self.address = _address(transport.get_extra_info("peername"))
+        self.local_address = _address(transport.get_extra_info("sockname"))
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        self._received = time.monotonic()
+        self._server.context.counters.bytes_received += len(data)
+        self._handle(data)
+
+    def _handle(self, data: bytes) -> None:
+        """Handle the requests that have come, as long as their answers are taken."""
+        if self._is_handling or self.is_closed:
+            return
+        self._is_handling = True
+        request = None
+        try:
+            commands = self._frames.feed(data)
+            while not self._is_blocked and (request := next(commands, None)) is not None:
+                self._server.receive(request, self)
+        except FormatError:
+            self._server.context.counters.bad_frames += 1
+            self.abort()
+        except Exception as error:  # noqa: BLE001 - one request must not end the server
+            self._server.report_bug(request or Command(-1), error)
+            self.abort()
+        finally:
+            self._is_handling = False
+        self._note_pending()
+        if self._is_blocked and self._transport is not None and not self.is_closed:
+            self._transport.pause_reading()
+
+    @property
+    def _is_blocked(self) -> bool:
+        return self._is_full or self.is_closed or self._lookups >= self._server.limits.lookups_of_one
+
+    def _note_pending(self) -> None:
+        server, pending = self._server, 0 if self.is_closed else self._frames.pending_bytes
+        server.pending_bytes += pending - self._pending
+        self._pending = pending
+        if server.pending_bytes > server.limits.pending_bytes and pending:
+            self.abort()
+
+    def _go_on(self) -> None:
+        if self._is_blocked or self._transport is None:
+            return
+        self._handle(b"")
+        if not self._is_blocked and not self.is_closed:
+            self._transport.resume_reading()
+
+    def pause_writing(self) -> None:
+        """See asyncio."""
+        self._is_full = True
+        self._progress = time.monotonic()
+        self._unsent = 0 if self._transport is None else self._transport.get_write_buffer_size()
+
+    def resume_writing(self) -> None:
+        """See asyncio."""
+        self._is_full = False
+        self._go_on()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """See asyncio."""
+        self.is_closed = True
+        self._note_pending()
+        self._server.forget(self)
+
+    # for those who answer
+
+    def answer(self, request: Command, command: Command) -> None:
+        """Send the answer to a request, unless none is wanted."""
+        self._server.context.counters.answers[command.code] += 1
+        if not request.is_one_way:
+            self.send(command)
+
+    def send(self, command: Command) -> None:
+        """Send a command, unless the connection is closed."""
+        if self.is_closed or self._transport is None:
+            return
+        command.version = self._server.context.names.version
+        try:
+            head = encode_head(command, len(command.body))
+        except FormatError as error:
+            head = encode_head(command.answer(Response.SYSTEM_ERROR, error.message), 0)
+            command.body = b""
+        self._server.context.counters.bytes_sent += len(head) + len(command.body)
+        if command.body:
+            self._transport.writelines((head, command.body))
+        else:
+            self._transport.write(head)
+
+    def begin_lookup(self) -> None:
+        """A request of this connection waits for the other thread."""
+        self._lookups += 1
+
+    def end_lookup(self) -> None:
+        """It waits no longer."""
+        was_blocked = self._is_blocked
+        self._lookups -= 1
+        if was_blocked:
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def abort(self) -> None:
+        """Close the connection at once."""
+        if self._transport is not None and not self.is_closed:
+            self.is_closed = True
+            self._transport.abort()
+
+    def check(self, now: float) -> None:
+        """Close it if it is silent, or if its answers have not moved for too long."""
+        limits = self._server.limits
+        if self._is_full and self._transport is not None:
+            unsent = self._transport.get_write_buffer_size()
+            if unsent < self._unsent:
+                self._progress = now
+            self._unsent = unsent
+            if now - self._progress > limits.stalled_s:
+                self.abort()
+        elif now - self._received > (limits.stalled_s if self._pending else limits.idle_s):
+            self.abort()
+
+
+def _address(name: Any) -> str:
+    host, port = name[:2] if isinstance(name, tuple) else ("", 0)
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

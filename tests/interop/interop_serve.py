@@ -1,0 +1,237 @@
+"""Stock clients read what `rmqtool serve` serves, with no broker: every message once, as the store has it."""
+
+from __future__ import annotations
+
+import hashlib
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.formats import body, properties
+from rmqtool.message.system_topics import is_system_topic
+from rmqtool.queue.consume_queue import ConsumeQueue
+from rmqtool.read.store import Store
+from tests.interop.brokers import Broker, free_port
+from tests.interop.processes import Program, wait_until
+from tests.support.programs import PATIENCE_S, RMQTOOL, started
+from tests.support.stores import Library, real_case
+from tests.support.trees import tree_digest
+
+Key = tuple[str, int, int, str | None]
+"""Topic, queue id, queue offset and the SHA-256 of the body as the application sees it."""
+
+HEADERS = {"JSON": (), "ROCKETMQ": ("-Drocketmq.serialize.type=ROCKETMQ",)}
+PAIRS = (("4.9.7", "4.9.7"), ("5.4.0", "4.9.7"), ("4.9.7", "5.4.0"), ("5.4.0", "5.4.0"))
+"""Version of the client, version of the store."""
+
+
+@contextmanager
+def serve(store: Path, *options: object, port: int | None = None) -> Iterator[str]:
+    """`rmqtool serve` as a user starts it; the address of the name server. It leaves the store as it was."""
+    port = free_port() if port is None else port
+    command = [*RMQTOOL, "serve", store, "--port", port, *options]
+    with started(command, text=True) as program:
+        assert program.stderr is not None
+        assert any("is served on" in line for line in iter(program.stderr.readline, "")), "it did not start"
+        yield f"127.0.0.1:{port}"
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(PATIENCE_S) == 0, program.stderr.read()
+
+
+def plain_topics(store: Store) -> dict[str, list[Key]]:
+    """Ordinary topics with ordinary queues, and their messages; without those that have an empty body.
+
+    A push consumer of 4.9.7 fails on an empty body (ProcessQueue#putMessage), with a real broker too.
+    """
+    found: dict[str, list[Key]] = {}
+    unfit = set()
+    for (topic, queue_id), queue in store.queues.items():
+        if is_system_topic(topic) or topic.startswith("%"):
+            continue
+        if not isinstance(queue, ConsumeQueue):
+            unfit.add(topic)
+            continue
+        for number, unit in queue.units(queue.min_offset(store.commit_log.min_offset, store.profile)):
+            stored = store.get(unit.physical_offset)
+            assert stored is not None and not stored.status
+            text = body.decompress(stored.message.body, stored.message.sys_flag)
+            if not text:
+                unfit.add(topic)
+            found.setdefault(topic, []).append((topic, queue_id, number, hashlib.sha256(text).hexdigest()))
+    return {topic: rows for topic, rows in found.items() if topic not in unfit}
+
+
+def consumed(events: list[Any], group: str) -> Counter[Key]:
+    """What a group has got."""
+    rows = (each["message"] for each in events if each["kind"] == "consumed" and each["group"] == group)
+    return Counter((row["topic"], row["queueId"], row["queueOffset"], row["bodySha256"]) for row in rows)
+
+
+def wait_consumed(client: Program, group: str, rows: list[Key]) -> None:
+    """Until a group has got these messages, each once and nothing else."""
+    wanted = Counter(rows)
+    events = client.wait_events(
+        lambda found: sum(consumed(found, group).values()) >= len(rows),
+        lambda found: (
+            f"{group}: {sum((wanted - consumed(found, group)).values())} of {len(rows)} are missing"
+        ),
+    )
+    assert consumed(events, group) == wanted
+
+
+@contextmanager
+def connected(version: str, name_server: str, home: Path, headers: str = "JSON") -> Iterator[Program]:
+    """A client of a version."""
+    with Program(version, "Client", home=home, properties=HEADERS[headers]) as client:
+        client.call("connect", name_server=name_server)
+        yield client
+
+
+@pytest.mark.parametrize(("version", "store_version"), PAIRS)
+@pytest.mark.parametrize("headers", HEADERS)
+def test_every_kind_of_consumer_reads_a_dead_store(
+    version: str, store_version: str, headers: str, cases: Library, tmp_path: Path
+) -> None:
+    """Orderly, concurrent, lite and pull consumers; tags; offsets, times, keys and ids of single messages."""
+    path = cases.path(real_case(store_version, "clean").name)
+    before = tree_digest(path)
+    with Store.open(path) as store:
+        topics = plain_topics(store)
+        rows = [row for each in topics.values() for row in each]
+        largest = max(topics, key=lambda topic: len(topics[topic]))
+        tag, tagged = most_used_tag(store, topics)
+    with serve(path) as name_server, connected(version, name_server, tmp_path / "client", headers) as client:
+        subscriptions = dict.fromkeys(topics, "*")
+        client.call("consume", group="serve_orderly", topics=subscriptions)
+        client.call("consume_concurrently", group="serve_concurrent", topics=subscriptions)
+        client.call("consume_lite", group="serve_lite", topic=largest, tags="*")
+        client.call("consume_concurrently", group="serve_tags", topics={tagged[0][0]: f"nothing || {tag}"})
+        wait_consumed(client, "serve_lite", topics[largest])
+        wait_consumed(client, "serve_tags", tagged)
+        wait_consumed(client, "serve_concurrent", rows)
+        wait_consumed(client, "serve_orderly", rows)
+        check_single_messages(client, path, largest)
+        client.call("close")
+    assert tree_digest(path) == before
+
+
+def most_used_tag(store: Store, topics: dict[str, list[Key]]) -> tuple[str, list[Key]]:
+    """A tag that some but not all messages of a topic have, and these messages."""
+    by_tag: dict[tuple[str, str], list[Key]] = {}
+    for topic, rows in topics.items():
+        for row in rows:
+            stored = store.get_by_queue_offset(*row[:3])
+            assert stored is not None
+            tag = properties.decode(stored.message.properties_bytes).get("TAGS")
+            if tag and tag == tag.strip() and "|" not in tag:
+                by_tag.setdefault((topic, tag), []).append(row)
+    partial = {key: rows for key, rows in by_tag.items() if len(rows) < len(topics[key[0]])}
+    (_, tag), rows = max(partial.items(), key=lambda item: len(item[1]))
+    return tag, rows
+
+
+def check_single_messages(client: Program, path: Path, topic: str) -> None:
+    """Bounds, times and look-ups of a topic, beside what the store says."""
+    queues = client.call("queues", topic=topic)
+    with Store.open(path) as store:
+        for queue_id, bounds in queues.items():
+            number = int(queue_id)
+            assert bounds == {
+                "min": store.min_offset(topic, number), "max": store.max_offset(topic, number)
+            }  # fmt: skip
+        stored = store.get_by_queue_offset(topic, 0, store.min_offset(topic, 0))
+        assert stored is not None
+        message = stored.message
+        found = properties.decode(message.properties_bytes)
+    pulled = client.call("pull", topic=topic, queue_id=0, tags="*", offset=message.queue_offset, max=5)
+    assert pulled["status"] == "FOUND" and pulled["messages"][0]["queueOffset"] == message.queue_offset
+    by_time = client.call("search_offset", topic=topic, queue_id=0, time=message.store_timestamp)
+    assert by_time == message.queue_offset
+    if "KEYS" in found:
+        key = found["KEYS"].split()[0]
+        rows = client.call(
+            "query", topic=topic, key=key, max=64, begin=0, end=message.store_timestamp + 86_400_000
+        )
+        assert message.queue_offset in [row["queueOffset"] for row in rows]
+    by_id = client.call("view", topic=topic, id=found["UNIQ_KEY"])
+    assert (by_id["queueOffset"], by_id["queueId"]) == (message.queue_offset, 0)
+
+
+MQADMIN = (
+    ("topicList", (), "{topic}"),
+    ("topicRoute", ("-t", "{topic}"), "readQueueNums"),
+    ("topicStatus", ("-t", "{topic}"), "broker-a"),
+    ("topicClusterList", ("-t", "{topic}"), "DefaultCluster"),
+    ("clusterList", (), "broker-a"),
+    ("brokerStatus", ("-b", "{server}"), "commitLogMaxOffset"),
+    ("consumerProgress", (), "{group}"),
+    ("consumerProgress", ("-g", "{group}"), "broker-a"),
+    ("queryMsgById", ("-i", "{id}", "-t", "{topic}"), "OffsetID:"),
+    ("queryMsgByOffset", ("-t", "{topic}", "-b", "broker-a", "-i", "0", "-o", "{offset}"), "OffsetID:"),
+    ("printMsg", ("-t", "{topic}"), "MSGID"),
+    ("queryCq", ("-t", "{topic}", "-q", "0", "-i", "{offset}", "-b", "{server}"), "physicOffset"),
+    ("getBrokerConfig", ("-b", "{server}"), "brokerName"),
+    ("brokerConsumeStats", ("-b", "{server}"), "Diff"),
+    ("statsAll", (), "{topic}"),
+)  # fmt: skip
+
+
+def test_mqadmin_reads_a_dead_store(cases: Library, tmp_path: Path) -> None:
+    """Its reading commands find what they look for; those that change something are refused."""
+    path = cases.path(real_case("5.4.0", "clean").name)
+    with Store.open(path) as store:
+        topics = plain_topics(store)
+        topic = max(topics, key=lambda each: len(topics[each]))
+        offset = store.min_offset(topic, 0)
+        stored = store.get_by_queue_offset(topic, 0, offset)
+        assert stored is not None
+        unique = properties.decode(stored.message.properties_bytes)["UNIQ_KEY"]
+    with serve(path, "--offsets", tmp_path / "offsets.json") as server:
+        with connected("5.4.0", server, tmp_path / "client") as client:
+            client.call("consume_lite", group="serve_admin", topic=topic, tags="*")
+            wait_consumed(client, "serve_admin", topics[topic])
+            client.call("close")
+        wait_until(lambda: "serve_admin" in (tmp_path / "offsets.json").read_text("utf-8"), "commits")
+        known = {"topic": topic, "server": server, "group": "serve_admin", "id": unique, "offset": offset}
+        with Program("5.4.0", "Admin", home=tmp_path / "admin") as admin:
+            missing = {}
+            for command, words, expected in MQADMIN:
+                line = [command, "-n", server, *(word.format(**known) for word in words)]
+                printed = admin.call("run", words=line)
+                if expected.format(**known) not in printed:
+                    missing[" ".join(line)] = printed
+            change = ["updateTopic", "-n", server, "-b", server, "-t", "New", "-r", "1", "-w", "1"]
+            assert "success" not in admin.call("run", words=change)
+    assert not missing, "\n".join(f"{line}\n{printed}" for line, printed in missing.items())
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.4.0"])
+def test_a_live_store_is_served_beside_its_broker(version: str, tmp_path: Path) -> None:
+    """Messages of a topic that was not there at the start come while the broker writes them."""
+    count = 300
+    with Broker(version, tmp_path, tmp_path / "store") as broker:
+        broker.start()
+        with (
+            broker.client() as producer,
+            serve(broker.store, "--live") as name_server,
+            connected(version, name_server, tmp_path / "reader") as client,
+        ):
+            sent = [producer.call("send", topic="Fresh", body="eHg=", tags="a") for _ in range(count // 3)]
+            client.call("consume_concurrently", group="serve_live", topics={"Fresh": "a || b"})
+            wait_until(lambda: client.events_so_far(), "the first message")
+            sent += [producer.call("send", topic="Fresh", body="eHg=", tags="b") for _ in range(count // 3)]
+            sent += [producer.call("send", topic="Fresh", body="eHg=", tags="c") for _ in range(count // 3)]
+            places = {(each["queueId"], each["queueOffset"]) for each in sent[: 2 * count // 3]}
+            client.wait_events(
+                lambda events: len(events) >= len(places), lambda events: f"{len(events)} came"
+            )
+            got = consumed(client.events_so_far(), "serve_live")
+            client.call("close")
+        broker.stop()
+    assert {(queue_id, offset) for _, queue_id, offset, _ in got} == places
+    assert set(got.values()) == {1}

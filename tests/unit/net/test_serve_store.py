@@ -1,0 +1,227 @@
+"""What is served of damaged, growing, archived and remote stores."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import ssl
+import subprocess
+import tarfile
+import urllib.request
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rmqtool.errors import FormatError, RefusedError, UsageError
+from rmqtool.formats.fastjson import parse
+from rmqtool.formats.remoting_codes import Request, Response
+from rmqtool.net.serve import Options
+from rmqtool.read.store import Store
+from rmqtool.write.records.message import NewMessage
+from rmqtool.write.store_writer import StoreWriter
+from tests.support.programs import PATIENCE_S, RMQTOOL, started, until
+from tests.support.remoting import RemotingClient, client_of, records, served
+from tests.support.stores import Library
+from tests.support.trees import copy_tree, tree_digest
+
+TOPIC = "Grows"
+
+
+def put(writer: StoreWriter, first: int, count: int, tag: str = "a") -> None:
+    """Add messages to queue 0."""
+    for number in range(first, first + count):
+        writer.put(NewMessage(TOPIC, b"%d" % number, tags=tag, queue_id=0))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["bad_cl03_body_crc", "bad_cl04_wrong_length", "bad_cl05_unknown_magic", "bad_cl06_foreign_record"],
+)
+def test_a_damaged_record_is_left_out_and_the_rest_comes(name: str, cases: Library) -> None:
+    """Each queue gives all its records that are sound; the others are counted and named."""
+    path, notes = cases.path(name), list[str]()
+    with Store.open(path) as store:
+        sound: dict[tuple[str, int], list[int]] = {}
+        unsound = Counter[str]()
+        for (topic, queue_id), queue in store.queues.items():
+            for _, unit in queue.units(max(store.min_offset(topic, queue_id), 0)):
+                found = store.find(unit.physical_offset)
+                is_right = (
+                    found is not None and not found.status and found.message.total_size == unit.size
+                    and (found.message.topic, found.message.queue_id) == (topic, queue_id)
+                )  # fmt: skip
+                if is_right:
+                    sound.setdefault((topic, queue_id), []).append(unit.physical_offset)
+                else:
+                    unsound[topic] += 1
+        keys = list(store.queues)
+    assert unsound
+    with served(path, notes=notes) as server, RemotingClient(server.port) as client:
+        for topic, queue_id in keys:
+            for _ in range(2):  # what is left out is counted once
+                found = client.all_of(topic, queue_id)
+                assert [each.physical_offset for each in found] == sound.get((topic, queue_id), [])
+        assert server.server.context.counters.left_out == unsound
+    assert len([note for note in notes if note.startswith("left out: ")]) == unsound.total()
+
+
+def test_messages_come_as_they_are_written(tmp_path: Path) -> None:
+    """Topics, queues and files that were not there at the start; pulls that wait are answered."""
+    path = tmp_path / "store"
+    with StoreWriter.create(path, "5.4", auto_create_queues=2, consume_queue_file_size=400,
+                            commit_log_file_size=4096) as writer:  # fmt: skip
+        writer.put(NewMessage("Other", b"x", queue_id=0))
+        writer.flush()
+        with served(path, Options(live=True)) as server, RemotingClient(server.port) as client:
+            assert client.pull(TOPIC, 0, 0).code == Response.TOPIC_NOT_EXIST
+            put(writer, 0, 30)
+            writer.flush()
+            until(lambda: client.call(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC}).code == 0)
+            assert [each.body for each in client.all_of(TOPIC, 0)] == [b"%d" % number for number in range(30)]
+            waits = {
+                "consumerGroup": "G", "topic": TOPIC, "queueId": 0, "queueOffset": 30, "maxMsgNums": 32,
+                "sysFlag": 6, "commitOffset": 0, "suspendTimeoutMillis": 60_000, "subscription": "b",
+            }  # fmt: skip
+            number = client.send(Request.PULL_MESSAGE, waits)
+            until(lambda: server.server.held.count == 1)
+            put(writer, 30, 25)
+            put(writer, 55, 2, tag="b")
+            writer.flush()
+            answer = client.answer(number)
+            assert [each.body for each in records(answer.body)][:1] == [b"55"]
+            offset = {"topic": TOPIC, "queueId": 0}
+            until(lambda: client.call(Request.GET_MAX_OFFSET, offset).fields["offset"] == "57")
+            assert len(client.all_of(TOPIC, 0)) == 57
+            empty = {**waits, "queueId": 1, "queueOffset": 0, "subscription": "*"}
+            number = client.send(Request.PULL_MESSAGE, empty)
+            until(lambda: server.server.held.count == 1)
+            writer.put(NewMessage(TOPIC, b"first", queue_id=1))
+            writer.flush()
+            assert [each.body for each in records(client.answer(number).body)] == [b"first"]
+
+
+def test_an_archive_is_served(cases: Library, tmp_path: Path) -> None:
+    path = cases.path("ok_540_clean")
+    with tarfile.open(tmp_path / "store.tar.gz", "w:gz") as archive:
+        archive.add(path, "store")
+    with Store.open(path) as store:
+        topic, queue_id = max(store.queues, key=lambda key: store.max_offset(*key))
+        count = store.max_offset(topic, queue_id) - store.min_offset(topic, queue_id)
+    with client_of(tmp_path / "store.tar.gz") as client:
+        assert len(client.all_of(topic, queue_id)) == count
+        assert client.call(Request.VIEW_MESSAGE_BY_ID, {"offset": 0}).code == 0
+        assert client.call(Request.GET_TOPIC_STATS_INFO, {"topic": topic}).code == 0
+        at = {"consumerGroup": "New", "topic": topic, "queueId": queue_id}
+        assert client.call(Request.QUERY_CONSUMER_OFFSET, at).code == 0
+
+
+def test_what_cannot_be_served_is_refused(cases: Library, tmp_path: Path) -> None:
+    path = copy_tree(cases.path("ok_540_clean"), tmp_path / "store")
+    before = tree_digest(path)
+    for options, error in (
+        (Options(offsets=path / "config" / "consumerOffset.json"), RefusedError),
+        (Options(offsets=path / "commitlog" / "offsets.json"), RefusedError),
+        (Options(max_messages=0), UsageError),
+    ):
+        with pytest.raises(error), served(path, options):
+            pass
+    (tmp_path / "link").symlink_to(path / "config")
+    with pytest.raises(RefusedError), served(path, Options(offsets=tmp_path / "link" / "a.json")):
+        pass
+    (tmp_path / "text").write_text("no offsets")
+    with pytest.raises(FormatError), served(path, Options(offsets=tmp_path / "text")):
+        pass
+    with pytest.raises(UsageError), served(path / "commitlog"):
+        pass
+    assert tree_digest(path) == before
+    with served(path) as server:
+        port = server.port
+        done = subprocess.run(
+            [*RMQTOOL, "serve", path, "--port", str(port)], capture_output=True, text=True, timeout=PATIENCE_S
+        )
+        assert done.returncode == 2 and "cannot listen" in done.stderr
+
+
+def test_queues_that_lag_are_reported(cases: Library, tmp_path: Path) -> None:
+    path = copy_tree(cases.path("ok_540_clean"), tmp_path / "store")
+    shutil.rmtree(path / "consumequeue")
+    (path / "consumequeue").mkdir()
+    notes = list[str]()
+    with served(path, notes=notes):
+        pass
+    assert any("the queues end" in note for note in notes), notes
+
+
+def lines_of(program: Any, count: int) -> list[str]:
+    """The first lines on stderr."""
+    return [program.stderr.readline() for _ in range(count)]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_command_serves_until_a_signal(number: int, cases: Library, tmp_path: Path) -> None:
+    """It says where, keeps offsets and metrics, and ends with 0."""
+    path = cases.path("ok_540_clean")
+    command = [*RMQTOOL, "serve", path, "--port", 0, "--metrics", 0, "--offsets", tmp_path / "offsets.json",
+               "--advertise", "store.example", "--broker-name", "b1", "--cluster-name", "c1"]  # fmt: skip
+    with started(command, text=True) as program:
+        where, metrics = lines_of(program, 2)
+        port = int(where.partition("127.0.0.1:")[2].partition(",")[0])
+        with RemotingClient(port) as client:
+            with Store.open(path) as store:
+                topic, queue_id = max(store.queues, key=lambda key: store.max_offset(*key))
+            assert client.pull(topic, queue_id, 0).code in (0, 21)
+            at = {"consumerGroup": "Kept", "topic": topic, "queueId": queue_id, "commitOffset": 1}
+            assert client.call(Request.UPDATE_CONSUMER_OFFSET, at).code == 0
+            route = client.document(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": topic})["brokerDatas"][0]
+            assert route["brokerAddrs"] == {"0": f"store.example:{port}"}
+            assert (route["cluster"], route["brokerName"]) == ("c1", "b1")
+            url = metrics.partition("metrics: ")[2].strip()
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
+                text = answer.read().decode()
+            assert 'rmqtool_serve_requests_total{code="PULL_MESSAGE"} 1\n' in text
+            assert "rmqtool_serve_open_connections 1\n" in text
+            assert "group_lag" in text
+            program.send_signal(number)
+            assert program.wait(PATIENCE_S) == 0
+        assert "messages; left out 0" in program.stderr.read()
+    table = parse((tmp_path / "offsets.json").read_bytes())["offsetTable"]
+    assert table[f"{topic}@Kept"] == {queue_id: 1}
+
+
+def test_left_out_records_show_in_the_exit_code(cases: Library) -> None:
+    path = cases.path("bad_cl03_body_crc")
+    with started([*RMQTOOL, "serve", path, "--port", 0], text=True) as program:
+        (where,) = lines_of(program, 1)
+        with RemotingClient(int(where.partition("127.0.0.1:")[2].partition(",")[0])) as client:
+            with Store.open(path) as store:
+                keys = list(store.queues)
+            for key in keys:
+                client.all_of(*key)
+        program.send_signal(signal.SIGTERM)
+        assert program.wait(PATIENCE_S) == 1
+        assert "left out: " in program.stderr.read()
+
+
+def test_tls(cases: Library, tmp_path: Path) -> None:
+    """A client that uses TLS is served; one that does not is closed."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("there is no openssl to make a certificate")
+    key, certificate = tmp_path / "key.pem", tmp_path / "cert.pem"
+    subprocess.run(
+        [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes",
+         "-subj", "/CN=localhost", "-keyout", key, "-out", certificate], check=True, capture_output=True,
+    )  # fmt: skip
+    path = cases.path("ok_540_clean")
+    with served(path, Options(tls=(certificate, key))) as server:
+        with RemotingClient(server.port) as client:
+            context = ssl.create_default_context(cafile=str(certificate))
+            client.socket = context.wrap_socket(client.socket, server_hostname="localhost")
+            assert client.call(Request.GET_BROKER_CLUSTER_INFO).code == 0
+        with RemotingClient(server.port) as plain:
+            plain.send(Request.GET_BROKER_CLUSTER_INFO)
+            assert plain.receive() is None
+    with pytest.raises(FormatError), served(path, Options(tls=(key, key))):
+        pass
