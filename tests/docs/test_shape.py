@@ -51,7 +51,6 @@ RANKS = {
     "rmqtool.report": 12,
     "rmqtool.net": 13,
     "rmqtool.spark": 13,
-    "rmqtool.net": 13,
     "rmqtool.terminal": 13,
     "rmqtool.table": 14,
     "rmqtool.page": 14,
