@@ -34,9 +34,9 @@ JAVA = $(shell for java in "$${JAVA_HOME:-/none}/bin/java" "$$(command -v java)"
 demo: .venv/base
 	@rm -rf build/demo && mkdir -p build/demo && $(BIN)/python -m tests.support.stores $(DEMO_CASE) $(DEMO_STORE)
 	@run() { echo; echo "$$ rmqtool $$*"; $(BIN)/rmqtool "$$@"; }; \
-	run info $(DEMO_STORE) && run dump $(DEMO_STORE) --limit 5 --format table && run verify $(DEMO_STORE) && \
-	run append $(DEMO_STORE) --create-topic --topic Orders --tag paid --key order-17 --body '1 book' --format table && \
-	run deliver $(DEMO_STORE) --format table; test $$? -le 1
+	run info $(DEMO_STORE) && run dump $(DEMO_STORE) --limit 5 && run verify $(DEMO_STORE) && \
+	run append $(DEMO_STORE) --create-topic --topic Orders --tag paid --key order-17 --body '1 book' && \
+	run deliver $(DEMO_STORE); test $$? -le 1
 	@echo; echo 'A copy of it that has lost a page of its log:'; \
 	$(BIN)/python -m tests.support.stores 5.4.0:clean:zero-page-last-file:noabort build/demo/damaged; \
 	echo "$$ rmqtool recover build/demo/damaged"; $(BIN)/rmqtool recover build/demo/damaged; test $$? -le 1

@@ -128,7 +128,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     "problems": (
         ("List every kind of damage", "rmqtool problems"),
         ("Explain two codes", "rmqtool problems CL21 CQ13"),
-        ("Get the table in a script", "rmqtool problems --format json"),
+        ("Get the table in a script", "rmqtool problems --json"),
     ),
     "recover": (
         ("Predict what a start would do, and show the repair", "rmqtool recover STORE"),
@@ -150,7 +150,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("Append one message", "rmqtool append STORE --topic orders --tag paid --key order-17 --body hello"),
         ("Append the rows of a file to a new store", "rmqtool append NEW --create --input messages.parquet"),
         ("Copy messages from another store",
-         "rmqtool dump OTHER --topic orders --format jsonl | rmqtool append STORE --create-topic --input -"),
+         "rmqtool dump OTHER --topic orders --json | rmqtool append STORE --create-topic --input -"),
     ),
     "deliver": (
         ("Show delayed messages that are due", "rmqtool deliver STORE"),

@@ -464,7 +464,7 @@ class OutputOptions(Group):
         typer.Option(
             "--format",
             metavar="table|jsonl|json|csv|tsv",
-            help="Output format; default: RMQTOOL_FORMAT, otherwise table on a terminal and jsonl elsewhere.",
+            help="Output format; default: RMQTOOL_FORMAT, otherwise table.",
         ),
     ] = None
     json: Annotated[
@@ -551,8 +551,8 @@ class OutputOptions(Group):
         if self.format_string is not None:
             raise UsageError(f"--format-string is for messages, not for {what}")
 
-    def writer(self, *, changes: bool = False) -> Output:
-        """Return the writer of the command's output; `changes` as for `Output`."""
+    def writer(self, *, changes: bool = False, pages: bool = True) -> Output:
+        """Return the writer of the command's output; `changes` and `pages` as for `Output`."""
         if self.json and self.format is not None:
             raise UsageError("--json and --format exclude each other", hint="omit one of them")
         return Output(
@@ -562,6 +562,7 @@ class OutputOptions(Group):
             quiet=self.quiet,
             progress=self.progress,
             changes=changes,
+            pages=pages,
             template=self.template(),
         )
 

@@ -45,6 +45,11 @@ _AREAS = {
 }
 _VARIABLES = (
     ("NO_COLOR", "Disables colours if it is not empty."),
+    (
+        "PAGER",
+        "The program that shows tables and pages of the manual on a terminal; default: less. `cat` disables"
+        " it. less gets the options FRX if LESS is not set: it ends at once if a screen is enough.",
+    ),
     ("RMQTOOL_BROKER_CONF", "Default of `--broker-conf`."),
     (
         "RMQTOOL_FORMAT",
@@ -60,10 +65,10 @@ _VARIABLES = (
 )
 _OUTPUT = (
     "Commands that show rows support the formats table, jsonl (one JSON object per line), json, csv and tsv. "
-    "The default is table on a terminal and jsonl elsewhere; RMQTOOL_FORMAT changes it. A table shows only "
-    "the main columns, and on a terminal shortens long values to fit; the other formats show everything. "
-    "Commands that show one object support text and json. `--json` stands for jsonl or json. Control "
-    "characters are escaped on a terminal.",
+    "The default is table; RMQTOOL_FORMAT changes it. A table shows only the main columns, and on a terminal "
+    "shortens long values to fit; the other formats show everything. Commands that show one object support "
+    "text, the default, and json. `--json` stands for jsonl or json. A pipe changes neither format nor "
+    "values. Control characters are escaped on a terminal.",
     "JSON contains each time twice: as RFC 3339 text with an offset, and as an integer in milliseconds "
     '(`_ms`). In csv an empty cell is null and `""` is the empty string; lists and objects are JSON. In tsv '
     "tab, line feed, carriage return and backslash are `\\t`, `\\n`, `\\r` and `\\\\`.",

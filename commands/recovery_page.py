@@ -105,7 +105,7 @@ rmqtool: nothing was changed; to apply the plan: rmqtool recover store --apply
 
 The column of a version shows what a start of that version would do, computed from the bytes of the store.
 The last column shows the plan of rmqtool. Here one message is damaged, and a start would give up 261 sound
-messages after it. `--format json` prints everything for programs. `--write-plan FILE` saves the plan.
+messages after it. `--json` prints everything for programs. `--write-plan FILE` saves the plan.
 `--apply --plan FILE` applies exactly that plan, and refuses if the store has changed in the meantime.
 
 Before you start the broker again, check its slave. A slave that holds more than this log is now ahead of

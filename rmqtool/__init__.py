@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from rmqtool.write.records.message import NewMessage as NewMessage
     from rmqtool.write.store_writer import StoreWriter as StoreWriter
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 _HOMES = {
     "Finding": "rmqtool.problems",
     "Hit": "rmqtool.read.hits",

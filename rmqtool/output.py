@@ -1,6 +1,6 @@
 """The one writer: data on stdout, everything else on stderr.
 
-    rows     table (on a terminal), jsonl (piped), json, csv, tsv
+    rows     table, jsonl, json, csv, tsv
     object   text, json
     lines    each row as the text of a format string
     bytes    as they are, never on a terminal
@@ -17,15 +17,17 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, BinaryIO, Literal, NoReturn
 
 from rmqtool.errors import EXIT_OK, InputError, RmqtoolError, UnwritableError, UsageError
 from rmqtool.message.cells import Row, TextLines, csv_text, field_value, json_text, plain_text, tsv_text
 from rmqtool.table import Heading, Table
-from rmqtool.terminal import NARROWEST, ProgressBar, escape, print_error
+from rmqtool.terminal import NARROWEST, ProgressBar, errors_held, escape, print_error
 
 if TYPE_CHECKING:
+    import subprocess
+
     from rmqtool.message.format_string import FormatString
     from rmqtool.page import Section
 
@@ -53,6 +55,8 @@ class Output:
         template: the value of `--format-string`; rows are written with it, and `fields` are what it needs.
         changes: the command changes a store. It continues without output if the reader of stdout has gone
             or its disk is full; for a full disk `lost_output` returns the error after the command.
+        pages: a table on a terminal goes through a pager. Not for rows that come as they happen, nor for a
+            command that changes a store: it must not wait for a reader.
     """
 
     def __init__(
@@ -65,6 +69,7 @@ class Output:
         progress: bool | None = None,
         changes: bool = False,
         template: FormatString | None = None,
+        pages: bool = True,
     ) -> None:
         self.format = format
         self._default = default
@@ -78,15 +83,18 @@ class Output:
         self._bar: ProgressBar | None = None
         self._flushed = time.monotonic()
         self._terminal = _is_terminal()
+        self._pages = pages and not changes and self._terminal
+        self._paging: ExitStack | None = None
+        self._pager: BinaryIO | None = None
         self._colour = _has_colour()
 
     # data
 
     @property
     def chosen_format(self) -> str:
-        """The requested format of rows, else that of RMQTOOL_FORMAT, else table on a terminal and jsonl."""
+        """The requested format of rows, otherwise that of RMQTOOL_FORMAT, otherwise table."""
         default = "table" if self._default == "text" else self._default
-        return self.format or default or ("table" if self._terminal else "jsonl")
+        return self.format or default or "table"
 
     @property
     def shows_text(self) -> bool:
@@ -130,7 +138,8 @@ class Output:
             return self._separated(rows, self.fields or columns, format)
         single = map(_single, rows)
         if format == "table":
-            return self._table(single, self.fields or table or columns)
+            with self._paged():
+                return self._table(single, self.fields or table or columns)
         return self._json_rows(single, array=True)
 
     def check_fields(self, columns: Sequence[str]) -> None:
@@ -176,12 +185,7 @@ class Output:
     def write_page(self, sections: Iterable[Section]) -> None:
         """Writes a page of the manual, on a terminal through the program of PAGER."""
         text = page_text(sections)
-        if self._terminal:
-            from pydoc import pager
-
-            os.environ.setdefault("LESS", "FRX")  # shows colours, and ends at once if a screen is enough
-            pager(text)
-        else:
+        with self._paged():
             self._write(text)
             self._flush()
 
@@ -204,6 +208,36 @@ class Output:
         table = Table(columns, width=shutil.get_terminal_size().columns if _is_terminal() else None)
         lines = table.lines(rows)
         return [*lines, f"(times are of {table.shared})"] if table.shared else lines
+
+    @contextmanager
+    def _paged(self) -> Iterator[None]:
+        """On a terminal, what the block writes goes through a pager, which starts with the first bytes."""
+        with ExitStack() as stack:
+            self._paging = stack if self._pages else None
+            try:
+                yield
+            finally:
+                self._paging = None
+
+    @contextmanager
+    def _pager_for_stdout(self) -> Iterator[None]:
+        """The program of PAGER shows what is written; lines for stderr follow when it has ended."""
+        pager = _start_pager()
+        if pager is None:
+            yield
+            return
+        assert pager.stdin is not None
+        with errors_held():
+            self._pager = pager.stdin
+            try:
+                yield
+            finally:
+                self._pager = None
+                with suppress(OSError):  # the reader has left the pager
+                    pager.stdin.close()
+                while pager.poll() is None:  # an interrupt ends the command, not the pager
+                    with suppress(KeyboardInterrupt):
+                        pager.wait()
 
     # everything else
 
@@ -333,16 +367,19 @@ class Output:
         self._write_bytes(text.encode("utf-8", "backslashreplace"))
 
     def _write_bytes(self, data: bytes | memoryview) -> None:
+        if self._paging is not None:
+            stack, self._paging = self._paging, None
+            stack.enter_context(self._pager_for_stdout())
         if self._terminal and self._bar is not None:
-            self._bar.hide()
+            self._bar.hide(for_good=self._pager is not None)
         with self._explained():
-            _stdout().write(data)
+            (self._pager or _stdout()).write(data)
         if time.monotonic() - self._flushed > FLUSH_SECONDS:
             self._flush()
 
     def _flush(self) -> None:
         with self._explained():
-            _stdout().flush()
+            (self._pager or _stdout()).flush()
         self._flushed = time.monotonic()
 
     @contextmanager
@@ -399,6 +436,25 @@ def filled(line: str, width: int | None) -> list[str]:
 
 
 _COMMANDS = ("next", "undo", "A to B", "B to A")  # labels of command lines
+
+
+def _start_pager() -> subprocess.Popen[bytes] | None:
+    """The program of PAGER, otherwise less; None if there is none, or it would show what a terminal does."""
+    import shlex
+    import subprocess
+
+    try:
+        words = shlex.split(os.environ.get("PAGER", "less"))
+    except ValueError:
+        return None
+    if not words or words == ["cat"] or os.environ.get("TERM") == "dumb":
+        return None
+    # less shows colours, cuts no line, and ends at once if a screen is enough.
+    environment = {"LESS": "FRX", **os.environ}
+    try:
+        return subprocess.Popen(words, stdin=subprocess.PIPE, env=environment)
+    except OSError:
+        return None
 
 
 def _is_terminal() -> bool:

@@ -11,7 +11,8 @@ import shutil
 import sys
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from rmqtool.lazy_pattern import pattern
@@ -45,12 +46,30 @@ def print_error(text: str) -> None:
 
     A closed or full stderr is ignored: it changes no result.
     """
-    if sys.stderr is not None:
+    if _held is not None:
+        _held.append(text)
+    elif sys.stderr is not None:
         with suppress(OSError, ValueError):
             lines = [escape(text)]
             if sys.stderr.isatty():
                 lines = broken(lines[0], shutil.get_terminal_size().columns)
             print("\n".join(lines), file=sys.stderr, flush=True)  # noqa: T201
+
+
+_held: list[str] | None = None
+
+
+@contextmanager
+def errors_held() -> Iterator[None]:
+    """Lines for stderr are printed after the block: until then a pager has the terminal."""
+    global _held
+    _held = lines = []
+    try:
+        yield
+    finally:
+        _held = None
+        for line in lines:
+            print_error(line)
 
 
 def broken(text: str, width: int) -> list[str]:
@@ -132,9 +151,13 @@ class ProgressBar:
             if self._rich is not None:
                 self._rich.update(self._rich.task_ids[0], description=escape(title))
 
-    def hide(self) -> None:
-        """Clears the bar, so that other lines can be written; it comes back after a second."""
+    def hide(self, *, for_good: bool = False) -> None:
+        """Clears the bar, so that other lines can be written; it comes back after a second.
+
+        With `for_good` it does not: a pager has the terminal.
+        """
         with self._lock:
+            self._shown = self._shown and not for_good
             self._shown_last = time.monotonic()
             self._stop()
 

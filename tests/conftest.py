@@ -95,6 +95,12 @@ def store_copy(cases: Library, tmp_path: Path) -> Callable[[str], Path]:
 
 
 @pytest.fixture
+def json_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Commands write rows as JSON lines, and objects as JSON, unless an option says otherwise."""
+    monkeypatch.setenv("RMQTOOL_FORMAT", "jsonl")
+
+
+@pytest.fixture
 def unchanged() -> Callable[[Path], AbstractContextManager[None]]:
     """Guard a folder: a `with` block over it fails when anything below it has changed afterwards."""
     return trees.unchanged

@@ -42,8 +42,9 @@ def rows(bench: Bench) -> Iterator[Row]:
             name=f"lookup of {count:,} keys".replace(" 1 keys", " 1 key"), unit="keys", amount=count,
             goals={warm.name: 2}, note=_NOTE,
             contenders=only([
-                rmqtool("lookup", store, "--keys-from", path, "--topic", topic, name="rmqtool lookup",
-                        shown="rmqtool lookup STORE --keys-from FILE --topic TOPIC",
+                rmqtool("lookup", store, "--keys-from", path, "--topic", topic, "--json",
+                        name="rmqtool lookup",
+                        shown="rmqtool lookup STORE --keys-from FILE --topic TOPIC --json",
                         answer=lambda text, n=count: text.count('"found_by"') == n),
                 empty_command(store), library(1, warm=False), warm,
             ]),

@@ -93,16 +93,17 @@ def _small_reads(bench: Bench, store: Path) -> Iterator[Row]:
     commands = {
         "info": rmqtool("info", store, shown="rmqtool info STORE", answer=lambda text: topic in text),
         "lookup of one key": rmqtool(
-            "lookup", store, "--key", key, "--topic", topic,
-            shown="rmqtool lookup STORE --key KEY --topic TOPIC", answer=lambda text: key in text,
+            "lookup", store, "--key", key, "--topic", topic, "--json",
+            shown="rmqtool lookup STORE --key KEY --topic TOPIC --json", answer=lambda text: key in text,
         ),
         "dump of 10 messages": rmqtool(
-            "dump", store, "--limit", _SHOWN, shown="rmqtool dump STORE --limit 10",
+            "dump", store, "--limit", _SHOWN, "--json", shown="rmqtool dump STORE --limit 10 --json",
             answer=lambda text: text.count("\n") == _SHOWN,
         ),
         "tail of 10 messages": rmqtool(
-            "tail", store, "--topic", topic, "--last", _SHOWN, answer=lambda text: text.count("\n") == _SHOWN,
-            shown="rmqtool tail STORE --topic TOPIC --last 10",
+            "tail", store, "--topic", topic, "--last", _SHOWN, "--json",
+            shown="rmqtool tail STORE --topic TOPIC --last 10 --json",
+            answer=lambda text: text.count("\n") == _SHOWN,
         ),
         "verify of the checkpoint": rmqtool(
             "verify", store, "--pass", "checkpoint", shown="rmqtool verify STORE --pass checkpoint",

@@ -31,7 +31,7 @@ class Reader:
 
     def __init__(self, store: Path, *arguments: str) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "rmqtool", "tail", str(store), "--follow", *arguments],
+            [sys.executable, "-m", "rmqtool", "tail", str(store), "--follow", "--json", *arguments],
             cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )  # fmt: skip

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
+from unittest import mock
 
 import pytest
 
@@ -29,17 +31,28 @@ class Result:
         return [json.loads(line) for line in self.out.splitlines()]
 
 
-class Dump:
-    """Runs `rmqtool dump` and captures what it writes; the store must be as it was afterwards."""
+class Command:
+    """Runs a command that reads, and captures what it writes: rows as JSON lines, without another option.
+
+    The store must be as it was afterwards.
+    """
+
+    NAME: ClassVar[str]
 
     def __init__(self, capture: pytest.CaptureFixture[bytes]) -> None:
         self._capture = capture
 
     def __call__(self, store: Path, *arguments: object) -> Result:
-        with unchanged(store):
-            code = main(["dump", str(store), "--tz", "UTC", *map(str, arguments)])
+        with unchanged(store), mock.patch.dict(os.environ, RMQTOOL_FORMAT="jsonl"):
+            code = main([self.NAME, str(store), "--tz", "UTC", *map(str, arguments)])
         captured = self._capture.readouterr()
         return Result(code, captured.out, captured.err.decode())
+
+
+class Dump(Command):
+    """Runs `rmqtool dump`."""
+
+    NAME = "dump"
 
 
 def facts_of(name: str) -> list[Row]:

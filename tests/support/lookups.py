@@ -6,18 +6,13 @@ import json
 import lzma
 from collections import defaultdict
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
-
-from rmqtool.cli import main
 from rmqtool.formats import batch, body, properties
 from rmqtool.formats.message import INNER_BATCH
 from rmqtool.read.store import Store
-from tests.support.dumps import Result
+from tests.support.dumps import Command
 from tests.support.stores import FIXTURES, case
-from tests.support.trees import unchanged
 
 
 class Query(NamedTuple):
@@ -95,14 +90,7 @@ def _names_of(properties_bytes: bytes) -> dict[str, None]:
     return dict.fromkeys(filter(None, names))
 
 
-class Lookup:
-    """Runs `rmqtool lookup` and captures what it writes; the store must be as it was afterwards."""
+class Lookup(Command):
+    """Runs `rmqtool lookup`."""
 
-    def __init__(self, capture: pytest.CaptureFixture[bytes]) -> None:
-        self._capture = capture
-
-    def __call__(self, store: Path, *arguments: object) -> Result:
-        with unchanged(store):
-            code = main(["lookup", str(store), "--tz", "UTC", *map(str, arguments)])
-        captured = self._capture.readouterr()
-        return Result(code, captured.out, captured.err.decode())
+    NAME = "lookup"

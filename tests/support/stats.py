@@ -10,14 +10,12 @@ from typing import Any
 
 import pytest
 
-from rmqtool.cli import main
 from rmqtool.message.rows import RowFormat
 from rmqtool.read.selection import Selection
 from rmqtool.read.store import Store
 from rmqtool.report.stats.dimensions import start_of
 from rmqtool.report.stats.overview import Overview, Request, overview
-from tests.support.dumps import Result
-from tests.support.trees import unchanged
+from tests.support.dumps import Command, Result
 
 Row = dict[str, Any]
 NOW_MS = 1_900_000_000_000
@@ -123,17 +121,10 @@ def rows_of(found: Overview, name: str) -> list[Row]:
     return list(next(section.rows for section in found.sections if section.name == name))
 
 
-class Stats:
-    """Runs `rmqtool stats` and captures what it writes; the store must be as it was afterwards."""
+class Stats(Command):
+    """Runs `rmqtool stats`."""
 
-    def __init__(self, capture: pytest.CaptureFixture[bytes]) -> None:
-        self._capture = capture
-
-    def __call__(self, store: Path, *arguments: object) -> Result:
-        with unchanged(store):
-            code = main(["stats", str(store), "--tz", "UTC", *map(str, arguments)])
-        captured = self._capture.readouterr()
-        return Result(code, captured.out, captured.err.decode())
+    NAME = "stats"
 
     @staticmethod
     def object(result: Result) -> Row:

@@ -103,7 +103,8 @@ def format_of(file: io.BufferedReader, path: Path) -> Format:
         return "arrow"
     if start.startswith(UTF_16) or start.removeprefix(BOM).lstrip()[:1] in (b"{", b"[", b""):
         return "jsonl"
-    raise UsageError("the format of the input is unknown", hint="--input-format jsonl, csv, parquet or arrow")
+    hint = "--input-format jsonl, csv, parquet or arrow; rmqtool dump writes jsonl with --json"
+    raise UsageError("the format of the input is unknown", hint=hint)
 
 
 class Read(NamedTuple):

@@ -107,8 +107,8 @@ def test_reading_from_python(root: Path) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["verify"],
-        ["verify", "--limit-bytes", "200K", "--jobs", "1"],
+        ["verify", "--json"],
+        ["verify", "--limit-bytes", "200K", "--jobs", "1", "--json"],
         ["info", "--residency", "--queues"],
         ["dump", "--from-offset", "0"],
         ["dump", "--what", "consumequeue"],

@@ -16,7 +16,7 @@ import sys
 import termios
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Self, cast
 
@@ -102,6 +102,7 @@ def run(program: list[str], *arguments: str, **environment: str) -> subprocess.C
     )
 
 
+@pytest.mark.usefixtures("json_lines")
 def test_result_of_the_command_is_the_exit_code(program: list[str]) -> None:
     """0 and 1 alike print everything and say nothing on stderr."""
     for store, code in (("sound", 0), ("findings", 1)):
@@ -157,6 +158,7 @@ def test_every_ending_has_its_exit_code(program: list[str], arguments: list[str]
     assert "Traceback" not in result.stderr
 
 
+@pytest.mark.usefixtures("json_lines")
 def test_rows_before_an_error_are_printed(program: list[str]) -> None:
     """What could be read was reported."""
     assert run(program, "trial", "damaged").stdout.count("\n") == 3
@@ -186,6 +188,7 @@ def test_store_of_the_environment_is_named(program: list[str]) -> None:
     assert run(program, "trial", "x", RMQTOOL_STORE="/data/store").stderr == ""
 
 
+@pytest.mark.usefixtures("json_lines")
 def test_options_are_read(program: list[str]) -> None:
     """Sizes, and jobs 0 as one per core."""
     result = run(program, "trial", "x", "--io-limit", "1.5M", "--jobs", "3", "--limit", "1")
@@ -242,6 +245,7 @@ def test_full_disk_under_stdout_is_an_error(program: list[str]) -> None:
     assert told == [f"rmqtool: cannot write: {os.strerror(errno.ENOSPC)}", "  standard output"]
 
 
+@pytest.mark.usefixtures("json_lines")
 @pytest.mark.parametrize("store", ["slow", "slow-module"])
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupt_prints_results_so_far(program: list[str], number: signal.Signals, store: str) -> None:
@@ -598,18 +602,48 @@ def test_unknown_page_leads_to_near_ones(capfd: pytest.CaptureFixture[str]) -> N
 
 def test_manual_opens_in_the_pager_of_a_terminal() -> None:
     """PAGER gets the page, with colours, at the width of the terminal."""
-    pid, terminal = pty.fork()
-    if pid == 0:
-        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
-        settings = surroundings(PAGER="sed s/^/paged:/", TERM="xterm")
-        settings.pop("COLUMNS", None)
-        settings.pop("NO_COLOR", None)
-        os.execvpe(sys.executable, [sys.executable, "-m", "rmqtool", "help", "concepts"], settings)
-    output = b"".join(iter(lambda: _read(terminal), b"")).decode()
-    assert os.waitpid(pid, 0)[1] == 0
+    output, status = on_terminal("sed s/^/paged:/", "help", "concepts")
+    assert status == 0
     assert "paged:\x1b[1mName\x1b[0m" in output
     plain = [re.sub("\x1b\\[[0-9;]*m", "", line).removeprefix("paged:") for line in output.splitlines()]
     assert max(len(line) for line in plain[3:20]) <= 60
+
+
+def test_tables_go_through_the_pager_of_a_terminal(store_copy: Callable[[str], Path]) -> None:
+    """With the notes after them; other formats, and what changes a store, do not."""
+    store = str(store_copy("ok_540_small_propcrc"))
+    output, status = on_terminal("sed s/^/paged:/", "dump", store, "--limit", "2")
+    table, _, notes = output.partition("rmqtool: times are of ")
+    assert status == 0 and notes and "paged:" not in notes
+    assert all(line.startswith("paged:") for line in table.splitlines()) and len(table.splitlines()) > 4
+    output, status = on_terminal("sed s/^/paged:/", "dump", store, "--limit", "2", "--json")
+    assert status == 0 and "paged:" not in output and output.count('"physical_offset"') == 2
+    output, status = on_terminal("sed s/^/paged:/", "append", store, "--create-topic", "--topic", "t",
+                                 "--body", "x")  # fmt: skip
+    assert status == 0 and "paged:" not in output and "flushed" in output
+
+
+@pytest.mark.parametrize("pager", ["true", "cat", "", "no-such-program", "'"])
+def test_pager_that_shows_nothing(pager: str, store_copy: Callable[[str], Path]) -> None:
+    """One that was left at once ends the command; without one the table is on the terminal."""
+    store = str(store_copy("ok_540_small_propcrc"))
+    output, status = on_terminal(pager, "dump", store)
+    assert status == 0
+    assert ("topic" in output) == (pager != "true")
+
+
+def on_terminal(pager: str, *arguments: str) -> tuple[str, int]:
+    """What a command shows on a terminal of 60 columns, and its wait status."""
+    pid, terminal = pty.fork()
+    if pid == 0:
+        fcntl.ioctl(1, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 60, 0, 0))
+        settings = surroundings(PAGER=pager, TERM="xterm")
+        settings.pop("COLUMNS", None)
+        settings.pop("NO_COLOR", None)
+        os.execvpe(sys.executable, [sys.executable, "-m", "rmqtool", *arguments], settings)
+    output = b"".join(iter(lambda: _read(terminal), b"")).decode()
+    os.close(terminal)
+    return output, os.waitpid(pid, 0)[1]
 
 
 def _read(terminal: int) -> bytes:

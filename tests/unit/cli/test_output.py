@@ -62,9 +62,9 @@ def on_terminal(write: Callable[[], object], monkeypatch: pytest.MonkeyPatch, st
     return b"".join(pieces).decode("utf-8").replace("\r\n", "\n")
 
 
-def test_piped_rows_are_json_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_rows_as_json_lines(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     """One object a line, names and order as they come, every value as it is."""
-    assert Output().write_rows(ROWS, COLUMNS) == 2
+    assert Output(format="jsonl").write_rows(ROWS, COLUMNS) == 2
     lines = written(capfdbinary).splitlines()
     assert [json.loads(line) for line in lines] == ROWS
     assert list(json.loads(lines[0])) == ["n", "topic", "keys", "body"]
@@ -243,7 +243,7 @@ def test_parts_of_fields_in_every_format(capfdbinary: pytest.CaptureFixture[byte
         Output(format=format, fields=fields).write_rows(rows, ("n", "properties"))
         line = written(capfdbinary).splitlines()[-1]
         assert (" ".join(line.split()) if format == "table" else line) == expected
-    Output(fields=fields).write_rows(rows, ("n", "properties"))
+    Output(format="jsonl", fields=fields).write_rows(rows, ("n", "properties"))
     row = json.loads(written(capfdbinary))
     assert list(row) == fields.split(",")
     assert list(row.values()) == ["a", "b", 3, None, None]
@@ -274,15 +274,20 @@ def test_no_control_character_reaches_a_terminal(monkeypatch: pytest.MonkeyPatch
             assert re.findall("[^\n -~…]", text) == [], (format, text)
 
 
-def test_terminal_gets_a_table_and_no_colour_is_honoured(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Colour says nothing that the text does not say."""
+def test_default_is_a_table_and_no_colour_is_honoured(
+    monkeypatch: pytest.MonkeyPatch, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Colour says nothing that the text does not say. A pipe gets the same table."""
     rows = [{"severity": "error", "message": "m"}]
     plain = on_terminal(lambda: Output().write_rows(rows, ("severity", "message")), monkeypatch)
     assert plain == "severity  message\n--------  -------\nerror     m\n"
+    Output().write_rows(rows, ("severity", "message"))
+    assert written(capfdbinary) == plain
 
     def coloured() -> None:
         monkeypatch.delenv("NO_COLOR")
         monkeypatch.setenv("TERM", "xterm")
+        monkeypatch.setenv("PAGER", "cat")
         Output().write_rows(rows, ("severity", "message"))
 
     text = on_terminal(coloured, monkeypatch)
@@ -345,7 +350,7 @@ def test_numpy_values_are_plain_json(capfdbinary: pytest.CaptureFixture[bytes]) 
     """Rows may hold numbers straight from a column."""
     import numpy as np
 
-    Output().write_rows([{"a": np.int64(5), "b": np.array([1, 2])}], ("a", "b"))
+    Output(format="jsonl").write_rows([{"a": np.int64(5), "b": np.array([1, 2])}], ("a", "b"))
     assert json.loads(written(capfdbinary)) == {"a": 5, "b": [1, 2]}
 
 

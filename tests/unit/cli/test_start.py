@@ -23,7 +23,10 @@ STARTS: dict[str, tuple[list[str], set[str]]] = {
     "version": (["--version"], RARE | ARRAYS | {"decimal", "ctypes"}),
     "info": (["info", "STORE"], RARE | ARRAYS | {"decimal"}),
     "look-up of a key": (["lookup", "STORE", "--key", "KEY"], RARE | ARRAYS | {"decimal", "ctypes"}),
-    "dump": (["dump", "STORE", "--limit", "3"], RARE | ARRAYS | {"decimal", "rmqtool.report.dump.timer"}),
+    "dump": (
+        ["dump", "STORE", "--limit", "3", "--json"],
+        RARE | ARRAYS | {"decimal", "rmqtool.report.dump.timer"},
+    ),
     "tail": (
         ["tail", "STORE", "--topic", "TOPIC", "--last", "3"],
         RARE | ARRAYS | {"decimal", "rmqtool.read.filter"},

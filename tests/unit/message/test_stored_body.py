@@ -22,6 +22,8 @@ from tests.support.stores import Library
 from tests.support.sweep import sample
 from tests.support.whole_store import write_whole
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 Capture = pytest.CaptureFixture[str]
 
 TEXT = b"".join(b"line %d of a body that compresses, %d\n" % (n, n * n) for n in range(400))

@@ -29,6 +29,8 @@ from tests.support.exports import append_numbered, small_store
 from tests.support.stores import Library
 from tests.support.trees import unchanged
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 CLEAN = "ok_540_clean"
 PATTERNS = ("order", r"green north\.", "20[0-9]{2} order", "(?i)ORDER DONE", "}", "nothing like it", r"\x00")
 

@@ -24,6 +24,8 @@ from rmqtool.read.store import Store
 from tests.interop.filter_cases import ours
 from tests.support.stores import FIXTURES, Library
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 
 @pytest.mark.parametrize("version", ["5.4.0", "4.9.7"])
 def test_the_answers_are_those_of_the_brokers_classes(version: str) -> None:

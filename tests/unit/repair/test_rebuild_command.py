@@ -23,6 +23,8 @@ from tests.support.hard_limits import no_reader
 from tests.support.rebuild_checks import conf_of, inodes, problems, queue_files
 from tests.support.trees import tree_rows, unchanged
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 NAME = "ok_540_clean"
 QUEUE = "consumequeue/pubTopicOne/0"
 

@@ -23,7 +23,7 @@ from tests.support.programs import PATIENCE_S
 from tests.support.stores import Library, case
 from tests.support.sweep import sample
 
-pytestmark = pytest.mark.sweep
+pytestmark = [pytest.mark.sweep, pytest.mark.usefixtures("json_lines")]
 
 
 @pytest.fixture

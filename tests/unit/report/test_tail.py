@@ -33,6 +33,8 @@ from tests.support.stores import FIXTURES, Library
 from tests.support.trees import unchanged
 from tests.support.whole_store import keyed, write_whole
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 PULLS = sorted(path.name.removesuffix(".json.xz") for path in (FIXTURES / "getmessage").iterdir())
 FIELDS = ("--fields", "topic,queue_id,queue_offset,physical_offset,store_timestamp_ms,tags")
 STORE = "ok_540_clean"

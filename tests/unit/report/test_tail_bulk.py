@@ -33,6 +33,8 @@ from tests.support.stores import Library
 from tests.support.tail_writer import SMALL, message
 from tests.unit.report.test_tail_follow import all_places, follower, put
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 
 @pytest.fixture
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:

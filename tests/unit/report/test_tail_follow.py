@@ -29,6 +29,8 @@ from tests.support.programs import PATIENCE_S, ROOT, started, surroundings, unti
 from tests.support.tail_writer import SMALL, message
 from tests.support.trees import tree_digest
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 
 def follower(
     path: Path, start: StartPosition, wanted: Subscription | None = None, **selection: Any

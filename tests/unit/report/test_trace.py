@@ -23,6 +23,8 @@ from tests.support.records import HOST, STORE_TIMESTAMP, record
 from tests.support.stores import Library
 from tests.support.whole_store import keyed, write_config, write_whole
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 HALF, OP = "RMQ_SYS_TRANS_HALF_TOPIC", "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 SYSTEM = (HALF, "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer", "TRANS_CHECK_MAX_TIME_TOPIC")
 

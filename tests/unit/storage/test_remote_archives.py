@@ -458,7 +458,7 @@ def test_every_command_that_reads(cases: Library, tmp_path: Path, capfd: pytest.
     """What they print of the archive is what they print of the folder."""
     store = cases.path(CASES[0])
     archive = pack(store, tmp_path / "store.tar", "-S")
-    assert main(["dump", str(store)]) == 0
+    assert main(["dump", str(store), "--json"]) == 0
     rows = map(json.loads, capfd.readouterr().out.splitlines())
     key, topic = next((row["keys"][0], row["topic"]) for row in rows if row.get("keys"))
     with Store.open(store) as opened:

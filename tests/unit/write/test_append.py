@@ -34,6 +34,8 @@ from tests.support.stores import Library
 from tests.support.sweep import IS_WHOLE
 from tests.support.trees import tree_digest
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 NEW = ("--create", "--commitlog-file-size", "64K", "--queue-file-size", "2000", "--index-slots", "100",
        "--index-entries", "400", "--no-reserve")  # fmt: skip
 HELLO = ("--topic", "T", "--body", "hello")
@@ -232,7 +234,8 @@ def run(store: Path, *arguments: str, data: bytes) -> subprocess.CompletedProces
     )  # fmt: skip
 
 
-def test_standard_input_is_a_body_or_rows(store: Path) -> None:
+def test_standard_input_is_a_body_or_rows(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RMQTOOL_FORMAT")
     assert run(store, "--topic", "T", "--body-file", "-", data=b"hello\n").returncode == 0
     result = run(store, "--topic", "T", "--input", "-", data=b'{"body":"a"}\n{"body":"b"}')
     assert result.returncode == 0

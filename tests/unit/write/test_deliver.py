@@ -29,6 +29,8 @@ from tests.support.hard_limits import no_reader
 from tests.support.stores import Library, case, real_cases
 from tests.support.trees import copy_tree
 
+pytestmark = pytest.mark.usefixtures("json_lines")
+
 T0 = 1_700_000_000_000
 DELAYS = (1_000, 60_000, 3_600_000)
 SIZES: dict[str, Any] = {"commit_log_file_size": 1 << 20, "consume_queue_file_size": 20_000}
