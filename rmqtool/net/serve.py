@@ -9,6 +9,8 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
+import resource
 import signal
 import ssl
 import threading
@@ -37,6 +39,7 @@ __all__ = ["DEFAULT_PORT", "STARTS", "Limits", "Options", "Served", "Start", "ru
 
 DEFAULT_PORT = 10_911
 _VERSIONS = {"4.9": 407, "5.3": 479, "5.4": 493}  # MQVersion of 4.9.7, 5.3.3 and 5.4.0
+_OTHER_FILES = 512  # of the store, of the interpreter, of the metrics
 _DEFAULT_CLUSTER = "DefaultCluster"
 _DEFAULT_BROKER = "broker-a"
 
@@ -177,8 +180,17 @@ def _check(store: Store, options: Options, note: Note) -> None:
     layout.check_forms(log=True, queues=True)
     for text in behind_texts(store, Selection()):
         note(text)
+    if not _is_loopback(options.host):
+        note(f"who reaches {options.host} can read all messages: there are no users and no permissions")
     if not options.live and store.live:
         note("the store is in use: messages that come from now on are served only with --live")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def _names(store: Store, options: Options) -> Names:
@@ -209,6 +221,7 @@ def run(
         RefusedError: the file of offsets lies in the store.
         InputError: see `Store.open`.
     """
+    _allow_connections(options.limits or Limits())
     server = _prepared(open_store, options, note)
     served = Served(server)
     try:
@@ -216,6 +229,15 @@ def run(
     finally:
         server.view.close()
     return served
+
+
+def _allow_connections(limits: Limits) -> None:
+    """Raise the limit of open files, as far as the system lets: it may be below that of connections."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = limits.connections + _OTHER_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        highest = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
 
 
 @contextmanager
