@@ -20,8 +20,12 @@ from rmqtool.formats.java import java_utf8_encode
 from rmqtool.report.tail.get_message import Pulled
 from rmqtool.report.tail.log_reader import LogReader, RecordRef
 
-_START = struct.Struct(">iiiiiqqi")  # from total_size to sys_flag
+_HEAD_V4 = struct.Struct(">iiiiiqqi44xi")  # from total_size to sys_flag; and body_length, with hosts of IPv4
 _LENGTH = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+_HOSTS_V6 = form.BORN_HOST_V6 | form.STORE_HOST_V6
+_LENGTHS = "its lengths do not add up"
+assert _HEAD_V4.size == form.HEAD_SIZE_V4
 _LIGHT = "%LMQ%"  # a light queue: its records belong to another one
 
 
@@ -53,8 +57,8 @@ def checked_records(
         if piece is None:
             yield Checked(record, memoryview(b""), "it cannot be read")
             continue
-        data = piece[1]
         number = None if owner is None else record.queue_offset
+        data = piece[1]
         yield Checked(record, data, reason_unsound(data, record.physical_offset, number, owner))
 
 
@@ -72,7 +76,7 @@ def reason_unsound(
     size = len(data)
     if size < form.MIN_RECORD_SIZE:
         return "its unit has a wrong size"
-    total, magic, crc, queue_id, _, number, stored, sys_flag = _START.unpack_from(data)
+    total, magic, crc, queue_id, _, number, stored, sys_flag, body_length = _HEAD_V4.unpack_from(data)
     if magic not in form.VERSION_BY_MAGIC:
         return "no record is there"
     if total != size:
@@ -81,22 +85,24 @@ def reason_unsound(
         return "it was stored for another place"
     if queue_offset is not None and number != queue_offset:
         return "it was stored for another queue offset"
-    head = form.head_layout(sys_flag).size
-    if head > size:
-        return "its lengths do not add up"
-    (body_length,) = _LENGTH.unpack_from(data, head - 4)
-    after = head + max(body_length, 0)
-    version = form.VERSION_BY_MAGIC[magic]
+    head = form.HEAD_SIZE_V4
+    if sys_flag & _HOSTS_V6:
+        head = form.head_layout(sys_flag).size
+        if head > size:
+            return _LENGTHS
+        (body_length,) = _LENGTH.unpack_from(data, head - 4)
+    after = head + body_length if body_length > 0 else head
+    version = 1 if magic == form.MAGIC_V1 else 2
     if after + version + 2 > size:
-        return "its lengths do not add up"
+        return _LENGTHS
     topic_length = int.from_bytes(data[after : after + version], signed=True)
     end = after + version + topic_length
     if topic_length < 0 or end + 2 > size:
-        return "its lengths do not add up"
-    properties_length = int.from_bytes(data[end : end + 2], signed=True)
+        return _LENGTHS
+    (properties_length,) = _SHORT.unpack_from(data, end)
     if end + 2 + max(properties_length, 0) != size:
-        return "its lengths do not add up"
-    if owner is not None and (data[end - topic_length : end] != owner[0] or queue_id != owner[1]):
+        return _LENGTHS
+    if owner is not None and (queue_id != owner[1] or data[end - topic_length : end] != owner[0]):
         return "it belongs to another queue"
     if body_length > 0 and _crc32()(data[head:after]) & form.CRC_MASK != crc:
         return "its body does not have its CRC"

@@ -237,7 +237,8 @@ def _allow_connections(limits: Limits) -> None:
     wanted = limits.connections + _OTHER_FILES
     if soft != resource.RLIM_INFINITY and soft < wanted:
         highest = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
+        with suppress(OSError, ValueError):  # macOS has a limit of its own
+            resource.setrlimit(resource.RLIMIT_NOFILE, (highest, hard))
 
 
 @contextmanager

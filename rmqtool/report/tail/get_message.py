@@ -17,6 +17,7 @@ from rmqtool.log.events import StoredMessage
 from rmqtool.queue.consume_queue import BLOCK, AnyQueue, BatchConsumeQueue
 from rmqtool.read.store import Store
 from rmqtool.report.tail.subscription import Subscription
+from rmqtool.storage.layout import StoreFile
 
 SCANNED_BYTES = 16_000  # maxFilterMessageSize: at least this much of a queue is examined
 PULL_BYTES_MIN, PULL_BYTES_MAX = 100, 128 << 20
@@ -49,9 +50,12 @@ class GetMessageStatus(StrEnum):
     NO_MESSAGE_IN_QUEUE = "NO_MESSAGE_IN_QUEUE"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Pulled:
-    """One record of a pull: its queue offset (the first of a batch), place, size and message count."""
+    """One record of a pull: its queue offset (the first of a batch), place, size and message count.
+
+    Nothing changes it; not frozen, because a server makes thousands of them in a second.
+    """
 
     queue_offset: int
     physical_offset: int
@@ -170,7 +174,9 @@ def answer_pull(
         return ended(GetMessageStatus.OFFSET_OVERFLOW_ONE, offset)
     if offset > high:
         return ended(GetMessageStatus.OFFSET_OVERFLOW_BADLY, high)
-    units = _units(queue, offset, end, max_messages if not subscription.looks_inside else BLOCK)
+    # Without a subscription the unit after the last message ends the pull.
+    block = BLOCK if subscription.looks_inside else min(max_messages + 1, BLOCK)
+    units = _units(queue, offset, end, block)
     if units is None:
         return ended(GetMessageStatus.OFFSET_FOUND_NULL, _next_file(store, queue, offset))
     far = memory_bytes * _MEMORY_PERCENT // 100
@@ -208,10 +214,9 @@ def _units(queue: AnyQueue, offset: int, end: int, block: int) -> Iterator[_Unit
     file = queue.file_of(offset)
     if file is None:
         return None
-    return (
-        _Unit(at, 1, unit.physical_offset, unit.size, queue.tags_code(unit))
-        for at, unit in queue.numbered_in(file, offset, end, block=block)
-    )
+    numbered = queue.numbered_in(file, offset, end, block=block)
+    tags_code = queue.tags_code
+    return (_Unit(at, 1, unit.physical_offset, unit.size, tags_code(unit)) for at, unit in numbered)
 
 
 def _next_file(store: Store, queue: AnyQueue, offset: int) -> int:
@@ -247,6 +252,7 @@ class _Pull:
         self._count = 0
         self._size = 0
         self._gone_to: int | None = None  # end of the last log file that was not there
+        self._file: StoreFile | None = None  # of the last record: mostly of the next one too
         self._end = max((file.end for file in store.commit_log.files), default=0)
         self._limits_bytes = store.profile.limits_pull_bytes
 
@@ -270,7 +276,9 @@ class _Pull:
         if not self.wanted.matches_unit(code):
             self._rejected(GetMessageStatus.NO_MATCHED_MESSAGE)
             return
-        file = self.store.commit_log.file_of(place)
+        file = self._file
+        if file is None or not file.file_from_offset <= place < file.end:
+            file = self._file = self.store.commit_log.file_of(place)
         if file is None or place + size > file.end:
             self._rejected(GetMessageStatus.MESSAGE_WAS_REMOVING)
             file_size = self.store.commit_log.file_size

@@ -17,11 +17,12 @@ import pytest
 from rmqtool.errors import FormatError, RefusedError, UsageError
 from rmqtool.formats.fastjson import parse
 from rmqtool.formats.remoting_codes import Request, Response
-from rmqtool.net.serve import Options
+from rmqtool.net.serve import Options, serving
 from rmqtool.read.store import Store
 from rmqtool.write.records.message import NewMessage
 from rmqtool.write.store_writer import StoreWriter
 from tests.support.programs import PATIENCE_S, RMQTOOL, started, until
+from tests.support.remote import KEY, SECRET, s3_server, upload
 from tests.support.remoting import RemotingClient, client_of, records, served
 from tests.support.stores import Library
 from tests.support.trees import copy_tree, tree_digest
@@ -142,6 +143,30 @@ def test_what_cannot_be_served_is_refused(cases: Library, tmp_path: Path) -> Non
             [*RMQTOOL, "serve", path, "--port", str(port)], capture_output=True, text=True, timeout=PATIENCE_S
         )
         assert done.returncode == 2 and "cannot listen" in done.stderr
+
+
+def test_a_store_in_object_storage_is_served(cases: Library, tmp_path: Path) -> None:
+    """Its reads are made outside of the loop."""
+    path = cases.path("ok_540_small_propcrc")
+    with Store.open(path) as store:
+        topic, queue_id = max(store.queues, key=lambda key: store.max_offset(*key))
+        low, high = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+    with s3_server(tmp_path) as endpoint:
+        upload(endpoint, path, "backup", "broker-a")
+        url = f"s3://{KEY}:{SECRET}@backup/broker-a?endpoint={endpoint}&region=eu-west-1"
+        with (
+            serving(lambda: Store.open(url), Options(port=0)) as server,
+            RemotingClient(server.port) as client,
+        ):
+            assert [each.queue_offset for each in client.all_of(topic, queue_id)] == list(range(low, high))
+            assert client.call(Request.VIEW_MESSAGE_BY_ID, {"offset": 0}).code == 0
+
+
+def test_an_open_port_is_reported(cases: Library) -> None:
+    notes = list[str]()
+    with served(cases.path("ok_540_clean"), Options(host="0.0.0.0"), notes):
+        pass
+    assert any("0.0.0.0" in note for note in notes), notes
 
 
 def test_queues_that_lag_are_reported(cases: Library, tmp_path: Path) -> None:
